@@ -1,0 +1,71 @@
+"""The protocols between the consensus core, its log and the disk under it.
+
+`Disk` is what `raft.segment_log` and `raft.hard_state` write to: the operating system's files
+(`raft.disk.OsDisk`) or the simulator's disk, which loses un-fsynced writes at a crash and tears
+tails. `LogStorage` is what `raft.core` reads from. Both are synchronous: the shell decides on
+which thread a sync runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from raft.messages import Entry, Index, Term
+
+__all__ = ["Disk", "DiskFile", "LogStorage"]
+
+
+class DiskFile(Protocol):
+    """One open file. Every method raises OSError as the system call under it does."""
+
+    def size(self) -> int: ...
+
+    def pread(self, size: int, offset: int) -> bytes:
+        """Up to `size` bytes at `offset`; shorter only at the end of the file."""
+
+    def pwritev(self, buffers: Sequence[bytes], offset: int) -> int:
+        """Write all buffers at `offset`; the number of bytes written, which may be short."""
+
+    def truncate(self, size: int) -> None: ...
+
+    def sync(self) -> None:
+        """fdatasync: data and size are durable when this returns. May run on another thread."""
+
+    def close(self) -> None: ...
+
+
+class Disk(Protocol):
+    """One directory tree, paths relative to its root, "/" between parts."""
+
+    def open(self, path: str, *, create: bool) -> DiskFile: ...
+
+    def list(self, path: str) -> list[str]: ...
+
+    def rename(self, source: str, target: str) -> None:
+        """Atomic replace; durable only after `sync_directory` of the parent."""
+
+    def remove(self, path: str) -> None: ...
+
+    def make_directory(self, path: str) -> None: ...
+
+    def sync_directory(self, path: str) -> None: ...
+
+
+class LogStorage(Protocol):
+    """The log as the core reads it: every entry from first_index to last_index.
+
+    Invariant: index 0 is the empty log before the first entry, with term 0.
+    """
+
+    @property
+    def first_index(self) -> Index: ...
+
+    @property
+    def last_index(self) -> Index: ...
+
+    def term(self, index: Index) -> Term:
+        """Raises IndexError outside [first_index - 1, last_index]."""
+
+    def entries(self, low: Index, high: Index, size_max: int) -> tuple[Entry, ...]:
+        """Entries of [low, high), at least one if low < high, then while within size_max bytes."""
