@@ -1,0 +1,104 @@
+r"""The properties block of a message: `name \x01 value \x02 ...` in UTF-8.
+
+Place in the data path: field `i` of a send, the last field of every stored record.
+
+Two dialects exist: 5.x ends the block with \x02, 4.9 leaves the last one out; both are read, and
+\x02 at the end is written. As in RocketMQ an entry shorter than three characters, without \x01,
+or with an empty name or value is dropped by the reader.
+
+Source: RocketMQ MessageDecoder.messageProperties2String / string2messageProperties.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from remoting.errors import RecordError
+
+__all__ = [
+    "PROPERTIES_SIZE_MAX",
+    "append_properties",
+    "decode_properties",
+    "encode_properties",
+    "find_property",
+    "parse_properties_text",
+    "properties_text",
+]
+
+NAME_VALUE_SEPARATOR: Final = "\x01"
+PROPERTY_SEPARATOR: Final = "\x02"
+PROPERTIES_SIZE_MAX: Final = 32_767
+_SEPARATOR_BYTE: Final = b"\x02"
+
+
+def properties_text(properties: Mapping[str, str]) -> str:
+    """The block as text, as a send header carries it.
+
+    Raises RecordError where a name or value holds a separator: it would read back as another
+    property.
+    """
+    text = "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
+    count = len(properties)
+    if text.count(NAME_VALUE_SEPARATOR) != count or text.count(PROPERTY_SEPARATOR) != count:
+        raise RecordError("a property holds the separator \\x01 or \\x02")
+    return text
+
+
+def encode_properties(properties: Mapping[str, str]) -> bytes:
+    """The block as bytes. Raises RecordError as `properties_text`, and above 32,767 bytes."""
+    encoded = properties_text(properties).encode()
+    if len(encoded) > PROPERTIES_SIZE_MAX:
+        raise RecordError(f"properties take {len(encoded)} bytes, more than {PROPERTIES_SIZE_MAX}")
+    return encoded
+
+
+def parse_properties_text(text: str) -> dict[str, str]:
+    """A block in text form to its pairs; the last of two equal names wins."""
+    properties: dict[str, str] = {}
+    for entry in text.split(PROPERTY_SEPARATOR):
+        name, _, value = entry.partition(NAME_VALUE_SEPARATOR)
+        if name and value:
+            properties[name] = value
+    return properties
+
+
+def decode_properties(encoded: bytes | memoryview) -> dict[str, str]:
+    """A block to its pairs. Raises RecordError where it is not UTF-8."""
+    try:
+        return parse_properties_text(str(encoded, "utf-8"))
+    except UnicodeDecodeError as error:
+        raise RecordError(f"properties are not UTF-8: {error}") from error
+
+
+def append_properties(encoded: bytes, properties: Mapping[str, str]) -> bytes:
+    """The block with more pairs behind it, in either dialect; a reader takes the last of equals.
+
+    Raises RecordError as `encode_properties`.
+    """
+    joint = b"" if not encoded or encoded.endswith(_SEPARATOR_BYTE) else _SEPARATOR_BYTE
+    joined = encoded + joint + properties_text(properties).encode()
+    if len(joined) > PROPERTIES_SIZE_MAX:
+        raise RecordError(f"properties take {len(joined)} bytes, more than {PROPERTIES_SIZE_MAX}")
+    return joined
+
+
+def find_property(encoded: bytes, name: bytes) -> str | None:
+    """One value without decoding the rest; the first of two equal names. For hot paths.
+
+    Raises RecordError where the value is not UTF-8.
+    """
+    needle = name + b"\x01"
+    if encoded.startswith(needle):
+        start = len(needle)
+    else:
+        found = encoded.find(_SEPARATOR_BYTE + needle)
+        if found < 0:
+            return None
+        start = found + 1 + len(needle)
+    end = encoded.find(_SEPARATOR_BYTE, start)
+    value = encoded[start:] if end < 0 else encoded[start:end]
+    try:
+        return value.decode() or None
+    except UnicodeDecodeError as error:
+        raise RecordError(f"property {name!r} is not UTF-8: {error}") from error
