@@ -1,0 +1,292 @@
+"""One TCP connection that carries RemotingCommands both ways.
+
+Place in the data path: the thin shell between a socket and `remoting.frame`; `remoting.server`
+makes one per accepted socket, `remoting.rpc` one per address.
+
+Invariants:
+- frames sent within one turn of the event loop leave in one write;
+- every request ends once: answered, timed out, or lost with the connection;
+- memory is bounded: one unfinished frame, `pending_requests_max` open requests, and
+  `write_buffer_size_max` unsent bytes, beyond which the connection is aborted. An accepted
+  connection whose peer doesn't read is not read from either until it does; a dialled one goes on
+  reading (were both ends to stop, neither could ever go on).
+
+Source: RocketMQ NettyRemotingAbstract; the protocol's answers keep the request's opaque.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from remoting.codes import ResponseCode
+from remoting.command import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
+from remoting.errors import (
+    ConnectError,
+    ConnectionLostError,
+    FrameError,
+    OverloadedError,
+    RemotingError,
+    RequestTimeoutError,
+)
+from remoting.frame import FRAME_SIZE_MAX, FrameDecoder, encode_head
+from remoting.message_id import join_host
+
+__all__ = ["CloseHandler", "Connection", "ConnectionLimits", "RequestHandler"]
+
+_log = logging.getLogger(__name__)
+_OPAQUE_MASK: Final = 0x7FFF_FFFF
+# A body at least this large is handed to the transport as it is instead of being copied.
+_BODY_APART_SIZE_MIN: Final = 16_384
+
+RequestHandler: TypeAlias = Callable[["Connection", RemotingCommand], None]
+CloseHandler: TypeAlias = Callable[["Connection"], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionLimits:
+    """Bounds of one connection, in bytes and counts."""
+
+    frame_size_max: int = FRAME_SIZE_MAX
+    pending_requests_max: int = 65_536
+    write_buffer_size_high: int = 4 * 1024 * 1024
+    """Unsent bytes above which an accepted connection is no longer read from."""
+    write_buffer_size_max: int = 64 * 1024 * 1024
+    """Unsent bytes above which the connection is aborted."""
+
+    def __post_init__(self) -> None:
+        if not 8 <= self.frame_size_max <= FRAME_SIZE_MAX:
+            raise ValueError(f"frame_size_max {self.frame_size_max} is outside 8..{FRAME_SIZE_MAX}")
+        if self.pending_requests_max < 1:
+            raise ValueError("pending_requests_max must be at least 1")
+        if not 0 < self.write_buffer_size_high <= self.write_buffer_size_max:
+            raise ValueError("write_buffer_size_high must be within 1..write_buffer_size_max")
+
+
+class Connection(asyncio.Protocol):
+    """Made by a server or client of this package, never by hand.
+
+    `on_request` is called for each request as it is decoded and must not block; it answers with
+    `send(command.response(...))`, now or later, unless the request is oneway. `on_close` is called
+    exactly once, also for a connection that the server refuses in `on_open`.
+    """
+
+    def __init__(
+        self,
+        on_request: RequestHandler | None = None,
+        on_close: CloseHandler | None = None,
+        *,
+        on_open: Callable[[Connection], None] | None = None,
+        accepted: bool = False,
+        limits: ConnectionLimits | None = None,
+    ) -> None:
+        self._on_request = on_request
+        self._on_close = on_close
+        self._on_open = on_open
+        self._accepted = accepted
+        self._limits = limits or ConnectionLimits()
+        self._loop = asyncio.get_running_loop()
+        self._decoder = FrameDecoder(self._limits.frame_size_max)
+        self._transport: asyncio.Transport | None = None
+        self._closed = False
+        self._close_reason: str | None = None
+        self._unsent: list[bytes] = []
+        self._unsent_size = 0
+        self._flush_is_due = False
+        self._opaque = 0
+        self._pending: dict[int, tuple[asyncio.Future[RemotingCommand], asyncio.TimerHandle]] = {}
+        self.peer = "?"
+        """Address of the other end, "ip:port"."""
+        self.local = "?"
+        """Address of this end, "ip:port"."""
+        self.last_active = self._loop.time()
+        """Loop time, in seconds, at which bytes last came or a frame was last sent."""
+
+    @property
+    def closed(self) -> bool:
+        """True from the moment that closing began, by either end."""
+        return self._closed
+
+    def send(self, command: RemotingCommand) -> None:
+        """Queue a frame; nothing happens on a closed connection.
+
+        Raises FrameError where the command can't be a frame; nothing was sent then.
+        """
+        if self._closed:
+            return
+        head = encode_head(command, self._limits.frame_size_max)
+        body = command.body
+        if len(body) < _BODY_APART_SIZE_MIN:
+            self._unsent.append(head + body if body else head)
+        else:
+            self._unsent.append(head)
+            self._unsent.append(body)
+        self._unsent_size += len(head) + len(body)
+        if self._unsent_size > self._limits.write_buffer_size_high:
+            self._flush()
+        elif not self._flush_is_due:
+            self._flush_is_due = True
+            self._loop.call_soon(self._flush)
+
+    async def request(self, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
+        """Send a request and await its answer. `command.opaque` is overwritten.
+
+        Raises ConnectError (closed already) and OverloadedError, both definite, and
+        RequestTimeoutError and ConnectionLostError, both unknown.
+        """
+        if self._closed:
+            raise ConnectError(f"connection to {self.peer} is closed")
+        if len(self._pending) >= self._limits.pending_requests_max:
+            raise OverloadedError(f"{len(self._pending)} requests to {self.peer} are open already")
+        opaque = (self._opaque + 1) & _OPAQUE_MASK
+        while opaque in self._pending:
+            opaque = (opaque + 1) & _OPAQUE_MASK
+        self._opaque = opaque
+        command.opaque = opaque
+        self.send(command)
+        answer: asyncio.Future[RemotingCommand] = self._loop.create_future()
+        timer = self._loop.call_later(
+            timeout_ms / 1000, self._expire, opaque, command.code, timeout_ms
+        )
+        self._pending[opaque] = (answer, timer)
+        try:
+            return await answer
+        finally:
+            timer.cancel()
+            self._pending.pop(opaque, None)
+
+    def oneway(self, command: RemotingCommand) -> None:
+        """Send a request that is never answered. Raises ConnectError where closed (definite)."""
+        if self._closed:
+            raise ConnectError(f"connection to {self.peer} is closed")
+        self._opaque = (self._opaque + 1) & _OPAQUE_MASK
+        command.opaque = self._opaque
+        command.flag |= FLAG_ONEWAY
+        self.send(command)
+
+    def close(self) -> None:
+        """Send what is queued, then close. Open requests end with ConnectionLostError."""
+        if self._transport is None or self._closed:
+            return
+        self._flush()
+        self._close_reason = self._close_reason or "closed here"
+        self._closed = True
+        self._transport.close()
+
+    def abort(self, reason: str) -> None:
+        """Close at once and drop what is unsent; `reason` is what open requests are told."""
+        if self._transport is None or self._closed:
+            return
+        self._close_reason = reason
+        self._closed = True
+        self._unsent.clear()
+        self._unsent_size = 0
+        self._transport.abort()
+
+    # What asyncio calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.set_write_buffer_limits(high=self._limits.write_buffer_size_high)
+        self.peer = _address_text(transport.get_extra_info("peername"))
+        self.local = _address_text(transport.get_extra_info("sockname"))
+        if self._on_open is not None:
+            self._on_open(self)
+
+    def data_received(self, data: bytes) -> None:
+        self.last_active = self._loop.time()
+        try:
+            commands = self._decoder.feed(data)
+        except FrameError as error:
+            _log.warning("closing the connection to %s: %s", self.peer, error)
+            self.abort(f"the peer sent no frame: {error}")
+            return
+        for command in commands:
+            if self._closed:
+                return
+            if command.flag & FLAG_RESPONSE:
+                self._take_answer(command)
+            elif self._on_request is not None:
+                self._on_request(self, command)
+            elif not command.is_oneway:
+                self.send(
+                    command.response(
+                        ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+                        f"request code {command.code} is not supported here",
+                    )
+                )
+
+    def pause_writing(self) -> None:
+        if self._accepted and self._transport is not None and not self._closed:
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        if self._accepted and self._transport is not None and not self._closed:
+            self._transport.resume_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._closed = True
+        self._unsent.clear()
+        self._unsent_size = 0
+        reason = self._close_reason or (str(exc) if exc is not None else "closed by the peer")
+        pending = list(self._pending.values())
+        self._pending.clear()
+        for answer, timer in pending:
+            timer.cancel()
+            self._fail(answer, ConnectionLostError(f"connection to {self.peer} lost: {reason}"))
+        on_close, self._on_close = self._on_close, None
+        if on_close is not None:
+            on_close(self)
+
+    # Internals.
+
+    def _flush(self) -> None:
+        self._flush_is_due = False
+        if not self._unsent or self._closed or self._transport is None:
+            return
+        parts, self._unsent = self._unsent, []
+        self._unsent_size = 0
+        self.last_active = self._loop.time()
+        if len(parts) == 1:
+            self._transport.write(parts[0])
+        else:
+            self._transport.writelines(parts)
+        waiting = self._transport.get_write_buffer_size()
+        if waiting > self._limits.write_buffer_size_max:
+            _log.warning("closing the connection to %s: %d bytes unsent", self.peer, waiting)
+            self.abort(f"the peer did not read: {waiting} bytes unsent")
+
+    def _take_answer(self, command: RemotingCommand) -> None:
+        entry = self._pending.pop(command.opaque, None)
+        if entry is None:  # It came after its deadline, or answers a oneway request.
+            return
+        answer, timer = entry
+        timer.cancel()
+        if not answer.done():
+            answer.set_result(command)
+
+    def _expire(self, opaque: int, code: int, timeout_ms: int) -> None:
+        entry = self._pending.pop(opaque, None)
+        if entry is not None:
+            self._fail(
+                entry[0],
+                RequestTimeoutError(
+                    f"no answer from {self.peer} to request {code} within {timeout_ms} ms"
+                ),
+            )
+
+    @staticmethod
+    def _fail(answer: asyncio.Future[RemotingCommand], error: RemotingError) -> None:
+        if not answer.done():
+            answer.set_exception(error)
+
+
+def _address_text(address: object) -> str:
+    """An address as asyncio gives it: (ip, port) or (ip, port, flow, scope)."""
+    if isinstance(address, tuple) and len(address) >= 2:
+        return join_host(str(address[0]), int(address[1]))
+    return "?"

@@ -1,0 +1,136 @@
+"""Listens for remoting connections.
+
+Place in the data path: brokers and name servers stand behind it; each request of each connection
+reaches their `on_request`.
+
+Invariants: at most `connections_max` connections at a time (one more is closed at once, with a
+log line); a connection idle for `idle_timeout_ms` is closed; after `stop` none is left.
+
+Source: RocketMQ NettyRemotingServer (120 s idle rule).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from remoting.connection import CloseHandler, Connection, ConnectionLimits, RequestHandler
+from remoting.message_id import join_host
+
+__all__ = ["RemotingServer"]
+
+_log = logging.getLogger(__name__)
+_BACKLOG = 1024
+
+
+class RemotingServer:
+    """`on_request(connection, command)` and `on_close(connection)` are called on the loop."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        on_request: RequestHandler,
+        on_close: CloseHandler | None = None,
+        *,
+        connections_max: int = 4096,
+        idle_timeout_ms: int = 120_000,
+        limits: ConnectionLimits | None = None,
+    ) -> None:
+        self._host = host
+        self._port = port
+        self._on_request = on_request
+        self._on_close = on_close
+        self._connections_max = connections_max
+        self._idle_timeout = idle_timeout_ms / 1000
+        self._limits = limits or ConnectionLimits()
+        self._connections: set[Connection] = set()
+        self._server: asyncio.Server | None = None
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._all_closed = asyncio.Event()
+
+    @property
+    def port(self) -> int:
+        """The port listened on; after `start` it is the true one also where 0 was asked for."""
+        return self._port
+
+    @property
+    def address(self) -> str:
+        """ "host:port" as listened on."""
+        return join_host(self._host, self._port)
+
+    @property
+    def connections(self) -> frozenset[Connection]:
+        """Those open now."""
+        return frozenset(self._connections)
+
+    async def start(self) -> None:
+        """Bind and listen. Raises OSError, for instance where the port is in use."""
+        assert self._server is None, "started twice"
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            self._make_connection, self._host, self._port, backlog=_BACKLOG
+        )
+        self._port = self._server.sockets[0].getsockname()[1]
+        self._idle_timer = loop.call_later(self._idle_timeout / 4, self._close_idle)
+
+    async def stop(self) -> None:
+        """Stop listening, close every connection and wait until `on_close` was called for each.
+
+        What is queued is still sent to peers that read within a second.
+        """
+        if self._server is None:
+            return
+        self._server.close()
+        self._server = None
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+        for connection in list(self._connections):
+            connection.close()
+        if not self._connections:
+            return
+        self._all_closed.clear()
+        try:
+            async with asyncio.timeout(1):
+                await self._all_closed.wait()
+        except TimeoutError:
+            for connection in list(self._connections):
+                connection.abort("the server stops")
+            await self._all_closed.wait()
+
+    def _make_connection(self) -> Connection:
+        return Connection(
+            self._on_request,
+            self._forget,
+            on_open=self._admit,
+            accepted=True,
+            limits=self._limits,
+        )
+
+    def _admit(self, connection: Connection) -> None:
+        self._connections.add(connection)
+        if len(self._connections) > self._connections_max:
+            _log.warning(
+                "refusing %s: %d connections are open already",
+                connection.peer,
+                self._connections_max,
+            )
+            connection.abort("too many connections")
+        elif self._server is None:
+            connection.abort("the server stops")
+
+    def _forget(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+        if not self._connections:
+            self._all_closed.set()
+        if self._on_close is not None:
+            self._on_close(connection)
+
+    def _close_idle(self) -> None:
+        loop = asyncio.get_running_loop()
+        oldest = loop.time() - self._idle_timeout
+        for connection in list(self._connections):
+            if connection.last_active < oldest:
+                _log.info("closing the idle connection to %s", connection.peer)
+                connection.close()
+        self._idle_timer = loop.call_later(self._idle_timeout / 4, self._close_idle)
