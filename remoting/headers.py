@@ -19,6 +19,7 @@ from __future__ import annotations
 from typing import Annotated, ClassVar, Final, Self, TypeAlias
 
 import msgspec
+from msgspec import field
 
 from remoting.errors import HeaderError
 
@@ -65,7 +66,6 @@ __all__ = [
 
 Int: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 Long: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-_wire = msgspec.field
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True, gc=False, rename="camel"):
@@ -112,27 +112,27 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, gc=False, rename="camel"
 # Sending.
 
 
-class SendMessageRequestHeader(Header):
+class SendMessageRequestHeader(Header, frozen=True, kw_only=True):
     """SEND_MESSAGE_V2, SEND_BATCH_MESSAGE and SEND_REPLY_MESSAGE_V2 (letters).
 
     SEND_MESSAGE and SEND_REPLY_MESSAGE carry the same with long names: `from_long_names`.
     `properties` is the block in text form.
     """
 
-    producer_group: str = _wire(name="a")
-    topic: str = _wire(name="b")
-    default_topic: str = _wire(name="c")
-    default_topic_queue_nums: Int = _wire(name="d")
-    queue_id: Int = _wire(name="e")
-    sys_flag: Int = _wire(name="f")
-    born_timestamp_ms: Long = _wire(name="g")
-    flag: Int = _wire(name="h")
-    properties: str | None = _wire(name="i", default=None)
-    reconsume_times: Int | None = _wire(name="j", default=None)
-    unit_mode: bool | None = _wire(name="k", default=None)
-    max_reconsume_times: Int | None = _wire(name="l", default=None)
-    batch: bool | None = _wire(name="m", default=None)
-    broker_name: str | None = _wire(name="n", default=None)
+    producer_group: str = field(name="a")
+    topic: str = field(name="b")
+    default_topic: str = field(name="c")
+    default_topic_queue_nums: Int = field(name="d")
+    queue_id: Int = field(name="e")
+    sys_flag: Int = field(name="f")
+    born_timestamp_ms: Long = field(name="g")
+    flag: Int = field(name="h")
+    properties: str | None = field(name="i", default=None)
+    reconsume_times: Int | None = field(name="j", default=None)
+    unit_mode: bool | None = field(name="k", default=None)
+    max_reconsume_times: Int | None = field(name="l", default=None)
+    batch: bool | None = field(name="m", default=None)
+    broker_name: str | None = field(name="n", default=None)
 
     _LONG_NAMES: ClassVar[dict[str, str]] = {
         "producerGroup": "a",
@@ -165,15 +165,15 @@ class SendMessageRequestHeader(Header):
         return {name: fields[key] for name, key in self._LONG_NAMES.items() if key in fields}
 
 
-class SendMessageResponseHeader(Header):
+class SendMessageResponseHeader(Header, frozen=True, kw_only=True):
     """Answer to all sends; `msg_id` is the offset message id, for a batch comma-joined."""
 
     msg_id: str
     queue_id: Int
     queue_offset: Long
     transaction_id: str | None = None
-    region_id: str = _wire(name="MSG_REGION", default="DefaultRegion")
-    trace_on: bool = _wire(name="TRACE_ON", default=True)
+    region_id: str = field(name="MSG_REGION", default="DefaultRegion")
+    trace_on: bool = field(name="TRACE_ON", default=True)
 
     def to_ext_fields(self) -> dict[str, str]:
         # Written out: this is made once per send.
@@ -189,7 +189,7 @@ class SendMessageResponseHeader(Header):
         return ext_fields
 
 
-class ConsumerSendMsgBackRequestHeader(Header):
+class ConsumerSendMsgBackRequestHeader(Header, frozen=True, kw_only=True):
     """CONSUMER_SEND_MSG_BACK; `offset` is physical."""
 
     offset: Long
@@ -201,7 +201,7 @@ class ConsumerSendMsgBackRequestHeader(Header):
     max_reconsume_times: Int | None = None
 
 
-class EndTransactionRequestHeader(Header):
+class EndTransactionRequestHeader(Header, frozen=True, kw_only=True):
     """END_TRANSACTION; `commit_or_rollback` is 8 (commit), 12 (rollback) or 0 (unknown)."""
 
     producer_group: str
@@ -214,7 +214,7 @@ class EndTransactionRequestHeader(Header):
     topic: str | None = None
 
 
-class CheckTransactionStateRequestHeader(Header):
+class CheckTransactionStateRequestHeader(Header, frozen=True, kw_only=True):
     """CHECK_TRANSACTION_STATE, broker to producer; `msg_id` is the UNIQ_KEY."""
 
     tran_state_table_offset: Long
@@ -223,7 +223,7 @@ class CheckTransactionStateRequestHeader(Header):
     transaction_id: str | None = None
     offset_msg_id: str | None = None
     topic: str | None = None
-    broker_name: str | None = _wire(name="bname", default=None)
+    broker_name: str | None = field(name="bname", default=None)
 
 
 # Consuming.
@@ -235,7 +235,7 @@ PULL_CLASS_FILTER: Final = 8
 PULL_LITE: Final = 16
 
 
-class PullMessageRequestHeader(Header):
+class PullMessageRequestHeader(Header, frozen=True, kw_only=True):
     """PULL_MESSAGE and LITE_PULL_MESSAGE; bits of `sys_flag` are the PULL_* constants here."""
 
     consumer_group: str
@@ -245,7 +245,7 @@ class PullMessageRequestHeader(Header):
     max_msg_nums: Int
     sys_flag: Int
     commit_offset: Long
-    suspend_timeout_ms: Long = _wire(name="suspendTimeoutMillis")
+    suspend_timeout_ms: Long = field(name="suspendTimeoutMillis")
     sub_version: Long
     subscription: str | None = None
     expression_type: str | None = None
@@ -253,7 +253,7 @@ class PullMessageRequestHeader(Header):
     request_source: Int | None = None
 
 
-class PullMessageResponseHeader(Header):
+class PullMessageResponseHeader(Header, frozen=True, kw_only=True):
     """Answer to a pull with code 0, 19, 20 or 21."""
 
     suggest_which_broker_id: Long
@@ -270,7 +270,7 @@ class PullMessageResponseHeader(Header):
         }
 
 
-class QueryConsumerOffsetRequestHeader(Header):
+class QueryConsumerOffsetRequestHeader(Header, frozen=True, kw_only=True):
     """QUERY_CONSUMER_OFFSET."""
 
     consumer_group: str
@@ -279,7 +279,7 @@ class QueryConsumerOffsetRequestHeader(Header):
     set_zero_if_not_found: bool | None = None
 
 
-class UpdateConsumerOffsetRequestHeader(Header):
+class UpdateConsumerOffsetRequestHeader(Header, frozen=True, kw_only=True):
     """UPDATE_CONSUMER_OFFSET."""
 
     consumer_group: str
@@ -288,7 +288,7 @@ class UpdateConsumerOffsetRequestHeader(Header):
     commit_offset: Long
 
 
-class OffsetRequestHeader(Header):
+class OffsetRequestHeader(Header, frozen=True, kw_only=True):
     """GET_MAX_OFFSET, GET_MIN_OFFSET and GET_EARLIEST_MSG_STORETIME."""
 
     topic: str
@@ -296,46 +296,46 @@ class OffsetRequestHeader(Header):
     committed: bool = True
 
 
-class SearchOffsetRequestHeader(Header):
+class SearchOffsetRequestHeader(Header, frozen=True, kw_only=True):
     """SEARCH_OFFSET_BY_TIMESTAMP; `boundary_type` is LOWER or UPPER."""
 
     topic: str
     queue_id: Int
-    timestamp_ms: Long = _wire(name="timestamp")
+    timestamp_ms: Long = field(name="timestamp")
     boundary_type: str = "LOWER"
 
 
-class OffsetResponseHeader(Header):
+class OffsetResponseHeader(Header, frozen=True, kw_only=True):
     """Answer to the queries of consumer, maximum, minimum and searched offsets."""
 
     offset: Long
 
 
-class TimestampResponseHeader(Header):
+class TimestampResponseHeader(Header, frozen=True, kw_only=True):
     """Answer to GET_EARLIEST_MSG_STORETIME, Unix ms."""
 
-    timestamp_ms: Long = _wire(name="timestamp")
+    timestamp_ms: Long = field(name="timestamp")
 
 
-class QueryMessageRequestHeader(Header):
+class QueryMessageRequestHeader(Header, frozen=True, kw_only=True):
     """QUERY_MESSAGE; times are Unix ms."""
 
     topic: str
     key: str
     max_num: Int
-    begin_timestamp_ms: Long = _wire(name="beginTimestamp")
-    end_timestamp_ms: Long = _wire(name="endTimestamp")
-    unique_key_query: bool = _wire(name="_UNIQUE_KEY_QUERY", default=False)
+    begin_timestamp_ms: Long = field(name="beginTimestamp")
+    end_timestamp_ms: Long = field(name="endTimestamp")
+    unique_key_query: bool = field(name="_UNIQUE_KEY_QUERY", default=False)
 
 
-class QueryMessageResponseHeader(Header):
+class QueryMessageResponseHeader(Header, frozen=True, kw_only=True):
     """Answer to QUERY_MESSAGE."""
 
-    index_last_update_timestamp_ms: Long = _wire(name="indexLastUpdateTimestamp")
-    index_last_update_physical_offset: Long = _wire(name="indexLastUpdatePhyoffset")
+    index_last_update_timestamp_ms: Long = field(name="indexLastUpdateTimestamp")
+    index_last_update_physical_offset: Long = field(name="indexLastUpdatePhyoffset")
 
 
-class ViewMessageRequestHeader(Header):
+class ViewMessageRequestHeader(Header, frozen=True, kw_only=True):
     """VIEW_MESSAGE_BY_ID; `offset` is physical."""
 
     offset: Long
@@ -345,21 +345,21 @@ class ViewMessageRequestHeader(Header):
 # Clients and groups.
 
 
-class UnregisterClientRequestHeader(Header):
+class UnregisterClientRequestHeader(Header, frozen=True, kw_only=True):
     """UNREGISTER_CLIENT."""
 
-    client_id: str = _wire(name="clientID")
+    client_id: str = field(name="clientID")
     producer_group: str | None = None
     consumer_group: str | None = None
 
 
-class GetConsumerListByGroupRequestHeader(Header):
+class GetConsumerListByGroupRequestHeader(Header, frozen=True, kw_only=True):
     """GET_CONSUMER_LIST_BY_GROUP."""
 
     consumer_group: str
 
 
-class NotifyConsumerIdsChangedRequestHeader(Header):
+class NotifyConsumerIdsChangedRequestHeader(Header, frozen=True, kw_only=True):
     """NOTIFY_CONSUMER_IDS_CHANGED, broker to client."""
 
     consumer_group: str
@@ -368,7 +368,7 @@ class NotifyConsumerIdsChangedRequestHeader(Header):
 # Administration of a broker.
 
 
-class CreateTopicRequestHeader(Header):
+class CreateTopicRequestHeader(Header, frozen=True, kw_only=True):
     """UPDATE_AND_CREATE_TOPIC; `attributes` is "+name=value,-name"."""
 
     topic: str
@@ -383,21 +383,21 @@ class CreateTopicRequestHeader(Header):
     force: bool | None = None
 
 
-class DeleteTopicRequestHeader(Header):
+class DeleteTopicRequestHeader(Header, frozen=True, kw_only=True):
     """DELETE_TOPIC_IN_BROKER and DELETE_TOPIC_IN_NAMESRV."""
 
     topic: str
     cluster_name: str | None = None
 
 
-class DeleteSubscriptionGroupRequestHeader(Header):
+class DeleteSubscriptionGroupRequestHeader(Header, frozen=True, kw_only=True):
     """DELETE_SUBSCRIPTIONGROUP."""
 
     group_name: str
     clean_offset: bool = False
 
 
-class TopicRequestHeader(Header):
+class TopicRequestHeader(Header, frozen=True, kw_only=True):
     """Requests that name a topic only: GET_TOPIC_STATS_INFO, GET_TOPIC_CONFIG."""
 
     topic: str
@@ -406,14 +406,14 @@ class TopicRequestHeader(Header):
 # Name server.
 
 
-class GetRouteInfoRequestHeader(Header):
+class GetRouteInfoRequestHeader(Header, frozen=True, kw_only=True):
     """GET_ROUTEINFO_BY_TOPIC; the answer here is standard JSON always."""
 
     topic: str
     accept_standard_json_only: bool | None = None
 
 
-class RegisterBrokerRequestHeader(Header):
+class RegisterBrokerRequestHeader(Header, frozen=True, kw_only=True):
     """REGISTER_BROKER; `body_crc32` 0 means that the body is not checked."""
 
     broker_name: str
@@ -423,18 +423,18 @@ class RegisterBrokerRequestHeader(Header):
     broker_id: Long
     compressed: bool = False
     body_crc32: Int = 0
-    heartbeat_timeout_ms: Long | None = _wire(name="heartbeatTimeoutMillis", default=None)
+    heartbeat_timeout_ms: Long | None = field(name="heartbeatTimeoutMillis", default=None)
     enable_acting_master: bool | None = None
 
 
-class RegisterBrokerResponseHeader(Header):
+class RegisterBrokerResponseHeader(Header, frozen=True, kw_only=True):
     """Answer to REGISTER_BROKER: both are filled for followers whose leader is registered."""
 
     ha_server_addr: str | None = None
     master_addr: str | None = None
 
 
-class UnregisterBrokerRequestHeader(Header):
+class UnregisterBrokerRequestHeader(Header, frozen=True, kw_only=True):
     """UNREGISTER_BROKER."""
 
     broker_name: str
@@ -443,7 +443,7 @@ class UnregisterBrokerRequestHeader(Header):
     broker_id: Long
 
 
-class BrokerHeartbeatRequestHeader(Header):
+class BrokerHeartbeatRequestHeader(Header, frozen=True, kw_only=True):
     """BROKER_HEARTBEAT."""
 
     cluster_name: str
@@ -451,7 +451,7 @@ class BrokerHeartbeatRequestHeader(Header):
     broker_name: str
 
 
-class QueryDataVersionRequestHeader(Header):
+class QueryDataVersionRequestHeader(Header, frozen=True, kw_only=True):
     """QUERY_DATA_VERSION."""
 
     broker_name: str
@@ -460,32 +460,32 @@ class QueryDataVersionRequestHeader(Header):
     broker_id: Long
 
 
-class QueryDataVersionResponseHeader(Header):
+class QueryDataVersionResponseHeader(Header, frozen=True, kw_only=True):
     """Answer to QUERY_DATA_VERSION."""
 
     changed: bool
 
 
-class GetBrokerMemberGroupRequestHeader(Header):
+class GetBrokerMemberGroupRequestHeader(Header, frozen=True, kw_only=True):
     """GET_BROKER_MEMBER_GROUP."""
 
     cluster_name: str
     broker_name: str
 
 
-class TopicsByClusterRequestHeader(Header):
+class TopicsByClusterRequestHeader(Header, frozen=True, kw_only=True):
     """GET_TOPICS_BY_CLUSTER."""
 
     cluster: str
 
 
-class PermOfBrokerRequestHeader(Header):
+class PermOfBrokerRequestHeader(Header, frozen=True, kw_only=True):
     """WIPE_WRITE_PERM_OF_BROKER and ADD_WRITE_PERM_OF_BROKER."""
 
     broker_name: str
 
 
-class KvConfigRequestHeader(Header):
+class KvConfigRequestHeader(Header, frozen=True, kw_only=True):
     """PUT_KV_CONFIG."""
 
     namespace: str
@@ -493,20 +493,20 @@ class KvConfigRequestHeader(Header):
     value: str
 
 
-class KvKeyRequestHeader(Header):
+class KvKeyRequestHeader(Header, frozen=True, kw_only=True):
     """GET_KV_CONFIG and DELETE_KV_CONFIG."""
 
     namespace: str
     key: str
 
 
-class KvNamespaceRequestHeader(Header):
+class KvNamespaceRequestHeader(Header, frozen=True, kw_only=True):
     """GET_KVLIST_BY_NAMESPACE."""
 
     namespace: str
 
 
-class KvConfigResponseHeader(Header):
+class KvConfigResponseHeader(Header, frozen=True, kw_only=True):
     """Answer to GET_KV_CONFIG."""
 
     value: str | None = None
