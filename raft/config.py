@@ -1,0 +1,109 @@
+"""What a Raft node may be told: its name, its voters, its times and its limits.
+
+Place in the data path: made by the shell (from the broker's TOML file) or by the simulator, read
+by `raft.core` and its neighbours; nothing else in the core comes from outside but events.
+
+The defaults are for a LAN with a fast disk: a killed leader, whose connections break, is replaced
+within about a hundred milliseconds, a silent one within one election timeout.
+
+Source: Raft 5.6 (broadcast time << election timeout), dissertation 6.2 and 9.6.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from raft.messages import NodeId
+
+__all__ = ["VOTERS_COUNT_MAX", "RaftConfig"]
+
+VOTERS_COUNT_MAX = 7
+"""A majority of more than seven costs more than it gives."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaftConfig:
+    """Validated at construction; raises ValueError naming the field that is wrong."""
+
+    node_id: NodeId
+    """This node's name, one of `voters` unless the node has been taken out of its group."""
+
+    voters: tuple[NodeId, ...]
+    """The group before any CONFIG entry of the log says otherwise; 1 to VOTERS_COUNT_MAX names."""
+
+    heartbeat_ms: int = 75
+    """Between a leader's heartbeats to each peer; at most a third of the election timeout."""
+
+    election_timeout_ms_min: int = 300
+    """Least silence of a leader before a follower campaigns; as long, it also refuses votes."""
+
+    election_timeout_ms_max: int = 600
+    """Most silence before a follower campaigns; a leader that hears no majority for as long
+    steps down."""
+
+    campaign_delay_ms_min: int = 10
+    """Least delay before campaigning where the connection to the leader broke."""
+
+    campaign_delay_ms_max: int = 60
+    """Most such delay; the spread keeps two followers from splitting the votes."""
+
+    commit_notice_delay_ms: int = 5
+    """How long a new commit index waits for an AppendEntries with entries to carry it before it
+    is sent to followers in an empty one; 0 sends it at once. Under load it thus costs no
+    message."""
+
+    entry_size_bytes_max: int = 8 * 1024 * 1024
+    """Largest payload of one entry."""
+
+    append_size_bytes_max: int = 1024 * 1024
+    """Entries go into one AppendEntries while their payloads fit in this, but always one."""
+
+    inflight_count_max: int = 128
+    """Unanswered AppendEntries with entries per follower."""
+
+    inflight_size_bytes_max: int = 16 * 1024 * 1024
+    """Payload bytes in them; one message may overshoot it."""
+
+    log_cache_size_bytes_max: int = 16 * 1024 * 1024
+    """Payload bytes of the newest entries kept in memory, so that sending reads no disk."""
+
+    read_requests_count_max: int = 16_384
+    """ReadIndex requests waiting for confirmation; one more is answered None at once."""
+
+    def __post_init__(self) -> None:
+        if not self.node_id:
+            raise ValueError("node_id is empty")
+        if not 1 <= len(self.voters) <= VOTERS_COUNT_MAX:
+            raise ValueError(f"voters: {len(self.voters)} names, not 1 to {VOTERS_COUNT_MAX}")
+        if len(set(self.voters)) != len(self.voters) or not all(self.voters):
+            raise ValueError(f"voters: a name is empty or stands twice in {list(self.voters)}")
+        if self.heartbeat_ms < 1:
+            raise ValueError(f"heartbeat_ms: {self.heartbeat_ms} is below 1")
+        if self.election_timeout_ms_min < 3 * self.heartbeat_ms:
+            raise ValueError(
+                f"election_timeout_ms_min: {self.election_timeout_ms_min} is below three times "
+                f"heartbeat_ms ({self.heartbeat_ms})"
+            )
+        _check_range(
+            "election_timeout_ms", self.election_timeout_ms_min, self.election_timeout_ms_max
+        )
+        _check_range("campaign_delay_ms", self.campaign_delay_ms_min, self.campaign_delay_ms_max)
+        if self.campaign_delay_ms_min < 0:
+            raise ValueError(f"campaign_delay_ms_min: {self.campaign_delay_ms_min} is negative")
+        if self.commit_notice_delay_ms < 0:
+            raise ValueError(f"commit_notice_delay_ms: {self.commit_notice_delay_ms} is negative")
+        for name in (
+            "entry_size_bytes_max",
+            "append_size_bytes_max",
+            "inflight_count_max",
+            "inflight_size_bytes_max",
+            "log_cache_size_bytes_max",
+            "read_requests_count_max",
+        ):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: {getattr(self, name)} is below 1")
+
+
+def _check_range(name: str, minimum: int, maximum: int) -> None:
+    if minimum > maximum:
+        raise ValueError(f"{name}_min: {minimum} is above {name}_max ({maximum})")

@@ -1,0 +1,180 @@
+"""The log as the core sees it: the stored entries, and how far they are durable and committed.
+
+Place in the data path: between `raft.core` / `raft.leadership` and a `LogStorage`. The core
+decides what is appended or truncated and tells it in its Ready; the shell carries that out in the
+storage before the next step. So within a step this view runs ahead of the storage by the entries
+of that step, and between steps both end at the same index, which `check_storage` asserts.
+
+The newest entries stay here, as references to the same bytes, within a bound: sending to a
+follower that keeps up never reads the storage, nor does the term of a recent entry.
+
+Invariants:
+- commit_index <= last_index and durable_index <= last_index; both may be ahead of the other: a
+  follower commits what a majority of others has, even before its own fsync;
+- a committed entry is never truncated;
+- terms never fall from one index to the next, which lets `first_index_of_term_at` and
+  `last_index_of_term` bisect;
+- entries appended in the current step are in the cache.
+
+Source: Raft 5.3, 5.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from raft.messages import Entry, Index, Term
+from raft.storage import LogStorage
+
+__all__ = ["RaftLog"]
+
+
+class RaftLog:
+    """Everything in `storage` at construction must be durable (recovery fsyncs what it kept)."""
+
+    __slots__ = (
+        "_cache",
+        "_cache_first",
+        "_cache_size_bytes",
+        "_cache_size_bytes_max",
+        "_storage",
+        "commit_index",
+        "durable_index",
+        "last_index",
+        "last_term",
+    )
+
+    def __init__(
+        self, storage: LogStorage, *, commit_index: Index, cache_size_bytes_max: int
+    ) -> None:
+        self._storage = storage
+        self.last_index: Index = storage.last_index
+        self.last_term: Term = storage.term(self.last_index)
+        self.durable_index: Index = self.last_index
+        # What compaction has dropped was committed; a hint may know more, but never more than
+        # there is.
+        self.commit_index: Index = max(storage.first_index - 1, min(commit_index, self.last_index))
+        self._cache: list[Entry] = []
+        self._cache_first: Index = self.last_index + 1
+        self._cache_size_bytes = 0
+        self._cache_size_bytes_max = cache_size_bytes_max
+
+    @property
+    def first_index(self) -> Index:
+        return self._storage.first_index
+
+    def check_storage(self) -> None:
+        """The shell has carried out every Ready before it steps again."""
+        assert self._storage.last_index == self.last_index, (
+            f"the storage ends at {self._storage.last_index}, the core's log at {self.last_index}"
+        )
+
+    def term(self, index: Index) -> Term:
+        """Raises IndexError outside [first_index - 1, last_index]."""
+        if index == self.last_index:
+            return self.last_term
+        if index >= self._cache_first:
+            return self._cache[index - self._cache_first].term
+        return self._storage.term(index)
+
+    def has(self, index: Index, term: Term) -> bool:
+        """Whether the log holds this entry. What compaction dropped was committed: it did."""
+        if index > self.last_index:
+            return False
+        return index < self.first_index - 1 or self.term(index) == term
+
+    def entries(self, low: Index, size_bytes_max: int) -> tuple[Entry, ...]:
+        """Entries from `low` on: at least one, then while their payloads fit in the bound."""
+        assert self.first_index <= low <= self.last_index, f"no entry {low}"
+        if low < self._cache_first:
+            return self._storage.entries(low, self._cache_first, size_bytes_max)
+        start = low - self._cache_first
+        cache = self._cache
+        end = start + 1
+        size_bytes = len(cache[start].payload)
+        while end < len(cache):
+            size_bytes += len(cache[end].payload)
+            if size_bytes > size_bytes_max:
+                break
+            end += 1
+        return tuple(cache[start:end])
+
+    def append(self, entries: Sequence[Entry]) -> None:
+        self._trim_cache()
+        for entry in entries:
+            assert entry.index == self.last_index + 1, f"{entry.index} after {self.last_index}"
+            assert entry.term >= self.last_term, f"term {entry.term} after {self.last_term}"
+            self._cache.append(entry)
+            self._cache_size_bytes += len(entry.payload)
+            self.last_index = entry.index
+            self.last_term = entry.term
+
+    def truncate_from(self, index: Index) -> None:
+        """Drop `index` and all after it."""
+        assert self.commit_index < index <= self.last_index, (
+            f"truncation from {index}: committed {self.commit_index}, last {self.last_index}"
+        )
+        self.last_term = self.term(index - 1)
+        self.last_index = index - 1
+        self.durable_index = min(self.durable_index, index - 1)
+        if index <= self._cache_first:
+            self._cache.clear()
+            self._cache_first = index
+            self._cache_size_bytes = 0
+            return
+        kept_count = index - self._cache_first
+        self._cache_size_bytes -= sum(len(e.payload) for e in self._cache[kept_count:])
+        del self._cache[kept_count:]
+
+    def commit_to(self, index: Index) -> bool:
+        """Raise the commit index; True if it moved."""
+        if index <= self.commit_index:
+            return False
+        assert index <= self.last_index, f"commit {index} beyond last index {self.last_index}"
+        self.commit_index = index
+        return True
+
+    def durable_to(self, index: Index, term: Term) -> bool:
+        """Note an fsync; True if that entry is still in the log."""
+        if not self.first_index - 1 <= index <= self.last_index or self.term(index) != term:
+            return False
+        self.durable_index = max(self.durable_index, index)
+        return True
+
+    def first_index_of_term_at(self, index: Index) -> Index:
+        """The first index whose entry has the term of the entry at `index`."""
+        term = self.term(index)
+        low, high = self.first_index - 1, index
+        if self.term(low) == term:
+            return low
+        while high - low > 1:  # term(low) < term == term(high)
+            middle = (low + high) // 2
+            if self.term(middle) < term:
+                low = middle
+            else:
+                high = middle
+        return high
+
+    def last_index_of_term(self, term: Term, index: Index) -> Index | None:
+        """The last index up to `index` whose entry has `term`; None if there is none."""
+        low, high = self.first_index - 1, index + 1
+        if self.term(low) > term:
+            return None
+        while high - low > 1:  # term(low) <= term < term(high), if there is a high
+            middle = (low + high) // 2
+            if self.term(middle) <= term:
+                low = middle
+            else:
+                high = middle
+        return low if self.term(low) == term else None
+
+    def _trim_cache(self) -> None:
+        """Down to half of the bound at once, so that the cost per append is constant."""
+        if self._cache_size_bytes <= self._cache_size_bytes_max:
+            return
+        dropped_count = 0
+        while self._cache_size_bytes > self._cache_size_bytes_max // 2:
+            self._cache_size_bytes -= len(self._cache[dropped_count].payload)
+            dropped_count += 1
+        del self._cache[:dropped_count]
+        self._cache_first += dropped_count
