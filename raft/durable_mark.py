@@ -60,8 +60,10 @@ class DurableMark:
         file = self._disk.open(temporary, create=True)
         try:
             file.truncate(0)
-            written = file.pwritev([_encode(position)], 0)
-            assert written == _SLOT.size, "a 16-byte write is not split"
+            data = _encode(position)
+            offset = 0
+            while offset < len(data):
+                offset += file.pwritev([data[offset:]], offset)
             file.sync()
         finally:
             file.close()
@@ -70,7 +72,10 @@ class DurableMark:
         self._file = self._disk.open(self._path, create=False)
 
     def raise_to(self, position: int) -> None:
-        """Claim a higher position, not synced. Call `reset` before the first time."""
+        """Claim a higher position, not synced. Call `reset` before the first time.
+
+        A short write leaves a slot whose CRC fails, and the other slot counts.
+        """
         assert self._file is not None, "reset() comes first"
         self._file.pwritev([_encode(position)], _SLOT.size)
 

@@ -1,0 +1,81 @@
+"""The hard state file: golden bytes, crashes at every point, damage named."""
+
+from __future__ import annotations
+
+import random
+import zlib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raft.disk import OsDisk
+from raft.hard_state import (
+    CorruptHardStateError,
+    HardStateFile,
+    decode_hard_state,
+    encode_hard_state,
+)
+from raft.messages import HardState, NodeId
+from tests.raft.forgetful_disk import ForgetfulDisk
+
+STATE = HardState(current_term=0x0102, voted_for=NodeId("n1"))
+
+
+def test_the_bytes_are_drawn_in_formats() -> None:
+    head = bytes.fromhex("4c 4d 51 48 00 00 00 10 00 00 00 00 00 00 01 02 00 02 6e 31")
+    assert encode_hard_state(STATE) == head + zlib.crc32(head).to_bytes(4, "big")
+
+
+@given(term=st.integers(0, 2**64 - 1), name=st.none() | st.text(min_size=1, max_size=60))
+def test_what_is_encoded_is_decoded(term: int, name: str | None) -> None:
+    state = HardState(current_term=term, voted_for=NodeId(name) if name else None)
+    assert decode_hard_state(encode_hard_state(state)) == state
+
+
+def test_a_store_never_written_has_term_0(tmp_path: Path) -> None:
+    assert HardStateFile(OsDisk(tmp_path)).load() == HardState(current_term=0, voted_for=None)
+
+
+def test_it_survives_a_restart(tmp_path: Path) -> None:
+    HardStateFile(OsDisk(tmp_path)).save(STATE)
+    newer = HardState(current_term=0x0103, voted_for=None)
+    HardStateFile(OsDisk(tmp_path)).save(newer)
+    assert HardStateFile(OsDisk(tmp_path)).load() == newer
+    assert [path.name for path in tmp_path.iterdir()] == ["hard_state"]
+
+
+@given(seed=st.integers(0, 2**32), keep=st.sampled_from([0.0, 0.5, 1.0]))
+def test_what_save_returned_from_is_durable(seed: int, keep: float) -> None:
+    disk = ForgetfulDisk(random.Random(seed))
+    for term in range(1, 5):
+        state = HardState(current_term=term, voted_for=NodeId(f"n{term}"))
+        HardStateFile(disk).save(state)
+        disk.crash(keep=keep)
+        assert HardStateFile(disk).load() == state
+
+
+@given(seed=st.integers(0, 2**32), keep=st.sampled_from([0.0, 0.5, 1.0]))
+def test_a_failed_save_leaves_the_old_state(seed: int, keep: float) -> None:
+    disk = ForgetfulDisk(random.Random(seed))
+    HardStateFile(disk).save(STATE)
+    disk.fail_syncs = True
+    with pytest.raises(OSError, match="Input/output"):
+        HardStateFile(disk).save(HardState(current_term=9, voted_for=None))
+    disk.crash(keep=keep)
+    assert HardStateFile(disk).load() == STATE
+
+
+@pytest.mark.parametrize("flipped", range(len(encode_hard_state(STATE))))
+def test_each_flipped_byte_is_noticed(flipped: int) -> None:
+    data = bytearray(encode_hard_state(STATE))
+    data[flipped] ^= 0x20
+    with pytest.raises(CorruptHardStateError, match="hard_state: damaged at position"):
+        decode_hard_state(bytes(data))
+
+
+@pytest.mark.parametrize("size", range(len(encode_hard_state(STATE))))
+def test_a_short_file_is_noticed(size: int) -> None:
+    with pytest.raises(CorruptHardStateError):
+        decode_hard_state(encode_hard_state(STATE)[:size])
