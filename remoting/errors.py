@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 __all__ = [
+    "BodyError",
     "ConnectError",
     "ConnectionLostError",
     "FrameError",
@@ -70,3 +71,7 @@ class HeaderError(RemotingError):
 
 class RecordError(RemotingError):
     """Bytes that are no message record, properties block or batch body."""
+
+
+class BodyError(RemotingError):
+    """A command's body is not what its code asks for; the text says where."""
