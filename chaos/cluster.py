@@ -1,0 +1,378 @@
+"""A person's local cluster: `ledgermq cluster up`, `status` and `down`.
+
+Place in the data path: `chaos.cluster_layout` says who stands where, this starts it, asks it and
+stops it. The same directory layout is used by the laboratory's local world, so `status` works on
+a run directory too while its experiment runs.
+
+    DIR/cluster.json               the layout, written by `up`
+    DIR/config/<process>.toml      one per broker
+    DIR/secrets/<group>            shared secret of a group, mode 0600
+    DIR/pids/<process>.json        while started
+    DIR/output/<process>.log       what it printed
+    DIR/nodes/<group>/<node>/      its store
+
+Invariants: `down` stops what `up` started, and nothing else; a process that dies takes none with
+it; a store is never removed here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import secrets
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from chaos.broker_status import BrokerStatus, ask_all
+from chaos.cluster_layout import (
+    ClusterLayout,
+    LayoutError,
+    PortPlan,
+    broker_config_toml,
+    fixed_ports,
+    lay_out,
+    layout_from_json,
+    layout_to_json,
+)
+from chaos.processes import (
+    ProcessError,
+    ProcessTable,
+    RunningProcess,
+    check_ports_free,
+    free_ports,
+    ledgermq_argv,
+)
+
+__all__ = [
+    "ClusterError",
+    "ClusterStatus",
+    "NodeStatus",
+    "broker_process",
+    "down",
+    "load_layout",
+    "name_server_process",
+    "plan_ports",
+    "status",
+    "up",
+    "write_directory",
+]
+
+READY_TIMEOUT_S = 30.0
+READY_POLL_S = 0.05
+WATCH_POLL_S = 0.25
+
+
+class ClusterError(Exception):
+    """The cluster could not be started, found or stopped; the text says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeStatus:
+    """`pid` None: not running. `role` "down": not running, "unreachable": no answer; then term
+    and indexes are None."""
+
+    group: str
+    name: str
+    pid: int | None
+    address: str
+    role: str
+    term: int | None
+    last_index: int | None
+    commit_index: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterStatus:
+    name_servers: tuple[str, ...]
+    nodes: tuple[NodeStatus, ...]
+
+    def to_json(self) -> str:
+        return json.dumps(
+            {
+                "name_servers": list(self.name_servers),
+                "nodes": [
+                    {name: getattr(node, name) for name in NodeStatus.__slots__}
+                    for node in self.nodes
+                ],
+            },
+            indent=2,
+        )
+
+
+def up(
+    directory: Path,
+    *,
+    groups: int = 1,
+    replicas: int = 3,
+    engine: str = "raft",
+    name_servers: int = 2,
+    namesrv_port: int = 9876,
+    base_port: int = 10911,
+    detach: bool = False,
+    say: Callable[[str], None] | None = None,
+) -> ClusterStatus:
+    """Start a cluster in `directory` and wait until every group has a ready leader.
+
+    A port of 0 picks free ones. Without `detach` it stays until SIGINT or SIGTERM and then stops
+    the cluster. `say` takes each line for the person (default: standard output). Raises
+    ClusterError, LayoutError or PortInUseError with everything that was started stopped again.
+    """
+    report = say or _print
+    ports = plan_ports(
+        groups=groups,
+        replicas=replicas,
+        name_servers=name_servers,
+        namesrv_port=namesrv_port,
+        base_port=base_port,
+    )
+    layout = lay_out(
+        groups=groups, replicas=replicas, name_servers=name_servers, ports=ports, engine=engine
+    )
+    directory = directory.resolve()
+    _check_same_shape(directory, layout)
+    table = ProcessTable(directory)
+    running = [name for name in table.names() if table.find(name) is not None]
+    if running:
+        raise ClusterError(f"a cluster already runs in {directory}: {', '.join(running)}")
+    owners = {int(place.address.rpartition(":")[2]): place.name for place in layout.name_servers}
+    for place in layout.brokers:
+        owners[int(place.address.rpartition(":")[2])] = f"{place.name} (remoting)"
+        owners[int(place.raft_address.rpartition(":")[2])] = f"{place.name} (Raft)"
+    check_ports_free(owners)
+    write_directory(directory, layout)
+    stopped = None if detach else _StopSignals()
+    keep = False
+    try:
+        _start_all(table, directory, layout)
+        asyncio.run(_await_ready(table, layout))
+        result = status(directory)
+        for line in _lines(result):
+            report(line)
+        if stopped is not None:
+            _watch(table, layout, stopped, report)
+        keep = detach
+    finally:
+        if not keep:
+            table.stop(table.names())
+    return result
+
+
+def status(directory: Path) -> ClusterStatus:
+    """Ask every node of the cluster in `directory`. Raises ClusterError where there is none."""
+    layout = load_layout(directory)
+    table = ProcessTable(directory)
+    answers = asyncio.run(ask_all([place.address for place in layout.brokers]))
+    nodes = []
+    for place in layout.brokers:
+        process = table.find(place.name)
+        answer = answers.get(place.address)
+        nodes.append(_node_status(place.group, place.node, place.address, process, answer))
+    return ClusterStatus(name_servers=layout.name_server_addresses, nodes=tuple(nodes))
+
+
+def down(directory: Path) -> list[str]:
+    """Stop what `up` started in `directory`; the names of the processes that it stopped.
+
+    Brokers go before name servers, so that they can unregister. Raises ClusterError where
+    `directory` holds no cluster.
+    """
+    layout = load_layout(directory)
+    table = ProcessTable(directory)
+    brokers = {place.name for place in layout.brokers}
+    names = table.names()
+    stopped = [name for name in names if table.find(name) is not None]
+    try:
+        table.stop([name for name in names if name in brokers])
+        table.stop([name for name in names if name not in brokers])
+    except ProcessError as error:
+        raise ClusterError(str(error)) from error
+    return stopped
+
+
+def plan_ports(
+    *, groups: int, replicas: int, name_servers: int, namesrv_port: int, base_port: int
+) -> PortPlan:
+    """`fixed_ports`, with free ones in the place of those asked for as 0."""
+    rng = random.Random(secrets.randbits(64))
+    fixed = fixed_ports(
+        groups=groups,
+        replicas=replicas,
+        name_servers=name_servers,
+        name_server_port=namesrv_port or 1,
+        base_port=base_port or 1 + name_servers,
+    )
+    brokers = fixed.brokers
+    free = free_ports(name_servers + 2 * len(brokers), rng)
+    picked_brokers = tuple(zip(free[name_servers::2], free[name_servers + 1 :: 2], strict=True))
+    return PortPlan(
+        name_servers=fixed.name_servers if namesrv_port else tuple(free[:name_servers]),
+        brokers=brokers if base_port else picked_brokers,
+    )
+
+
+def load_layout(directory: Path) -> ClusterLayout:
+    """Raises ClusterError where `directory` holds no readable cluster.json."""
+    try:
+        return layout_from_json((directory / "cluster.json").read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ClusterError(f"{directory} holds no cluster (no cluster.json)") from error
+    except LayoutError as error:
+        raise ClusterError(f"{directory}: {error}") from error
+
+
+def write_directory(
+    directory: Path, layout: ClusterLayout, dial: Mapping[str, Mapping[str, str]] | None = None
+) -> None:
+    """cluster.json, secrets and configurations. `dial`: by process name, table address = the
+    address really dialled."""
+    for name in ("config", "secrets", "nodes", "output", "pids"):
+        (directory / name).mkdir(parents=True, exist_ok=True)
+    (directory / "cluster.json").write_text(layout_to_json(layout), encoding="utf-8")
+    for group in layout.groups:
+        _write_secret(directory / "secrets" / group)
+    for place in layout.brokers:
+        store = layout.store_directory(directory, place)
+        store.mkdir(parents=True, exist_ok=True)
+        text = broker_config_toml(
+            layout,
+            place,
+            store=store,
+            secret_file=directory / "secrets" / place.group,
+            dial=(dial or {}).get(place.name, {}),
+        )
+        (directory / "config" / f"{place.name}.toml").write_text(text, encoding="utf-8")
+
+
+def broker_process(directory: Path, name: str) -> list[str]:
+    """Command line of the broker of that process name."""
+    return ledgermq_argv("broker", "--config", str(directory / "config" / f"{name}.toml"))
+
+
+def name_server_process(address: str) -> list[str]:
+    """Command line of the name server at that address."""
+    return ledgermq_argv("namesrv", "--listen", address)
+
+
+def _write_secret(path: Path) -> None:
+    """Kept where it exists: the group's stores outlive `down`, and so does its secret."""
+    if path.exists():
+        return
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(secrets.token_hex(32))
+
+
+def _start_all(table: ProcessTable, directory: Path, layout: ClusterLayout) -> None:
+    for server in layout.name_servers:
+        table.start(server.name, name_server_process(server.address))
+    for place in layout.brokers:
+        table.start(place.name, broker_process(directory, place.name))
+
+
+async def _await_ready(table: ProcessTable, layout: ClusterLayout) -> None:
+    """Until each node answers and each group has a ready leader."""
+    addresses = [place.address for place in layout.brokers]
+    deadline = asyncio.get_running_loop().time() + READY_TIMEOUT_S
+    while True:
+        for name in [*(s.name for s in layout.name_servers), *(b.name for b in layout.brokers)]:
+            if table.find(name) is None:
+                raise ClusterError(f"{name} ended at its start:\n{table.output_tail(name)}")
+        answers = await ask_all(addresses)
+        led = {answer.group for answer in answers.values() if answer.ready}
+        if len(answers) == len(addresses) and led == set(layout.groups):
+            return
+        if asyncio.get_running_loop().time() >= deadline:
+            missing = [address for address in addresses if address not in answers]
+            raise ClusterError(
+                f"not ready after {READY_TIMEOUT_S:.0f} s: no answer from {missing or 'none'},"
+                f" no leader in {sorted(set(layout.groups) - led) or 'none'}"
+            )
+        await asyncio.sleep(READY_POLL_S)
+
+
+def _check_same_shape(directory: Path, layout: ClusterLayout) -> None:
+    """A store belongs to its group and voters: other numbers on an old directory are an error."""
+    if not (directory / "cluster.json").exists():
+        return
+    old = load_layout(directory)
+    shape = [(place.group, place.node) for place in old.brokers]
+    if shape != [(place.group, place.node) for place in layout.brokers]:
+        raise ClusterError(
+            f"{directory} holds a cluster of {len(old.groups)} group(s) and {len(shape)} node(s);"
+            " choose the same numbers or another directory"
+        )
+
+
+def _node_status(
+    group: str, node: str, address: str, process: RunningProcess | None, answer: BrokerStatus | None
+) -> NodeStatus:
+    pid = None if process is None else process.pid
+    if answer is None:
+        return NodeStatus(
+            group=group,
+            name=node,
+            pid=pid,
+            address=address,
+            role="down" if pid is None else "unreachable",
+            term=None,
+            last_index=None,
+            commit_index=None,
+        )
+    return NodeStatus(
+        group=group,
+        name=node,
+        pid=pid,
+        address=address,
+        role=answer.role,
+        term=answer.term,
+        last_index=answer.last_index,
+        commit_index=answer.commit_index,
+    )
+
+
+def _lines(result: ClusterStatus) -> list[str]:
+    lines = [f"name servers: {';'.join(result.name_servers)}"]
+    lines += [
+        f"{node.group}/{node.name} pid {node.pid} at {node.address}: {node.role}, term {node.term}"
+        for node in result.nodes
+    ]
+    return lines
+
+
+class _StopSignals:
+    """Remembers SIGINT and SIGTERM from its construction on, so that none is missed."""
+
+    def __init__(self) -> None:
+        self.received = False
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._remember)
+
+    def _remember(self, _number: int, _frame: object) -> None:
+        self.received = True
+
+
+def _watch(
+    table: ProcessTable,
+    layout: ClusterLayout,
+    stopped: _StopSignals,
+    report: Callable[[str], None],
+) -> None:
+    """Stay until a stop signal; tell once of each process that ends meanwhile."""
+    alive = {place.name for place in (*layout.name_servers, *layout.brokers)}
+    while not stopped.received:
+        for name in sorted(alive):
+            if table.find(name) is None:
+                alive.discard(name)
+                report(f"{name} ended (exit code {table.exit_code(name)})")
+        time.sleep(WATCH_POLL_S)
+
+
+def _print(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,45 @@
+"""Fault `one-way-cut`: bytes of one direction between the leader and its peers are swallowed.
+
+`direction = "from-leader"`: nobody hears the leader, but it hears everybody; "to-leader": it hears
+nobody, but its heartbeats arrive, so only check-quorum can depose it; "pair": one random node can't
+reach one other.
+
+Effect probe: as for every cut; since an answer needs both directions of a connection, the evidence
+names the stream that carries the black hole. Source: the asymmetric cuts of TigerBeetle's vortex.
+"""
+
+from __future__ import annotations
+
+from chaos.nemesis.base import FaultSpec
+from chaos.nemesis.link_cut import LinkCut
+from chaos.worlds.base import Link
+
+__all__ = ["SPEC", "OneWayCut"]
+
+
+class OneWayCut(LinkCut):
+    def choose(self) -> list[Link]:
+        context = self._context
+        members = context.members()
+        match context.params["direction"]:
+            case "from-leader":
+                leader = context.require_leader()
+                return [Link(who=leader, whom=name) for name in members if name != leader]
+            case "to-leader":
+                leader = context.require_leader()
+                return [Link(who=name, whom=leader) for name in members if name != leader]
+            case _:
+                who, whom = context.rng.sample(members, 2)
+                return [Link(who=who, whom=whom)]
+
+
+SPEC = FaultSpec(
+    name="one-way-cut",
+    summary="one direction between the leader and its peers, or of a pair, is swallowed",
+    worlds=("local",),
+    needs="proxies",
+    probe="connections that need the cut stream stay silent that were answered before",
+    make=OneWayCut,
+    parameters={"direction": "from-leader"},
+    choices={"direction": ("from-leader", "to-leader", "pair")},
+)

@@ -1,0 +1,324 @@
+"""Scenarios: what an experiment runs, for how long, and what it breaks, as small TOML files.
+
+Place in the data path: `chaos.experiment` reads one; its sections configure the cluster, the
+workload and the nemesis. The text itself goes into the manifest, so that a run can be repeated.
+
+Invariants: every key is known and of its type and range, every fault is in the catalogue with
+known parameters, every fault heals within the load phase; otherwise ScenarioError names the key
+and its near matches before any process is started.
+
+Source: the run format (transactions, dedupe, limits) and this project's scenarios/ directory.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import tomllib
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from chaos.nemesis.catalogue import CATALOGUE
+
+__all__ = [
+    "ClusterSection",
+    "DedupeSection",
+    "FaultStep",
+    "LimitsSection",
+    "LoadSection",
+    "Scenario",
+    "ScenarioError",
+    "TransactionsSection",
+    "WorkloadSection",
+    "load_scenario",
+    "parse_scenario",
+]
+
+SCENARIO_SIZE_MAX: Final = 1 << 20
+FAULTS_MAX: Final = 1000
+_FAULT_KEYS: Final = ("name", "at_s", "duration_s", "repeat", "every_s", "group")
+
+
+class ScenarioError(ValueError):
+    """The file is no scenario; the text names the key and what was wrong with it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSection:
+    """The cluster under test. `raft`, `broker`: settings handed to each broker as they are."""
+
+    groups: int = 1
+    replicas: int = 3
+    name_servers: int = 2
+    engine: str = "raft"
+    raft: Mapping[str, int] = field(default_factory=dict)
+    broker: Mapping[str, int | bool] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadSection:
+    """Lengths of the phases. Heal and drain end as soon as they are done; these are bounds."""
+
+    seconds: float = 60.0
+    heal_seconds_max: float = 60.0
+    drain_seconds_max: float = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadSection:
+    """Clients, processes per client, and rates (over all processes of a kind, per second).
+
+    Shares are parts of 1. `*_restart_s`: mean time between restarts of a client of that kind,
+    0: none. `commit_share + rollback_share <= 1`; the rest of the transactions are left to the
+    broker's check.
+    """
+
+    topics: tuple[str, ...] = ("orders", "payments")
+    queues: int = 4
+    body_bytes: int = 256
+    plain_clients: int = 2
+    plain_processes: int = 4
+    send_rate: float = 180.0
+    shard_share: float = 0.5
+    shards: int = 16
+    send_timeout_ms: int = 3000
+    send_retries_max: int = 3
+    transaction_clients: int = 3
+    transaction_processes: int = 4
+    transaction_rate: float = 90.0
+    commit_share: float = 0.75
+    rollback_share: float = 0.15
+    transaction_crash_s: float = 20.0
+    push_clients: int = 2
+    push_restart_s: float = 15.0
+    reconsume_share: float = 0.002
+    pull_clients: int = 1
+    pull_restart_s: float = 20.0
+    offset_reads_rate: float = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionsSection:
+    """The broker's check of undecided halves, as configured and as the manifest tells it."""
+
+    timeout_ms: int = 3000
+    check_interval_ms: int = 2000
+    check_max: int = 15
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DedupeSection:
+    """How long a UNIQ_KEY is remembered; a retry that comes later is refused."""
+
+    window_ms: int = 600_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitsSection:
+    """Bounds that A14 and A16 judge; without this section they are measured only."""
+
+    rto_ms: int
+    gap_ms: int
+    lag_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultStep:
+    """One injection: `at_s` from the beginning of the load, healed `duration_s` later."""
+
+    name: str
+    at_s: float
+    duration_s: float
+    group: str | None
+    params: Mapping[str, str | int | float | bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """`text` is the file as it was read."""
+
+    name: str
+    description: str
+    text: str
+    cluster: ClusterSection
+    load: LoadSection
+    workload: WorkloadSection
+    transactions: TransactionsSection
+    dedupe: DedupeSection
+    limits: LimitsSection | None
+    faults: tuple[FaultStep, ...]
+
+
+def load_scenario(path: Path) -> Scenario:
+    """Raises ScenarioError; OSError where the file can't be read."""
+    if path.stat().st_size > SCENARIO_SIZE_MAX:
+        raise ScenarioError(f"{path}: larger than {SCENARIO_SIZE_MAX} bytes, which no scenario is")
+    try:
+        return parse_scenario(path.read_text(encoding="utf-8"), name=path.stem)
+    except UnicodeDecodeError as error:
+        raise ScenarioError(f"{path}: not UTF-8 text: {error}") from error
+    except ScenarioError as error:
+        raise ScenarioError(f"{path}: {error}") from error
+
+
+def parse_scenario(text: str, *, name: str) -> Scenario:
+    """`name` is used where the text gives none."""
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ScenarioError(f"not TOML: {error}") from error
+    sections = ("cluster", "load", "workload", "transactions", "dedupe", "limits")
+    _check_keys("", data, ("name", "description", "faults", *sections))
+    load = _section(LoadSection, "load", data)
+    limits = _section(LimitsSection, "limits", data) if "limits" in data else None
+    scenario = Scenario(
+        name=_typed("name", data.get("name", name), str),
+        description=_typed("description", data.get("description", ""), str),
+        text=text,
+        cluster=_section(ClusterSection, "cluster", data),
+        load=load,
+        workload=_section(WorkloadSection, "workload", data),
+        transactions=_section(TransactionsSection, "transactions", data),
+        dedupe=_section(DedupeSection, "dedupe", data),
+        limits=limits,
+        faults=_faults(data.get("faults", []), load),
+    )
+    _check_ranges(scenario)
+    return scenario
+
+
+def _section(kind: type[Any], name: str, data: Mapping[str, object]) -> Any:
+    table = _typed(name, data.get(name, {}), dict)
+    fields = {each.name: each for each in dataclasses.fields(kind)}
+    _check_keys(name, table, fields)
+    hints = typing.get_type_hints(kind)
+    values = {key: _typed(f"{name}.{key}", value, hints[key]) for key, value in table.items()}
+    for each in fields.values():
+        no_default = each.default is dataclasses.MISSING
+        if no_default and each.default_factory is dataclasses.MISSING and each.name not in values:
+            raise ScenarioError(f"{name}.{each.name} is missing")
+    return kind(**values)
+
+
+def _faults(items: object, load: LoadSection) -> tuple[FaultStep, ...]:
+    steps: list[FaultStep] = []
+    for number, item in enumerate(_typed("faults", items, list)):
+        where = f"faults[{number}]"
+        table = _typed(where, item, dict)
+        if "name" not in table:
+            raise ScenarioError(f"{where}.name is missing")
+        name = _typed(f"{where}.name", table["name"], str)
+        if name not in CATALOGUE:
+            raise ScenarioError(f"{where}: unknown fault {_with_matches(name, CATALOGUE)}")
+        known = CATALOGUE[name].parameters
+        _check_keys(f"{where} ({name})", table, (*_FAULT_KEYS, *known))
+        params = dict(known)
+        for key, default in known.items():
+            if key in table:
+                params[key] = _typed(f"{where}.{key}", table[key], type(default))
+        choices = CATALOGUE[name].choices
+        for key, allowed in choices.items():
+            if params[key] not in allowed:
+                hint = f"{_with_matches(str(params[key]), allowed)}; one of {', '.join(allowed)}"
+                raise ScenarioError(f"{where}.{key}: unknown {hint}")
+        at_s = _typed(f"{where}.at_s", table.get("at_s", 0.0), float)
+        duration_s = _typed(f"{where}.duration_s", table.get("duration_s", 3.0), float)
+        repeat = _typed(f"{where}.repeat", table.get("repeat", 1), int)
+        every_s = _typed(f"{where}.every_s", table.get("every_s", 0.0), float)
+        group = table.get("group")
+        _need(at_s >= 0, f"{where}.at_s must not be negative")
+        _need(duration_s > 0, f"{where}.duration_s must be above 0")
+        _need(1 <= repeat <= FAULTS_MAX, f"{where}.repeat must be 1..{FAULTS_MAX}")
+        _need(repeat == 1 or every_s > 0, f"{where}.every_s must be above 0 where it repeats")
+        last = at_s + every_s * (repeat - 1) + duration_s
+        _need(
+            last <= load.seconds,
+            f"{where}: it would last until {last:g} s, beyond load.seconds = {load.seconds:g}",
+        )
+        steps += [
+            FaultStep(
+                name=name,
+                at_s=at_s + every_s * i,
+                duration_s=duration_s,
+                group=None if group is None else _typed(f"{where}.group", group, str),
+                params=params,
+            )
+            for i in range(repeat)
+        ]
+        _need(len(steps) <= FAULTS_MAX, f"more than {FAULTS_MAX} faults")
+    return tuple(sorted(steps, key=lambda step: step.at_s))
+
+
+def _check_ranges(scenario: Scenario) -> None:
+    work = scenario.workload
+    _need(0 < scenario.load.seconds <= 86_400, "load.seconds must be above 0, at most 86400")
+    _need(1 <= work.queues <= 64, "workload.queues must be 1..64")
+    _need(1 <= len(work.topics) <= 16, "workload.topics must name 1..16 topics")
+    _need(len(set(work.topics)) == len(work.topics), "workload.topics names a topic twice")
+    _need(0 <= work.body_bytes <= 1 << 20, "workload.body_bytes must be 0..1048576")
+    for name in ("plain", "transaction", "push", "pull"):
+        clients = getattr(work, f"{name}_clients")
+        _need(0 <= clients <= 64, f"workload.{name}_clients must be 0..64")
+    for name in ("plain_processes", "transaction_processes"):
+        _need(1 <= getattr(work, name) <= 256, f"workload.{name} must be 1..256")
+    for name in ("shard_share", "commit_share", "rollback_share", "reconsume_share"):
+        _need(0 <= getattr(work, name) <= 1, f"workload.{name} must be 0..1")
+    total = work.commit_share + work.rollback_share
+    _need(total <= 1, "workload.commit_share + workload.rollback_share must be at most 1")
+    _need(work.shards >= 1, "workload.shards must be at least 1")
+    _need(work.send_rate >= 0, "workload.send_rate must not be negative")
+    _need(work.transaction_rate >= 0, "workload.transaction_rate must not be negative")
+    _need(100 <= work.send_timeout_ms <= 60_000, "workload.send_timeout_ms must be 100..60000")
+    checks = scenario.transactions
+    _need(checks.timeout_ms >= 100, "transactions.timeout_ms must be at least 100")
+    _need(checks.check_interval_ms >= 100, "transactions.check_interval_ms must be at least 100")
+    _need(checks.check_max >= 1, "transactions.check_max must be at least 1")
+    longest = work.send_timeout_ms * (work.send_retries_max + 1)
+    _need(
+        scenario.dedupe.window_ms >= longest,
+        f"dedupe.window_ms must cover the workload's retries ({longest} ms)",
+    )
+
+
+def _typed(where: str, value: object, kind: Any) -> Any:
+    """The value as `kind`, an int being good for a float. Raises ScenarioError."""
+    origin = typing.get_origin(kind)
+    if origin is tuple:
+        items = _typed(where, value, list)
+        return tuple(_typed(f"{where}[{i}]", item, str) for i, item in enumerate(items))
+    if origin is not None and not isinstance(kind, types.UnionType):
+        table = _typed(where, value, dict)
+        for key, item in table.items():
+            if not isinstance(item, int):
+                raise ScenarioError(f"{where}.{key} must be an integer or a boolean")
+        return table
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        names = {dict: "a table", list: "a list", str: "text", int: "an integer"}
+        names |= {float: "a number", bool: "true or false"}
+        raise ScenarioError(f"{where} must be {names.get(kind, kind)}, not {value!r}")
+    return value
+
+
+def _check_keys(where: str, table: Mapping[str, object], known: Iterable[str]) -> None:
+    names = list(known)
+    for key in table:
+        if key not in names:
+            place = f" in {where}" if where else ""
+            raise ScenarioError(f"unknown key {_with_matches(key, names)}{place}")
+
+
+def _with_matches(word: str, known: Iterable[str]) -> str:
+    matches = difflib.get_close_matches(word, list(known), n=3, cutoff=0.5)
+    hint = f" (did you mean {' or '.join(repr(match) for match in matches)}?)" if matches else ""
+    return f"{word!r}{hint}"
+
+
+def _need(condition: bool, text: str) -> None:
+    if not condition:
+        raise ScenarioError(text)

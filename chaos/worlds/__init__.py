@@ -1,0 +1,1 @@
+"""Worlds: what a cluster under test is made of; the protocol is in `chaos.worlds.base`."""
