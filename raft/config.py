@@ -56,16 +56,19 @@ class RaftConfig:
     """Largest payload of one entry."""
 
     append_size_bytes_max: int = 1024 * 1024
-    """Entries go into one AppendEntries while their payloads fit in this, but always one."""
+    """Entries go into one AppendEntries while they fit in this, but always one."""
+
+    append_count_max: int = 1024
+    """Entries in one AppendEntries."""
 
     inflight_count_max: int = 128
     """Unanswered AppendEntries with entries per follower."""
 
-    inflight_size_bytes_max: int = 16 * 1024 * 1024
-    """Payload bytes in them; one message may overshoot it."""
+    inflight_size_bytes_max: int = 8 * 1024 * 1024
+    """Payload bytes in them; the last message may overshoot it."""
 
     log_cache_size_bytes_max: int = 16 * 1024 * 1024
-    """Payload bytes of the newest entries kept in memory, so that sending reads no disk."""
+    """How much of the newest entries stays in memory, so that sending reads no disk."""
 
     read_requests_count_max: int = 16_384
     """ReadIndex requests waiting for confirmation; one more is answered None at once."""
@@ -95,6 +98,7 @@ class RaftConfig:
         for name in (
             "entry_size_bytes_max",
             "append_size_bytes_max",
+            "append_count_max",
             "inflight_count_max",
             "inflight_size_bytes_max",
             "log_cache_size_bytes_max",

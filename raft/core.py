@@ -218,6 +218,7 @@ class Core:
     def _take_ready(self) -> Ready:
         hard_state = None
         if self._hard_state_changed:
+            assert not self._messages, "what depends on this hard state waits for its fsync"
             hard_state = HardState(current_term=self._current_term, voted_for=self._voted_for)
             self._hard_state_changed = False
         ready = Ready(

@@ -41,7 +41,6 @@ class Leadership:
     """`log` is shared with the core; `voters` contains the leader itself."""
 
     __slots__ = (
-        "_append_size_bytes_max",
         "_commit_notice_at_ms",
         "_config",
         "_confirming",
@@ -69,7 +68,6 @@ class Leadership:
         send: Callable[[Message], None],
     ) -> None:
         self._config = config
-        self._append_size_bytes_max = config.append_size_bytes_max
         self._term = term
         self._log = log
         self._send = send
@@ -157,11 +155,10 @@ class Leadership:
         return True
 
     def on_unreachable(self, node_id: NodeId) -> None:
-        """What was on its way may be lost; the next heartbeat probes."""
+        """What was on its way may be lost: the next proposal or heartbeat probes."""
         peer = self._progress.get(node_id)
         if peer is not None:
             peer.become_probe(peer.match_index + 1)
-            peer.probe_sent = True
 
     def tick(self, now_ms: int) -> bool:
         """Heartbeats and notices that are due. False: no quorum any more, step down."""
@@ -195,7 +192,11 @@ class Leadership:
         ):
             if peer.next_index < log.first_index:
                 return  # it lacks what compaction dropped here; heartbeats keep it in touch
-            entries = log.entries(peer.next_index, self._append_size_bytes_max)
+            entries = log.entries(
+                peer.next_index,
+                count_max=config.append_count_max,
+                size_bytes_max=config.append_size_bytes_max,
+            )
             self._send_append(peer, entries)
             size_bytes = sum(len(entry.payload) for entry in entries)
             peer.on_sent(entries[-1].index, size_bytes)
@@ -274,9 +275,9 @@ class Leadership:
     # Transfer.
 
     def begin_transfer(self, target: NodeId, now_ms: int) -> None:
-        """Bring `target` up to the log's end, then tell it to campaign. Unknown targets and a
-        transfer to another target under way: nothing happens."""
-        if target not in self._progress or self.transfer_target is not None:
+        """Bring `target` up to the log's end, then tell it to campaign. A later call names
+        another target; an unknown one changes nothing."""
+        if target not in self._progress:
             return
         self.transfer_target = target
         self._transfer_deadline_ms = now_ms + self._config.election_timeout_ms_max

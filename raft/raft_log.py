@@ -14,7 +14,9 @@ Invariants:
 - a committed entry is never truncated;
 - terms never fall from one index to the next, which lets `first_index_of_term_at` and
   `last_index_of_term` bisect;
-- entries appended in the current step are in the cache.
+- entries appended in the current step are in the cache;
+- a report of an fsync counts only for an entry that can't have been truncated and written anew
+  since: same index, same term, but not yet durable (see `durable_to`).
 
 Source: Raft 5.3, 5.4.
 """
@@ -28,6 +30,9 @@ from raft.storage import LogStorage
 
 __all__ = ["RaftLog"]
 
+_ENTRY_OVERHEAD_SIZE_BYTES = 256
+"""What an entry takes in memory beside its payload, so that empty ones don't count as nothing."""
+
 
 class RaftLog:
     """Everything in `storage` at construction must be durable (recovery fsyncs what it kept)."""
@@ -38,6 +43,7 @@ class RaftLog:
         "_cache_size_bytes",
         "_cache_size_bytes_max",
         "_storage",
+        "_truncated_term",
         "commit_index",
         "durable_index",
         "last_index",
@@ -58,6 +64,7 @@ class RaftLog:
         self._cache_first: Index = self.last_index + 1
         self._cache_size_bytes = 0
         self._cache_size_bytes_max = cache_size_bytes_max
+        self._truncated_term: Term = -1  # the highest of any entry truncated in this incarnation
 
     @property
     def first_index(self) -> Index:
@@ -83,16 +90,18 @@ class RaftLog:
             return False
         return index < self.first_index - 1 or self.term(index) == term
 
-    def entries(self, low: Index, size_bytes_max: int) -> tuple[Entry, ...]:
-        """Entries from `low` on: at least one, then while their payloads fit in the bound."""
+    def entries(self, low: Index, *, count_max: int, size_bytes_max: int) -> tuple[Entry, ...]:
+        """Entries from `low` on: at least one, then while they fit in both bounds."""
         assert self.first_index <= low <= self.last_index, f"no entry {low}"
         if low < self._cache_first:
-            return self._storage.entries(low, self._cache_first, size_bytes_max)
+            high = min(self._cache_first, low + count_max)
+            return self._storage.entries(low, high, size_bytes_max)
         start = low - self._cache_first
         cache = self._cache
         end = start + 1
+        end_max = min(len(cache), start + count_max)
         size_bytes = len(cache[start].payload)
-        while end < len(cache):
+        while end < end_max:
             size_bytes += len(cache[end].payload)
             if size_bytes > size_bytes_max:
                 break
@@ -105,7 +114,7 @@ class RaftLog:
             assert entry.index == self.last_index + 1, f"{entry.index} after {self.last_index}"
             assert entry.term >= self.last_term, f"term {entry.term} after {self.last_term}"
             self._cache.append(entry)
-            self._cache_size_bytes += len(entry.payload)
+            self._cache_size_bytes += _size_bytes(entry)
             self.last_index = entry.index
             self.last_term = entry.term
 
@@ -114,6 +123,7 @@ class RaftLog:
         assert self.commit_index < index <= self.last_index, (
             f"truncation from {index}: committed {self.commit_index}, last {self.last_index}"
         )
+        self._truncated_term = max(self._truncated_term, self.last_term)
         self.last_term = self.term(index - 1)
         self.last_index = index - 1
         self.durable_index = min(self.durable_index, index - 1)
@@ -123,7 +133,7 @@ class RaftLog:
             self._cache_size_bytes = 0
             return
         kept_count = index - self._cache_first
-        self._cache_size_bytes -= sum(len(e.payload) for e in self._cache[kept_count:])
+        self._cache_size_bytes -= sum(map(_size_bytes, self._cache[kept_count:]))
         del self._cache[kept_count:]
 
     def commit_to(self, index: Index) -> bool:
@@ -135,7 +145,15 @@ class RaftLog:
         return True
 
     def durable_to(self, index: Index, term: Term) -> bool:
-        """Note an fsync; True if that entry is still in the log."""
+        """Note an fsync; False if it may have been another entry's.
+
+        An entry can be truncated and come back, same index and term, before the fsync of its
+        first writing is reported; its second writing would count as durable too early. So a
+        report counts only above the terms of all that was truncated: there is always such an
+        entry to come, since the leader that truncates writes one of its own term.
+        """
+        if term <= self._truncated_term:
+            return False
         if not self.first_index - 1 <= index <= self.last_index or self.term(index) != term:
             return False
         self.durable_index = max(self.durable_index, index)
@@ -174,7 +192,11 @@ class RaftLog:
             return
         dropped_count = 0
         while self._cache_size_bytes > self._cache_size_bytes_max // 2:
-            self._cache_size_bytes -= len(self._cache[dropped_count].payload)
+            self._cache_size_bytes -= _size_bytes(self._cache[dropped_count])
             dropped_count += 1
         del self._cache[:dropped_count]
         self._cache_first += dropped_count
+
+
+def _size_bytes(entry: Entry) -> int:
+    return len(entry.payload) + _ENTRY_OVERHEAD_SIZE_BYTES
