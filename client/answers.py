@@ -1,0 +1,83 @@
+"""What a broker's response code means to a client: the classification table.
+
+Place in the data path: every answer of a broker that is not a success goes through `error_of`;
+`client.retry` then decides by the error's `retriable` and `definite`.
+
+Definite refusals (nothing stored): 2, 3, 13, 14, 16, 17, 22 to 26, 29, 215, 604. Code 1 is
+unknown: RocketMQ answers it also where the local append succeeded and replication did not. Any
+code without an entry is unknown too, since in doubt "unknown" is the safe answer.
+
+Source: facts of RocketMQ's response codes; the hint of the leader is ledgermq's own: code 14 with
+remark `not the leader; leader is HOST:PORT` or `not the leader; leader is unknown`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from client.errors import (
+    BrokerBusyError,
+    BrokerRefusedError,
+    BrokerSystemError,
+    BrokerUnreachableError,
+    ClientError,
+    ContraryDecisionError,
+    GroupNotExistError,
+    IllegalMessageError,
+    InvalidParameterError,
+    NoPermissionError,
+    NotLeaderError,
+    OffsetNotFoundError,
+    RequestNotSupportedError,
+    SubscriptionNotReadyError,
+    TopicNotExistError,
+    UnansweredError,
+)
+from remoting.errors import RemotingError
+
+__all__ = ["error_of", "error_of_remoting", "leader_hint"]
+
+_LEADER_HINT: Final = re.compile(r"leader is (\S+:\d{1,5})\s*$")
+
+_NOT_LEADER: Final = 14
+
+_ERRORS: Final[dict[int, type[BrokerRefusedError]]] = {
+    1: BrokerSystemError,
+    2: BrokerBusyError,
+    3: RequestNotSupportedError,
+    13: IllegalMessageError,
+    16: NoPermissionError,
+    17: TopicNotExistError,
+    22: OffsetNotFoundError,
+    23: InvalidParameterError,
+    24: SubscriptionNotReadyError,
+    25: SubscriptionNotReadyError,
+    26: GroupNotExistError,
+    29: InvalidParameterError,
+    215: BrokerBusyError,
+    604: ContraryDecisionError,
+}
+
+
+def leader_hint(remark: str | None) -> str | None:
+    """The leader's table address named in the remark of a code 14, or None."""
+    if remark is None:
+        return None
+    found = _LEADER_HINT.search(remark)
+    return found.group(1) if found else None
+
+
+def error_of(code: int, remark: str | None, address: str) -> BrokerRefusedError:
+    """The error that stands for a response `code` other than success."""
+    assert code != 0, "a success is no error"
+    if code == _NOT_LEADER:
+        return NotLeaderError(code, remark, address, leader_hint(remark))
+    return _ERRORS.get(code, BrokerRefusedError)(code, remark, address)
+
+
+def error_of_remoting(error: RemotingError, address: str) -> ClientError:
+    """The error that stands for a request to `address` without an answer."""
+    if error.definite:
+        return BrokerUnreachableError(f"broker {address}: {error}")
+    return UnansweredError(f"broker {address}: {error}")

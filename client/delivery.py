@@ -1,0 +1,61 @@
+"""Stored records to delivered messages, as a consumer sees them.
+
+Place in the data path: consumers feed the body of a pull's answer in; the transaction producer that
+of a check request.
+
+Invariants: bodies are inflated; a message read from `%RETRY%group` shows its original topic, while
+its queue stays the one really read.
+
+Source: RocketMQ PullAPIWrapper, MessageDecoder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+from client.errors import MalformedAnswerError
+from client.message import DeliveredMessage, MessageQueue, PropertyName
+from remoting.errors import RecordError
+from remoting.message import MessageRecord, decode_records, decompress_body
+
+__all__ = ["delivered_message", "delivered_messages", "matches_tags"]
+
+_RETRY_PREFIX = "%RETRY%"
+
+
+def delivered_messages(body: bytes, queue: MessageQueue, address: str) -> list[DeliveredMessage]:
+    """All messages of a pull's body, in order. Raises MalformedAnswerError."""
+    try:
+        return [delivered_message(record, queue) for record in decode_records(body)]
+    except RecordError as error:
+        raise MalformedAnswerError(f"records from {address} for {queue}: {error}") from error
+
+
+def delivered_message(record: MessageRecord, queue: MessageQueue) -> DeliveredMessage:
+    """Raises RecordError where properties or body can't be read."""
+    properties = record.property_map()
+    topic = record.topic
+    if topic.startswith(_RETRY_PREFIX):
+        topic = properties.get(PropertyName.RETRY_TOPIC, topic)
+    offset_msg_id = record.offset_msg_id
+    return DeliveredMessage(
+        topic=topic,
+        queue=queue,
+        queue_offset=record.queue_offset,
+        body=decompress_body(record.body, record.sys_flag),
+        properties=properties,
+        uniq_key=properties.get(PropertyName.UNIQ_KEY, offset_msg_id),
+        offset_msg_id=offset_msg_id,
+        physical_offset=record.physical_offset,
+        born_timestamp_ms=record.born_timestamp_ms,
+        store_timestamp_ms=record.store_timestamp_ms,
+        flag=record.flag,
+        sys_flag=record.sys_flag,
+        reconsume_times=record.reconsume_times,
+        prepared_transaction_offset=record.prepared_transaction_offset,
+    )
+
+
+def matches_tags(message: DeliveredMessage, tags: Container[str | None]) -> bool:
+    """True where the message has one of `tags`. The broker compares hashes only; this is exact."""
+    return message.tags in tags

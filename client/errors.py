@@ -1,0 +1,208 @@
+"""What can go wrong for a caller of the client, and what the caller may conclude from it.
+
+Place in the data path: raised by producers, consumers and the route table; `client.answers` makes
+them from a broker's response codes, `client.retry` asks them what to do next.
+
+Every error answers two questions, as class attributes:
+- `retriable`: may the same request, sent again (here or to another node), succeed?
+- `definite`: is it certain that the request had no effect? A timeout and a lost connection are
+  never definite: the broker may have stored what it could not tell us of.
+
+Invariant: what a producer raises at last is definite only where *every* attempt was: one attempt
+without an answer makes the whole send unknown (`OutcomeUnknownError`).
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "BrokerBusyError",
+    "BrokerRefusedError",
+    "BrokerSystemError",
+    "BrokerUnreachableError",
+    "ClientClosedError",
+    "ClientError",
+    "ContraryDecisionError",
+    "DeadlineError",
+    "GroupNotExistError",
+    "IllegalMessageError",
+    "InvalidParameterError",
+    "MalformedAnswerError",
+    "NameServerError",
+    "NoPermissionError",
+    "NoRouteError",
+    "NotLeaderError",
+    "OffsetNotFoundError",
+    "OutcomeUnknownError",
+    "RequestNotSupportedError",
+    "SubscriptionNotReadyError",
+    "TopicNotExistError",
+    "UnansweredError",
+]
+
+
+class ClientError(Exception):
+    """Base of all errors of this package."""
+
+    retriable = False
+    definite = True
+
+
+class ClientClosedError(ClientError):
+    """The client was not started, or was stopped before the request left."""
+
+
+class NameServerError(ClientError):
+    """No name server gave a usable answer; nothing was asked of any broker."""
+
+    retriable = True
+
+
+class NoRouteError(ClientError):
+    """The name servers know no queue of the topic that this request could use."""
+
+    retriable = True
+
+
+class BrokerUnreachableError(ClientError):
+    """No connection came about: the request never left."""
+
+    retriable = True
+
+
+class UnansweredError(ClientError):
+    """The request left, and no answer came: timeout or lost connection."""
+
+    retriable = True
+    definite = False
+
+
+class MalformedAnswerError(ClientError):
+    """The broker answered with something that cannot be read; what it did is unknown."""
+
+    definite = False
+
+
+class BrokerRefusedError(ClientError):
+    """The broker answered with an error. `code` and `remark` are its own.
+
+    This class itself stands for codes without a known meaning: what the broker did is unknown.
+    """
+
+    definite = False
+
+    def __init__(self, code: int, remark: str | None, address: str) -> None:
+        super().__init__(f"broker {address} answered code {code}: {remark or 'no remark'}")
+        self.code = code
+        self.remark = remark
+        self.address = address
+
+
+class BrokerSystemError(BrokerRefusedError):
+    """Code 1: something failed inside the broker, perhaps after it had stored the message."""
+
+    retriable = True
+
+
+class BrokerBusyError(BrokerRefusedError):
+    """Code 2 or 215: flow control; nothing was stored."""
+
+    retriable = True
+    definite = True
+
+
+class RequestNotSupportedError(BrokerRefusedError):
+    """Code 3: the broker does not know this request."""
+
+    definite = True
+
+
+class IllegalMessageError(BrokerRefusedError):
+    """Code 13: the message breaks a limit of the broker."""
+
+    definite = True
+
+
+class NotLeaderError(BrokerRefusedError):
+    """Code 14: this node takes no writes now. `leader` is where it sends us, if it knows."""
+
+    retriable = True
+    definite = True
+
+    def __init__(self, code: int, remark: str | None, address: str, leader: str | None) -> None:
+        super().__init__(code, remark, address)
+        self.leader = leader
+
+
+class NoPermissionError(BrokerRefusedError):
+    """Code 16: topic or group forbids the request."""
+
+    definite = True
+
+
+class TopicNotExistError(BrokerRefusedError):
+    """Code 17: the broker has no such topic and may not create it."""
+
+    retriable = True
+    definite = True
+
+
+class OffsetNotFoundError(BrokerRefusedError):
+    """Code 22: nothing is stored under what was asked for."""
+
+    definite = True
+
+
+class SubscriptionNotReadyError(BrokerRefusedError):
+    """Code 24 or 25: the broker has no subscription, or an older one; a heartbeat mends it."""
+
+    retriable = True
+    definite = True
+
+
+class GroupNotExistError(BrokerRefusedError):
+    """Code 26: the broker has not heard of the group yet; a heartbeat mends it."""
+
+    retriable = True
+    definite = True
+
+
+class InvalidParameterError(BrokerRefusedError):
+    """Code 29: a field is out of its range, e.g. the queue id. Code 23: no valid expression."""
+
+    definite = True
+
+
+class ContraryDecisionError(BrokerRefusedError):
+    """Code 604: the transaction had been decided otherwise, or its end came too late.
+
+    Definite whatever happened to earlier attempts: had one of them been carried out, the broker
+    would have answered that it is done already.
+    """
+
+    definite = True
+
+
+class DeadlineError(ClientError):
+    """The time was up before any attempt could be carried out; `last` says why."""
+
+    retriable = True
+
+    def __init__(self, text: str, last: ClientError | None) -> None:
+        super().__init__(text if last is None else f"{text}; last: {last}")
+        self.last = last
+
+
+class OutcomeUnknownError(ClientError):
+    """At least one attempt had no (clear) answer: done or not, nobody here can tell.
+
+    `last` is the error of the last attempt; `attempts` counts them. To send the same message
+    object again is safe: it keeps its UNIQ_KEY, by which our brokers store it once.
+    """
+
+    retriable = True
+    definite = False
+
+    def __init__(self, text: str, last: ClientError, attempts: int) -> None:
+        super().__init__(f"{text} after {attempts} attempts; last: {last}")
+        self.last = last
+        self.attempts = attempts

@@ -1,0 +1,145 @@
+"""The values that applications hand to a producer and get from a consumer.
+
+Place in the data path: `Message` enters at the producer, `SendResult` comes back;
+`DeliveredMessage` is what a consumer sees of a stored record, its body inflated and its queue
+named.
+
+Invariants:
+- A `Message` gets its UNIQ_KEY and bornTimestamp at its first send and keeps them in every later
+  one, so that sending the same object again after an unknown outcome is a retry, which our brokers
+  store once.
+- `DeliveredMessage.queue` is the queue that was really read. For a message that came back through
+  `%RETRY%group`, `topic` shows the original topic and `queue` the retry queue.
+
+Source: RocketMQ Message, MessageExt, SendResult; property names of its message store.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+__all__ = [
+    "DeliveredMessage",
+    "Message",
+    "MessageQueue",
+    "PropertyName",
+    "SendResult",
+    "SendStatus",
+    "retry_topic",
+]
+
+
+class PropertyName:
+    """Names of the message properties that this package reads or writes."""
+
+    KEYS: Final = "KEYS"
+    TAGS: Final = "TAGS"
+    UNIQ_KEY: Final = "UNIQ_KEY"
+    WAIT: Final = "WAIT"
+    TRAN_MSG: Final = "TRAN_MSG"
+    PGROUP: Final = "PGROUP"
+    DELAY: Final = "DELAY"
+    RETRY_TOPIC: Final = "RETRY_TOPIC"
+    SHARDING_KEY: Final = "__SHARDINGKEY"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class MessageQueue:
+    """One queue of a topic. The order (topic, broker, queue) is that of RocketMQ's rebalance."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+
+
+@dataclass(slots=True, kw_only=True)
+class Message:
+    """What a producer sends.
+
+    `tags`, `keys` and `shard` become properties; `properties` are the user's own and must not
+    name those. `uniq_key` and `born_timestamp_ms` are filled by the first send where they are
+    None; whoever sets `uniq_key` answers for its being unique.
+    """
+
+    topic: str
+    body: bytes
+    tags: str | None = None
+    keys: Sequence[str] = ()
+    shard: str | None = None
+    flag: int = 0
+    properties: Mapping[str, str] = field(default_factory=dict)
+    uniq_key: str | None = None
+    born_timestamp_ms: int | None = None
+
+
+class SendStatus(enum.Enum):
+    """The four answers with which a broker says that it has the message.
+
+    With our Raft engine only SEND_OK occurs and means: fsynced on a majority. The others come from
+    master-slave replication: stored on the master, the rest of the promise not kept in time.
+    """
+
+    SEND_OK = "SEND_OK"
+    FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
+    FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"
+    SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
+
+
+@dataclass(slots=True, kw_only=True)
+class SendResult:
+    """Where a message was stored. Not frozen: one is made per send, and freezing doubles its cost.
+
+    `msg_id` is the UNIQ_KEY; of a batch, those of its messages joined by commas, as are the
+    `offset_msg_id`s. `queue_offset` is the place in the queue (of a batch, the first one's; of a
+    half message, that in the half topic). `attempts` counts the requests that it took, and
+    `address` is the table address of the node that answered.
+    """
+
+    status: SendStatus
+    msg_id: str
+    offset_msg_id: str
+    queue: MessageQueue
+    queue_offset: int
+    transaction_id: str | None
+    attempts: int
+    address: str
+
+
+@dataclass(slots=True, kw_only=True)
+class DeliveredMessage:
+    """A message as a consumer gets it. Not frozen: one is made per message read."""
+
+    topic: str
+    queue: MessageQueue
+    queue_offset: int
+    body: bytes
+    properties: dict[str, str]
+    uniq_key: str
+    offset_msg_id: str
+    physical_offset: int
+    born_timestamp_ms: int
+    store_timestamp_ms: int
+    flag: int
+    sys_flag: int
+    reconsume_times: int
+    prepared_transaction_offset: int
+
+    @property
+    def tags(self) -> str | None:
+        return self.properties.get(PropertyName.TAGS)
+
+    @property
+    def keys(self) -> list[str]:
+        return self.properties.get(PropertyName.KEYS, "").split()
+
+    @property
+    def shard(self) -> str | None:
+        return self.properties.get(PropertyName.SHARDING_KEY)
+
+
+def retry_topic(group: str) -> str:
+    """The topic through which RocketMQ hands a group's failed messages out again."""
+    return f"%RETRY%{group}"

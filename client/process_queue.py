@@ -1,0 +1,151 @@
+"""The messages of one queue between their pull and their consumption; pure.
+
+Place in the data path: a queue's pull loop adds what came, its consume loop takes batches out and
+says how each ended; the offset committed for the group is read here.
+
+Invariants:
+- `commit_offset` never passes a message that is not consumed, and never falls while the position
+  is not moved by `reposition`.
+- Every message added is handed out until it is consumed; a failed one comes again when it is due,
+  its reconsume_times one higher. In an ordered queue nothing behind a failed message is handed out
+  before it is consumed.
+- Messages held are bounded: the pull loop asks `has_room` before it pulls.
+
+Source: RocketMQ ProcessQueue (its commit offset is the lowest offset held, or else the next one to
+be pulled) and ConsumeMessageOrderlyService (a failure suspends the queue).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from client.message import DeliveredMessage
+
+__all__ = ["ProcessQueue"]
+
+
+class ProcessQueue:
+    """`next_offset` is where the next pull begins. Times are ms of any one clock."""
+
+    __slots__ = (
+        "_bytes",
+        "_bytes_max",
+        "_count_max",
+        "_due",
+        "_ordered",
+        "_taken",
+        "_waiting",
+        "next_offset",
+    )
+
+    def __init__(
+        self,
+        next_offset: int,
+        *,
+        count_max: int = 1_000,
+        bytes_max: int = 100 * 1024 * 1024,
+        ordered: bool = False,
+    ) -> None:
+        assert next_offset >= 0
+        self.next_offset = next_offset
+        self._count_max = count_max
+        self._bytes_max = bytes_max
+        self._ordered = ordered
+        self._waiting: deque[DeliveredMessage] = deque()
+        self._taken: dict[int, DeliveredMessage] = {}
+        self._due: dict[int, tuple[int, DeliveredMessage]] = {}
+        self._bytes = 0
+
+    @property
+    def held(self) -> int:
+        """Messages not consumed yet."""
+        return len(self._waiting) + len(self._taken) + len(self._due)
+
+    @property
+    def has_room(self) -> bool:
+        return self.held < self._count_max and self._bytes < self._bytes_max
+
+    @property
+    def commit_offset(self) -> int:
+        """The first offset that is not known to be consumed."""
+        lowest = self.next_offset
+        if self._waiting:
+            lowest = min(lowest, self._waiting[0].queue_offset)
+        if self._taken:
+            lowest = min(lowest, *self._taken)
+        if self._due:
+            lowest = min(lowest, *self._due)
+        return lowest
+
+    def add(self, messages: Iterable[DeliveredMessage], next_offset: int) -> None:
+        """Take what a pull from `self.next_offset` brought; the next one begins at `next_offset`.
+
+        Messages below the position (a record batch may begin before it) are left out.
+        """
+        expected = self.next_offset
+        for message in messages:
+            if message.queue_offset < expected:
+                continue
+            self._waiting.append(message)
+            self._bytes += len(message.body)
+            expected = message.queue_offset + 1
+        self.next_offset = max(expected, next_offset)
+
+    def take(self, count_max: int, now_ms: int) -> list[DeliveredMessage]:
+        """The next messages to consume, lowest offsets first; empty where nothing is due.
+
+        The caller owes each of them `done` or `retry`.
+        """
+        assert count_max > 0
+        batch: list[DeliveredMessage] = []
+        if self._due and (not self._ordered or not self._taken):
+            for offset in sorted(self._due):
+                due_ms, message = self._due[offset]
+                if due_ms <= now_ms and len(batch) < count_max:
+                    batch.append(message)
+                elif self._ordered:
+                    break
+            for message in batch:
+                del self._due[message.queue_offset]
+        if not self._ordered or not (self._due or self._taken):
+            while self._waiting and len(batch) < count_max:
+                batch.append(self._waiting.popleft())
+        for message in batch:
+            self._taken[message.queue_offset] = message
+        return batch
+
+    def done(self, messages: Sequence[DeliveredMessage]) -> None:
+        """These are consumed. Those taken before a `reposition` are of no interest any more."""
+        for message in messages:
+            if self._taken.get(message.queue_offset) is message:
+                del self._taken[message.queue_offset]
+                self._bytes -= len(message.body)
+
+    def retry(self, messages: Sequence[DeliveredMessage], due_ms: int) -> None:
+        """These were not consumed and are to be handed out again at `due_ms` or later."""
+        for message in messages:
+            if self._taken.get(message.queue_offset) is message:
+                del self._taken[message.queue_offset]
+                message.reconsume_times += 1
+                self._due[message.queue_offset] = (due_ms, message)
+
+    def next_due_ms(self) -> int | None:
+        """When the next failed message is due; None where none waits for its retry."""
+        if not self._due:
+            return None
+        if self._ordered:
+            return self._due[min(self._due)][0]
+        return min(due_ms for due_ms, _ in self._due.values())
+
+    def reposition(self, offset: int) -> None:
+        """Go on at `offset`: the broker said that the position is outside of the queue.
+
+        Drops everything held; what is being consumed right now has no say in the offset any more.
+        """
+        assert offset >= 0
+        self._waiting.clear()
+        self._taken.clear()
+        self._due.clear()
+        self._bytes = 0
+        self.next_offset = offset

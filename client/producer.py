@@ -1,0 +1,338 @@
+"""The producer: sends messages and tells honestly what became of them.
+
+Place in the data path: the application's `Message` enters here, is stamped (UNIQ_KEY,
+bornTimestamp), encoded by `client.send_codec`, sent to the leader of a broker group over
+`client.instance`, and tried again as `client.retry` decides.
+
+Invariants:
+- A `SendResult` means that a broker said it has the message. An error with `definite` means that
+  no broker has it; any other error means that nobody here can tell.
+- After an attempt without an answer, all further ones go to the same queue of the same group with
+  the same UNIQ_KEY, wherever its leader moves, so that the group stores the message once.
+- Sends in flight through `send_async` are bounded by `in_flight_max`.
+
+Source: RocketMQ DefaultMQProducerImpl; differences are listed in docs/DIVERGENCE.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self, TypeAlias
+
+from client.answers import error_of, error_of_remoting
+from client.broker_call import learn
+from client.errors import ClientError, NoRouteError
+from client.instance import ClientInstance, InstanceSettings
+from client.message import Message, MessageQueue, SendResult
+from client.retry import Place, Retries, RetryPolicy
+from client.route_view import TopicRoute
+from client.send_codec import (
+    MessageRefusedError,
+    PreparedSend,
+    prepare_batch,
+    prepare_message,
+    send_result,
+    send_status,
+)
+from remoting.errors import RemotingError
+
+__all__ = ["Producer", "ProducerSettings", "QueueSelector"]
+
+QueueSelector: TypeAlias = Callable[[Sequence[MessageQueue], Message], MessageQueue]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerSettings:
+    """`compress_size_bytes_min`: bodies at least this large are deflated; None: never."""
+
+    timeout_ms: int = 3_000
+    in_flight_max: int = 1_024
+    compress_size_bytes_min: int | None = 4_096
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    instance: InstanceSettings = field(default_factory=InstanceSettings)
+
+    def __post_init__(self) -> None:
+        if self.timeout_ms < 1:
+            raise ValueError(f"timeout_ms must be positive, not {self.timeout_ms}")
+        if self.in_flight_max < 1:
+            raise ValueError(f"in_flight_max must be positive, not {self.in_flight_max}")
+
+
+class Producer:
+    """Sends on behalf of a producer group.
+
+    `name_servers` are table addresses (a list, or one string separated by `;`); `dial` maps a
+    table address to the one really dialled. Use as an async context manager, or `start`/`stop`.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        name_servers: str | Sequence[str],
+        dial: Mapping[str, str] | None = None,
+        *,
+        settings: ProducerSettings | None = None,
+    ) -> None:
+        if not group:
+            raise ValueError("a producer needs a group name")
+        self.group = group
+        self.settings = settings or ProducerSettings()
+        self.instance = ClientInstance(name_servers, dial=dial, settings=self.settings.instance)
+        self.instance.add_producer_group(group)
+        self._slots = asyncio.Semaphore(self.settings.in_flight_max)
+        self._turn = self.instance.random.randrange(1 << 16)
+
+    @property
+    def client_id(self) -> str:
+        return self.instance.client_id
+
+    async def start(self) -> None:
+        """Begin the background work. Brokers are dialled at the first send."""
+        await self.instance.start()
+
+    async def stop(self) -> None:
+        """Unregister and close. Sends under way end with an error."""
+        await self.instance.stop()
+
+    async def crash(self) -> None:
+        """Vanish as a killed process would: nothing more is sent, connections are dropped."""
+        await self.instance.abort()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    # Sending.
+
+    async def send(
+        self,
+        message: Message,
+        timeout_ms: int | None = None,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+    ) -> SendResult:
+        """Store one message and return where.
+
+        To an explicit `queue`, or to the one that `selector` chooses, the send stays in its group
+        whatever happens. Raises ClientError; its `definite` tells whether the message surely was
+        not stored. The same object may be sent again: it keeps its UNIQ_KEY.
+        """
+        self._stamp(message)
+        prepared = prepare_message(
+            message,
+            group=self.group,
+            compress_size_bytes_min=self.settings.compress_size_bytes_min,
+        )
+        return await self._deliver(prepared, message, timeout_ms, queue, selector)
+
+    async def send_async(
+        self,
+        message: Message,
+        timeout_ms: int | None = None,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+    ) -> asyncio.Future[SendResult]:
+        """Begin a send; the future has what `send` would have returned or raised.
+
+        Waits only while `in_flight_max` sends are under way already.
+        """
+        await self._slots.acquire()
+        try:
+            future = self.instance.scope.launch(
+                self.send(message, timeout_ms, queue=queue, selector=selector), "client-send"
+            )
+        except ClientError:
+            self._slots.release()
+            raise
+        future.add_done_callback(lambda _: self._slots.release())
+        return future
+
+    async def send_batch(
+        self,
+        messages: Sequence[Message],
+        timeout_ms: int | None = None,
+        *,
+        queue: MessageQueue | None = None,
+    ) -> SendResult:
+        """Store several messages of one topic in one queue, all or none. Raises as `send`."""
+        for message in messages:
+            self._stamp(message)
+        prepared = prepare_batch(messages, group=self.group)
+        return await self._deliver(prepared, messages[0], timeout_ms, queue, None)
+
+    async def send_oneway(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+    ) -> None:
+        """Send and forget: one attempt, no answer, outcome unknown.
+
+        Raises ClientError, definite, where the message could not even be sent.
+        """
+        self.instance.check_running()
+        self._stamp(message)
+        prepared = prepare_message(
+            message,
+            group=self.group,
+            compress_size_bytes_min=self.settings.compress_size_bytes_min,
+        )
+        timeout_ms = self.settings.timeout_ms
+        target = await self._choose(
+            message, queue=queue, selector=selector, avoid=None, timeout_ms=timeout_ms
+        )
+        address = await self._address(target, timeout_ms)
+        try:
+            await self.instance.rpc.oneway(address, prepared.command(target))
+        except RemotingError as error:
+            raise error_of_remoting(error, address) from error
+
+    async def queues(self, topic: str, timeout_ms: int | None = None) -> tuple[MessageQueue, ...]:
+        """The queues that a send to `topic` may go to. Raises NoRouteError, NameServerError."""
+        self.instance.check_running()
+        route = await self.instance.routes.route(
+            topic, timeout_ms=timeout_ms or self.settings.timeout_ms, or_default=True
+        )
+        return route.write_queues
+
+    # Internals.
+
+    def _stamp(self, message: Message) -> None:
+        if message.born_timestamp_ms is None:
+            message.born_timestamp_ms = time.time_ns() // 1_000_000
+        if message.uniq_key is None:
+            message.uniq_key = self.instance.next_uniq_key(message.born_timestamp_ms)
+
+    async def _deliver(
+        self,
+        prepared: PreparedSend,
+        message: Message,
+        timeout_ms: int | None,
+        queue: MessageQueue | None,
+        selector: QueueSelector | None,
+    ) -> SendResult:
+        """The attempts of one send. Raises ClientError."""
+        instance = self.instance
+        retries = Retries(
+            self.settings.retry,
+            deadline_ms=instance.now_ms() + (timeout_ms or self.settings.timeout_ms),
+            may_move=queue is None and selector is None,
+        )
+        target = queue
+        avoid: str | None = None
+        last: ClientError | None = None
+        while True:
+            budget_ms = retries.begin_attempt(instance.now_ms())
+            if budget_ms <= 0:
+                raise retries.out_of_time(last) from last
+            address = None
+            try:
+                instance.check_running()
+                if target is None or avoid is not None:
+                    target = await self._choose(
+                        message, queue=queue, selector=selector, avoid=avoid, timeout_ms=budget_ms
+                    )
+                address = await self._address(target, budget_ms)
+                return await self._attempt(prepared, target, address, budget_ms, retries.attempts)
+            except ClientError as error:
+                last = error
+            if target is not None:
+                learn(instance, target.broker_name, address, last)
+            now_ms = instance.now_ms()
+            again = retries.after(last, now_ms=now_ms, luck=instance.random.random())
+            if isinstance(again, ClientError):
+                raise again from last
+            if again.refresh_route:
+                instance.routes.want_refresh(prepared.topic)
+            moves = again.place is Place.ANOTHER_GROUP and target is not None
+            avoid = target.broker_name if moves and target is not None else None
+            if again.wait_ms:
+                await asyncio.sleep(again.wait_ms / 1000)
+
+    async def _attempt(
+        self,
+        prepared: PreparedSend,
+        target: MessageQueue,
+        address: str,
+        timeout_ms: float,
+        attempts: int,
+    ) -> SendResult:
+        instance = self.instance
+        try:
+            answer = await instance.rpc.request(
+                address, prepared.command(target), max(1, round(timeout_ms))
+            )
+        except RemotingError as error:
+            raise error_of_remoting(error, address) from error
+        status = send_status(answer.code)
+        if status is None:
+            raise error_of(answer.code, answer.remark, address)
+        instance.routes.confirm(target.broker_name, address)
+        return send_result(
+            answer,
+            status=status,
+            prepared=prepared,
+            queue=target,
+            attempts=attempts,
+            address=address,
+        )
+
+    async def _choose(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None,
+        selector: QueueSelector | None,
+        avoid: str | None,
+        timeout_ms: float,
+    ) -> MessageQueue:
+        """The queue for the next attempt; not of broker group `avoid` where there is another."""
+        if queue is not None:
+            return queue
+        routes = self.instance.routes
+        route = routes.cached(message.topic) or await routes.route(
+            message.topic, timeout_ms=timeout_ms, or_default=True
+        )
+        queues = route.write_queues
+        if not queues:
+            raise NoRouteError(f"topic {message.topic} has no queue that takes messages")
+        if selector is not None:
+            chosen = selector(queues, message)
+            if chosen not in queues:
+                raise MessageRefusedError(f"the selector chose {chosen}, no queue of the topic")
+            return chosen
+        return self._next_queue(route, avoid)
+
+    def _next_queue(self, route: TopicRoute, avoid: str | None) -> MessageQueue:
+        queues = route.write_queues
+        for _ in queues:
+            self._turn = (self._turn + 1) & 0x7FFF_FFFF
+            chosen = queues[self._turn % len(queues)]
+            if chosen.broker_name != avoid:
+                return chosen
+        return chosen
+
+    async def _address(self, queue: MessageQueue, timeout_ms: float) -> str:
+        routes = self.instance.routes
+        leader = routes.leader(queue.broker_name)
+        if leader is None:
+            await routes.route(queue.topic, timeout_ms=timeout_ms, or_default=True)
+            leader = routes.leader(queue.broker_name)
+        if leader is None or leader.address is None:
+            raise NoRouteError(f"no node of broker group {queue.broker_name} is known")
+        return leader.address
