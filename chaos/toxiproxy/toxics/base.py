@@ -1,0 +1,234 @@
+"""What every toxic is made of: a stage in one direction of one connection.
+
+A link is a chain of stages; each takes chunks by `feed` and the end of the stream by `finish`, and
+hands them to its `out`, which is the next stage or the socket of the other side. Stages are pure:
+time comes from `Timers`, chance from the `random.Random` they are given, so a seed decides what a
+connection sees and a test runs them on a clock of its own.
+
+Invariants: order is kept; after a stage has called `out.finish()` or `out.reset()` it calls
+nothing more; what a stage holds back is bounded by `held_chunks_max` and `held_bytes_max`, beyond
+which it is `full` and the link stops reading from the source.
+"""
+
+import random
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import ClassVar, Protocol
+
+__all__ = ["Attributes", "Cancellable", "PacedStage", "Sink", "Stage", "Timers"]
+
+Attributes = Mapping[str, int]
+
+INT64_MAX = (1 << 63) - 1
+_EARLY_S = 0.0005
+
+
+class Cancellable(Protocol):
+    """A timer that was asked for."""
+
+    def cancel(self) -> None:
+        """Keep the callback from being called."""
+
+
+class Timers(Protocol):
+    """The clock of a link; seconds."""
+
+    def now(self) -> float:
+        """Monotonic time."""
+
+    def call_at(self, when: float, callback: Callable[[], None]) -> Cancellable:
+        """Call back at `when` or somewhat later."""
+
+
+class Sink(Protocol):
+    """Where a stage hands things on to."""
+
+    def feed(self, data: bytes) -> None:
+        """Take the next chunk."""
+
+    def finish(self) -> None:
+        """Take the end of the stream; nothing comes after it."""
+
+    def reset(self) -> None:
+        """Break the whole connection with a TCP reset."""
+
+
+class Stage(ABC):
+    """One toxic at work on one direction of one connection.
+
+    `on_room` is called whenever something held was let go, so that the link can read on.
+    """
+
+    type_name: ClassVar[str]
+    go_name: ClassVar[str]
+    fields: ClassVar[tuple[str, ...]] = ()
+    int_name: ClassVar[str] = "int64"
+    swallows: ClassVar[bool] = False  # nothing it is fed goes on, so what lies behind can't be full
+
+    __slots__ = ("attributes", "ended", "on_room", "out", "rng", "timers")
+
+    def __init__(
+        self,
+        *,
+        attributes: Attributes,
+        out: Sink,
+        timers: Timers,
+        rng: random.Random,
+        on_room: Callable[[], None],
+    ) -> None:
+        self.attributes = attributes
+        self.out = out
+        self.timers = timers
+        self.rng = rng
+        self.on_room = on_room
+        self._begin()
+
+    def _begin(self) -> None:
+        """Set up the state of a fresh stage; each kind adds its own."""
+        self.ended = False
+
+    @classmethod
+    def fault_in(cls, attributes: Attributes) -> str | None:
+        """What is wrong with attributes that no stage could work with, or None."""
+        del attributes
+        return None
+
+    @property
+    def full(self) -> bool:
+        """Whether the source should pause."""
+        return False
+
+    @abstractmethod
+    def feed(self, data: bytes) -> None:
+        """Take the next chunk."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Take the end of the stream; a second call has no effect."""
+
+    @abstractmethod
+    def release(self) -> None:
+        """The toxic is taken away: hand on at once what is held."""
+
+    def reset(self) -> None:
+        """A stage before this one breaks the connection."""
+        self.ended = True
+        self.out.reset()
+
+    def update(self, attributes: Attributes) -> None:
+        """New attributes hold from now on."""
+        self.attributes = attributes
+
+    def close(self) -> None:
+        """The connection is gone: stop all timers, hand on nothing."""
+        self.ended = True
+
+    def _end(self) -> None:
+        if not self.ended:
+            self.ended = True
+            self.out.finish()
+
+
+class PacedStage(Stage):
+    """A stage that lets chunks through in order, each piece at its time.
+
+    `_pace` plans the head of the queue: how many bytes go next, and when. The plan is made when a
+    chunk comes to the head. On an update the piece that waits goes at once and what is behind it is
+    planned anew, as in Toxiproxy.
+    """
+
+    held_chunks_max: ClassVar[int] = 1024
+    held_bytes_max: ClassVar[int] = 256 * 1024
+
+    __slots__ = ("_finishing", "_held_bytes", "_plan", "_queue", "_timer")
+
+    def _begin(self) -> None:
+        super()._begin()
+        self._queue: deque[tuple[float, bytes]] = deque()
+        self._held_bytes = 0
+        self._plan: tuple[int, float | None] | None = None
+        self._timer: Cancellable | None = None
+        self._finishing = False
+
+    @abstractmethod
+    def _pace(self, arrived: float, size: int, now: float) -> tuple[int, float | None]:
+        """Bytes of the head to let through, and when (None: not until an update)."""
+
+    def _passed(self, count: int, due: float) -> None:
+        """A piece went on at its time."""
+
+    @property
+    def full(self) -> bool:
+        return self._held_bytes >= self.held_bytes_max or len(self._queue) >= self.held_chunks_max
+
+    def feed(self, data: bytes) -> None:
+        if self.ended or self._finishing:
+            return
+        self._queue.append((self.timers.now(), data))
+        self._held_bytes += len(data)
+        if self._plan is None:
+            self._advance()
+
+    def finish(self) -> None:
+        self._finishing = True
+        if not self._queue:
+            self._end()
+
+    def release(self) -> None:
+        self._cancel()
+        while self._queue and not self.ended:
+            self._emit(len(self._queue[0][1]))
+        if self._finishing:
+            self._end()
+
+    def update(self, attributes: Attributes) -> None:
+        self.attributes = attributes
+        self._cancel()
+        if self._queue:
+            self._emit(len(self._queue[0][1]))
+        self._advance()
+
+    def close(self) -> None:
+        super().close()
+        self._cancel()
+        self._queue.clear()
+        self._held_bytes = 0
+
+    def _advance(self) -> None:
+        """Let go what is due, then wait for the next."""
+        self._timer = None
+        was_full = self.full
+        now = self.timers.now()
+        while self._queue and not self.ended:
+            if self._plan is None:
+                arrived, data = self._queue[0]
+                self._plan = self._pace(arrived, len(data), now)
+            count, due = self._plan
+            if due is None:
+                break
+            if due > now + _EARLY_S:
+                self._timer = self.timers.call_at(due, self._advance)
+                break
+            self._plan = None
+            self._passed(count, due)
+            self._emit(count)
+        if self._finishing and not self._queue:
+            self._end()
+        if was_full and not self.full:
+            self.on_room()
+
+    def _emit(self, count: int) -> None:
+        arrived, data = self._queue.popleft()
+        assert 0 < count <= len(data) or not data
+        if count < len(data):
+            self._queue.appendleft((arrived, data[count:]))
+            data = data[:count]
+        self._held_bytes -= len(data)
+        self.out.feed(data)
+
+    def _cancel(self) -> None:
+        self._plan = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

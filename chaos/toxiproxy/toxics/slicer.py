@@ -1,0 +1,63 @@
+"""slicer{average_size, size_variation, delay}: cuts chunks into small ones, `delay` us apart.
+
+A chunk is halved, the cut moved by up to `size_variation` bytes, until the pieces are no longer
+than `average_size` plus the variation. Source: Toxiproxy `slicer`, which never ends on an average
+of 0: here that is refused.
+"""
+
+from collections import deque
+
+from chaos.toxiproxy.toxics.base import Attributes, PacedStage
+
+__all__ = ["SlicerStage"]
+
+
+class SlicerStage(PacedStage):
+    """Cuts chunks into slices and lets them through one by one."""
+
+    type_name = "slicer"
+    go_name = "SlicerToxic"
+    fields = ("average_size", "size_variation", "delay")
+    int_name = "int"
+
+    __slots__ = ("_free_at", "_sizes")
+
+    def _begin(self) -> None:
+        super()._begin()
+        self._free_at = 0.0
+        self._sizes: deque[int] = deque()
+
+    @classmethod
+    def fault_in(cls, attributes: Attributes) -> str | None:
+        average, variation = attributes["average_size"], attributes["size_variation"]
+        if average < 1:
+            return "average_size must be at least 1"
+        if not 0 <= variation <= average:
+            return "size_variation must be from 0 to average_size"
+        return None
+
+    def _pace(self, arrived: float, size: int, now: float) -> tuple[int, float | None]:
+        if sum(self._sizes) != size:  # a new chunk, or what an update left of one
+            self._sizes = deque(self._slices(size))
+        return self._sizes[0], max(arrived, self._free_at)
+
+    def _passed(self, count: int, due: float) -> None:
+        self._sizes.popleft()
+        self._free_at = self.timers.now() + max(0, self.attributes["delay"]) / 1e6
+
+    def _slices(self, size: int) -> list[int]:
+        """Sizes that sum up to `size`, by halving on a stack of open ranges."""
+        average, variation = self.attributes["average_size"], self.attributes["size_variation"]
+        done: list[int] = []
+        waiting = [size]
+        while waiting:
+            length = waiting.pop()
+            if length - average <= variation or length < 2:
+                done.append(length)
+                continue
+            middle = length // 2
+            if variation > 0:
+                middle += self.rng.randrange(-variation, variation)
+            middle = min(max(middle, 1), length - 1)
+            waiting += [length - middle, middle]
+        return done
