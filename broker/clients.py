@@ -1,0 +1,183 @@
+"""Which clients are connected: producers and consumers by group.
+
+Soft state of one broker process, fed by heartbeats, never replicated. Place in the data path: the
+rebalance of a consumer group asks it for the members; check-backs ask it for a live producer.
+
+Invariants: a client is in a group from its heartbeat until it unregisters, its connection closes,
+or it is silent for `client_silence_ms_max`; a consumer group hears (request 40) of every change of
+its members. Sources: RocketMQ ConsumerManager, ProducerManager, ClientHousekeepingService.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from remoting.codes import RequestCode
+from remoting.command import FLAG_ONEWAY, RemotingCommand
+from remoting.connection import Connection
+
+__all__ = ["Client", "Clients", "ClientsFullError", "Subscription"]
+
+
+class ClientsFullError(Exception):
+    """More clients or groups than this broker keeps."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscription:
+    """What a group wants of a topic. `tag_codes` None: everything."""
+
+    topic: str
+    expression: str
+    version: int
+    tag_codes: frozenset[int] | None
+
+
+@dataclass(slots=True, kw_only=True)
+class Client:
+    client_id: str
+    connection: Connection
+    last_seen_ms: int
+
+
+@dataclass(slots=True)
+class ConsumerGroup:
+    members: dict[str, Client] = field(default_factory=dict)
+    subscriptions: dict[str, Subscription] = field(default_factory=dict)
+    message_model: str = "CLUSTERING"
+
+
+class Clients:
+    def __init__(self, *, clients_max: int, client_silence_ms_max: int) -> None:
+        self._clients_max = clients_max
+        self._silence_ms_max = client_silence_ms_max
+        self._consumers: dict[str, ConsumerGroup] = {}
+        self._producers: dict[str, dict[str, Client]] = {}
+        self._turn: dict[str, int] = {}
+
+    # Heartbeats --------------------------------------------------------------------------------
+
+    def producer_seen(
+        self, group: str, client_id: str, connection: Connection, now_ms: int
+    ) -> None:
+        """Raises ClientsFullError."""
+        self._seen(self._producers.setdefault(group, {}), client_id, connection, now_ms)
+
+    def consumer_seen(
+        self,
+        group: str,
+        client_id: str,
+        connection: Connection,
+        *,
+        message_model: str,
+        subscriptions: Iterable[Subscription],
+        now_ms: int,
+    ) -> None:
+        """Notifies the group if a member is new or a subscription changed. ClientsFullError."""
+        state = self._consumers.setdefault(group, ConsumerGroup())
+        state.message_model = message_model
+        changed = self._seen(state.members, client_id, connection, now_ms)
+        wanted = {subscription.topic: subscription for subscription in subscriptions}
+        for topic, subscription in wanted.items():
+            known = state.subscriptions.get(topic)
+            if known is None or known.version < subscription.version:
+                changed = changed or known is None or known.expression != subscription.expression
+                state.subscriptions[topic] = subscription
+        for topic in state.subscriptions.keys() - wanted.keys():
+            del state.subscriptions[topic]
+            changed = True
+        if changed:
+            self._notify(group)
+
+    def _seen(
+        self, members: dict[str, Client], client_id: str, connection: Connection, now_ms: int
+    ) -> bool:
+        client = members.get(client_id)
+        if client is None:
+            if len(members) >= self._clients_max:
+                raise ClientsFullError(f"the group has {len(members)} clients already")
+            members[client_id] = Client(
+                client_id=client_id, connection=connection, last_seen_ms=now_ms
+            )
+            return True
+        changed = client.connection is not connection
+        client.connection = connection
+        client.last_seen_ms = now_ms
+        return changed
+
+    # Leaving -----------------------------------------------------------------------------------
+
+    def unregister(self, client_id: str, producer_group: str, consumer_group: str) -> None:
+        self._producers.get(producer_group, {}).pop(client_id, None)
+        group = self._consumers.get(consumer_group)
+        if group is not None and group.members.pop(client_id, None) is not None:
+            self._left(consumer_group, group)
+        self._drop_empty_producers()
+
+    def connection_closed(self, connection: Connection) -> None:
+        """Drop every client of this connection and tell their groups."""
+        self._drop(lambda client: client.connection is connection)
+
+    def expire(self, now_ms: int) -> None:
+        """Drop clients that were silent for too long."""
+        self._drop(lambda client: client.last_seen_ms < now_ms - self._silence_ms_max)
+
+    def _drop(self, is_gone: Callable[[Client], bool]) -> None:
+        for members in self._producers.values():
+            for client_id in [i for i, client in members.items() if is_gone(client)]:
+                del members[client_id]
+        self._drop_empty_producers()
+        for name, group in list(self._consumers.items()):
+            gone = [i for i, client in group.members.items() if is_gone(client)]
+            for client_id in gone:
+                del group.members[client_id]
+            if gone:
+                self._left(name, group)
+
+    def _drop_empty_producers(self) -> None:
+        for name in [name for name, members in self._producers.items() if not members]:
+            del self._producers[name]
+            self._turn.pop(name, None)
+
+    def _left(self, name: str, group: ConsumerGroup) -> None:
+        if group.members:
+            self._notify(name)
+        else:
+            del self._consumers[name]
+
+    def _notify(self, group: str) -> None:
+        if self._consumers[group].message_model == "BROADCASTING":
+            return
+        for client in self._consumers[group].members.values():
+            if not client.connection.closed:
+                client.connection.send(
+                    RemotingCommand(
+                        code=RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
+                        flag=FLAG_ONEWAY,
+                        ext_fields={"consumerGroup": group},
+                    )
+                )
+
+    # Questions ---------------------------------------------------------------------------------
+
+    def consumer_ids(self, group: str) -> list[str]:
+        """The members' client ids; empty where the group is unknown."""
+        state = self._consumers.get(group)
+        return [] if state is None else sorted(state.members)
+
+    def subscriptions(self, group: str) -> Mapping[str, Subscription]:
+        state = self._consumers.get(group)
+        return {} if state is None else state.subscriptions
+
+    def producer(self, group: str) -> Connection | None:
+        """A live connection of the group's producers, in turn."""
+        members = [
+            client
+            for client in self._producers.get(group, {}).values()
+            if not client.connection.closed
+        ]
+        if not members:
+            return None
+        turn = self._turn[group] = (self._turn.get(group, -1) + 1) % len(members)
+        return members[turn].connection

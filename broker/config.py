@@ -1,0 +1,182 @@
+"""A broker's configuration, read from one TOML file at the edge and validated here.
+
+Place in the data path: none; every other module gets what it needs from it as values. An unknown
+key, a wrong type or an impossible value is a ConfigError that names the key.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from broker.proposer import ProposerLimits
+from broker.state import StateLimits
+
+__all__ = ["BrokerConfig", "ConfigError", "load_config"]
+
+
+class ConfigError(ValueError):
+    """The configuration can't be used; names the key and says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    """One broker process. Times are milliseconds, sizes bytes, addresses "ip:port"."""
+
+    group: str  # RocketMQ brokerName; one Raft group
+    node: str  # this replica's name in `peers`
+    cluster: str = "DefaultCluster"
+    listen: str = "127.0.0.1:10911"  # remoting
+    advertised: str = ""  # what clients are told; default: `listen`
+    raft_listen: str = "127.0.0.1:10915"
+    store: Path = Path("store")
+    name_servers: tuple[str, ...] = ()
+    secret_file: Path | None = None  # the group's shared secret; none: generated groups of one
+    trace: bool = False
+    engine: str = "raft"
+    peers: Mapping[str, str] = field(default_factory=dict)  # node -> raft address, self included
+    brokers: Mapping[str, str] = field(default_factory=dict)  # node -> remoting address: hints
+    dial: Mapping[str, str] = field(default_factory=dict)  # address -> address really dialled
+    region: str = "DefaultRegion"
+
+    heartbeat_ms: int | None = None
+    election_timeout_ms_min: int | None = None
+    election_timeout_ms_max: int | None = None
+    segment_size_bytes_max: int = 64 << 20
+
+    message_size_max: int = 4 << 20
+    auto_create_topic: bool = True
+    reject_transactions: bool = False
+    transaction_timeout_ms: int = 6_000
+    transaction_check_interval_ms: int = 30_000
+    transaction_check_max: int = 15
+    transaction_retention_ms: int = 72 * 3_600_000
+    registration_interval_ms: int = 30_000
+    client_silence_ms_max: int = 120_000
+    clients_per_group_max: int = 10_000
+    held_pulls_max: int = 100_000
+    pull_count_max: int = 1_024
+    pull_size_max: int = 8 << 20
+    disk_free_size_min: int = 16 << 20
+    limits: StateLimits = field(default_factory=StateLimits)
+    proposer: ProposerLimits = field(default_factory=ProposerLimits)
+
+    def __post_init__(self) -> None:
+        if not self.advertised:
+            object.__setattr__(self, "advertised", self.listen)
+        if not self.group or not self.node:
+            raise ConfigError("group and node must not be empty")
+        if self.node not in self.peers:
+            raise ConfigError(f"peers: does not name this node, {self.node!r}")
+        if len(self.peers) > 1 and self.secret_file is None:
+            raise ConfigError("secret_file: a group of several nodes needs a shared secret")
+        if self.engine != "raft":
+            raise ConfigError(f"engine: {self.engine!r} is not one of 'raft'")
+        for key in ("listen", "advertised", "raft_listen"):
+            split_address(key, getattr(self, key))
+        for name, address in [*self.peers.items(), *self.brokers.items(), *self.dial.items()]:
+            split_address(name, address)
+        for key in _POSITIVE:
+            value = getattr(self, key)
+            if value is not None and value <= 0:
+                raise ConfigError(f"{key}: {value} is not above 0")
+
+
+_POSITIVE = (
+    "heartbeat_ms",
+    "election_timeout_ms_min",
+    "election_timeout_ms_max",
+    "segment_size_bytes_max",
+    "message_size_max",
+    "transaction_timeout_ms",
+    "transaction_check_interval_ms",
+    "transaction_check_max",
+    "registration_interval_ms",
+    "client_silence_ms_max",
+)
+_TABLES = ("peers", "brokers", "dial")
+_SECTIONS = ("raft", "broker")
+
+
+def split_address(key: str, address: str) -> tuple[str, int]:
+    """("ip", port). Raises ConfigError naming the key."""
+    host, separator, port = address.rpartition(":")
+    if not separator or not port.isdecimal() or int(port) > 0xFFFF or not host:
+        raise ConfigError(f"{key}: {address!r} is not host:port")
+    return host.strip("[]"), int(port)
+
+
+def load_config(path: Path) -> BrokerConfig:
+    """Raises ConfigError for anything that is wrong in the file, OSError where it can't be read."""
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: {error}") from error
+    values: dict[str, Any] = {}
+    for key, value in document.items():
+        if key in _SECTIONS:
+            if not isinstance(value, dict):
+                raise ConfigError(f"{key}: must be a table")
+            values.update(value)
+        else:
+            values[key] = value
+    return _config_of(values)
+
+
+def _config_of(values: dict[str, Any]) -> BrokerConfig:
+    hints = get_type_hints(BrokerConfig)
+    arguments: dict[str, Any] = {}
+    nested: dict[str, dict[str, Any]] = {"limits": {}, "proposer": {}}
+    nested_types = {"limits": StateLimits, "proposer": ProposerLimits}
+    for key, value in values.items():
+        owner = next((name for name, kind in nested_types.items() if key in _fields_of(kind)), None)
+        if owner is not None:
+            nested[owner][key] = _checked_int(key, value)
+        elif key in hints and key not in nested_types:
+            arguments[key] = _converted(key, value, hints[key])
+        else:
+            raise ConfigError(f"{key}: there is no such setting")
+    for name, kind in nested_types.items():
+        arguments[name] = kind(**nested[name])
+    try:
+        return BrokerConfig(**arguments)
+    except TypeError as error:
+        raise ConfigError(str(error).replace("BrokerConfig.__init__() ", "")) from error
+
+
+def _fields_of(kind: type[StateLimits] | type[ProposerLimits]) -> set[str]:
+    return {field_.name for field_ in dataclasses.fields(kind)}
+
+
+def _checked_int(key: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ConfigError(f"{key}: {value!r} is not a whole number of at least 0")
+    return value
+
+
+def _converted(key: str, value: object, hint: object) -> object:
+    if key in _TABLES:
+        if not isinstance(value, dict) or not all(isinstance(v, str) for v in value.values()):
+            raise ConfigError(f"{key}: must be a table of strings")
+        return dict(value)
+    if key == "name_servers":
+        if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
+            raise ConfigError(f"{key}: must be a list of addresses")
+        return tuple(value)
+    if key in {"store", "secret_file"}:
+        if not isinstance(value, str):
+            raise ConfigError(f"{key}: must be a path")
+        return Path(value)
+    if hint in {int, int | None}:
+        return _checked_int(key, value)
+    if hint is bool:
+        if not isinstance(value, bool):
+            raise ConfigError(f"{key}: {value!r} is not true or false")
+        return value
+    if not isinstance(value, str):
+        raise ConfigError(f"{key}: {value!r} is not a string")
+    return value

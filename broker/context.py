@@ -1,0 +1,68 @@
+"""What every processor of one broker works with: its parts, in one place.
+
+Holds no logic of its own beyond three questions that all processors ask: may I answer (am I the
+ready leader), what do I say if not, and what bytes stand at a position.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from broker.clients import Clients
+from broker.config import BrokerConfig
+from broker.long_polling import LongPolling
+from broker.proposer import Proposer
+from broker.request import RefusedError
+from broker.state import BrokerState
+from broker.store.consume_queue import ConsumeQueues
+from broker.store.record import host_bytes
+from raft.replicated_log import ReplicatedLog
+from remoting.codes import ResponseCode
+from remoting.message import UniqueIdGenerator
+
+__all__ = ["BrokerContext"]
+
+
+@dataclass(slots=True, kw_only=True)
+class BrokerContext:
+    config: BrokerConfig
+    log: ReplicatedLog
+    state: BrokerState
+    queues: ConsumeQueues
+    proposer: Proposer
+    clients: Clients
+    long_polling: LongPolling
+    clock_ms: Callable[[], int]  # wall clock: stamps and ages of messages
+    random: random.Random
+    unique_ids: UniqueIdGenerator
+    broker_addresses: Mapping[str, str]  # node -> remoting address, where known
+    disk_full: bool = False
+    store_host: bytes = field(init=False)
+    store_host_hex: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.store_host = host_bytes(self.config.advertised)
+        self.store_host_hex = self.store_host.hex().upper()
+
+    def require_leader(self) -> None:
+        """Raises RefusedError (14, definite) unless this node may propose now."""
+        if not self.log.status().ready:
+            raise RefusedError(ResponseCode.SERVICE_NOT_AVAILABLE, self.not_leader_remark())
+        if self.disk_full:
+            raise RefusedError(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                "service not available now. It may be caused by the disk being full: "
+                f"less than {self.config.disk_free_size_min} bytes are free at the store",
+            )
+
+    def not_leader_remark(self) -> str:
+        leader = self.log.status().leader_id
+        address = None if leader is None else self.broker_addresses.get(leader)
+        return f"not the leader; leader is {address or 'unknown'}"
+
+    def read_record(self, position: int) -> bytes:
+        """The record at a log position. Raises LookupError."""
+        size = int.from_bytes(self.log.read(position, 4), "big")
+        return self.log.read(position, size)

@@ -1,0 +1,55 @@
+"""How the log's word on a proposal becomes RocketMQ's answer.
+
+| proposal | answer | meaning for the caller |
+|---|---|---|
+| COMMITTED | 0 | ok: fsynced on a majority and applied |
+| FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT | 10, 12 | unknown; carries the place |
+| SLAVE_NOT_AVAILABLE | 11 | unknown; carries the place |
+| TRUNCATED | 14 | fail: surely not stored |
+| not proposed | 14 `not the leader; leader is ...` | fail: surely not stored |
+| LOST_LEADERSHIP, STOPPED | 1 `outcome unknown: ...` | unknown |
+
+A timeout or a lost leadership is never called a failure (promise G7). Java clients retry both 1 and
+14, which is safe since the retry carries the same UNIQ_KEY.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.request import RefusedError
+from raft.replicated_log import ProposalStatus
+from remoting.codes import ResponseCode
+
+__all__ = ["refused_of", "store_code_of"]
+
+_STORED: Final = {
+    ProposalStatus.COMMITTED: ResponseCode.SUCCESS,
+    ProposalStatus.FLUSH_DISK_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
+    ProposalStatus.FLUSH_SLAVE_TIMEOUT: ResponseCode.FLUSH_SLAVE_TIMEOUT,
+    ProposalStatus.SLAVE_NOT_AVAILABLE: ResponseCode.SLAVE_NOT_AVAILABLE,
+}
+
+
+def store_code_of(status: ProposalStatus) -> ResponseCode:
+    """The code of an answer that names the message's place."""
+    return _STORED[status]
+
+
+def refused_of(status: ProposalStatus | None, not_leader_remark: str) -> RefusedError | None:
+    """The answer where there is no place to name; None where there is one.
+
+    `status` None: the node could not propose.
+    """
+    if status in _STORED:
+        return None
+    if status is None:
+        return RefusedError(ResponseCode.SERVICE_NOT_AVAILABLE, not_leader_remark)
+    if status is ProposalStatus.TRUNCATED:
+        return RefusedError(
+            ResponseCode.SERVICE_NOT_AVAILABLE, "not stored: another leader's entry took its place"
+        )
+    return RefusedError(
+        ResponseCode.SYSTEM_ERROR,
+        f"outcome unknown: {status.value.replace('_', ' ')} before the entry was committed",
+    )

@@ -1,0 +1,1 @@
+"""One module per family of requests: each turns a RemotingCommand into proposals and answers."""

@@ -1,0 +1,130 @@
+"""HEART_BEAT, UNREGISTER_CLIENT, GET_CONSUMER_LIST_BY_GROUP.
+
+Place in the data path: feeds `broker.clients`, which rebalancing and check-backs ask. A heartbeat
+of a consumer also makes its `%RETRY%group` topic, through the log, on the leader.
+Rules: RocketMQ ClientManageProcessor; facts section 2a (HeartbeatData).
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from broker.clients import ClientsFullError, Subscription
+from broker.context import BrokerContext
+from broker.processor.subscription import SubscriptionError, parse_tags
+from broker.proposer import BusyError, Proposal
+from broker.request import RefusedError, Request
+from broker.topics import RETRY_PREFIX, Topic
+from remoting.codes import ResponseCode
+
+__all__ = ["ClientProcessor"]
+
+
+class _Subscription(msgspec.Struct):
+    topic: str
+    subString: str | None = None
+    subVersion: int = 0
+    expressionType: str | None = "TAG"
+
+
+class _Producer(msgspec.Struct):
+    groupName: str
+
+
+class _Consumer(msgspec.Struct):
+    groupName: str
+    messageModel: str = "CLUSTERING"
+    subscriptionDataSet: list[_Subscription] = []
+
+
+class _Heartbeat(msgspec.Struct):
+    clientID: str
+    producerDataSet: list[_Producer] = []
+    consumerDataSet: list[_Consumer] = []
+
+
+_decoder = msgspec.json.Decoder(_Heartbeat)
+
+
+class ClientProcessor:
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
+
+    def heartbeat(self, request: Request) -> None:
+        """HEART_BEAT."""
+        try:
+            heartbeat = _decoder.decode(request.command.body)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, f"heartbeat: {error}") from error
+        clients, now_ms = self._context.clients, self._context.clock_ms()
+        try:
+            for producer in heartbeat.producerDataSet:
+                clients.producer_seen(
+                    producer.groupName, heartbeat.clientID, request.connection, now_ms
+                )
+            for consumer in heartbeat.consumerDataSet:
+                clients.consumer_seen(
+                    consumer.groupName,
+                    heartbeat.clientID,
+                    request.connection,
+                    message_model=consumer.messageModel,
+                    subscriptions=[_subscription(data) for data in consumer.subscriptionDataSet],
+                    now_ms=now_ms,
+                )
+                if consumer.messageModel == "CLUSTERING":
+                    self._make_retry_topic(consumer.groupName)
+        except ClientsFullError as error:
+            raise RefusedError(ResponseCode.SYSTEM_BUSY, str(error)) from error
+        request.reply(
+            ResponseCode.SUCCESS,
+            None,
+            {"IS_SUPPORT_HEART_BEAT_V2": "false", "IS_SUB_CHANGE": "false"},
+        )
+
+    def unregister(self, request: Request) -> None:
+        """UNREGISTER_CLIENT."""
+        self._context.clients.unregister(
+            request.text("clientID"),
+            request.fields.get("producerGroup") or "",
+            request.fields.get("consumerGroup") or "",
+        )
+        request.reply(ResponseCode.SUCCESS)
+
+    def consumer_list(self, request: Request) -> None:
+        """GET_CONSUMER_LIST_BY_GROUP."""
+        group = request.text("consumerGroup")
+        members = self._context.clients.consumer_ids(group)
+        if not members:
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {group}")
+        request.reply(ResponseCode.SUCCESS, body=msgspec.json.encode({"consumerIdList": members}))
+
+    def _make_retry_topic(self, group: str) -> None:
+        context = self._context
+        name = f"{RETRY_PREFIX}{group}"
+        if not context.log.status().ready or context.proposer.topic(name) is not None:
+            return
+        if len(context.state.topics) >= context.state.limits.topics_max:
+            return  # without it the group still consumes; its retries are refused by name
+        topic = Topic(name=name, read_queue_count=1, write_queue_count=1)
+        try:
+            context.proposer.submit(Proposal(commands=[topic.command()], on_done=lambda _: None))
+        except BusyError:
+            return  # the next heartbeat makes it
+
+
+def _subscription(data: _Subscription) -> Subscription:
+    if (data.expressionType or "TAG") != "TAG":
+        raise RefusedError(
+            ResponseCode.SYSTEM_ERROR,
+            f"The broker does not support consumer to filter message by {data.expressionType}",
+        )
+    try:
+        codes = parse_tags(data.subString)
+    except SubscriptionError as error:
+        raise RefusedError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from error
+    return Subscription(
+        topic=data.topic,
+        expression=data.subString or "*",
+        version=data.subVersion,
+        tag_codes=codes,
+    )

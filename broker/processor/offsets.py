@@ -1,0 +1,134 @@
+"""Consumer offsets and queue bounds: QUERY/UPDATE_CONSUMER_OFFSET, GET_MAX/MIN_OFFSET.
+
+Reads are linearizable: answered after a ReadIndex round (promise G6). Writes go through the log
+(promise G5) and are answered once committed, unless they are oneway.
+Rules: RocketMQ ConsumerManageProcessor (the offset query rule), AdminBrokerProcessor.
+"""
+
+from __future__ import annotations
+
+from broker.context import BrokerContext
+from broker.outcomes import refused_of
+from broker.proposer import BusyError, Proposal
+from broker.request import RefusedError, Request
+from broker.store.payload import OffsetCommand
+from broker.tasks import TaskOwner
+from raft.replicated_log import NotLeaderError, ProposalStatus
+from remoting.codes import ResponseCode
+
+__all__ = ["OffsetProcessor"]
+
+_NAME_SIZE_MAX = 255
+
+
+class OffsetProcessor:
+    def __init__(self, context: BrokerContext, tasks: TaskOwner) -> None:
+        self._context = context
+        self._tasks = tasks
+
+    def update(self, request: Request) -> None:
+        """UPDATE_CONSUMER_OFFSET."""
+        context = self._context
+        context.require_leader()
+        group, topic = request.text("consumerGroup"), request.text("topic")
+        queue_id, offset = request.integer("queueId"), request.integer("commitOffset")
+        if topic not in context.state.topics:
+            raise RefusedError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
+        if not group or len(group) > _NAME_SIZE_MAX or queue_id < 0 or offset < 0:
+            raise RefusedError(
+                ResponseCode.INVALID_PARAMETER,
+                f"group {group[:40]!r}, queueId {queue_id}, commitOffset {offset}: not all legal",
+            )
+        offsets = context.state.consumer_offsets
+        if (
+            len(offsets) >= context.state.limits.consumer_offsets_max
+            and (group, topic, queue_id) not in offsets
+        ):
+            raise RefusedError(
+                ResponseCode.SYSTEM_BUSY, "this broker has its most consumer offsets already"
+            )
+
+        def done(status: ProposalStatus | None) -> None:
+            refused = refused_of(status, context.not_leader_remark())
+            if refused is None:
+                request.reply(
+                    ResponseCode.SUCCESS, None, {"ledgermqTerm": str(context.log.status().term)}
+                )
+            else:
+                request.refuse(refused)
+
+        try:
+            context.proposer.submit(
+                Proposal(commands=[OffsetCommand(group, topic, queue_id, offset)], on_done=done)
+            )
+        except BusyError as error:
+            raise RefusedError(ResponseCode.SYSTEM_BUSY, str(error)) from error
+
+    def query(self, request: Request) -> None:
+        """QUERY_CONSUMER_OFFSET."""
+        self._tasks.spawn(self._query(request))
+
+    def maximum(self, request: Request) -> None:
+        """GET_MAX_OFFSET: the offset that the queue's next message will have."""
+        self._tasks.spawn(self._bound(request, want_max=True))
+
+    def minimum(self, request: Request) -> None:
+        """GET_MIN_OFFSET."""
+        self._tasks.spawn(self._bound(request, want_max=False))
+
+    async def _query(self, request: Request) -> None:
+        try:
+            group, topic = request.text("consumerGroup"), request.text("topic")
+            queue_id = request.integer("queueId")
+            await self._read_point()
+        except RefusedError as refused:
+            request.refuse(refused)
+            return
+        state = self._context.state
+        offset = state.consumer_offsets.get((group, topic, queue_id))
+        queue = self._context.queues.find(topic, queue_id)
+        starts_at_zero = queue is None or queue.min_offset <= 0
+        if offset is None and request.boolean_or("setZeroIfNotFound", True) and starts_at_zero:
+            offset = 0  # nothing stored, and the queue is still whole: begin at its beginning
+            found = "false"
+        else:
+            found = "true"
+        term = str(self._context.log.status().term)
+        if offset is None:
+            request.reply(
+                ResponseCode.QUERY_NOT_FOUND,
+                "Not found, maybe this group consumer boot first",
+                {"ledgermqTerm": term},
+            )
+        else:
+            request.reply(
+                ResponseCode.SUCCESS,
+                None,
+                {"offset": str(offset), "ledgermqStored": found, "ledgermqTerm": term},
+            )
+
+    async def _bound(self, request: Request, *, want_max: bool) -> None:
+        try:
+            topic, queue_id = request.text("topic"), request.integer("queueId")
+            await self._read_point()
+        except RefusedError as refused:
+            request.refuse(refused)
+            return
+        queue = self._context.queues.find(topic, queue_id)
+        offset = 0
+        if queue is not None:
+            offset = queue.next_offset if want_max else queue.min_offset
+        request.reply(
+            ResponseCode.SUCCESS,
+            None,
+            {"offset": str(offset), "ledgermqTerm": str(self._context.log.status().term)},
+        )
+
+    async def _read_point(self) -> None:
+        """Raises RefusedError (14) where this is not the leader."""
+        try:
+            await self._context.log.read_index()
+        except NotLeaderError as error:
+            raise RefusedError(
+                ResponseCode.SERVICE_NOT_AVAILABLE, self._context.not_leader_remark()
+            ) from error

@@ -1,0 +1,253 @@
+"""PULL_MESSAGE (and LITE_PULL_MESSAGE): stored bytes from a queue offset on.
+
+Place in the data path: ConsumeQueue units name the records, the log gives their bytes as stored;
+a pull that finds nothing is held (`broker.long_polling`) if it asked for that.
+
+Only committed messages have units, and what is committed never changes, so a follower may answer
+with what it has. What depends on where the queue *ends* (an offset that is out of range) is only
+said by a leader that has just proved itself (ReadIndex): a wrong word there would rewind or skip a
+consumer (promise G6).
+
+Rules: order of checks, store results and codes as in RocketMQ's PullMessageProcessor and
+DefaultMessageStore.getMessage.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from broker.clients import Subscription
+from broker.context import BrokerContext
+from broker.long_polling import HeldPull
+from broker.processor.subscription import EVERYTHING, SubscriptionError, parse_tags
+from broker.proposer import BusyError, Proposal
+from broker.request import RefusedError, Request
+from broker.store.payload import UNIT, OffsetCommand
+from broker.tasks import TaskOwner
+from raft.replicated_log import NotLeaderError
+from remoting.codes import ResponseCode
+
+__all__ = ["PullProcessor"]
+
+_FLAG_COMMIT_OFFSET: Final = 1
+_FLAG_SUSPEND: Final = 2
+_FLAG_SUBSCRIPTION: Final = 4
+_SUSPEND_MS_MAX: Final = 60_000
+_SCAN_UNITS_MAX: Final = 8_192  # looked at per pull when a filter matches little
+
+
+@dataclass(slots=True)
+class _Pull:
+    """What was asked for, and how far it got."""
+
+    request: Request
+    topic: str
+    queue_id: int
+    offset: int
+    count_max: int
+    size_max: int
+    suspend_ms: int
+    tag_codes: frozenset[int] | None
+
+
+class PullProcessor:
+    def __init__(self, context: BrokerContext, tasks: TaskOwner) -> None:
+        self._context = context
+        self._tasks = tasks
+
+    def handle(self, request: Request) -> None:
+        """Raises RefusedError; else the answer follows, perhaps after having been held."""
+        pull = self._checked(request)
+        self._commit_offset(request, pull)
+        self._run(pull, may_hold=pull.suspend_ms > 0)
+
+    # Checks ------------------------------------------------------------------------------------
+
+    def _checked(self, request: Request) -> _Pull:
+        context = self._context
+        group, topic_name = request.text("consumerGroup"), request.text("topic")
+        group_config = context.state.groups.get(group)
+        if group_config is not None and group_config.get("consumeEnable") is False:
+            raise RefusedError(
+                ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}"
+            )
+        topic = context.state.topics.get(topic_name)
+        if topic is None:
+            raise RefusedError(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{topic_name}] not exist, apply first please!",
+            )
+        if not topic.readable:
+            raise RefusedError(
+                ResponseCode.NO_PERMISSION, f"the topic[{topic_name}] pulling message is forbidden"
+            )
+        queue_id = request.integer("queueId")
+        if not 0 <= queue_id < topic.read_queue_count:
+            raise RefusedError(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{queue_id}] is illegal, topic:[{topic_name}] "
+                f"topicConfig.readQueueNums:[{topic.read_queue_count}] "
+                f"consumer:[{request.connection.peer}]",
+            )
+        flag = request.integer("sysFlag")
+        suspend_ms = request.integer("suspendTimeoutMillis") if flag & _FLAG_SUSPEND else 0
+        size_max = request.integer_or("maxMsgBytes", context.config.pull_size_max)
+        return _Pull(
+            request=request,
+            topic=topic_name,
+            queue_id=queue_id,
+            offset=request.integer("queueOffset"),
+            count_max=max(1, min(request.integer("maxMsgNums"), context.config.pull_count_max)),
+            size_max=size_max
+            if 0 < size_max < context.config.pull_size_max
+            else context.config.pull_size_max,
+            suspend_ms=max(0, min(suspend_ms, _SUSPEND_MS_MAX)),
+            tag_codes=self._filter(request, group, topic_name, flag),
+        )
+
+    def _filter(self, request: Request, group: str, topic: str, flag: int) -> frozenset[int] | None:
+        if topic.startswith("%RETRY%"):
+            return EVERYTHING  # retried messages pass the group's filter again (filterSupportRetry)
+        if flag & _FLAG_SUBSCRIPTION:
+            kind = request.fields.get("expressionType") or "TAG"
+            if kind != "TAG":
+                raise RefusedError(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"The broker does not support consumer to filter message by {kind}",
+                )
+            try:
+                return parse_tags(request.fields.get("subscription"))
+            except SubscriptionError as error:
+                raise RefusedError(
+                    ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+                    f"parse the consumer's subscription failed: {error}",
+                ) from error
+        known: Subscription | None = self._context.clients.subscriptions(group).get(topic)
+        if known is None:
+            raise RefusedError(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist"
+            )
+        if known.version < request.integer("subVersion"):
+            raise RefusedError(
+                ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest"
+            )
+        return known.tag_codes
+
+    def _commit_offset(self, request: Request, pull: _Pull) -> None:
+        """The offset that rides on the pull: best effort, as RocketMQ's oneway commit is."""
+        if not request.integer("sysFlag") & _FLAG_COMMIT_OFFSET:
+            return
+        context = self._context
+        group = request.text("consumerGroup")
+        offset = request.integer("commitOffset")
+        known = context.state.consumer_offsets.get((group, pull.topic, pull.queue_id))
+        if offset < 0 or known == offset or not context.log.status().ready:
+            return
+        try:
+            context.proposer.submit(
+                Proposal(
+                    commands=[OffsetCommand(group, pull.topic, pull.queue_id, offset)],
+                    on_done=lambda _: None,
+                )
+            )
+        except BusyError:
+            return  # the consumer commits again with its next pull
+
+    # Reading -----------------------------------------------------------------------------------
+
+    def _run(self, pull: _Pull, *, may_hold: bool) -> None:
+        context = self._context
+        queue = context.queues.get(pull.topic, pull.queue_id)
+        if queue.min_offset <= pull.offset < queue.next_offset:
+            self._answer_found(pull)
+        elif pull.offset == queue.next_offset:
+            if not (may_hold and self._hold(pull)):
+                self._answer(pull, ResponseCode.PULL_NOT_FOUND, "OFFSET_OVERFLOW_ONE", pull.offset)
+        else:
+            self._tasks.spawn(self._out_of_range(pull, may_hold=may_hold))
+
+    def _answer_found(self, pull: _Pull) -> None:
+        """Records from the offset on that match, within count and size."""
+        context = self._context
+        queue = context.queues.get(pull.topic, pull.queue_id)
+        records: list[bytes] = []
+        size_total = 0
+        at = pull.offset
+        end = min(queue.next_offset, pull.offset + max(_SCAN_UNITS_MAX, pull.count_max))
+        full = False
+        read, wanted = context.log.read, pull.tag_codes
+        while at < end and not full:
+            left = end - at
+            units = queue.read(at, left if wanted is not None else min(left, pull.count_max))
+            for position, size, code in UNIT.iter_unpack(units):
+                if wanted is None or code in wanted:
+                    if len(records) >= pull.count_max or (
+                        records and size_total + size > pull.size_max
+                    ):
+                        full = True
+                        break
+                    records.append(read(position, size))
+                    size_total += size
+                at += 1
+            assert units, f"{pull.topic}/{pull.queue_id}: no units at {at}"
+        if records:
+            self._answer(pull, ResponseCode.SUCCESS, "FOUND", at, b"".join(records))
+        else:
+            self._answer(pull, ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE", at)
+
+    def _hold(self, pull: _Pull) -> bool:
+        context = self._context
+        return context.long_polling.hold(
+            pull.topic,
+            pull.queue_id,
+            HeldPull(
+                offset=pull.offset,
+                tag_codes=pull.tag_codes,
+                deadline_ms=context.clock_ms() + pull.suspend_ms,
+                run_again=lambda: self._again(pull),
+            ),
+        )
+
+    def _again(self, pull: _Pull) -> None:
+        if not pull.request.connection.closed:
+            self._run(pull, may_hold=False)
+
+    async def _out_of_range(self, pull: _Pull, *, may_hold: bool) -> None:
+        """Say where the queue really begins or ends, if this is the leader; else nothing new."""
+        context = self._context
+        try:
+            await context.log.read_index()
+        except NotLeaderError:
+            if not (may_hold and self._hold(pull)):
+                self._answer(pull, ResponseCode.PULL_NOT_FOUND, "OFFSET_FOUND_NULL", pull.offset)
+            return
+        queue = context.queues.get(pull.topic, pull.queue_id)
+        if queue.min_offset <= pull.offset <= queue.next_offset and queue.next_offset:
+            self._run(pull, may_hold=may_hold)
+        elif queue.next_offset == 0:
+            code = ResponseCode.PULL_OFFSET_MOVED if pull.offset else ResponseCode.PULL_NOT_FOUND
+            self._answer(pull, code, "NO_MESSAGE_IN_QUEUE", 0)
+        elif pull.offset < queue.min_offset:
+            self._answer(pull, ResponseCode.PULL_OFFSET_MOVED, "OFFSET_TOO_SMALL", queue.min_offset)
+        else:
+            self._answer(
+                pull, ResponseCode.PULL_OFFSET_MOVED, "OFFSET_OVERFLOW_BADLY", queue.next_offset
+            )
+
+    def _answer(
+        self, pull: _Pull, code: ResponseCode, remark: str, next_offset: int, body: bytes = b""
+    ) -> None:
+        queue = self._context.queues.get(pull.topic, pull.queue_id)
+        pull.request.reply(
+            code,
+            remark,
+            {
+                "suggestWhichBrokerId": "0",
+                "nextBeginOffset": str(next_offset),
+                "minOffset": str(queue.min_offset),
+                "maxOffset": str(queue.next_offset),
+                "ledgermqTerm": str(self._context.log.status().term),
+            },
+            body,
+        )

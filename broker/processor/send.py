@@ -1,0 +1,434 @@
+"""SEND_MESSAGE, SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE.
+
+Place in the data path: a request becomes records of one proposal; the answer goes out once the
+entry that holds them is committed and applied. A half message (TRAN_MSG) is stored in the half
+topic instead and answered with the half's own place.
+
+Rules: the order of checks and the codes are RocketMQ's (SendMessageProcessor,
+AbstractSendMessageProcessor.msgCheck, TransactionalMessageBridge). Beyond RocketMQ: a UNIQ_KEY that
+is stored already is answered with its first place and not stored again (promise G2); batches have
+one key per message. Delayed messages are refused until they are served.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from broker.context import BrokerContext
+from broker.dedupe import Verdict
+from broker.outcomes import refused_of, store_code_of
+from broker.proposer import BusyError, Proposal
+from broker.request import RefusedError, Request
+from broker.store.payload import Command
+from broker.store.record import PendingRecord, host_bytes
+from broker.topics import (
+    HALF_TOPIC,
+    PERM_INHERIT,
+    Topic,
+    TopicNameError,
+    check_topic_name,
+    is_forbidden_for_sends,
+)
+from raft.replicated_log import ProposalStatus
+from remoting import sys_flag as flags
+from remoting.codes import RequestCode, ResponseCode
+from remoting.errors import RecordError
+from remoting.message import (
+    PROPERTIES_SIZE_MAX,
+    decode_batch_body,
+    decode_properties,
+    decode_record,
+    tags_code,
+)
+from remoting.properties import parse_properties_text
+
+__all__ = ["SendProcessor"]
+
+_BATCH_COUNT_MAX: Final = 4_096
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """How a request spells its fields: in full, or by V2's letters."""
+
+    group: str
+    topic: str
+    default_topic: str
+    default_queue_count: str
+    queue_id: str
+    sys_flag: str
+    born: str
+    flag: str
+    properties: str
+    reconsume: str
+
+
+_FULL: Final = _Names(
+    "producerGroup",
+    "topic",
+    "defaultTopic",
+    "defaultTopicQueueNums",
+    "queueId",
+    "sysFlag",
+    "bornTimestamp",
+    "flag",
+    "properties",
+    "reconsumeTimes",
+)
+_LETTERS: Final = _Names("a", "b", "c", "d", "e", "f", "g", "h", "i", "j")
+_MESSAGE_ILLEGAL: Final = (
+    "the message is illegal, maybe msg body or properties length not matched. "
+    "msg body length limit {}B, msg properties length limit 32KB."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a message stands in the log, or will stand."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    position: int
+
+
+class SendProcessor:
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
+        self._added = {
+            "MSG_REGION": context.config.region,
+            "TRACE_ON": "true",
+            "CLUSTER": context.config.cluster,
+        }
+        self._added_text = "".join(f"{name}\x01{value}\x02" for name, value in self._added.items())
+        self._random = context.random
+
+    def handle(self, request: Request) -> None:
+        """Raises RefusedError; else the answer follows when the outcome is known."""
+        context = self._context
+        context.require_leader()
+        code = request.command.code
+        names = _FULL if code == RequestCode.SEND_MESSAGE else _LETTERS
+        topic_name = request.text(names.topic)
+        queue_id = request.integer(names.queue_id)
+        commands: list[Command] = []
+        topic = self._topic_for(request, names, topic_name, commands)
+        if queue_id < 0:
+            queue_id = self._random.randrange(max(1, topic.write_queue_count))
+        elif queue_id >= max(topic.read_queue_count, topic.write_queue_count):
+            raise RefusedError(
+                ResponseCode.INVALID_PARAMETER,
+                f"request queueId[{queue_id}] is illegal, "
+                f"{topic_name} has {topic.write_queue_count} queues",
+            )
+        if len(request.command.body) > context.config.message_size_max:
+            raise self._illegal()
+        if code == RequestCode.SEND_BATCH_MESSAGE:
+            records, key = self._batch_records(request, names, topic, queue_id), None
+        else:
+            record, key = self._record(request, names, topic, queue_id)
+            records = [record]
+        _Send(
+            context,
+            request,
+            records=records,
+            commands=commands,
+            queue_id=queue_id,
+            transaction_id=key,
+        ).start()
+
+    # Checks ------------------------------------------------------------------------------------
+
+    def _topic_for(
+        self, request: Request, names: _Names, name: str, commands: list[Command]
+    ) -> Topic:
+        """The topic; where it is to be created, its command is added to `commands`."""
+        topic = self._context.proposer.topic(name)
+        if is_forbidden_for_sends(name):
+            raise RefusedError(
+                ResponseCode.NO_PERMISSION, f"sending message to topic[{name}] is forbidden."
+            )
+        if topic is not None:
+            return topic
+        try:
+            check_topic_name(name)
+        except TopicNameError as error:
+            raise RefusedError(ResponseCode.INVALID_PARAMETER, f"{error}.") from error
+        default = self._context.proposer.topic(request.fields.get(names.default_topic) or "")
+        if (
+            not self._context.config.auto_create_topic
+            or default is None
+            or not default.perm & PERM_INHERIT
+        ):
+            raise RefusedError(
+                ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please!"
+            )
+        if len(self._context.state.topics) >= self._context.state.limits.topics_max:
+            raise RefusedError(ResponseCode.SYSTEM_BUSY, "this broker has its most topics already")
+        wanted = request.integer_or(names.default_queue_count, 4)
+        count = max(1, min(wanted, default.write_queue_count))
+        topic = Topic(
+            name=name,
+            read_queue_count=count,
+            write_queue_count=count,
+            perm=default.perm & ~PERM_INHERIT,
+        )
+        commands.append(topic.command())
+        return topic
+
+    def _illegal(self) -> RefusedError:
+        return RefusedError(
+            ResponseCode.MESSAGE_ILLEGAL,
+            _MESSAGE_ILLEGAL.format(self._context.config.message_size_max),
+        )
+
+    # Records -----------------------------------------------------------------------------------
+
+    def _record(
+        self, request: Request, names: _Names, topic: Topic, queue_id: int
+    ) -> tuple[PendingRecord, str]:
+        """The record and its UNIQ_KEY."""
+        text = request.fields.get(names.properties) or ""
+        properties = parse_properties_text(text)
+        if text and not text.endswith("\x02"):
+            text += "\x02"
+        key = properties.get("UNIQ_KEY")
+        if key is None:
+            key = self._context.unique_ids.next_id(self._context.clock_ms())
+            text += f"UNIQ_KEY\x01{key}\x02"
+        if "POP_CK" in properties:
+            del properties["POP_CK"]
+            text = "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
+        text += self._added_text
+        self._refuse_delay(properties)
+        sys_flag = request.integer(names.sys_flag)
+        is_half = properties.get("TRAN_MSG", "").lower() == "true"
+        if is_half:
+            if self._context.config.reject_transactions:
+                raise RefusedError(
+                    ResponseCode.NO_PERMISSION,
+                    f"the broker[{self._context.config.group}] sending transaction message "
+                    "is forbidden",
+                )
+            text += f"REAL_TOPIC\x01{topic.name}\x02REAL_QID\x01{queue_id}\x02"
+            sys_flag = flags.with_transaction_type(sys_flag, flags.TRANSACTION_NONE)
+        encoded = text.encode()
+        if len(encoded) > PROPERTIES_SIZE_MAX:
+            raise self._illegal()
+        record = PendingRecord(
+            topic=HALF_TOPIC if is_half else topic.name,
+            queue_id=0 if is_half else queue_id,
+            body=request.command.body,
+            properties=encoded,
+            tags_code=tags_code(properties.get("TAGS")),
+            flag=_int32(request, names.flag),
+            sys_flag=sys_flag & 0x7FFFFFFF,
+            born_ms=request.integer(names.born),
+            born_host=self._born_host(request),
+            store_host_size=len(self._context.store_host),
+            reconsume_times=request.integer_or(names.reconsume, 0) & 0x7FFFFFFF,
+            dedupe_key=key if topic.dedupes else None,
+        )
+        return record, key
+
+    def _batch_records(
+        self, request: Request, names: _Names, topic: Topic, queue_id: int
+    ) -> list[PendingRecord]:
+        try:
+            items = decode_batch_body(request.command.body)
+        except RecordError as error:
+            raise RefusedError(ResponseCode.MESSAGE_ILLEGAL, f"batch: {error}") from error
+        if not items or len(items) > _BATCH_COUNT_MAX:
+            raise RefusedError(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"a batch of {len(items)} messages; allowed are 1 to {_BATCH_COUNT_MAX}",
+            )
+        header = parse_properties_text(request.fields.get(names.properties) or "")
+        batch_key = header.get("UNIQ_KEY")
+        born_ms, sys_flag = request.integer(names.born), request.integer(names.sys_flag)
+        born_host = self._born_host(request)
+        records: list[PendingRecord] = []
+        for at, item in enumerate(items):
+            try:
+                properties = decode_properties(item.properties)
+            except RecordError as error:
+                raise RefusedError(ResponseCode.MESSAGE_ILLEGAL, f"batch: {error}") from error
+            self._refuse_delay(properties)
+            if properties.get("TRAN_MSG", "").lower() == "true":
+                raise RefusedError(
+                    ResponseCode.MESSAGE_ILLEGAL, "a batch can't hold transactional messages"
+                )
+            key = properties.get("UNIQ_KEY")
+            if key is None and batch_key is not None:
+                key = f"{batch_key}#{at}"
+            records.append(
+                PendingRecord(
+                    topic=topic.name,
+                    queue_id=queue_id,
+                    body=item.body,
+                    properties=item.properties,
+                    tags_code=tags_code(properties.get("TAGS")),
+                    flag=item.flag,
+                    sys_flag=sys_flag & 0x7FFFFFFF,
+                    born_ms=born_ms,
+                    born_host=born_host,
+                    store_host_size=len(self._context.store_host),
+                    dedupe_key=key if topic.dedupes else None,
+                )
+            )
+        return records
+
+    @staticmethod
+    def _refuse_delay(properties: dict[str, str]) -> None:
+        for name in ("DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"):
+            if properties.get(name, "0") != "0":
+                raise RefusedError(
+                    ResponseCode.MESSAGE_ILLEGAL,
+                    f"delayed messages are not served yet (property {name})",
+                )
+
+    @staticmethod
+    def _born_host(request: Request) -> bytes:
+        return host_bytes(request.connection.peer)
+
+
+class _Send:
+    """One send's way from its records to its answer, duplicates included."""
+
+    __slots__ = (
+        "_commands",
+        "_context",
+        "_queue_id",
+        "_records",
+        "_request",
+        "_transaction_id",
+    )
+
+    def __init__(
+        self,
+        context: BrokerContext,
+        request: Request,
+        *,
+        records: list[PendingRecord],
+        commands: list[Command],
+        queue_id: int,
+        transaction_id: str | None,
+    ) -> None:
+        self._context = context
+        self._request = request
+        self._records = records
+        self._commands = commands
+        self._queue_id = queue_id
+        self._transaction_id = transaction_id
+
+    def start(self) -> None:
+        """Propose, wait for the same keys in flight, or answer with the stored places."""
+        stored = [self._judge(record) for record in self._records]
+        duplicates = [place for place in stored if place is not None]
+        if not duplicates:
+            in_flight = [
+                record.dedupe_key
+                for record in self._records
+                if record.dedupe_key is not None
+                and self._context.proposer.in_flight_key(record.dedupe_key) is not None
+            ]
+            if in_flight:
+                self._context.proposer.join_key(in_flight[0], self._after_first_attempt)
+            else:
+                self._propose()
+        elif len(duplicates) == len(self._records):
+            self._answer(ResponseCode.SUCCESS, None, duplicates)
+        else:
+            raise RefusedError(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"{len(duplicates)} of the {len(self._records)} messages are stored already",
+            )
+
+    def _judge(self, record: PendingRecord) -> Place | None:
+        """The place of an earlier message with this key. Raises RefusedError where it expired."""
+        key = record.dedupe_key
+        if key is None:
+            return None
+        context = self._context
+        is_half = record.topic == HALF_TOPIC
+        window = context.state.half_keys if is_half else context.state.messages
+        match window.judge(key, born_ms=record.born_ms, now_ms=context.clock_ms()):
+            case Verdict.NEW:
+                return None
+            case Verdict.EXPIRED:
+                raise RefusedError(
+                    ResponseCode.MESSAGE_ILLEGAL,
+                    f"UNIQ_KEY {key} was used before the dedupe window of "
+                    f"{window.window_ms} ms: refused, since it may be stored already",
+                )
+            case Verdict.STORED:
+                position = window.find(key)
+                assert position is not None
+                return place_at(context, position)
+
+    def _propose(self) -> None:
+        try:
+            self._context.proposer.submit(
+                Proposal(records=self._records, commands=self._commands, on_done=self._done)
+            )
+        except BusyError as error:
+            raise RefusedError(
+                ResponseCode.SYSTEM_BUSY, f"[REJECTREQUEST]too many requests: {error}"
+            ) from error
+
+    def _after_first_attempt(self, status: ProposalStatus | None) -> None:
+        """The attempt in flight with our key ended: judge again, now that it is known."""
+        try:
+            if status is None:
+                self._context.require_leader()
+            if status in {None, ProposalStatus.COMMITTED, ProposalStatus.TRUNCATED}:
+                self.start()
+            else:
+                self._done(status)
+        except RefusedError as refused:
+            self._request.refuse(refused)
+
+    def _done(self, status: ProposalStatus | None) -> None:
+        refused = refused_of(status, self._context.not_leader_remark())
+        if refused is not None:
+            self._request.refuse(refused)
+            return
+        assert status is not None
+        places = [
+            Place(record.topic, record.queue_id, record.queue_offset, record.position)
+            for record in self._records
+        ]
+        self._answer(store_code_of(status), status, places)
+
+    def _answer(
+        self, code: ResponseCode, status: ProposalStatus | None, places: list[Place]
+    ) -> None:
+        prefix = self._context.store_host_hex
+        fields = {
+            "msgId": ",".join([f"{prefix}{place.position:016X}" for place in places]),
+            "queueId": str(self._queue_id if places[0].topic == HALF_TOPIC else places[0].queue_id),
+            "queueOffset": str(places[0].queue_offset),
+            "MSG_REGION": self._context.config.region,
+            "TRACE_ON": "true",
+            "ledgermqTerm": str(self._context.log.status().term),
+        }
+        if self._transaction_id is not None:
+            fields["transactionId"] = self._transaction_id
+        remark = None if status in {None, ProposalStatus.COMMITTED} else status.value
+        self._request.reply(code, remark, fields)
+
+
+def place_at(context: BrokerContext, position: int) -> Place:
+    """Where the stored record at `position` stands in its queue."""
+    record = decode_record(context.read_record(position), check_crc=False)
+    return Place(record.topic, record.queue_id, record.queue_offset, position)
+
+
+def _int32(request: Request, name: str) -> int:
+    value = request.integer(name)
+    if not -(1 << 31) <= value < 1 << 31:
+        raise RefusedError(
+            ResponseCode.SYSTEM_ERROR, f"the field {name} is {value}, beyond 32 bits"
+        )
+    return value

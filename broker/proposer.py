@@ -1,0 +1,242 @@
+"""The leader's way into the log: gathers requests into batches and proposes one entry per batch.
+
+Place in the data path: processors submit `Proposal`s; while the last entries are under way, what
+arrives is gathered; each flush makes one payload, one append, one AppendEntries. Outcomes come
+back through `Proposal.on_done`, after the state machine has applied the entry.
+
+What the leader has proposed but not yet applied is its *overlay*: next queue offsets, keys in
+flight, topics and decisions in flight. It is empty when leadership begins (the log takes proposals
+only once everything before is applied) and thrown away when it ends.
+
+Invariants: offsets are given in the order in which records enter the log (promise G3); a key or a
+half has at most one proposal in flight, later ones wait for its outcome (promises G2, G4); no
+proposal is answered twice, none is forgotten; a refusal without a log entry is definite.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from broker.request import Request
+from broker.state import BrokerState
+from broker.store.payload import (
+    PAYLOAD_HEADER,
+    UNIT,
+    UNIT_SIZE,
+    Command,
+    Run,
+    TopicCommand,
+    encode_header,
+    encode_table,
+)
+from broker.store.record import PendingRecord
+from broker.topics import Topic
+from raft.replicated_log import NotLeaderError, ProposalResult, ProposalStatus, ReplicatedLog, Slot
+
+__all__ = ["BusyError", "Proposal", "Proposer", "ProposerLimits"]
+
+
+class BusyError(Exception):
+    """The queue of proposals is full: definite, nothing was stored."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProposerLimits:
+    pending_max: int = 10_000  # proposals that wait for a batch
+    batch_records_max: int = 1_024
+    batch_size_max: int = 1 << 20  # bytes of records; one larger proposal goes alone
+    entries_in_flight_max: int = 2
+
+
+@dataclass(slots=True, kw_only=True)
+class Proposal:
+    """Records and commands that are stored together or not at all.
+
+    `on_done` is called exactly once: with the status of the entry that held it, or with None where
+    it surely was not stored (this node can't propose).
+    """
+
+    records: list[PendingRecord] = field(default_factory=list)
+    commands: list[Command] = field(default_factory=list)
+    on_done: Callable[[ProposalStatus | None], None]
+    half_queue_offset: int | None = None  # the half that it decides or discards
+    waiting: list[Request] = field(default_factory=list)  # later decisions on the same half
+
+
+class Proposer:
+    def __init__(
+        self,
+        log: ReplicatedLog,
+        state: BrokerState,
+        *,
+        store_host: bytes,
+        clock_ms: Callable[[], int],
+        limits: ProposerLimits,
+    ) -> None:
+        self._log = log
+        self._state = state
+        self._store_host = store_host
+        self._clock_ms = clock_ms
+        self._limits = limits
+        self._pending: deque[Proposal] = deque()
+        self._in_flight = 0
+        self._flush_scheduled = False
+        self._next_offsets: dict[tuple[str, int], int] = {}
+        self._last_store_ms = 0
+        self._waiting_for: dict[str, list[Callable[[ProposalStatus | None], None]]] = {}
+        self._keys: dict[str, PendingRecord] = {}
+        self._topics: dict[str, Topic] = {}
+        self._decisions: dict[int, Proposal] = {}
+
+    # What is in flight -------------------------------------------------------------------------
+
+    def topic(self, name: str) -> Topic | None:
+        """The topic as it will be once everything in flight is applied."""
+        return self._topics.get(name) or self._state.topics.get(name)
+
+    def in_flight_key(self, key: str) -> PendingRecord | None:
+        """The record in flight that carries this dedupe key."""
+        return self._keys.get(key)
+
+    def join_key(self, key: str, on_done: Callable[[ProposalStatus | None], None]) -> None:
+        """Hear of the outcome of the record in flight with this key."""
+        self._waiting_for.setdefault(key, []).append(on_done)
+
+    def in_flight_decision(self, half_queue_offset: int) -> Proposal | None:
+        return self._decisions.get(half_queue_offset)
+
+    # Proposing ---------------------------------------------------------------------------------
+
+    def submit(self, proposal: Proposal) -> None:
+        """Queue a proposal for the next batch. Raises BusyError where too many wait."""
+        if len(self._pending) >= self._limits.pending_max:
+            raise BusyError(f"{len(self._pending)} proposals wait already")
+        self._pending.append(proposal)
+        for record in proposal.records:
+            if record.dedupe_key is not None:
+                self._keys[record.dedupe_key] = record
+        for command in proposal.commands:
+            if isinstance(command, TopicCommand):
+                self._topics[command.name] = Topic.of_command(command)
+        if proposal.half_queue_offset is not None:
+            self._decisions[proposal.half_queue_offset] = proposal
+        self._schedule_flush()
+
+    def lost_leadership(self) -> None:
+        """Forget the overlay and refuse what waits. Entries in flight answer through the log."""
+        waiting = list(self._pending)
+        self._pending.clear()
+        self._next_offsets.clear()
+        for proposal in waiting:
+            self._finish(proposal, None)
+        self._topics.clear()
+
+    def _schedule_flush(self) -> None:
+        if not self._flush_scheduled and self._in_flight < self._limits.entries_in_flight_max:
+            self._flush_scheduled = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_scheduled = False
+        if not self._pending or self._in_flight >= self._limits.entries_in_flight_max:
+            return
+        batch = self._take_batch()
+        try:
+            future = self._log.propose(lambda slot: self._encode(batch, slot))
+        except NotLeaderError:
+            for proposal in batch:
+                self._finish(proposal, None)
+            self.lost_leadership()
+            return
+        self._in_flight += 1
+        future.add_done_callback(lambda done: self._on_result(batch, done))
+        if self._pending:
+            self._schedule_flush()
+
+    def _take_batch(self) -> list[Proposal]:
+        limits, pending = self._limits, self._pending
+        batch: list[Proposal] = []
+        records = size = 0
+        while pending:
+            proposal = pending[0]
+            proposal_size = sum(record.size for record in proposal.records)
+            if batch and (
+                records + len(proposal.records) > limits.batch_records_max
+                or size + proposal_size > limits.batch_size_max
+            ):
+                break
+            batch.append(pending.popleft())
+            records += len(proposal.records)
+            size += proposal_size
+        return batch
+
+    def _encode(self, batch: list[Proposal], slot: Slot) -> bytes:
+        """The batch's payload for its slot; gives records their offsets and positions."""
+        store_ms = self._last_store_ms = max(
+            self._clock_ms(), self._last_store_ms, self._state.store_timestamp_ms
+        )
+        grouped: dict[tuple[str, int], list[PendingRecord]] = {}
+        commands: list[Command] = []
+        for proposal in batch:
+            for record in proposal.records:
+                grouped.setdefault((record.topic, record.queue_id), []).append(record)
+            commands += proposal.commands
+        runs = [self._place_run(key, records) for key, records in grouped.items()]
+        at = slot.position + PAYLOAD_HEADER.size + len(encode_table(store_ms, runs, commands))
+        pieces: list[bytes] = []
+        pack_unit = UNIT.pack
+        for run, records in zip(runs, grouped.values(), strict=True):
+            units: list[bytes] = []
+            for record in records:
+                pieces += record.encode_at(at, store_ms, self._store_host)
+                units.append(pack_unit(at, record.size, record.tags_code))
+                at += record.size
+            run.units = b"".join(units)
+        table = encode_table(store_ms, runs, commands)
+        return b"".join((encode_header(len(table)), table, *pieces))
+
+    def _place_run(self, key: tuple[str, int], records: list[PendingRecord]) -> Run:
+        first = self._next_offsets.get(key)
+        if first is None:
+            first = self._state.next_offset(*key)
+        for queue_offset, record in enumerate(records, first):
+            record.queue_offset = queue_offset
+        self._next_offsets[key] = first + len(records)
+        keys = [record.dedupe_key for record in records]
+        return Run(
+            key[0],
+            key[1],
+            first,
+            bytes(UNIT_SIZE * len(records)),  # as long as the real units: sizes the table
+            keys if any(keys) else None,
+        )
+
+    # Outcomes ----------------------------------------------------------------------------------
+
+    def _on_result(self, batch: list[Proposal], done: asyncio.Future[ProposalResult]) -> None:
+        self._in_flight -= 1
+        status = done.result().status
+        for proposal in batch:
+            self._finish(proposal, status)
+        self._schedule_flush()
+
+    def _finish(self, proposal: Proposal, status: ProposalStatus | None) -> None:
+        for record in proposal.records:
+            key = record.dedupe_key
+            if key is not None and self._keys.get(key) is record:
+                del self._keys[key]
+        for command in proposal.commands:
+            if isinstance(command, TopicCommand):
+                self._topics.pop(command.name, None)
+        half = proposal.half_queue_offset
+        if half is not None and self._decisions.get(half) is proposal:
+            del self._decisions[half]
+        proposal.on_done(status)
+        if self._waiting_for:
+            for record in proposal.records:
+                if record.dedupe_key is not None:
+                    for on_done in self._waiting_for.pop(record.dedupe_key, ()):
+                        on_done(status)

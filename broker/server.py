@@ -1,0 +1,268 @@
+"""The broker process: the asyncio shell around state machine, log, processors and timers.
+
+Place in the data path: accepts remoting connections, hands each request to its processor, carries
+the clock's ticks to the pure parts, registers with the name servers.
+
+Invariants: a processor's refusal is answered, anything else that it raises stops the process with
+the reason; a log that failed stops the process, nothing is acknowledged after; on SIGTERM the
+broker leaves its tables, then the log is closed cleanly.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import random
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from broker.clients import Clients
+from broker.config import BrokerConfig, split_address
+from broker.context import BrokerContext
+from broker.long_polling import LongPolling
+from broker.processor.admin import AdminProcessor
+from broker.processor.clients import ClientProcessor
+from broker.processor.offsets import OffsetProcessor
+from broker.processor.pull import PullProcessor
+from broker.processor.send import SendProcessor
+from broker.processor.transaction import EndTransactionProcessor
+from broker.proposer import Proposer
+from broker.registration import Registration
+from broker.replication import open_log
+from broker.request import RefusedError, Request
+from broker.state import BrokerState
+from broker.state_machine import BrokerStateMachine
+from broker.store.consume_queue import ConsumeQueues
+from broker.store.payload import Run
+from broker.store.record import host_bytes
+from broker.tasks import TaskOwner
+from broker.topics import system_topics
+from broker.transaction.check_back import CheckBack
+from raft.replicated_log import LogStatus, ReplicatedLog
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+from remoting.connection import Connection
+from remoting.message import UniqueIdGenerator
+from remoting.rpc import RemotingClient
+from remoting.server import RemotingServer
+
+__all__ = ["Broker", "run_broker"]
+
+_log = logging.getLogger(__name__)
+_HELD_PULLS_SCAN_MS: Final = 100
+_HOUSEKEEPING_MS: Final = 1_000
+
+
+def wall_clock_ms() -> int:
+    """Unix time in milliseconds."""
+    return time.time_ns() // 1_000_000
+
+
+class Broker:
+    """One broker; `start`, then `serve` until it fails or is cancelled, then `stop`."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self.config = config
+        self._tasks = TaskOwner()
+        self._queues = ConsumeQueues(config.store / "consumequeue")
+        state = BrokerState(config.limits, system_topics(config.cluster, config.group))
+        self._machine = BrokerStateMachine(
+            state,
+            self._queues,
+            on_arrival=self._on_arrival,
+            on_role=self._on_role,
+            on_topics=self._on_topics,
+        )
+        self.log: ReplicatedLog = open_log(config, self._machine)
+        rng = random.Random()
+        self.context = BrokerContext(
+            config=config,
+            log=self.log,
+            state=state,
+            queues=self._queues,
+            proposer=Proposer(
+                self.log,
+                state,
+                store_host=host_bytes(config.advertised),
+                clock_ms=wall_clock_ms,
+                limits=config.proposer,
+            ),
+            clients=Clients(
+                clients_max=config.clients_per_group_max,
+                client_silence_ms_max=config.client_silence_ms_max,
+            ),
+            long_polling=LongPolling(held_max=config.held_pulls_max),
+            clock_ms=wall_clock_ms,
+            random=rng,
+            unique_ids=UniqueIdGenerator(
+                ip=split_address("advertised", config.advertised)[0],
+                pid=os.getpid(),
+                instance=rng.getrandbits(32),
+            ),
+            broker_addresses=config.brokers,
+        )
+        self._check_back = CheckBack(self.context)
+        self._name_server_client = RemotingClient(config.dial)
+        self._registration = Registration(self.context, self._name_server_client)
+        host, port = split_address("listen", config.listen)
+        self._server = RemotingServer(host, port, self._on_request, self._on_close)
+        self._handlers = self._table()
+        self._was_ready = False
+
+    # Life --------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Recover the log and listen. Raises OSError, CorruptLogError and the like."""
+        await self.log.start()
+        await self._server.start()
+
+    async def serve(self) -> None:
+        """Run until cancelled, or until something failed: then raises what it was."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._fail_with(self.log.wait_failed()))
+            group.create_task(self._fail_with(self._tasks.wait_failed()))
+            group.create_task(_every(_HELD_PULLS_SCAN_MS, self._expire_pulls))
+            group.create_task(_every(_HOUSEKEEPING_MS, self._keep_house))
+            group.create_task(
+                _every(
+                    min(1_000, self.config.transaction_check_interval_ms), self._check_back.round
+                )
+            )
+            for name_server in self.config.name_servers:
+                group.create_task(self._registration.run(name_server))
+
+    async def stop(self) -> None:
+        """Leave: name servers first, then the log, then clients."""
+        if self.config.name_servers:
+            with contextlib.suppress(TimeoutError):  # what was not told expires there
+                async with asyncio.timeout(1):
+                    await self._registration.unregister()
+        await self.log.stop()
+        self.context.long_polling.release_all()
+        await self._tasks.stop()
+        await self._server.stop()
+        await self._name_server_client.close()
+        self._queues.close()
+
+    @staticmethod
+    async def _fail_with(failure: Awaitable[BaseException]) -> None:
+        raise await failure
+
+    # Requests ----------------------------------------------------------------------------------
+
+    def _table(self) -> dict[int, Callable[[Request], None]]:
+        send = SendProcessor(self.context)
+        pull = PullProcessor(self.context, self._tasks)
+        offsets = OffsetProcessor(self.context, self._tasks)
+        clients = ClientProcessor(self.context)
+        admin = AdminProcessor(self.context)
+        return {
+            RequestCode.SEND_MESSAGE: send.handle,
+            RequestCode.SEND_MESSAGE_V2: send.handle,
+            RequestCode.SEND_BATCH_MESSAGE: send.handle,
+            RequestCode.PULL_MESSAGE: pull.handle,
+            RequestCode.LITE_PULL_MESSAGE: pull.handle,
+            RequestCode.QUERY_CONSUMER_OFFSET: offsets.query,
+            RequestCode.UPDATE_CONSUMER_OFFSET: offsets.update,
+            RequestCode.GET_MAX_OFFSET: offsets.maximum,
+            RequestCode.GET_MIN_OFFSET: offsets.minimum,
+            RequestCode.HEART_BEAT: clients.heartbeat,
+            RequestCode.UNREGISTER_CLIENT: clients.unregister,
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP: clients.consumer_list,
+            RequestCode.END_TRANSACTION: EndTransactionProcessor(self.context).handle,
+            RequestCode.UPDATE_AND_CREATE_TOPIC: admin.update_topic,
+            RequestCode.GET_ALL_TOPIC_CONFIG: admin.all_topics,
+            RequestCode.LEDGERMQ_STATUS: admin.status,
+        }
+
+    def _on_request(self, connection: Connection, command: RemotingCommand) -> None:
+        request = Request(connection, command)
+        handler = self._handlers.get(command.code)
+        if handler is None:
+            request.reply(
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+                f" request type {command.code} not supported",
+            )
+            return
+        try:
+            handler(request)
+        except RefusedError as refused:
+            request.refuse(refused)
+
+    def _on_close(self, connection: Connection) -> None:
+        self.context.clients.connection_closed(connection)
+
+    # What the log tells ------------------------------------------------------------------------
+
+    def _on_arrival(self, run: Run) -> None:
+        self.context.long_polling.on_arrival(run)
+
+    def _on_topics(self) -> None:
+        self._registration.changed()
+
+    def _on_role(self, status: LogStatus) -> None:
+        _log.info(
+            "%s/%s: %s in term %d, leader %s%s",
+            self.config.group,
+            self.config.node,
+            status.role.value,
+            status.term,
+            status.leader_id or "unknown",
+            ", ready" if status.ready else "",
+        )
+        if self._was_ready and not status.ready:
+            self.context.proposer.lost_leadership()
+            self._check_back.lost_leadership()
+        self._was_ready = status.ready
+        self._registration.changed()
+
+    # Ticks -------------------------------------------------------------------------------------
+
+    def _expire_pulls(self) -> None:
+        self.context.long_polling.expire(wall_clock_ms())
+
+    def _keep_house(self) -> None:
+        self.context.clients.expire(wall_clock_ms())
+        full = shutil.disk_usage(self.config.store).free < self.config.disk_free_size_min
+        if full != self.context.disk_full:
+            _log.warning(
+                "%s/%s: the store's disk is %s: sends are %s",
+                self.config.group,
+                self.config.node,
+                "full" if full else "no longer full",
+                "refused" if full else "taken again",
+            )
+            self.context.disk_full = full
+
+
+async def _every(interval_ms: int, act: Callable[[], None]) -> None:
+    while True:
+        await asyncio.sleep(interval_ms / 1000)
+        act()
+
+
+async def run_broker(config: BrokerConfig) -> None:
+    """The process: serves until SIGTERM or SIGINT.
+
+    Raises what stopped it: OSError (a port in use, a full disk), CorruptLogError, ...
+    """
+    broker = Broker(config)
+    await broker.start()
+    sys.stdout.write(f"ledgermq broker {config.group}/{config.node} listening on {config.listen}\n")
+    sys.stdout.flush()
+    loop = asyncio.get_running_loop()
+    serving = loop.create_task(broker.serve())
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, serving.cancel)
+    try:
+        await serving
+    except asyncio.CancelledError:
+        _log.info("%s/%s: stopping", config.group, config.node)
+    finally:
+        await broker.stop()

@@ -1,0 +1,131 @@
+"""The replicated state of a broker group: what every replica computes from the committed log.
+
+Place in the data path: `broker.state_machine` feeds it each committed payload, in order. Pure: no
+clock, no randomness, no IO; store timestamps come from the log, stamped once by the leader.
+
+Invariants: queue offsets of a queue are dense from 0 (promise G3); topics, groups, consumer
+offsets, transactions and the dedupe window change only here (promise G5); two replicas that have
+applied the same entries are equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, assert_never
+
+from broker.dedupe import DedupeWindow
+from broker.store.payload import (
+    UNIT,
+    CheckCommand,
+    Command,
+    DecideCommand,
+    DiscardCommand,
+    GroupCommand,
+    OffsetCommand,
+    Payload,
+    Run,
+    TopicCommand,
+)
+from broker.topics import HALF_TOPIC, Topic
+from broker.transaction.half_table import Half, HalfTable
+
+__all__ = ["BrokerState", "StateLimits"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateLimits:
+    """Bounds of the replicated state; every replica of a group must have the same."""
+
+    dedupe_window_ms: int = 600_000
+    dedupe_keys_max: int = 500_000
+    dedupe_evicted_keys_max: int = 1_000_000
+    decided_max: int = 65_536
+    topics_max: int = 10_000
+    groups_max: int = 10_000
+    consumer_offsets_max: int = 1_000_000
+
+
+class BrokerState:
+    def __init__(self, limits: StateLimits, topics: dict[str, Topic]) -> None:
+        self.limits = limits
+        self.topics: dict[str, Topic] = dict(topics)
+        self.groups: dict[str, dict[str, Any]] = {}
+        self.next_offsets: dict[tuple[str, int], int] = {}
+        self.consumer_offsets: dict[tuple[str, str, int], int] = {}
+        self.messages = self._window()  # UNIQ_KEYs of user topics
+        self.half_keys = self._window()  # UNIQ_KEYs of half messages: a scope of their own
+        self.halves = HalfTable(decided_max=limits.decided_max)
+        self.store_timestamp_ms = 0
+        self.topics_version = 0  # counts changes of `topics`
+
+    def _window(self) -> DedupeWindow:
+        return DedupeWindow(
+            window_ms=self.limits.dedupe_window_ms,
+            keys_max=self.limits.dedupe_keys_max,
+            evicted_keys_max=self.limits.dedupe_evicted_keys_max,
+        )
+
+    def next_offset(self, topic: str, queue_id: int) -> int:
+        """The queue's max offset: the next message's place."""
+        return self.next_offsets.get((topic, queue_id), 0)
+
+    def apply(self, payload: Payload) -> None:
+        """Apply one committed payload: its runs, then its commands."""
+        now_ms = payload.store_timestamp_ms
+        assert now_ms >= self.store_timestamp_ms, "store timestamps never go back"
+        self.store_timestamp_ms = now_ms
+        for run in payload.runs:
+            self._apply_run(run, now_ms)
+        for command in payload.commands:
+            self._apply_command(command)
+
+    def _apply_run(self, run: Run, now_ms: int) -> None:
+        key = (run.topic, run.queue_id)
+        next_offset = self.next_offsets.get(key, 0)
+        assert run.first_queue_offset == next_offset, (
+            f"run of {run.topic}/{run.queue_id} starts at {run.first_queue_offset}, "
+            f"the queue ends at {next_offset}"
+        )
+        self.next_offsets[key] = next_offset + run.count
+        if run.topic == HALF_TOPIC:
+            for at, (position, size, _) in enumerate(UNIT.iter_unpack(run.units)):
+                self.halves.add(
+                    Half(
+                        queue_offset=next_offset + at,
+                        position=position,
+                        size=size,
+                        stored_ms=now_ms,
+                    )
+                )
+        if run.uniq_keys is not None:
+            window = self.half_keys if run.topic == HALF_TOPIC else self.messages
+            window.add(run.uniq_keys, _positions(run.units), now_ms)
+
+    def _apply_command(self, command: Command) -> None:
+        match command:
+            case OffsetCommand():
+                self.consumer_offsets[(command.group, command.topic, command.queue_id)] = (
+                    command.offset
+                )
+            case DecideCommand():
+                assert command.decision in {"commit", "rollback"}
+                self.halves.decide(
+                    command.half_queue_offset,
+                    "commit" if command.decision == "commit" else "rollback",
+                )
+            case CheckCommand():
+                self.halves.check(command.half_queue_offset)
+            case DiscardCommand():
+                self.halves.decide(command.half_queue_offset, "discard")
+            case TopicCommand():
+                self.topics[command.name] = Topic.of_command(command)
+                self.topics_version += 1
+            case GroupCommand():
+                self.groups[command.name] = dict(command.config)
+            case _:
+                assert_never(command)
+
+
+def _positions(units: bytes) -> Iterable[int]:
+    return (position for position, _, _ in UNIT.iter_unpack(units))

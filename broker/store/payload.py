@@ -1,0 +1,198 @@
+"""The payload of a data entry: a table (runs and commands) and the message records behind it.
+
+Place in the data path: `broker.proposer` encodes one payload per batch, `broker.state_machine`
+decodes it on every replica. The table carries what a replica needs so that it never has to parse
+records one by one: ready ConsumeQueue units and the keys for deduplication. Layout:
+docs/FORMATS.md section 4.
+
+Invariants: every record stands in exactly one run; the units of a run are in queue order, without
+a hole; `decode_payload` never reads the records.
+
+| offset | size | field                    |
+|--------|------|--------------------------|
+| 0      | 1    | version, 1               |
+| 1      | 3    | zero                     |
+| 4      | 4    | size T of the table      |
+| 8      | T    | table, msgpack           |
+| 8+T    | rest | records                  |
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import msgpack
+
+__all__ = [
+    "PAYLOAD_HEADER",
+    "UNIT",
+    "UNIT_SIZE",
+    "CheckCommand",
+    "Command",
+    "DecideCommand",
+    "DiscardCommand",
+    "GroupCommand",
+    "OffsetCommand",
+    "Payload",
+    "PayloadError",
+    "Run",
+    "TopicCommand",
+    "decode_payload",
+    "encode_header",
+    "encode_table",
+]
+
+PAYLOAD_HEADER = struct.Struct(">B3xI")
+assert PAYLOAD_HEADER.size == 8
+UNIT = struct.Struct(">QIq")  # position of the record, its size, tags code
+UNIT_SIZE = 20
+assert UNIT.size == UNIT_SIZE
+_VERSION = 1
+
+
+class PayloadError(ValueError):
+    """A payload that this version can't have written; says what was wrong."""
+
+
+@dataclass(slots=True)
+class Run:
+    """Consecutive records of one queue. `units` are ready to be appended to its ConsumeQueue."""
+
+    topic: str
+    queue_id: int
+    first_queue_offset: int
+    units: bytes
+    uniq_keys: Sequence[str | None] | None
+
+    @property
+    def count(self) -> int:
+        return len(self.units) // UNIT_SIZE
+
+
+@dataclass(frozen=True, slots=True)
+class TopicCommand:
+    """Creates or replaces a topic (RocketMQ TopicConfig)."""
+
+    name: str
+    read_queue_count: int
+    write_queue_count: int
+    perm: int
+    filter_type: str
+    sys_flag: int
+    order: bool
+    attributes: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCommand:
+    """Creates or replaces a subscription group; `config` has RocketMQ's field names."""
+
+    name: str
+    config: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetCommand:
+    """A consumer group's next queue offset; also the half queue's progress."""
+
+    group: str
+    topic: str
+    queue_id: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class DecideCommand:
+    """The decision on a half; stands in the entry that holds its op record (and final message)."""
+
+    half_queue_offset: int
+    half_position: int
+    decision: str  # "commit" or "rollback"
+    from_check: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CheckCommand:
+    """One more check of the half is about to be asked."""
+
+    half_queue_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class DiscardCommand:
+    """The half has used up its checks; its copy is in the same entry."""
+
+    half_queue_offset: int
+
+
+Command: TypeAlias = (
+    TopicCommand | GroupCommand | OffsetCommand | DecideCommand | CheckCommand | DiscardCommand
+)
+
+_NAME_OF: dict[type, str] = {
+    TopicCommand: "topic",
+    GroupCommand: "group",
+    OffsetCommand: "offset",
+    DecideCommand: "decide",
+    CheckCommand: "check",
+    DiscardCommand: "discard",
+}
+_TYPE_OF = {name: kind for kind, name in _NAME_OF.items()}
+
+
+@dataclass(slots=True)
+class Payload:
+    store_timestamp_ms: int
+    runs: list[Run]
+    commands: list[Command]
+
+
+def encode_table(
+    store_timestamp_ms: int, runs: Sequence[Run], commands: Sequence[Command]
+) -> bytes:
+    """The table alone; its size does not depend on the positions within the units."""
+    packed: bytes = msgpack.packb(
+        [
+            store_timestamp_ms,
+            [
+                [run.topic, run.queue_id, run.first_queue_offset, run.units, run.uniq_keys]
+                for run in runs
+            ],
+            [_command_to_list(command) for command in commands],
+        ]
+    )
+    return packed
+
+
+def encode_header(table_size: int) -> bytes:
+    return PAYLOAD_HEADER.pack(_VERSION, table_size)
+
+
+def decode_payload(payload: bytes) -> Payload:
+    """Raises PayloadError naming what was wrong."""
+    if len(payload) < PAYLOAD_HEADER.size:
+        raise PayloadError(f"payload of {len(payload)} bytes is shorter than its header")
+    version, table_size = PAYLOAD_HEADER.unpack_from(payload)
+    if version != _VERSION:
+        raise PayloadError(f"payload version {version}, expected {_VERSION}")
+    if PAYLOAD_HEADER.size + table_size > len(payload):
+        raise PayloadError(f"table of {table_size} bytes is longer than the payload")
+    try:
+        store_timestamp_ms, runs, commands = msgpack.unpackb(
+            memoryview(payload)[PAYLOAD_HEADER.size : PAYLOAD_HEADER.size + table_size],
+            strict_map_key=False,
+        )
+        return Payload(
+            store_timestamp_ms,
+            [Run(*run) for run in runs],
+            [_TYPE_OF[command[0]](*command[1:]) for command in commands],
+        )
+    except (ValueError, TypeError, KeyError, IndexError) as error:
+        raise PayloadError(f"table can't be read: {error!r}") from error
+
+
+def _command_to_list(command: Command) -> list[Any]:
+    return [_NAME_OF[type(command)], *(getattr(command, name) for name in command.__slots__)]

@@ -1,0 +1,43 @@
+"""Short tasks that belong to the broker: started anywhere, ended with it, never lost.
+
+An exception in one of them is a broken invariant: it stops the broker (the process edge logs it),
+instead of dying silently in a task that nobody awaits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+__all__ = ["TaskOwner"]
+
+
+class TaskOwner:
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._on_done)
+
+    async def wait_failed(self) -> BaseException:
+        """Returns the exception of the first task that failed."""
+        return await asyncio.shield(self._failed)
+
+    async def stop(self) -> None:
+        """Cancel what still runs and wait for its end."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _on_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is not None and not self._failed.done():
+            self._failed.set_result(error)

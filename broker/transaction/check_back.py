@@ -1,0 +1,168 @@
+"""Check-back: asks the producers of undecided halves what became of their transactions.
+
+Place in the data path: runs on the ready leader every `transaction_check_interval_ms`; each check
+is first counted in the log (so that no failover starts the count anew), then sent to a live
+producer of the half's group. After `transaction_check_max` checks, or past its retention, a half
+is discarded into TRANS_CHECK_MAX_TIME_TOPIC.
+
+Unlike RocketMQ a half is never appended anew, and a check that no producer could be asked is not
+counted: it waits until one is there. The half queue's progress is committed when it has moved.
+Rules: RocketMQ TransactionalMessageServiceImpl.check; facts section 5.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from broker.context import BrokerContext
+from broker.proposer import BusyError, Proposal
+from broker.store.payload import CheckCommand, DiscardCommand, OffsetCommand
+from broker.topics import HALF_TOPIC
+from broker.transaction.half_table import Half
+from broker.transaction.records import discarded_record, real_place
+from raft.replicated_log import ProposalStatus
+from remoting import sys_flag as flags
+from remoting.codes import RequestCode
+from remoting.command import FLAG_ONEWAY, RemotingCommand
+from remoting.errors import RecordError
+from remoting.message import MessageRecord, decode_record, encode_record, offset_msg_id
+from remoting.message_id import split_host
+
+__all__ = ["CHECK_GROUP", "CheckBack"]
+
+_log = logging.getLogger(__name__)
+CHECK_GROUP = "CID_RMQ_SYS_TRANS"
+_CHECKS_PER_ROUND_MAX = 2_000
+
+
+class CheckBack:
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
+        self._last_check_ms: dict[int, int] = {}
+
+    def lost_leadership(self) -> None:
+        self._last_check_ms.clear()
+
+    def round(self) -> None:
+        """Look at every undecided half once. Called by the shell at each interval."""
+        context = self._context
+        if not context.log.status().ready:
+            return
+        now_ms = context.clock_ms()
+        asked = 0
+        for half in context.state.halves.undecided():
+            if asked >= _CHECKS_PER_ROUND_MAX or now_ms < half.stored_ms:
+                break
+            if context.proposer.in_flight_decision(half.queue_offset) is None:
+                asked += self._look_at(half, now_ms)
+        self._commit_progress()
+        if len(self._last_check_ms) > 2 * len(context.state.halves) + 1_000:
+            live = {half.queue_offset for half in context.state.halves.undecided()}
+            self._last_check_ms = {k: v for k, v in self._last_check_ms.items() if k in live}
+
+    def _look_at(self, half: Half, now_ms: int) -> int:
+        """1 if the half was checked or discarded, else 0."""
+        context, config = self._context, self._context.config
+        age_ms = now_ms - half.stored_ms
+        if age_ms < config.transaction_timeout_ms:
+            return 0
+        last_ms = self._last_check_ms.get(half.queue_offset)
+        if last_ms is not None and now_ms - last_ms < config.transaction_check_interval_ms:
+            return 0
+        try:
+            record = decode_record(context.log.read(half.position, half.size))
+        except (LookupError, RecordError):
+            _log.exception("half message at %d can't be read", half.position)
+            raise
+        properties = record.property_map()
+        immunity_ms = _immunity_ms(properties)
+        if immunity_ms is not None and age_ms < immunity_ms:
+            return 0
+        if half.checks >= config.transaction_check_max or age_ms > config.transaction_retention_ms:
+            self._discard(half, record)
+            return 1
+        group = properties.get("PGROUP", "")
+        if context.clients.producer(group) is None:
+            return 0
+        self._last_check_ms[half.queue_offset] = now_ms
+        self._submit(
+            Proposal(
+                commands=[CheckCommand(half.queue_offset)],
+                on_done=lambda status: self._ask(half, record, properties, status),
+            )
+        )
+        return 1
+
+    def _discard(self, half: Half, record: MessageRecord) -> None:
+        _log.warning("half message %d is discarded after %d checks", half.queue_offset, half.checks)
+        self._submit(
+            Proposal(
+                records=[discarded_record(self._context, record)],
+                commands=[DiscardCommand(half.queue_offset)],
+                on_done=lambda _: None,
+                half_queue_offset=half.queue_offset,
+            )
+        )
+
+    def _ask(
+        self,
+        half: Half,
+        record: MessageRecord,
+        properties: dict[str, str],
+        status: ProposalStatus | None,
+    ) -> None:
+        """The check is counted: send it, unless the half was decided meanwhile."""
+        context = self._context
+        if status is not ProposalStatus.COMMITTED:
+            return
+        if context.state.halves.get(half.queue_offset) is None:
+            return
+        connection = context.clients.producer(properties.get("PGROUP", ""))
+        if connection is None:
+            return
+        topic, queue_id = real_place(properties)
+        record.topic = topic
+        record.queue_id = queue_id
+        record.sys_flag = flags.with_transaction_type(record.sys_flag, flags.TRANSACTION_PREPARED)
+        key = properties.get("UNIQ_KEY", "")
+        connection.send(
+            RemotingCommand(
+                code=RequestCode.CHECK_TRANSACTION_STATE,
+                flag=FLAG_ONEWAY,
+                ext_fields={
+                    "tranStateTableOffset": str(half.queue_offset),
+                    "commitLogOffset": str(half.position),
+                    "msgId": key,
+                    "transactionId": key,
+                    "offsetMsgId": offset_msg_id(
+                        *split_host(context.config.advertised), half.position
+                    ),
+                    "topic": HALF_TOPIC,
+                    "bname": context.config.group,
+                },
+                body=encode_record(record),
+            )
+        )
+
+    def _commit_progress(self) -> None:
+        state = self._context.state
+        progress = state.halves.progress
+        if state.consumer_offsets.get((CHECK_GROUP, HALF_TOPIC, 0), 0) != progress:
+            self._submit(
+                Proposal(
+                    commands=[OffsetCommand(CHECK_GROUP, HALF_TOPIC, 0, progress)],
+                    on_done=lambda _: None,
+                )
+            )
+
+    def _submit(self, proposal: Proposal) -> None:
+        try:
+            self._context.proposer.submit(proposal)
+        except BusyError:
+            _log.info("the check-back waits: too many proposals are pending")
+
+
+def _immunity_ms(properties: dict[str, str]) -> int | None:
+    """CHECK_IMMUNITY_TIME_IN_SECONDS in milliseconds, where it is a number above 0."""
+    text = properties.get("CHECK_IMMUNITY_TIME_IN_SECONDS", "")
+    return int(text) * 1000 if text.isdecimal() and int(text) > 0 else None
