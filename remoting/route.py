@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import field
@@ -64,6 +64,8 @@ _INFLATED_SIZE_MAX: Final = 64 * 1024 * 1024
 TOPICS_MAX: Final = 100_000
 """Topics that one registration may carry."""
 
+_Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+
 
 class DataVersion(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Tells whether a registration brings news. `state_version` is the Raft term of its sender."""
@@ -76,10 +78,10 @@ class DataVersion(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class TopicConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A topic as its broker has it. `perm` joins PERM_* bits."""
 
-    topic_name: str
-    read_queue_nums: int = 16
-    write_queue_nums: int = 16
-    perm: int = PERM_READ | PERM_WRITE
+    topic_name: str = ""  # a table of topics may leave it to the key
+    read_queue_nums: _Count = 16
+    write_queue_nums: _Count = 16
+    perm: _Count = PERM_READ | PERM_WRITE
     topic_filter_type: str = "SINGLE_TAG"
     topic_sys_flag: int = 0
     order: bool = False
@@ -90,9 +92,9 @@ class QueueData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The queues that one broker group has of a topic."""
 
     broker_name: str
-    read_queue_nums: int
-    write_queue_nums: int
-    perm: int
+    read_queue_nums: _Count
+    write_queue_nums: _Count
+    perm: _Count
     topic_sys_flag: int = 0
 
     @classmethod
@@ -214,7 +216,10 @@ def decode_register_body(body: bytes, *, compressed: bool = False) -> RegisterBr
     _check_topic_count(len(wrapper.topic_config_table))
     return RegisterBrokerBody(
         data_version=wrapper.data_version,
-        topics=list(wrapper.topic_config_table.values()),
+        topics=[
+            topic if topic.topic_name == name else msgspec.structs.replace(topic, topic_name=name)
+            for name, topic in wrapper.topic_config_table.items()
+        ],
         filter_servers=decoded.filter_server_list,
     )
 

@@ -1,0 +1,422 @@
+"""The route table: which broker groups live, at which addresses, with which queues. Pure.
+
+Place in the data path: `namesrv.server` turns registrations, heartbeats, lost connections and the
+passing of time into calls here, and clients' questions into reads. Memory only; name servers do not
+know of each other.
+
+Invariants:
+- within a group an address has one broker id and an id one address;
+- id 0 never goes to a registration of an older term (DataVersion.stateVersion) than the last that
+  held it while the group was known, nor to an older one than the same address registered;
+- queues come from id 0 only, outlive a change of leader, and vanish with the group's last member;
+- every table is bounded by `RouteLimits`; a refused registration changes nothing.
+
+Times are milliseconds of any clock that never goes back. A connection is named by any hashable.
+
+Source: RocketMQ RouteInfoManager; the rule about terms is stricter than its (docs/DIVERGENCE.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from remoting.route import (
+    MASTER_ID,
+    PERM_WRITE,
+    BrokerData,
+    BrokerMemberGroup,
+    ClusterInfo,
+    DataVersion,
+    QueueData,
+    TopicConfig,
+    TopicRouteData,
+)
+
+__all__ = [
+    "Leader",
+    "Registration",
+    "RegistrationRefusedError",
+    "RemovedBroker",
+    "RouteLimits",
+    "RouteTable",
+]
+
+
+class RegistrationRefusedError(Exception):
+    """The registration was not taken, definitely; the text says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteLimits:
+    """Bounds of the table."""
+
+    groups_max: int = 1_024
+    """Broker groups."""
+    brokers_max: int = 64
+    """Members of one group."""
+    topics_max: int = 100_000
+    """Topics over all groups."""
+    name_size_max: int = 255
+    """Characters of a cluster, group, address or topic."""
+    broker_timeout_ms: int = 120_000
+    """Silence after which a broker is dropped, unless it named its own."""
+    delete_missing_topics: bool = False
+    """Whether a changed registration of id 0 drops the group's queues of topics not in it."""
+
+    def __post_init__(self) -> None:
+        for name in ("groups_max", "brokers_max", "topics_max", "name_size_max"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1")
+        if self.broker_timeout_ms < 1:
+            raise ValueError("broker_timeout_ms must be at least 1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registration:
+    """What a broker says of itself. `heartbeat_timeout_ms` None: the table's own timeout."""
+
+    cluster: str
+    broker_name: str
+    broker_addr: str
+    broker_id: int
+    ha_server_addr: str
+    data_version: DataVersion
+    topics: Sequence[TopicConfig]
+    heartbeat_timeout_ms: int | None = None
+    enable_acting_master: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leader:
+    """Who holds id 0 of a group."""
+
+    broker_addr: str
+    ha_server_addr: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemovedBroker:
+    """A member that was dropped."""
+
+    broker_name: str
+    broker_id: int
+    broker_addr: str
+
+
+@dataclass(slots=True, kw_only=True)
+class _Member:
+    broker_addr: str
+    ha_server_addr: str
+    data_version: DataVersion
+    last_update_ms: int
+    timeout_ms: int
+    connection: Hashable
+
+
+@dataclass(slots=True, kw_only=True)
+class _Group:
+    cluster: str
+    broker_name: str
+    enable_acting_master: bool
+    members: dict[int, _Member] = field(default_factory=dict)
+    leader_term: int | None = None
+    """Term of the last registration as id 0, kept while the group has any member."""
+    queue_version: DataVersion | None = None
+    """Version of the registration that the queues were taken from."""
+
+    def id_of(self, broker_addr: str) -> int | None:
+        for broker_id, member in self.members.items():
+            if member.broker_addr == broker_addr:
+                return broker_id
+        return None
+
+    def addresses(self) -> dict[int, str]:
+        return {
+            broker_id: self.members[broker_id].broker_addr for broker_id in sorted(self.members)
+        }
+
+
+class RouteTable:
+    """One name server's knowledge."""
+
+    def __init__(self, limits: RouteLimits | None = None) -> None:
+        self._limits = limits or RouteLimits()
+        self._groups: dict[str, _Group] = {}
+        self._queues: dict[str, dict[str, QueueData]] = {}  # topic -> group -> queues
+
+    # What brokers tell.
+
+    def register(
+        self, registration: Registration, connection: Hashable, now_ms: int
+    ) -> Leader | None:
+        """Take a registration; for a follower, the leader it should know of, if there is one.
+
+        Raises RegistrationRefusedError.
+        """
+        group = self._groups.get(registration.broker_name)
+        self._check(registration, group)
+        if group is None:
+            group = _Group(
+                cluster=registration.cluster,
+                broker_name=registration.broker_name,
+                enable_acting_master=registration.enable_acting_master,
+            )
+            self._groups[registration.broker_name] = group
+        group.enable_acting_master = registration.enable_acting_master
+        old_id = group.id_of(registration.broker_addr)
+        if old_id is not None and old_id != registration.broker_id:
+            del group.members[old_id]
+        group.members[registration.broker_id] = _Member(
+            broker_addr=registration.broker_addr,
+            ha_server_addr=registration.ha_server_addr,
+            data_version=registration.data_version,
+            last_update_ms=now_ms,
+            timeout_ms=registration.heartbeat_timeout_ms or self._limits.broker_timeout_ms,
+            connection=connection,
+        )
+        if registration.broker_id == MASTER_ID:
+            group.leader_term = registration.data_version.state_version
+            self._take_queues(group, registration)
+            return None
+        leader = group.members.get(MASTER_ID)
+        if leader is None:
+            return None
+        return Leader(broker_addr=leader.broker_addr, ha_server_addr=leader.ha_server_addr)
+
+    def unregister(self, broker_name: str, broker_addr: str) -> RemovedBroker | None:
+        """Drop a member by its own wish; None where it is not there."""
+        group = self._groups.get(broker_name)
+        broker_id = group.id_of(broker_addr) if group is not None else None
+        if group is None or broker_id is None:
+            return None
+        return self._remove(group, broker_id)
+
+    def heartbeat(self, broker_name: str, broker_addr: str, now_ms: int) -> bool:
+        """The member lives; False where it is not registered."""
+        member = self._member(broker_name, broker_addr)
+        if member is None:
+            return False
+        member.last_update_ms = now_ms
+        return True
+
+    def query_data_version(
+        self, broker_name: str, broker_addr: str, data_version: DataVersion, now_ms: int
+    ) -> tuple[bool, DataVersion | None]:
+        """(whether a registration would bring news, version known of); counts as heartbeat."""
+        member = self._member(broker_name, broker_addr)
+        if member is None:
+            return True, None
+        member.last_update_ms = now_ms
+        return member.data_version != data_version, member.data_version
+
+    # What happens to them.
+
+    def expire(self, now_ms: int) -> list[RemovedBroker]:
+        """Drop every member that was silent for longer than its timeout."""
+        return self._remove_where(lambda member: now_ms - member.last_update_ms > member.timeout_ms)
+
+    def connection_lost(self, connection: Hashable) -> list[RemovedBroker]:
+        """Drop the members that registered last over this connection."""
+        return self._remove_where(lambda member: member.connection == connection)
+
+    # What clients and administrators ask.
+
+    def route(self, topic: str) -> TopicRouteData | None:
+        """The topic's queues and the groups that have them; None where nobody has any."""
+        queues = self._queues.get(topic)
+        if not queues:
+            return None
+        names = sorted(queues)
+        return TopicRouteData(
+            broker_datas=[self._broker_data(self._groups[name]) for name in names],
+            queue_datas=[queues[name] for name in names],
+        )
+
+    def cluster_info(self) -> ClusterInfo:
+        clusters: dict[str, list[str]] = {}
+        for name in sorted(self._groups):
+            clusters.setdefault(self._groups[name].cluster, []).append(name)
+        return ClusterInfo(
+            broker_addr_table={
+                name: self._broker_data(self._groups[name]) for name in sorted(self._groups)
+            },
+            cluster_addr_table=clusters,
+        )
+
+    def member_group(self, broker_name: str) -> BrokerMemberGroup | None:
+        group = self._groups.get(broker_name)
+        if group is None:
+            return None
+        return BrokerMemberGroup(
+            cluster=group.cluster, broker_name=broker_name, broker_addrs=group.addresses()
+        )
+
+    def topics(self, cluster: str | None = None) -> list[str]:
+        """All topics, or those of which some group of `cluster` has queues; sorted."""
+        return sorted(
+            topic
+            for topic, queues in self._queues.items()
+            if cluster is None or any(self._groups[name].cluster == cluster for name in queues)
+        )
+
+    def delete_topic(self, topic: str, cluster: str | None = None) -> None:
+        """Forget a topic (in one cluster); a broker that still has it brings it back."""
+        queues = self._queues.get(topic, {})
+        for name in [n for n in queues if cluster in {None, self._groups[n].cluster}]:
+            del queues[name]
+        if not queues:
+            self._queues.pop(topic, None)
+
+    def set_write_perm(self, broker_name: str, *, writable: bool) -> int:
+        """Give or take WRITE of all queues of a group until its next changed registration.
+
+        Returns how many topics it has queues of.
+        """
+        count = 0
+        for queues in self._queues.values():
+            known = queues.get(broker_name)
+            if known is not None:
+                perm = known.perm | PERM_WRITE if writable else known.perm & ~PERM_WRITE
+                queues[broker_name] = msgspec.structs.replace(known, perm=perm)
+                count += 1
+        return count
+
+    def verify(self) -> None:
+        """Assert the invariants; for tests and after suspicious events."""
+        for name, group in self._groups.items():
+            assert group.broker_name == name
+            assert group.members
+            addresses = [member.broker_addr for member in group.members.values()]
+            assert len(set(addresses)) == len(addresses)
+        for queues in self._queues.values():
+            assert queues
+            assert queues.keys() <= self._groups.keys()
+
+    # Internals.
+
+    def _check(self, registration: Registration, group: _Group | None) -> None:
+        limits = self._limits
+        for what in ("cluster", "broker_name", "broker_addr"):
+            text = getattr(registration, what)
+            if not 0 < len(text) <= limits.name_size_max:
+                raise RegistrationRefusedError(
+                    f"{what} has {len(text)} characters, not within 1..{limits.name_size_max}"
+                )
+        if registration.broker_id < 0:
+            raise RegistrationRefusedError(
+                f"broker id {registration.broker_id} is negative: no role yet"
+            )
+        timeout_ms = registration.heartbeat_timeout_ms
+        if timeout_ms is not None and timeout_ms < 0:
+            raise RegistrationRefusedError(f"heartbeat timeout {timeout_ms} ms is negative")
+        if group is None:
+            if len(self._groups) >= limits.groups_max:
+                raise RegistrationRefusedError(f"{limits.groups_max} groups are known already")
+        else:
+            self._check_membership(registration, group)
+        if registration.broker_id == MASTER_ID:
+            self._check_topics(registration)
+
+    def _check_membership(self, registration: Registration, group: _Group) -> None:
+        name = group.broker_name
+        if registration.cluster != group.cluster:
+            raise RegistrationRefusedError(
+                f"group {name} belongs to cluster {group.cluster}, not {registration.cluster}"
+            )
+        term = registration.data_version.state_version
+        holder = group.members.get(registration.broker_id)
+        if holder is None or holder.broker_addr != registration.broker_addr:
+            if holder is not None and term < holder.data_version.state_version:
+                raise RegistrationRefusedError(
+                    f"id {registration.broker_id} of group {name} is held by {holder.broker_addr}"
+                    f" in term {holder.data_version.state_version}, newer than {term}"
+                )
+            joins = holder is None and group.id_of(registration.broker_addr) is None
+            if joins and len(group.members) >= self._limits.brokers_max:
+                raise RegistrationRefusedError(
+                    f"group {name} has {self._limits.brokers_max} members already"
+                )
+        if registration.broker_id == MASTER_ID:
+            own = self._member(name, registration.broker_addr)
+            own_term = own.data_version.state_version if own is not None else term
+            newest_term = max(
+                own_term, group.leader_term if group.leader_term is not None else term
+            )
+            if term < newest_term:
+                raise RegistrationRefusedError(
+                    f"leader {registration.broker_addr} of group {name} is of term {term},"
+                    f" older than {newest_term}"
+                )
+
+    def _check_topics(self, registration: Registration) -> None:
+        new_count = 0
+        for topic in registration.topics:
+            if not 0 < len(topic.topic_name) <= self._limits.name_size_max:
+                raise RegistrationRefusedError(
+                    f"topic name of {len(topic.topic_name)} characters,"
+                    f" not within 1..{self._limits.name_size_max}"
+                )
+            new_count += topic.topic_name not in self._queues
+        if len(self._queues) + new_count > self._limits.topics_max:
+            raise RegistrationRefusedError(
+                f"with {new_count} new topics there would be more than {self._limits.topics_max}"
+            )
+
+    def _take_queues(self, group: _Group, registration: Registration) -> None:
+        """Queues of a registration as id 0: all if it brings news, else only unknown ones."""
+        changed = group.queue_version != registration.data_version
+        group.queue_version = registration.data_version
+        for topic in registration.topics:
+            queues = self._queues.setdefault(topic.topic_name, {})
+            if changed or group.broker_name not in queues:
+                queues[group.broker_name] = QueueData.of(group.broker_name, topic)
+        if changed and self._limits.delete_missing_topics:
+            names = {topic.topic_name for topic in registration.topics}
+            for topic_name in [name for name in self._queues if name not in names]:
+                self._drop_queues(topic_name, group.broker_name)
+
+    def _drop_queues(self, topic: str, broker_name: str) -> None:
+        queues = self._queues[topic]
+        queues.pop(broker_name, None)
+        if not queues:
+            del self._queues[topic]
+
+    def _member(self, broker_name: str, broker_addr: str) -> _Member | None:
+        group = self._groups.get(broker_name)
+        broker_id = group.id_of(broker_addr) if group is not None else None
+        if group is None or broker_id is None:
+            return None
+        return group.members[broker_id]
+
+    def _broker_data(self, group: _Group) -> BrokerData:
+        return BrokerData(
+            cluster=group.cluster,
+            broker_name=group.broker_name,
+            broker_addrs=group.addresses(),
+            enable_acting_master=group.enable_acting_master,
+        )
+
+    def _members(self) -> Iterator[tuple[_Group, int, _Member]]:
+        for group in list(self._groups.values()):
+            for broker_id, member in list(group.members.items()):
+                yield group, broker_id, member
+
+    def _remove_where(self, is_gone: Callable[[_Member], bool]) -> list[RemovedBroker]:
+        return [
+            self._remove(group, broker_id)
+            for group, broker_id, member in self._members()
+            if is_gone(member)
+        ]
+
+    def _remove(self, group: _Group, broker_id: int) -> RemovedBroker:
+        member = group.members.pop(broker_id)
+        if not group.members:
+            del self._groups[group.broker_name]
+            for topic in list(self._queues):
+                self._drop_queues(topic, group.broker_name)
+        return RemovedBroker(
+            broker_name=group.broker_name, broker_id=broker_id, broker_addr=member.broker_addr
+        )

@@ -1,0 +1,319 @@
+"""The name server process: remoting requests in, calls on the pure tables, answers out.
+
+Place in the data path: brokers register here, clients ask here where a topic's queues are.
+
+Invariants: every request that is not oneway is answered exactly once, at once; a malformed one with
+code 1 and what was wrong; a broker whose connection drops is out of the routes before anything
+else happens.
+
+Source: RocketMQ DefaultRequestProcessor, BrokerHousekeepingService.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Callable
+from typing import Final
+
+from namesrv.config import NameServerConfig
+from namesrv.kv_config import ORDER_TOPIC_CONFIG, KvConfig, KvLimitError
+from namesrv.route_table import Registration, RegistrationRefusedError, RemovedBroker, RouteTable
+from remoting import fastjson, headers, route
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+from remoting.connection import Connection
+from remoting.errors import BodyError, FrameError, HeaderError
+from remoting.server import RemotingServer
+
+__all__ = ["NameServer", "NameServerStartError", "run"]
+
+_log = logging.getLogger(__name__)
+_Handler = Callable[[Connection, RemotingCommand], RemotingCommand]
+
+
+class NameServerStartError(Exception):
+    """The name server can't serve; the text names the address and the reason."""
+
+
+class NameServer:
+    """One name server on the running event loop."""
+
+    def __init__(self, config: NameServerConfig) -> None:
+        self._config = config
+        self._table = RouteTable(config.limits)
+        self._kv = KvConfig(config.kv_entries_max)
+        self._server = RemotingServer(
+            config.host,
+            config.port,
+            self._on_request,
+            self._on_close,
+            connections_max=config.connections_max,
+        )
+        self._scan_timer: asyncio.TimerHandle | None = None
+        self._handlers: Final[dict[int, _Handler]] = {
+            RequestCode.REGISTER_BROKER: self._register_broker,
+            RequestCode.UNREGISTER_BROKER: self._unregister_broker,
+            RequestCode.BROKER_HEARTBEAT: self._broker_heartbeat,
+            RequestCode.QUERY_DATA_VERSION: self._query_data_version,
+            RequestCode.GET_ROUTEINFO_BY_TOPIC: self._get_route,
+            RequestCode.GET_BROKER_CLUSTER_INFO: self._get_cluster_info,
+            RequestCode.GET_BROKER_MEMBER_GROUP: self._get_member_group,
+            RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self._get_topics,
+            RequestCode.GET_TOPICS_BY_CLUSTER: self._get_topics_by_cluster,
+            RequestCode.DELETE_TOPIC_IN_NAMESRV: self._delete_topic,
+            RequestCode.WIPE_WRITE_PERM_OF_BROKER: self._wipe_write_perm,
+            RequestCode.ADD_WRITE_PERM_OF_BROKER: self._add_write_perm,
+            RequestCode.PUT_KV_CONFIG: self._put_kv,
+            RequestCode.GET_KV_CONFIG: self._get_kv,
+            RequestCode.DELETE_KV_CONFIG: self._delete_kv,
+            RequestCode.GET_KVLIST_BY_NAMESPACE: self._list_kv,
+        }
+
+    @property
+    def address(self) -> str:
+        """ "host:port" served on, with the true port."""
+        return self._server.address
+
+    async def start(self) -> None:
+        """Serve. Raises NameServerStartError."""
+        try:
+            await self._server.start()
+        except OSError as error:
+            raise NameServerStartError(
+                f"ledgermq namesrv can't listen on {self._config.listen}: {error.strerror or error}"
+            ) from error
+        self._schedule_scan()
+
+    async def stop(self) -> None:
+        """Stop serving; every connection is closed when this returns."""
+        if self._scan_timer is not None:
+            self._scan_timer.cancel()
+        await self._server.stop()
+
+    # The shell's part: time, connections, logging.
+
+    def _now_ms(self) -> int:
+        return round(asyncio.get_running_loop().time() * 1000)
+
+    def _schedule_scan(self) -> None:
+        self._scan_timer = asyncio.get_running_loop().call_later(
+            self._config.scan_interval_ms / 1000, self._scan
+        )
+
+    def _scan(self) -> None:
+        self._log_removed(self._table.expire(self._now_ms()), "silent for too long")
+        self._schedule_scan()
+
+    def _on_close(self, connection: Connection) -> None:
+        self._log_removed(self._table.connection_lost(connection), "its connection closed")
+
+    @staticmethod
+    def _log_removed(removed: list[RemovedBroker], reason: str) -> None:
+        for broker in removed:
+            _log.info(
+                "dropped %s id %d at %s: %s",
+                broker.broker_name,
+                broker.broker_id,
+                broker.broker_addr,
+                reason,
+            )
+
+    def _on_request(self, connection: Connection, command: RemotingCommand) -> None:
+        handler = self._handlers.get(command.code)
+        if handler is None:
+            answer = command.response(
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+                f"request code {command.code} is not supported by a name server",
+            )
+        else:
+            try:
+                answer = handler(connection, command)
+            except (HeaderError, BodyError, RegistrationRefusedError, KvLimitError) as error:
+                _log.info("refused request %d of %s: %s", command.code, connection.peer, error)
+                answer = command.response(ResponseCode.SYSTEM_ERROR, str(error))
+        if command.is_oneway:
+            return
+        try:
+            connection.send(answer)
+        except FrameError as error:
+            connection.send(command.response(ResponseCode.SYSTEM_ERROR, str(error)))
+
+    # Brokers.
+
+    def _register_broker(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        header = headers.RegisterBrokerRequestHeader.from_ext_fields(command.ext_fields)
+        if header.body_crc32 != 0:
+            actual = route.register_body_crc(command.body)
+            if actual != header.body_crc32:
+                raise BodyError(f"crc32 not match: body has {actual}, header {header.body_crc32}")
+        body = route.decode_register_body(command.body, compressed=header.compressed)
+        leader = self._table.register(
+            Registration(
+                cluster=header.cluster_name,
+                broker_name=header.broker_name,
+                broker_addr=header.broker_addr,
+                broker_id=header.broker_id,
+                ha_server_addr=header.ha_server_addr,
+                data_version=body.data_version,
+                topics=body.topics,
+                heartbeat_timeout_ms=header.heartbeat_timeout_ms,
+                enable_acting_master=bool(header.enable_acting_master),
+            ),
+            connection,
+            self._now_ms(),
+        )
+        answer = headers.RegisterBrokerResponseHeader(
+            ha_server_addr=leader.ha_server_addr if leader is not None else None,
+            master_addr=leader.broker_addr if leader is not None else None,
+        )
+        return command.response(
+            ResponseCode.SUCCESS,
+            ext_fields=answer.to_ext_fields(),
+            body=fastjson.encode({"table": self._kv.namespace(ORDER_TOPIC_CONFIG) or {}}),
+        )
+
+    def _unregister_broker(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
+        header = headers.UnregisterBrokerRequestHeader.from_ext_fields(command.ext_fields)
+        removed = self._table.unregister(header.broker_name, header.broker_addr)
+        self._log_removed([removed] if removed is not None else [], "it unregistered")
+        return command.response(ResponseCode.SUCCESS)
+
+    def _broker_heartbeat(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
+        header = headers.BrokerHeartbeatRequestHeader.from_ext_fields(command.ext_fields)
+        if self._table.heartbeat(header.broker_name, header.broker_addr, self._now_ms()):
+            return command.response(ResponseCode.SUCCESS)
+        return command.response(
+            ResponseCode.BROKER_NOT_EXIST,
+            f"broker {header.broker_name} at {header.broker_addr} is not registered",
+        )
+
+    def _query_data_version(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
+        header = headers.QueryDataVersionRequestHeader.from_ext_fields(command.ext_fields)
+        changed, known = self._table.query_data_version(
+            header.broker_name,
+            header.broker_addr,
+            route.decode_data_version(command.body),
+            self._now_ms(),
+        )
+        return command.response(
+            ResponseCode.SUCCESS,
+            ext_fields=headers.QueryDataVersionResponseHeader(changed=changed).to_ext_fields(),
+            body=b"" if known is None else route.encode_json(known),
+        )
+
+    # Clients and administrators.
+
+    def _get_route(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
+        header = headers.GetRouteInfoRequestHeader.from_ext_fields(command.ext_fields)
+        found = self._table.route(header.topic)
+        if found is None:
+            return command.response(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"No topic route info in name server for the topic: {header.topic}",
+            )
+        order = self._kv.get(ORDER_TOPIC_CONFIG, header.topic)
+        if order is not None:
+            found = route.TopicRouteData(
+                broker_datas=found.broker_datas,
+                queue_datas=found.queue_datas,
+                order_topic_conf=order,
+            )
+        return command.response(ResponseCode.SUCCESS, body=route.encode_json(found))
+
+    def _get_cluster_info(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
+        return command.response(
+            ResponseCode.SUCCESS, body=route.encode_json(self._table.cluster_info())
+        )
+
+    def _get_member_group(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
+        header = headers.GetBrokerMemberGroupRequestHeader.from_ext_fields(command.ext_fields)
+        group = self._table.member_group(header.broker_name) or route.BrokerMemberGroup(
+            cluster=header.cluster_name, broker_name=header.broker_name, broker_addrs={}
+        )
+        return command.response(
+            ResponseCode.SUCCESS, body=fastjson.encode({"brokerMemberGroup": group})
+        )
+
+    def _get_topics(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
+        topics = route.TopicList(topic_list=self._table.topics())
+        return command.response(ResponseCode.SUCCESS, body=route.encode_json(topics))
+
+    def _get_topics_by_cluster(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
+        header = headers.TopicsByClusterRequestHeader.from_ext_fields(command.ext_fields)
+        topics = route.TopicList(topic_list=self._table.topics(header.cluster))
+        return command.response(ResponseCode.SUCCESS, body=route.encode_json(topics))
+
+    def _delete_topic(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
+        header = headers.DeleteTopicRequestHeader.from_ext_fields(command.ext_fields)
+        self._table.delete_topic(header.topic, header.cluster_name)
+        return command.response(ResponseCode.SUCCESS)
+
+    def _wipe_write_perm(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
+        header = headers.PermOfBrokerRequestHeader.from_ext_fields(command.ext_fields)
+        count = self._table.set_write_perm(header.broker_name, writable=False)
+        return command.response(ResponseCode.SUCCESS, ext_fields={"wipeTopicCount": str(count)})
+
+    def _add_write_perm(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
+        header = headers.PermOfBrokerRequestHeader.from_ext_fields(command.ext_fields)
+        count = self._table.set_write_perm(header.broker_name, writable=True)
+        return command.response(ResponseCode.SUCCESS, ext_fields={"addTopicCount": str(count)})
+
+    # Key-value configuration.
+
+    def _put_kv(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
+        header = headers.KvConfigRequestHeader.from_ext_fields(command.ext_fields)
+        self._kv.put(header.namespace, header.key, header.value)
+        return command.response(ResponseCode.SUCCESS)
+
+    def _get_kv(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
+        header = headers.KvKeyRequestHeader.from_ext_fields(command.ext_fields)
+        value = self._kv.get(header.namespace, header.key)
+        if value is None:
+            return command.response(
+                ResponseCode.QUERY_NOT_FOUND,
+                f"No config item, Namespace: {header.namespace} Key: {header.key}",
+            )
+        return command.response(
+            ResponseCode.SUCCESS,
+            ext_fields=headers.KvConfigResponseHeader(value=value).to_ext_fields(),
+        )
+
+    def _delete_kv(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
+        header = headers.KvKeyRequestHeader.from_ext_fields(command.ext_fields)
+        self._kv.delete(header.namespace, header.key)
+        return command.response(ResponseCode.SUCCESS)
+
+    def _list_kv(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
+        header = headers.KvNamespaceRequestHeader.from_ext_fields(command.ext_fields)
+        entries = self._kv.namespace(header.namespace)
+        if entries is None:
+            return command.response(
+                ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {header.namespace}"
+            )
+        return command.response(ResponseCode.SUCCESS, body=fastjson.encode({"table": entries}))
+
+
+async def run(config: NameServerConfig) -> None:
+    """Serve until SIGTERM or SIGINT; prints one line on stdout when it serves.
+
+    Raises NameServerStartError.
+    """
+    loop = asyncio.get_running_loop()
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    try:
+        server = NameServer(config)
+        await server.start()
+        try:
+            sys.stdout.write(f"ledgermq namesrv listening on {server.address}\n")
+            sys.stdout.flush()
+            await stopping.wait()
+        finally:
+            await server.stop()
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
