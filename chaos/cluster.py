@@ -53,6 +53,7 @@ __all__ = [
     "ClusterError",
     "ClusterStatus",
     "NodeStatus",
+    "await_ready",
     "broker_process",
     "down",
     "load_layout",
@@ -150,7 +151,7 @@ def up(
     keep = False
     try:
         _start_all(table, directory, layout)
-        asyncio.run(_await_ready(table, layout))
+        asyncio.run(await_ready(table, layout))
         result = status(directory)
         for line in _lines(result):
             report(line)
@@ -275,8 +276,8 @@ def _start_all(table: ProcessTable, directory: Path, layout: ClusterLayout) -> N
         table.start(place.name, broker_process(directory, place.name))
 
 
-async def _await_ready(table: ProcessTable, layout: ClusterLayout) -> None:
-    """Until each node answers and each group has a ready leader."""
+async def await_ready(table: ProcessTable, layout: ClusterLayout) -> None:
+    """Until each node answers and each group has a ready leader. Raises ClusterError."""
     addresses = [place.address for place in layout.brokers]
     deadline = asyncio.get_running_loop().time() + READY_TIMEOUT_S
     while True:
@@ -364,7 +365,8 @@ def _watch(
     report: Callable[[str], None],
 ) -> None:
     """Stay until a stop signal; tell once of each process that ends meanwhile."""
-    alive = {place.name for place in (*layout.name_servers, *layout.brokers)}
+    alive = {server.name for server in layout.name_servers}
+    alive |= {broker.name for broker in layout.brokers}
     while not stopped.received:
         for name in sorted(alive):
             if table.find(name) is None:

@@ -197,6 +197,7 @@ def broker_config_toml(
     peers = {voter.node: voter.raft_address for voter in voters}
     tables: list[tuple[str, Mapping[str, str | int | bool]]] = [
         ("peers", peers),
+        ("brokers", {voter.node: voter.address for voter in voters}),
         ("dial", dial),
         ("raft", layout.raft_settings),
         ("broker", layout.broker_settings),

@@ -12,6 +12,8 @@ from chaos.worlds.base import Link, LinkShape, both_ways
 
 __all__ = ["SPEC", "SlowLinks"]
 
+PROBE_TIMEOUT_S = 3.0  # far above any latency that makes sense here
+
 
 class SlowLinks:
     def __init__(self, context: FaultContext) -> None:
@@ -58,7 +60,7 @@ class SlowLinks:
         return Observation(seen=all(grown < least for grown in slower.values()), evidence=text)
 
     async def _growth(self) -> dict[Link, float]:
-        probes = await self._context.world.probe(list(self._control))
+        probes = await self._context.world.probe(list(self._control), timeout_s=PROBE_TIMEOUT_S)
         return {
             probe.link: probe.round_trip_ms - self._control[probe.link]
             for probe in probes

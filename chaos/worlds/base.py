@@ -56,9 +56,9 @@ class LinkShape:
 class LinkProbe:
     """What an own connection through the link's proxies saw.
 
-    `passes`: the far side reacted to what was sent, on at least one connection of the link;
-    False: every connection stayed silent until the deadline; None: none could be made, so
-    nothing is known of the link. `round_trip_ms`: slowest reaction, None without one.
+    `passes`: the far side reacted to what was sent, on every connection that carries the link;
+    False: every connection stayed silent until the deadline; None: neither, or none could be
+    made. `round_trip_ms`: slowest reaction, None without one.
     """
 
     link: Link
@@ -117,8 +117,8 @@ class World(Protocol):
     async def mend(self, tag: str) -> None:
         """Take away every cut and delay of that tag; nothing happens where there is none."""
 
-    async def probe(self, links: Sequence[Link]) -> list[LinkProbe]:
-        """All at once; each waits at most the world's probe deadline."""
+    async def probe(self, links: Sequence[Link], *, timeout_s: float = 0.6) -> list[LinkProbe]:
+        """All at once; each takes at most about `timeout_s`, which is how long silence takes."""
 
 
 def both_ways(some: Iterable[str], others: Iterable[str]) -> list[Link]:

@@ -1,0 +1,97 @@
+"""Which proxy carries which link: the pure part of a world of proxies.
+
+Place in the data path: `chaos.worlds.local` makes one Toxiproxy proxy per row of this table, hands
+each dialer its table address -> proxy map, and turns cuts and delays into toxics on streams.
+
+Invariants: one proxy per (dialer, target, protocol), used by that dialer alone; no route names a
+proxy, since everybody registers and publishes its own address and dials through its own map. The
+bytes of the link (who, whom) are the upstream of the proxies that `who` dials `whom` through and
+the downstream of those that `whom` dials `who` through, and nothing else.
+
+Source: design section 7 (links).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from chaos.cluster_layout import ClusterLayout
+from chaos.worlds.base import Link
+
+__all__ = ["LinkProxy", "Protocol", "Stream", "plan_proxies", "streams_of"]
+
+
+class Protocol(enum.Enum):
+    """What is spoken over a proxy, which decides how it is probed."""
+
+    RAFT = "raft"
+    BROKER = "broker"
+    NAME_SERVER = "name_server"
+
+
+class Stream(enum.Enum):
+    """A direction of a connection, in Toxiproxy's words."""
+
+    UPSTREAM = "upstream"  # from the dialer to its target
+    DOWNSTREAM = "downstream"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkProxy:
+    """`address` is the table address of the target, which the proxy passes on to."""
+
+    name: str
+    dialer: str
+    target: str
+    protocol: Protocol
+    address: str
+
+
+def plan_proxies(layout: ClusterLayout, client_slots: Sequence[str]) -> list[LinkProxy]:
+    """Every proxy of a cluster: brokers among each other, to name servers, and clients to all."""
+    raft = [
+        _proxy(place.name, peer.name, Protocol.RAFT, peer.raft_address)
+        for place in layout.brokers
+        for peer in layout.groups[place.group]
+        if peer.node != place.node
+    ]
+    dialers = [*(place.name for place in layout.brokers), *client_slots]
+    name_servers = [
+        _proxy(dialer, server.name, Protocol.NAME_SERVER, server.address)
+        for dialer in dialers
+        for server in layout.name_servers
+    ]
+    brokers = [
+        _proxy(slot, place.name, Protocol.BROKER, place.address)
+        for slot in client_slots
+        for place in layout.brokers
+    ]
+    return raft + name_servers + brokers
+
+
+def streams_of(
+    links: Iterable[Link], proxies: Iterable[LinkProxy]
+) -> list[tuple[LinkProxy, Stream]]:
+    """The streams that carry the bytes of these links, each once."""
+    by_pair: dict[tuple[str, str], list[LinkProxy]] = {}
+    for proxy in proxies:
+        by_pair.setdefault((proxy.dialer, proxy.target), []).append(proxy)
+    streams: dict[tuple[str, Stream], tuple[LinkProxy, Stream]] = {}
+    for link in links:
+        for proxy in by_pair.get((link.who, link.whom), []):
+            streams[proxy.name, Stream.UPSTREAM] = (proxy, Stream.UPSTREAM)
+        for proxy in by_pair.get((link.whom, link.who), []):
+            streams[proxy.name, Stream.DOWNSTREAM] = (proxy, Stream.DOWNSTREAM)
+    return list(streams.values())
+
+
+def _proxy(dialer: str, target: str, protocol: Protocol, address: str) -> LinkProxy:
+    return LinkProxy(
+        name=f"{dialer}.{target}.{protocol.value}",
+        dialer=dialer,
+        target=target,
+        protocol=protocol,
+        address=address,
+    )

@@ -1,0 +1,200 @@
+"""The history survives a crash, and becomes tables of exactly the run format's types."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import msgpack
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from chaos.history import HistoryError, HistoryReader, HistoryWriter, MessageRow, QueueRow
+from chaos.run_manifest import TableFile, list_node_files, write_manifest
+from chaos.run_tables import read_history, write_faults, write_ops, write_raft
+
+MESSAGE = (
+    "struct<value: string, uniq_key: string, keys: list<element: string>, broker_group: string,"
+    " topic: string, queue: int32, offset: int64, shard: string, seq: int64, tx: string,"
+    " reconsume: int32>"
+)
+OPS_TYPES = {
+    "op": "int64",
+    "process": "string",
+    "client": "string",
+    "client_group": "string",
+    "f": "string",
+    "type": "string",
+    "t_invoke": "int64",
+    "t_complete": "int64",
+    "broker_group": "string",
+    "topic": "string",
+    "queue": "int32",
+    "offset": "int64",
+    "messages": f"list<element: {MESSAGE}>",
+    "assigned": "list<element: struct<broker_group: string, topic: string, queue: int32>>",
+    "key": "string",
+    "tx": "string",
+    "decision": "string",
+    "final": "bool",
+    "node": "string",
+    "term": "int64",
+    "status": "string",
+    "error": "string",
+}
+FAULTS_TYPES = {
+    "fault": "int64",
+    "name": "string",
+    "targets": "list<element: string>",
+    "params": "string",
+    "t_start": "int64",
+    "t_effect": "int64",
+    "t_heal": "int64",
+    "t_healed": "int64",
+    "effect": "string",
+    "evidence": "string",
+}
+RAFT_TYPES = {
+    "broker_group": "string",
+    "node": "string",
+    "incarnation": "int32",
+    "seq": "int64",
+    "t": "int64",
+    "event": "string",
+    "term": "int64",
+    "index": "int64",
+    "first": "int64",
+    "entry_term": "int64",
+    "chain": "int64",
+    "last_index": "int64",
+    "last_term": "int64",
+    "t_begin": "int64",
+    "role": "string",
+    "peer": "string",
+    "voters": "list<element: string>",
+}
+
+
+def _history(path: Path) -> None:
+    with HistoryWriter(path, started_ns=0) as history:
+        sent = MessageRow(value="v1", uniq_key="U1", keys=("k1",), topic="orders")
+        first = history.invoke("send", process="p0", client="c0", messages=[sent])
+        second = history.invoke("assign", process="p1", client="c1")
+        stored = MessageRow(
+            value="v1", uniq_key="U1", broker_group="broker-a", topic="orders", queue=1, offset=7
+        )
+        owned = [QueueRow(broker_group="broker-a", topic="orders", queue=1)]
+        history.complete(second, "ok", assigned=owned)
+        history.complete(first, "ok", messages=[stored], status="SEND_OK")
+        history.invoke("poll", process="p1", client="c1", offset=0, final=True)
+        history.fault(0, name="kill", effect="unknown", targets=["a"], t_start=5)
+        history.fault(0, name="kill", effect="taken", targets=["a"], t_start=5, t_effect=6)
+        history.note("phases", {"load": [0, 1]})
+
+
+def test_tables_have_exactly_the_types_of_the_format(tmp_path: Path) -> None:
+    _history(tmp_path / "h")
+    tables = read_history(tmp_path / "h")
+    assert write_ops(tables.ops, tmp_path / "ops.parquet") == 3
+    assert write_faults(tables.faults, tmp_path / "faults.parquet") == 1
+    trace = tmp_path / "trace"
+    trace.mkdir()
+    event = {"incarnation": 1, "seq": 1, "t": 1500, "event": "role", "term": 2, "role": "leader"}
+    read = {"incarnation": 1, "seq": 2, "t": 1700, "event": "read", "t_begin": 1600, "index": 3}
+    packed = msgpack.packb(event) + msgpack.packb(read)
+    (trace / "000001").write_bytes(packed + packed[:10])
+    written = write_raft([("broker-a", "n0", trace)], tmp_path / "raft.parquet", started_ns=1000)
+    assert written == 2, "the event that was cut short is left out"
+    for name, types in (("ops", OPS_TYPES), ("faults", FAULTS_TYPES), ("raft", RAFT_TYPES)):
+        schema = pq.read_schema(tmp_path / f"{name}.parquet")
+        assert {field.name: str(field.type) for field in schema} == types
+    rows = pq.read_table(tmp_path / "raft.parquet").to_pylist()
+    assert [(row["t"], row["t_begin"]) for row in rows] == [(500, None), (700, 600)]
+    assert rows[0]["broker_group"] == "broker-a"
+
+
+def test_invokes_and_completions_become_rows(tmp_path: Path) -> None:
+    _history(tmp_path / "h")
+    tables = read_history(tmp_path / "h")
+    send, assign, poll = tables.ops
+    assert (send["op"], send["type"], send["status"]) == (0, "ok", "SEND_OK")
+    assert send["messages"][0]["offset"] == 7
+    assert send["t_invoke"] <= assign["t_invoke"] <= assign["t_complete"] <= send["t_complete"]
+    assert assign["assigned"] == [{"broker_group": "broker-a", "topic": "orders", "queue": 1}]
+    assert (poll["type"], poll["t_complete"], poll["final"]) == ("info", None, True)
+    assert tables.faults[0]["effect"] == "taken"
+    assert tables.notes == {"phases": {"load": [0, 1]}}
+
+
+def test_every_cut_of_the_tail_is_survived(tmp_path: Path) -> None:
+    _history(tmp_path / "h")
+    data = (tmp_path / "h").read_bytes()
+    whole = len(list(HistoryReader(tmp_path / "h")))
+    counts = []
+    for size in range(len(data)):
+        (tmp_path / "cut").write_bytes(data[:size])
+        reader = HistoryReader(tmp_path / "cut")
+        counts.append(len(list(reader)))
+        assert 0 <= reader.dropped_bytes <= size
+    assert counts == sorted(counts)
+    assert counts[-1] == whole - 1
+
+
+def test_what_is_written_is_there_before_close(tmp_path: Path) -> None:
+    history = HistoryWriter(tmp_path / "h", started_ns=0)
+    handle = history.invoke("send", process="p0", client="c0")
+    assert len(list(HistoryReader(tmp_path / "h"))) == 1
+    history.complete(handle, "info", error="timeout")
+    assert len(list(HistoryReader(tmp_path / "h"))) == 2
+    history.close()
+
+
+@pytest.mark.parametrize(
+    ("records", "message"),
+    [
+        ([[9, 1, 2]], "none of a history"),
+        ([{"a": 1}], "none of a history"),
+        ([[1, 0, 5, "ok", {}]], "was not open"),
+        ([[0, 0, 5, {}], [0, 0, 6, {}]], "invoked twice"),
+        ([[0, 0, 5, {"colour": "red"}]], "unknown column colour"),
+    ],
+)
+def test_contradictions_are_named(tmp_path: Path, records: list[object], message: str) -> None:
+    (tmp_path / "h").write_bytes(b"".join(msgpack.packb(record) for record in records))
+    with pytest.raises(HistoryError, match=message):
+        read_history(tmp_path / "h")
+
+
+def test_a_value_of_the_wrong_type_is_refused(tmp_path: Path) -> None:
+    with pytest.raises((pa.ArrowInvalid, pa.ArrowTypeError)):
+        write_ops([{"op": "zero"}], tmp_path / "ops.parquet")
+
+
+def test_an_empty_history_makes_empty_tables(tmp_path: Path) -> None:
+    (tmp_path / "h").write_bytes(b"")
+    tables = read_history(tmp_path / "h")
+    assert write_ops(tables.ops, tmp_path / "ops.parquet") == 0
+    assert pq.read_table(tmp_path / "ops.parquet").num_rows == 0
+
+
+def test_manifest_lists_rows_and_digests_of_every_file(tmp_path: Path) -> None:
+    store = tmp_path / "nodes" / "broker-a" / "n0"
+    (store / "commitlog").mkdir(parents=True)
+    (store / "commitlog" / "0").write_bytes(b"log")
+    (store / "lock").write_bytes(b"")
+    files = list_node_files(tmp_path)
+    assert [file.path.name for file in files] == ["0"]
+    ops = tmp_path / "history" / "ops.parquet"
+    ops.parent.mkdir()
+    ops.write_bytes(b"table")
+    tables = {"nodes": files, "ops": [TableFile(path=ops, rows=5)]}
+    path = write_manifest(tmp_path, {"complete": True}, tables)
+    manifest = json.loads(path.read_text())
+    assert (manifest["format"], manifest["complete"]) == (1, True)
+    assert manifest["tables"]["ops"]["files"] == [
+        {"name": "history/ops.parquet", "rows": 5, "sha256": hashlib.sha256(b"table").hexdigest()}
+    ]
+    assert manifest["tables"]["nodes"]["files"][0]["name"] == "nodes/broker-a/n0/commitlog/0"
+    assert not (tmp_path / "run.json.tmp").exists()

@@ -1,0 +1,108 @@
+"""Processes are started, found again, signalled and stopped by name, and no other is touched."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from chaos.processes import (
+    PortInUseError,
+    ProcessError,
+    ProcessTable,
+    check_ports_free,
+    free_ports,
+    process_state,
+)
+
+SLEEPER = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(60)"]
+STUBBORN = [
+    sys.executable,
+    "-c",
+    "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
+    "print('up', flush=True); time.sleep(60)",
+]
+
+
+def _await(condition, what: str) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def table(tmp_path: Path):
+    table = ProcessTable(tmp_path)
+    yield table
+    table.stop(table.names(), timeout_s=0.2)
+
+
+def test_start_find_kill(table: ProcessTable, tmp_path: Path) -> None:
+    started = table.start("a", SLEEPER)
+    other = table.start("b", SLEEPER)
+    assert table.find("a") == started
+    _await(lambda: "up" in table.output_tail("a"), "it prints")
+    table.signal("a", signal.SIGKILL)
+    _await(lambda: table.state("a") == "gone", "killed")
+    assert table.exit_code("a") == -signal.SIGKILL
+    assert table.find("b") == other
+    assert ProcessTable(tmp_path).find("b") == other, "another program finds it by its pid file"
+
+
+def test_pause_and_resume_show_in_the_state(table: ProcessTable) -> None:
+    table.start("a", SLEEPER)
+    table.signal("a", signal.SIGSTOP)
+    _await(lambda: table.state("a") == "T", "stopped")
+    table.signal("a", signal.SIGCONT)
+    _await(lambda: table.state("a") in {"S", "R"}, "goes on")
+
+
+def test_stop_kills_what_ignores_sigterm(table: ProcessTable) -> None:
+    table.start("a", STUBBORN)
+    _await(lambda: "up" in table.output_tail("a"), "handler is set")
+    assert table.stop(["a"], timeout_s=0.2) == ["a"]
+    assert table.find("a") is None
+    assert table.names() == []
+
+
+def test_a_reused_pid_is_not_ours(table: ProcessTable, tmp_path: Path) -> None:
+    record = {"pid": os.getpid(), "start_ticks": 1, "argv": []}
+    (tmp_path / "pids" / "ghost.json").write_text(json.dumps(record))
+    assert table.find("ghost") is None
+    with pytest.raises(ProcessError, match="ghost is not running"):
+        table.signal("ghost", signal.SIGTERM)
+    assert process_state(os.getpid(), 1) == "gone"
+
+
+def test_second_start_is_refused(table: ProcessTable) -> None:
+    table.start("a", SLEEPER)
+    with pytest.raises(ProcessError, match="already runs"):
+        table.start("a", SLEEPER)
+
+
+def test_missing_program_is_named(table: ProcessTable) -> None:
+    with pytest.raises(ProcessError, match="no-such-program"):
+        table.start("a", ["/no-such-program"])
+
+
+def test_port_in_use_is_named() -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        port = holder.getsockname()[1]
+        with pytest.raises(PortInUseError, match=rf"{port}.*needed by broker-a-n0"):
+            check_ports_free({port: "broker-a-n0"})
+
+
+def test_free_ports_are_free_and_distinct() -> None:
+    ports = free_ports(20, random.Random(1))
+    assert len(set(ports)) == 20
+    check_ports_free(dict.fromkeys(ports, "somebody"))
