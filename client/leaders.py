@@ -14,11 +14,10 @@ Source: RocketMQ's clients know the master from the route only; the hints are le
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+
+from remoting.route import MASTER_ID
 
 __all__ = ["GroupLeader"]
-
-MASTER_ID: Final = 0
 
 
 class GroupLeader:

@@ -17,17 +17,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-import msgspec
-
 from client.errors import MalformedAnswerError
-from client.leaders import MASTER_ID
 from client.message import MessageQueue
 from client.send_codec import DEFAULT_TOPIC_QUEUES
+from remoting.errors import BodyError
+from remoting.route import MASTER_ID, PERM_READ, PERM_WRITE, decode_route
 
 __all__ = ["TopicRoute", "decode_topic_route"]
 
-_PERM_WRITE: Final = 2
-_PERM_READ: Final = 4
 _QUEUES_MAX: Final = 65_536
 
 
@@ -50,48 +47,32 @@ class TopicRoute:
         return TopicRoute(topic=topic, groups=self.groups, write_queues=queues, read_queues=())
 
 
-class _BrokerData(msgspec.Struct):
-    brokerName: str
-    brokerAddrs: dict[int, str]
-    cluster: str | None = None
-
-
-class _QueueData(msgspec.Struct):
-    brokerName: str
-    readQueueNums: int
-    writeQueueNums: int
-    perm: int
-
-
-class _TopicRouteData(msgspec.Struct):
-    brokerDatas: list[_BrokerData] = []
-    queueDatas: list[_QueueData] = []
-
-
-_decoder = msgspec.json.Decoder(_TopicRouteData)
-
-
 def decode_topic_route(topic: str, body: bytes) -> TopicRoute:
     """The route in the body of a name server's answer. Raises MalformedAnswerError."""
     try:
-        data = _decoder.decode(body)
-    except msgspec.DecodeError as error:
+        data = decode_route(body)
+    except BodyError as error:
         raise MalformedAnswerError(f"route of topic {topic}: {error}") from error
-    if sum(queue.readQueueNums + queue.writeQueueNums for queue in data.queueDatas) > _QUEUES_MAX:
+    queues = data.queue_datas
+    if sum(queue.read_queue_nums + queue.write_queue_nums for queue in queues) > _QUEUES_MAX:
         raise MalformedAnswerError(f"route of topic {topic} has more than {_QUEUES_MAX} queues")
-    groups = {broker.brokerName: broker.brokerAddrs for broker in data.brokerDatas}
-    known = [queue for queue in data.queueDatas if groups.get(queue.brokerName)]
-    writable = [queue for queue in known if queue.perm & _PERM_WRITE]
-    led = [queue for queue in writable if MASTER_ID in groups[queue.brokerName]]
+    groups = {broker.broker_name: broker.broker_addrs for broker in data.broker_datas}
+    known = [queue for queue in queues if groups.get(queue.broker_name)]
+    writable = [queue for queue in known if queue.perm & PERM_WRITE]
+    led = [queue for queue in writable if MASTER_ID in groups[queue.broker_name]]
     return TopicRoute(
         topic=topic,
         groups=groups,
         write_queues=_queues(
-            topic, ((queue.brokerName, queue.writeQueueNums) for queue in led or writable)
+            topic, ((queue.broker_name, queue.write_queue_nums) for queue in led or writable)
         ),
         read_queues=_queues(
             topic,
-            ((queue.brokerName, queue.readQueueNums) for queue in known if queue.perm & _PERM_READ),
+            (
+                (queue.broker_name, queue.read_queue_nums)
+                for queue in known
+                if queue.perm & PERM_READ
+            ),
         ),
     )
 
