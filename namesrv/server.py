@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -82,8 +83,10 @@ class NameServer:
         try:
             await self._server.start()
         except OSError as error:
+            # asyncio's own text repeats the address; the plain reason reads better.
+            reason = os.strerror(error.errno) if error.errno else str(error)
             raise NameServerStartError(
-                f"ledgermq namesrv can't listen on {self._config.listen}: {error.strerror or error}"
+                f"ledgermq namesrv can't listen on {self._config.listen}: {reason}"
             ) from error
         self._schedule_scan()
 

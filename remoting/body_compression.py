@@ -83,8 +83,17 @@ def _inflate(inflater: _Inflater, body: bytes, size_max: int) -> tuple[bytes, bo
 
 
 def _inflate_zstandard(body: bytes, size_max: int) -> tuple[bytes, bool]:
-    reader = zstandard.ZstdDecompressor().stream_reader(body)
-    inflated = reader.read(size_max + 1)
-    # The reader gives what it has of a cut frame; the frame's own size tells that it is short.
+    """The bounded reader does not tell a cut frame from a whole one.
+
+    A frame that names its size tells by that. One that doesn't (Java's stream writer) is inflated
+    once more, by then known to be small enough, with the interface that knows its end.
+    """
+    inflated = zstandard.ZstdDecompressor().stream_reader(body).read(size_max + 1)
+    if len(inflated) > size_max:
+        return inflated, True
     declared = zstandard.frame_content_size(body)
-    return inflated, declared < 0 or len(inflated) >= declared
+    if declared >= 0:
+        return inflated, len(inflated) == declared
+    inflater = zstandard.ZstdDecompressor().decompressobj()
+    inflater.decompress(body)
+    return inflated, inflater.eof

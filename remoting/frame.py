@@ -104,24 +104,15 @@ def encode_head(command: RemotingCommand, frame_size_max: int = FRAME_SIZE_MAX) 
 
     A code that the binary header has no room for goes out in JSON: the encoding is per frame.
     """
-    serialize_type = command.serialize_type
-    if serialize_type == SerializeType.ROCKETMQ and -32768 <= command.code <= _CODE_MAX_BINARY:
-        header = _encode_binary_header(command)
-        type_bits = 1 << 24
-    else:
-        language = command.language
-        header = _encode_json(
-            _JsonHeaderOut(
-                command.code,
-                _LANGUAGES[language] if 0 <= language < len(_LANGUAGES) else "OTHER",
-                command.version,
-                command.opaque,
-                command.flag,
-                command.ext_fields,
-                command.remark,
-            )
-        )
-        type_bits = 0
+    is_binary = (
+        command.serialize_type == SerializeType.ROCKETMQ
+        and -_CODE_MAX_BINARY <= command.code <= _CODE_MAX_BINARY
+    )
+    try:
+        header = _encode_binary_header(command) if is_binary else _encode_json_header(command)
+    except UnicodeEncodeError as error:
+        raise FrameError(f"command {command.code} holds text that is not UTF-8: {error}") from error
+    type_bits = 1 << 24 if is_binary else 0
     header_size = len(header)
     length = 4 + header_size + len(command.body)
     if length + 4 > frame_size_max or header_size > _HEADER_SIZE_MAX:
@@ -134,7 +125,7 @@ def encode_head(command: RemotingCommand, frame_size_max: int = FRAME_SIZE_MAX) 
 
 def decode_frame(frame: bytes | bytearray | memoryview) -> RemotingCommand:
     """One whole frame, nothing before or behind it. Raises FrameError."""
-    commands = FrameDecoder(max(len(frame), 8)).feed(bytes(frame))
+    commands = FrameDecoder().feed(bytes(frame))
     if len(commands) != 1:
         raise FrameError(f"{len(frame)} bytes hold {len(commands)} frames, not one")
     return commands[0]
@@ -284,6 +275,21 @@ def _text(value: object) -> str:
     if isinstance(value, int | float):
         return str(value)
     return _encode_json(value).decode()
+
+
+def _encode_json_header(command: RemotingCommand) -> bytes:
+    language = command.language
+    return _encode_json(
+        _JsonHeaderOut(
+            command.code,
+            _LANGUAGES[language] if 0 <= language < len(_LANGUAGES) else "OTHER",
+            command.version,
+            command.opaque,
+            command.flag,
+            command.ext_fields,
+            command.remark,
+        )
+    )
 
 
 def _encode_binary_header(command: RemotingCommand) -> bytes:

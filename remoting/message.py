@@ -98,9 +98,9 @@ BODY_SIZE_MAX: Final = 4_194_304
 _TOPIC_SIZE_MAX_V1: Final = 127
 _TOPIC_SIZE_MAX: Final = 255
 
-# Fields 1 to 9, then by the kinds of host the rest up to the body length.
-_FIRST: Final = struct.Struct(">IIIiiqqiq")
-_SIZE_TO_PHYSICAL: Final = struct.Struct(">IIIiiqqi")
+# Fields 1 to 14 and the body length, by the kinds of host.
+_SIZE_AND_MAGIC: Final = struct.Struct(">II")
+_SIZE_TO_SYS_FLAG: Final = struct.Struct(">IIIiiqqi")
 _OFFSETS: Final = struct.Struct(">qq")
 _OFFSETS_AT: Final = 20
 _STORE_TIMESTAMP: Final = struct.Struct(">q")
@@ -113,10 +113,11 @@ _HEADS: Final = {
 _HOST_BITS: Final = flags.BORN_HOST_IPV6 | flags.STORE_HOST_IPV6
 _HEAD_V4: Final = _HEADS[0]
 _RECORD_SIZE_MIN: Final = 91
-assert _FIRST.size == 48
+assert _SIZE_TO_SYS_FLAG.size == 40
 assert _HEAD_V4.size == 88
 assert _HEAD_V4.size + 1 + 2 == _RECORD_SIZE_MIN
 _SHORT: Final = struct.Struct(">H")
+_LENGTH: Final = struct.Struct(">I")
 _BATCH_HEAD: Final = struct.Struct(">IIIiI")
 assert _BATCH_HEAD.size == 20
 
@@ -246,44 +247,44 @@ def place_record(
     _STORE_TIMESTAMP.pack_into(buffer, start + 48 + born_host_size, store_timestamp_ms)
 
 
-def _bounds(buffer: bytes | bytearray | memoryview, start: int) -> tuple[int, int]:
-    """(size, magic) of the record at `start`, checked against the buffer. Raises RecordError."""
+def _layout(
+    buffer: bytes | bytearray | memoryview, start: int
+) -> tuple[struct.Struct, int, int, int, int]:
+    """(fixed fields, body start, topic start, properties start, end) of the record at `start`.
+
+    Every length is checked against the next and against the buffer. Raises RecordError.
+    """
     left = len(buffer) - start
     if left < _RECORD_SIZE_MIN:
         raise RecordError(f"{left} bytes at {start} are too few for a record")
-    size = int.from_bytes(buffer[start : start + 4], "big")
-    magic = int.from_bytes(buffer[start + 4 : start + 8], "big")
-    if magic not in {MAGIC_V1, MAGIC_V2}:
+    size, magic = _SIZE_AND_MAGIC.unpack_from(buffer, start)
+    if magic not in (MAGIC_V1, MAGIC_V2):
         raise RecordError(f"magic {magic:#010x} at {start} is no record's")
-    if not _RECORD_SIZE_MIN <= size <= left:
+    if size > left:
         raise RecordError(f"record at {start} says it has {size} bytes; {left} are there")
-    return size, magic
-
-
-def _variable_part(
-    buffer: bytes | bytearray | memoryview, start: int, size: int, magic: int, head_size: int
-) -> tuple[int, int, int, int]:
-    """(body start, topic start, properties start, end), checked. Raises RecordError."""
+    head = _HEADS[buffer[start + 39] & _HOST_BITS]
     end = start + size
-    body_start = start + head_size
-    if body_start > end:
+    body_start = start + head.size
+    if body_start + 3 > end:
         raise RecordError(f"record at {start} of {size} bytes is shorter than its fixed fields")
-    body_size = int.from_bytes(buffer[body_start - 4 : body_start], "big")
-    topic_length_size = 1 if magic == MAGIC_V1 else 2
-    topic_start = body_start + body_size + topic_length_size
+    (body_size,) = _LENGTH.unpack_from(buffer, body_start - 4)
+    body_end = body_start + body_size
+    topic_start = body_end + (1 if magic == MAGIC_V1 else 2)
     if topic_start > end:
         raise RecordError(f"body length {body_size} exceeds the record at {start}")
-    topic_size = int.from_bytes(buffer[topic_start - topic_length_size : topic_start], "big")
+    topic_size = buffer[body_end]
+    if magic == MAGIC_V2:
+        topic_size = topic_size << 8 | buffer[body_end + 1]
     properties_start = topic_start + topic_size + 2
     if properties_start > end:
         raise RecordError(f"topic length {topic_size} exceeds the record at {start}")
-    properties_size = int.from_bytes(buffer[properties_start - 2 : properties_start], "big")
+    (properties_size,) = _SHORT.unpack_from(buffer, properties_start - 2)
     if properties_start + properties_size != end:
         raise RecordError(
             f"properties length {properties_size} does not end the record at {start}:"
             f" {end - properties_start} bytes are left"
         )
-    return body_start, topic_start, properties_start, end
+    return head, body_start, topic_start, properties_start, end
 
 
 def decode_record(
@@ -294,11 +295,7 @@ def decode_record(
     Raises RecordError where it is cut short, its lengths contradict each other, a string is not
     UTF-8, or (unless `check_crc` is False) the body does not match its CRC.
     """
-    size, magic = _bounds(buffer, offset)
-    head = _HEADS[buffer[offset + 39] & _HOST_BITS]
-    body_start, topic_start, properties_start, end = _variable_part(
-        buffer, offset, size, magic, head.size
-    )
+    head, body_start, topic_start, properties_start, end = _layout(buffer, offset)
     (
         _,
         _,
@@ -357,13 +354,9 @@ def scan_records(buffer: bytes | bytearray | memoryview) -> Iterator[RecordScan]
     """Walks records back to back, lengths checked, CRC and UTF-8 not. Raises RecordError."""
     at = 0
     while at < len(buffer):
-        size, magic = _bounds(buffer, at)
-        head_size = _HEADS[buffer[at + 39] & _HOST_BITS].size
-        body_start, topic_start, properties_start, end = _variable_part(
-            buffer, at, size, magic, head_size
-        )
-        _, _, _, queue_id, _, queue_offset, physical_offset, sys_flag = (
-            _SIZE_TO_PHYSICAL.unpack_from(buffer, at)
+        _, body_start, topic_start, properties_start, end = _layout(buffer, at)
+        size, _, _, queue_id, _, queue_offset, physical_offset, sys_flag = (
+            _SIZE_TO_SYS_FLAG.unpack_from(buffer, at)
         )
         yield RecordScan(
             at,
@@ -373,7 +366,7 @@ def scan_records(buffer: bytes | bytearray | memoryview) -> Iterator[RecordScan]
             physical_offset,
             sys_flag,
             body_start,
-            int.from_bytes(buffer[body_start - 4 : body_start], "big"),
+            _LENGTH.unpack_from(buffer, body_start - 4)[0],
             bytes(buffer[topic_start : properties_start - 2]),
             bytes(buffer[properties_start:end]),
         )
