@@ -1,0 +1,319 @@
+"""The commands and their options; each hands over to the package that does the work.
+
+Errors that a person can mend (a port in use, a wrong scenario, no Java) are one line on stderr and
+exit code 2, or 64 where the command line or a file named on it is wrong; anything else is a bug
+and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from ledgermq.exit_codes import EXIT_ERROR, EXIT_FAIL, EXIT_OK, EXIT_USAGE
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="ledgermq",
+    help="A RocketMQ-compatible broker cluster on a Raft log, and the laboratory that breaks it.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+cluster_app = typer.Typer(help="A local cluster.", no_args_is_help=True)
+chaos_app = typer.Typer(help="Experiments.", no_args_is_help=True)
+app.add_typer(cluster_app, name="cluster")
+app.add_typer(chaos_app, name="chaos")
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+NameServers = Annotated[str, typer.Option("--namesrv", help="Name servers, A;B.")]
+
+
+def _stop_with(error: Exception | str, code: int = EXIT_ERROR) -> NoReturn:
+    sys.stderr.write(f"ledgermq: {error}\n")
+    raise typer.Exit(code)
+
+
+def _run(work: Coroutine[Any, Any, None]) -> None:
+    import uvloop  # noqa: PLC0415
+
+    uvloop.run(work)
+
+
+def _log_to_stderr() -> None:
+    import logging  # noqa: PLC0415
+
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s"
+    )
+
+
+# Servers ---------------------------------------------------------------------------------------
+
+
+@app.command()
+def namesrv(
+    listen: Annotated[str, typer.Option(help="HOST:PORT")] = "127.0.0.1:9876",
+) -> None:
+    """Run a name server until SIGTERM."""
+    from namesrv.config import ConfigError, NameServerConfig  # noqa: PLC0415
+    from namesrv.server import run  # noqa: PLC0415
+
+    _log_to_stderr()
+    try:
+        config = NameServerConfig(listen=listen)
+    except ConfigError as error:
+        _stop_with(error, EXIT_USAGE)
+    try:
+        _run(run(config))
+    except OSError as error:
+        _stop_with(f"name server on {listen}: {error}")
+
+
+@app.command()
+def broker(config: Annotated[Path, typer.Option(help="TOML file")]) -> None:
+    """Run a broker until SIGTERM."""
+    from broker.config import ConfigError, load_config  # noqa: PLC0415
+    from broker.server import run_broker  # noqa: PLC0415
+    from raft.errors import RaftError  # noqa: PLC0415
+
+    _log_to_stderr()
+    try:
+        settings = load_config(config)
+    except (ConfigError, OSError) as error:
+        _stop_with(f"{config}: {error}", EXIT_USAGE)
+    try:
+        _run(run_broker(settings))
+    except* (OSError, RaftError) as errors:
+        for error in errors.exceptions:
+            sys.stderr.write(
+                f"ledgermq: broker {settings.group}/{settings.node} stopped: {error}\n"
+            )
+        raise typer.Exit(EXIT_ERROR) from None
+
+
+@app.command()
+def toxiproxy(
+    host: Annotated[str, typer.Option()] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535)] = 8474,
+    seed: Annotated[int | None, typer.Option(help="Makes every toxic's luck repeatable.")] = None,
+) -> None:
+    """Run the embedded Toxiproxy-compatible server by itself."""
+    from chaos.toxiproxy.server import run  # noqa: PLC0415
+
+    code = run(host, port, seed)
+    if code:
+        raise typer.Exit(EXIT_ERROR)
+
+
+# Clusters --------------------------------------------------------------------------------------
+
+
+@cluster_app.command("up")
+def cluster_up(
+    directory: Annotated[Path, typer.Argument(metavar="DIR")],
+    groups: Annotated[int, typer.Option(min=1)] = 1,
+    replicas: Annotated[int, typer.Option(min=1, max=7)] = 3,
+    engine: Annotated[str, typer.Option()] = "raft",
+    name_servers: Annotated[int, typer.Option(min=1)] = 2,
+    namesrv_port: Annotated[int, typer.Option(min=0, max=65535)] = 9876,
+    base_port: Annotated[int, typer.Option(min=0, max=65535)] = 10911,
+    detach: Annotated[bool, typer.Option("--detach", help="Return once it serves.")] = False,
+) -> None:
+    """Start a local cluster in DIR."""
+    from chaos import cluster  # noqa: PLC0415
+    from chaos.cluster_layout import LayoutError  # noqa: PLC0415
+    from chaos.processes import ProcessError  # noqa: PLC0415
+
+    try:
+        cluster.up(
+            directory,
+            groups=groups,
+            replicas=replicas,
+            engine=engine,
+            name_servers=name_servers,
+            namesrv_port=namesrv_port,
+            base_port=base_port,
+            detach=detach,
+        )
+    except LayoutError as error:
+        _stop_with(error, EXIT_USAGE)
+    except (cluster.ClusterError, ProcessError) as error:
+        _stop_with(error)
+
+
+@cluster_app.command("status")
+def cluster_status(
+    directory: Annotated[Path, typer.Argument(metavar="DIR")], as_json: Json = False
+) -> None:
+    """Show the name servers and every node of the cluster in DIR."""
+    from chaos import cluster  # noqa: PLC0415
+
+    try:
+        status = cluster.status(directory)
+    except cluster.ClusterError as error:
+        _stop_with(error)
+    if as_json:
+        typer.echo(status.to_json())
+        return
+    typer.echo("name servers: " + ", ".join(status.name_servers))
+    for node in status.nodes:
+        typer.echo(
+            f"{node.group}/{node.name}  pid {node.pid}  {node.address}  {node.role}  "
+            f"term {node.term}  last {node.last_index}  commit {node.commit_index}"
+        )
+
+
+@cluster_app.command("down")
+def cluster_down(directory: Annotated[Path, typer.Argument(metavar="DIR")]) -> None:
+    """Stop what `up` started in DIR, and nothing else."""
+    from chaos import cluster  # noqa: PLC0415
+
+    try:
+        for name in cluster.down(directory):
+            typer.echo(f"stopped {name}")
+    except cluster.ClusterError as error:
+        _stop_with(error)
+
+
+# A person's quick try --------------------------------------------------------------------------
+
+
+@app.command()
+def send(
+    topic: str,
+    text: Annotated[str, typer.Argument(help="The body; default: lines of stdin.")] = "",
+    name_servers: NameServers = "127.0.0.1:9876",
+    tags: Annotated[str, typer.Option()] = "",
+    keys: Annotated[str, typer.Option(help="Business keys, separated by spaces.")] = "",
+) -> None:
+    """Send one message, or one per line of stdin, and print where each is stored."""
+    from ledgermq.quick_try import QuickTryError, send_lines  # noqa: PLC0415
+
+    lines = [text] if text else (line.rstrip("\n") for line in sys.stdin)
+    try:
+        _run(send_lines(name_servers.split(";"), topic, lines, tags=tags, keys=keys))
+    except QuickTryError as error:
+        _stop_with(error)
+
+
+@app.command()
+def tail(
+    topic: str,
+    name_servers: NameServers = "127.0.0.1:9876",
+    from_start: Annotated[bool, typer.Option("--from-start")] = False,
+    count: Annotated[int, typer.Option(help="Stop after so many; 0: never.", min=0)] = 0,
+) -> None:
+    """Print a topic's messages as they come."""
+    from ledgermq.quick_try import QuickTryError, tail_topic  # noqa: PLC0415
+
+    try:
+        _run(tail_topic(name_servers.split(";"), topic, from_start=from_start, count=count))
+    except QuickTryError as error:
+        _stop_with(error)
+
+
+# The laboratory --------------------------------------------------------------------------------
+
+
+@chaos_app.command("run")
+def chaos_run(
+    scenario: Annotated[Path, typer.Argument(metavar="SCENARIO.toml")],
+    world: Annotated[str, typer.Option()] = "local",
+    seed: Annotated[int | None, typer.Option()] = None,
+    toxiproxy_url: Annotated[
+        str | None, typer.Option("--toxiproxy", help="URL of a real Toxiproxy.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(metavar="RUN")] = None,
+    master: Annotated[str | None, typer.Option(help="Spark master.")] = None,
+    verify_after: Annotated[bool, typer.Option("--verify/--no-verify")] = True,
+) -> None:
+    """Run an experiment, verify what it left, and write its report."""
+    from ledgermq.laboratory import experiment_to_report  # noqa: PLC0415
+
+    raise typer.Exit(
+        experiment_to_report(
+            scenario,
+            world=world,
+            seed=seed,
+            toxiproxy_url=toxiproxy_url,
+            out=out,
+            master=master,
+            verify_after=verify_after,
+        )
+    )
+
+
+@chaos_app.command("faults")
+def chaos_faults(as_json: Json = False) -> None:
+    """Every fault: the worlds it works in, what it needs, how its effect is probed."""
+    from chaos.nemesis.catalogue import catalogue  # noqa: PLC0415
+
+    faults = catalogue()
+    if as_json:
+        rows = [{name: getattr(fault, name) for name in fault.__slots__} for fault in faults]
+        typer.echo(json.dumps(rows, indent=2, default=list))
+        return
+    for fault in faults:
+        typer.echo(f"{fault.name}\n    {fault.summary}")
+        typer.echo(f"    worlds: {', '.join(fault.worlds)}; needs: {fault.needs}")
+        typer.echo(f"    probe: {fault.probe}")
+
+
+@app.command()
+def sim(
+    seeds: Annotated[str, typer.Option(metavar="A..B", help="Both included.")] = "1..200",
+    nodes: Annotated[int | None, typer.Option(min=1, max=7, help="Default: 3 and 5.")] = None,
+    replay: Annotated[int | None, typer.Option(metavar="SEED", help="Print its trace.")] = None,
+    jobs: Annotated[int, typer.Option(min=1)] = 2,
+) -> None:
+    """Drive the real core and log through simulated faults, and check R1-R11 after every step."""
+    from ledgermq.laboratory import replay_seed, simulate  # noqa: PLC0415
+
+    if replay is not None:
+        raise typer.Exit(EXIT_OK if replay_seed(replay, nodes) else EXIT_FAIL)
+    first, separator, last = seeds.partition("..")
+    if not separator:
+        last = first
+    if not first.isdecimal() or not last.isdecimal() or int(first) > int(last):
+        _stop_with(f"--seeds {seeds!r} is not A..B", EXIT_USAGE)
+    clean = simulate(range(int(first), int(last) + 1), nodes=nodes, jobs=jobs)
+    raise typer.Exit(EXIT_OK if clean else EXIT_FAIL)
+
+
+@app.command()
+def verify(
+    run: Annotated[Path, typer.Argument(metavar="RUN")],
+    master: Annotated[str | None, typer.Option(help="Spark master; default local.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Check a run directory with Spark and write verdict.json."""
+    from ledgermq.laboratory import verify_to_verdict  # noqa: PLC0415
+
+    raise typer.Exit(verify_to_verdict(run, master=master, as_json=as_json))
+
+
+@app.command()
+def report(
+    run: Annotated[Path, typer.Argument(metavar="RUN")],
+    output: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
+) -> None:
+    """Write the run's report: one HTML file."""
+    from ledgermq.laboratory import write_report  # noqa: PLC0415
+
+    raise typer.Exit(write_report(run, output or run / "report.html"))
+
+
+@app.command()
+def doctor() -> None:
+    """Say what this machine lacks for ledgermq, and how to get it."""
+    from ledgermq.doctor import examine  # noqa: PLC0415
+
+    raise typer.Exit(EXIT_OK if examine() else EXIT_ERROR)

@@ -1,0 +1,261 @@
+"""A broker without sockets: real state machine, proposer and processors over a log in memory.
+
+The log here commits what it is told to (`commit()`), so that tests decide what happens between a
+proposal and its outcome. It is the seam's other side, not a stand-in for consensus: replication is
+tested where it lives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from broker.clients import Clients
+from broker.config import BrokerConfig
+from broker.context import BrokerContext
+from broker.long_polling import LongPolling
+from broker.proposer import Proposer, ProposerLimits
+from broker.request import RefusedError, Request
+from broker.state import BrokerState, StateLimits
+from broker.state_machine import BrokerStateMachine
+from broker.store.consume_queue import ConsumeQueues
+from broker.store.record import host_bytes
+from broker.tasks import TaskOwner
+from broker.topics import system_topics
+from raft.events import Role
+from raft.messages import EntryKind, NodeId
+from raft.replicated_log import (
+    CommittedEntry,
+    LogStatus,
+    NotLeaderError,
+    ProposalResult,
+    ProposalStatus,
+    Slot,
+    StateMachine,
+)
+from remoting.command import RemotingCommand
+from remoting.message import UniqueIdGenerator
+
+HEADER_SIZE = 44
+START_MS = 1_700_000_000_000
+
+
+class MemoryLog:
+    """Implements ReplicatedLog with one node."""
+
+    def __init__(self) -> None:
+        self.machine: StateMachine | None = None
+        self.leader = True
+        self.term = 1
+        self.data = bytearray()
+        self.entries: list[CommittedEntry] = []
+        self.open: list[tuple[CommittedEntry, asyncio.Future[ProposalResult]]] = []
+        self.auto_commit = True
+
+    def status(self) -> LogStatus:
+        last = len(self.entries) + len(self.open)
+        return LogStatus(
+            role=Role.LEADER if self.leader else Role.FOLLOWER,
+            term=self.term,
+            leader_id=NodeId("n0") if self.leader else None,
+            ready=self.leader,
+            first_index=1,
+            last_index=last,
+            commit_index=len(self.entries),
+            applied_index=len(self.entries),
+            voters=(NodeId("n0"),),
+        )
+
+    def propose(self, fill: Callable[[Slot], bytes]) -> asyncio.Future[ProposalResult]:
+        if not self.leader:
+            raise NotLeaderError(None)
+        index = len(self.entries) + len(self.open) + 1
+        slot = Slot(index=index, term=self.term, position=len(self.data) + HEADER_SIZE)
+        payload = bytes(fill(slot))
+        self.data += bytes(HEADER_SIZE) + payload
+        entry = CommittedEntry(
+            index=index,
+            term=self.term,
+            kind=EntryKind.DATA,
+            position=slot.position,
+            payload=payload,
+            chain=0,
+        )
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[ProposalResult] = loop.create_future()
+        self.open.append((entry, future))
+        if self.auto_commit:
+            loop.call_soon(self.commit)
+        return future
+
+    def commit(self) -> None:
+        """Commit everything that is open."""
+        while self.open:
+            entry, future = self.open.pop(0)
+            self.entries.append(entry)
+            assert self.machine is not None
+            self.machine.apply([entry])
+            result = ProposalResult(
+                status=ProposalStatus.COMMITTED, index=entry.index, term=entry.term
+            )
+            future.set_result(result)
+
+    def depose(self, status: ProposalStatus = ProposalStatus.LOST_LEADERSHIP) -> None:
+        """Lose leadership with what is open neither committed nor known."""
+        self.leader = False
+        assert self.machine is not None
+        self.machine.on_role_change(self.status())
+        for entry, future in self.open:
+            future.set_result(ProposalResult(status=status, index=entry.index, term=entry.term))
+        self.open.clear()
+
+    async def read_index(self) -> int:
+        if not self.leader:
+            raise NotLeaderError(None)
+        return len(self.entries)
+
+    def read(self, position: int, size: int) -> bytes:
+        if position + size > len(self.data):
+            raise LookupError(f"nothing at {position}")
+        return bytes(self.data[position : position + size])
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+    async def wait_failed(self) -> BaseException:
+        return await asyncio.get_running_loop().create_future()
+
+
+class FakeConnection:
+    """Collects what is sent to one client."""
+
+    def __init__(self, peer: str = "127.0.0.1:50001") -> None:
+        self.peer = peer
+        self.closed = False
+        self.sent: list[RemotingCommand] = []
+
+    def send(self, command: RemotingCommand) -> None:
+        self.sent.append(command)
+
+
+@dataclass
+class Rig:
+    directory: Path
+    limits: StateLimits = field(default_factory=StateLimits)
+    now_ms: int = START_MS
+
+    def __post_init__(self) -> None:
+        self.config = BrokerConfig(
+            group="broker-a",
+            node="n0",
+            store=self.directory,
+            peers={"n0": "127.0.0.1:10915"},
+            limits=self.limits,
+        )
+        self.log = MemoryLog()
+        self.queues = ConsumeQueues(self.directory / "consumequeue")
+        state = BrokerState(self.limits, system_topics("DefaultCluster", "broker-a"))
+        self.machine = BrokerStateMachine(
+            state,
+            self.queues,
+            on_arrival=lambda run: self.context.long_polling.on_arrival(run),
+            on_role=lambda status: None if status.ready else self.context.proposer.lost_leadership(),
+            on_topics=lambda: None,
+        )
+        self.log.machine = self.machine
+        self.context = BrokerContext(
+            config=self.config,
+            log=self.log,
+            state=state,
+            queues=self.queues,
+            proposer=Proposer(
+                self.log,
+                state,
+                store_host=host_bytes("127.0.0.1:10911"),
+                clock_ms=lambda: self.now_ms,
+                limits=ProposerLimits(),
+            ),
+            clients=Clients(clients_max=100, client_silence_ms_max=120_000),
+            long_polling=LongPolling(held_max=100),
+            clock_ms=lambda: self.now_ms,
+            random=random.Random(7),
+            unique_ids=UniqueIdGenerator(ip="127.0.0.1", pid=1, instance=1),
+            broker_addresses={},
+        )
+        self.tasks = TaskOwner()
+
+    @property
+    def state(self) -> BrokerState:
+        return self.context.state
+
+    async def ask(
+        self,
+        handler: Callable[[Request], None],
+        code: int,
+        fields: dict[str, str],
+        body: bytes = b"",
+        connection: FakeConnection | None = None,
+    ) -> RemotingCommand:
+        """Hand a request to a processor and wait for its answer."""
+        connection = connection or FakeConnection()
+        before = len(connection.sent)
+        self.give(handler, code, fields, body, connection)
+        async with asyncio.timeout(5):
+            while len(connection.sent) == before:
+                await asyncio.sleep(0)
+        return connection.sent[-1]
+
+    def give(
+        self,
+        handler: Callable[[Request], None],
+        code: int,
+        fields: dict[str, str],
+        body: bytes,
+        connection: FakeConnection,
+    ) -> None:
+        command = RemotingCommand(code=code, opaque=1, ext_fields=fields, body=body)
+        request = Request(connection, command)  # type: ignore[arg-type]
+        try:
+            handler(request)
+        except RefusedError as refused:
+            request.refuse(refused)
+
+    def replay(self, directory: Path) -> BrokerState:
+        """The state that a restarted or second replica computes from the same log."""
+        queues = ConsumeQueues(directory / "consumequeue")
+        state = BrokerState(self.limits, system_topics("DefaultCluster", "broker-a"))
+        machine = BrokerStateMachine(
+            state,
+            queues,
+            on_arrival=lambda run: None,
+            on_role=lambda status: None,
+            on_topics=lambda: None,
+        )
+        machine.apply(self.log.entries)
+        queues.close()
+        return state
+
+
+def send_fields(topic: str = "T", queue: int = 0, key: str | None = "K1", **more: str) -> dict[str, str]:
+    """A SEND_MESSAGE_V2 header."""
+    properties = "".join(f"{name}\x01{value}\x02" for name, value in more.items())
+    if key is not None:
+        properties += f"UNIQ_KEY\x01{key}\x02"
+    return {
+        "a": "PG",
+        "b": topic,
+        "c": "TBW102",
+        "d": "4",
+        "e": str(queue),
+        "f": "4" if more.get("TRAN_MSG") else "0",
+        "g": str(START_MS),
+        "h": "0",
+        "i": properties,
+        "j": "0",
+        "k": "false",
+        "m": "false",
+    }

@@ -1,0 +1,61 @@
+"""The dedupe window against a dumb model: a list of everything that was ever stored."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.dedupe import DedupeWindow, Verdict
+
+WINDOW_MS = 1_000
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 400), st.lists(st.integers(0, 60), min_size=1, max_size=8)),
+        max_size=40,
+    )
+)
+def test_no_key_is_ever_called_new_twice(steps):
+    window = DedupeWindow(window_ms=WINDOW_MS, keys_max=40, evicted_keys_max=10_000)
+    stored: dict[str, tuple[int, int]] = {}
+    now_ms, position = 1, 0
+    for wait_ms, numbers in steps:
+        now_ms += wait_ms
+        fresh: list[str] = []
+        for number in dict.fromkeys(numbers):
+            key = f"key-{number}"
+            verdict = window.judge(key, born_ms=now_ms, now_ms=now_ms)
+            if verdict is Verdict.NEW:
+                assert key not in stored
+                fresh.append(key)
+            elif verdict is Verdict.STORED:
+                assert window.find(key) == stored[key][0]
+            else:
+                assert key in stored
+        positions = range(position, position + len(fresh))
+        stored.update((key, (at, now_ms)) for key, at in zip(fresh, positions, strict=True))
+        position += len(fresh)
+        if fresh:
+            window.add(fresh, positions, now_ms)
+
+
+@given(st.integers(1, 30))
+def test_what_is_within_time_and_count_is_found(count):
+    window = DedupeWindow(window_ms=WINDOW_MS, keys_max=1_000, evicted_keys_max=1_000)
+    for at in range(count):
+        window.add([f"k{at}"], [at], 10_000 + at)
+    now_ms = 10_000 + count
+    for at in range(count):
+        assert window.judge(f"k{at}", born_ms=now_ms, now_ms=now_ms) is Verdict.STORED
+        assert window.find(f"k{at}") == at
+
+
+def test_the_window_is_bounded_by_count():
+    window = DedupeWindow(window_ms=10**9, keys_max=100, evicted_keys_max=200)
+    for at in range(1_000):
+        window.add([f"k{at}"], [at], 1_000 + at)
+    assert len(window) <= 125
+    assert window.judge("k850", born_ms=9_999, now_ms=2_000) is Verdict.EXPIRED
+    assert window.judge("k1", born_ms=1_001, now_ms=2_000) is Verdict.EXPIRED, "by its birth"
+    assert window.judge("unseen", born_ms=9_999, now_ms=2_000) is Verdict.NEW

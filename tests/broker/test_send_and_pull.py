@@ -1,0 +1,294 @@
+"""Sends into the log and pulls out of it: places, bytes, order, duplicates, outcomes."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.broker.rig import START_MS, FakeConnection, Rig, send_fields
+
+from broker.processor.pull import PullProcessor
+from broker.processor.send import SendProcessor
+from broker.state import StateLimits
+from raft.replicated_log import ProposalStatus
+from remoting.codes import RequestCode, ResponseCode
+from remoting.message import (
+    BatchItem,
+    decode_record,
+    decode_records,
+    encode_batch_body,
+    parse_offset_msg_id,
+)
+
+SEND = RequestCode.SEND_MESSAGE_V2
+
+
+def pull_fields(topic: str = "T", queue: int = 0, offset: int = 0, **more: str) -> dict[str, str]:
+    return {
+        "consumerGroup": "G",
+        "topic": topic,
+        "queueId": str(queue),
+        "queueOffset": str(offset),
+        "maxMsgNums": "32",
+        "sysFlag": "4",
+        "commitOffset": "0",
+        "suspendTimeoutMillis": "0",
+        "subscription": "*",
+        "subVersion": "0",
+        "expressionType": "TAG",
+        **more,
+    }
+
+
+@pytest.fixture
+async def rig(tmp_path):
+    rig = Rig(tmp_path / "store")
+    yield rig
+    await rig.tasks.stop()
+    rig.queues.close()
+
+
+async def test_a_send_is_answered_with_its_place_and_pulled_byte_for_byte(rig):
+    send, pull = SendProcessor(rig.context), PullProcessor(rig.context, rig.tasks)
+    answer = await rig.ask(send.handle, SEND, send_fields(TAGS="red", KEYS="a b"), b"hello")
+    assert answer.code == ResponseCode.SUCCESS
+    assert answer.ext_fields["queueOffset"] == "0"
+    assert answer.ext_fields["transactionId"] == "K1"
+    host, port, position = parse_offset_msg_id(answer.ext_fields["msgId"])
+    assert (host, port) == ("127.0.0.1", 10911)
+    found = await rig.ask(pull.handle, RequestCode.PULL_MESSAGE, pull_fields())
+    assert found.code == ResponseCode.SUCCESS
+    assert found.ext_fields["nextBeginOffset"] == "1"
+    record = decode_record(found.body)
+    assert record.physical_offset == position
+    assert record.body == b"hello"
+    assert record.property_map()["UNIQ_KEY"] == "K1"
+    assert record.property_map()["CLUSTER"] == "DefaultCluster"
+    assert record.store_timestamp_ms == START_MS
+    assert found.body == rig.log.read(position, len(found.body)), "a pull answers stored bytes"
+
+
+async def test_requests_of_one_turn_share_one_entry(rig):
+    send = SendProcessor(rig.context)
+    connection = FakeConnection()
+    for at in range(50):
+        rig.give(send.handle, SEND, send_fields(key=f"K{at}", queue=at % 4), b"x", connection)
+    await rig.ask(send.handle, SEND, send_fields(key="last"), b"x", connection)
+    assert len(rig.log.entries) <= 2
+    assert [rig.state.next_offset("T", queue) for queue in range(4)] == [14, 13, 12, 12]
+
+
+async def test_a_retry_with_the_same_key_is_answered_with_the_first_place(rig):
+    send = SendProcessor(rig.context)
+    first = await rig.ask(send.handle, SEND, send_fields(), b"hello")
+    again = await rig.ask(send.handle, SEND, send_fields(), b"hello")
+    assert again.code == ResponseCode.SUCCESS
+    assert again.ext_fields == first.ext_fields
+    assert rig.state.next_offset("T", 0) == 1
+
+
+async def test_a_retry_while_the_first_is_in_flight_waits_for_its_outcome(rig):
+    send = SendProcessor(rig.context)
+    rig.log.auto_commit = False
+    connection = FakeConnection()
+    rig.give(send.handle, SEND, send_fields(), b"hello", connection)
+    rig.give(send.handle, SEND, send_fields(), b"hello", connection)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert connection.sent == []
+    rig.log.commit()
+    async with asyncio.timeout(5):
+        while len(connection.sent) < 2:
+            await asyncio.sleep(0)
+    assert [answer.ext_fields["queueOffset"] for answer in connection.sent] == ["0", "0"]
+    assert rig.state.next_offset("T", 0) == 1
+
+
+async def test_a_retry_behind_the_window_is_refused_and_not_stored(tmp_path):
+    rig = Rig(tmp_path, limits=StateLimits(dedupe_window_ms=1_000))
+    send = SendProcessor(rig.context)
+    await rig.ask(send.handle, SEND, send_fields(key="old"), b"1")
+    rig.now_ms += 5_000
+    late = await rig.ask(send.handle, SEND, send_fields(key="old"), b"1")
+    assert late.code == ResponseCode.MESSAGE_ILLEGAL
+    assert "dedupe window" in (late.remark or "")
+    await rig.ask(send.handle, SEND, send_fields(key="new"), b"1")  # evicts the old generation
+    late = await rig.ask(send.handle, SEND, send_fields(key="old"), b"1")
+    assert late.code == ResponseCode.MESSAGE_ILLEGAL
+    assert rig.state.next_offset("T", 0) == 2
+    rig.queues.close()
+
+
+async def test_a_topic_may_turn_dedupe_off(rig):
+    from broker.processor.admin import AdminProcessor
+
+    admin, send = AdminProcessor(rig.context), SendProcessor(rig.context)
+    fields = {
+        "topic": "Twice",
+        "defaultTopic": "TBW102",
+        "readQueueNums": "1",
+        "writeQueueNums": "1",
+        "perm": "6",
+        "topicFilterType": "SINGLE_TAG",
+        "order": "false",
+        "attributes": "+dedupe=false",
+    }
+    made = await rig.ask(admin.update_topic, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+    assert made.code == ResponseCode.SUCCESS
+    for _ in range(2):
+        await rig.ask(send.handle, SEND, send_fields(topic="Twice"), b"x")
+    assert rig.state.next_offset("Twice", 0) == 2
+
+
+async def test_lost_leadership_is_unknown_and_a_follower_is_a_definite_refusal(rig):
+    send = SendProcessor(rig.context)
+    rig.log.auto_commit = False
+    connection = FakeConnection()
+    rig.give(send.handle, SEND, send_fields(), b"hello", connection)
+    await asyncio.sleep(0)
+    rig.log.depose()
+    async with asyncio.timeout(5):
+        while not connection.sent:
+            await asyncio.sleep(0)
+    assert connection.sent[0].code == ResponseCode.SYSTEM_ERROR
+    assert "outcome unknown" in (connection.sent[0].remark or "")
+    refused = await rig.ask(send.handle, SEND, send_fields(key="K2"), b"x")
+    assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert refused.remark == "not the leader; leader is unknown"
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (ProposalStatus.FLUSH_DISK_TIMEOUT, ResponseCode.FLUSH_DISK_TIMEOUT),
+        (ProposalStatus.FLUSH_SLAVE_TIMEOUT, ResponseCode.FLUSH_SLAVE_TIMEOUT),
+        (ProposalStatus.SLAVE_NOT_AVAILABLE, ResponseCode.SLAVE_NOT_AVAILABLE),
+        (ProposalStatus.TRUNCATED, ResponseCode.SERVICE_NOT_AVAILABLE),
+        (ProposalStatus.STOPPED, ResponseCode.SYSTEM_ERROR),
+    ],
+)
+async def test_every_status_of_the_log_has_its_code(rig, status, code):
+    send = SendProcessor(rig.context)
+    rig.log.auto_commit = False
+    connection = FakeConnection()
+    rig.give(send.handle, SEND, send_fields(), b"hello", connection)
+    await asyncio.sleep(0)
+    rig.log.depose(status)
+    async with asyncio.timeout(5):
+        while not connection.sent:
+            await asyncio.sleep(0)
+    assert connection.sent[0].code == code
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "remark"),
+    [
+        ({"b": "bad topic"}, ResponseCode.INVALID_PARAMETER, "illegal characters"),
+        ({"b": "T" * 128}, ResponseCode.INVALID_PARAMETER, "longer than"),
+        ({"b": "SCHEDULE_TOPIC_XXXX"}, ResponseCode.NO_PERMISSION, "forbidden"),
+        ({"c": "nothing"}, ResponseCode.TOPIC_NOT_EXIST, "apply first please"),
+        ({"e": "99"}, ResponseCode.INVALID_PARAMETER, "queueId"),
+        ({"g": "soon"}, ResponseCode.SYSTEM_ERROR, "the field g is 'soon'"),
+        ({"i": "DELAY\x013\x02"}, ResponseCode.MESSAGE_ILLEGAL, "delayed"),
+        ({"i": "x\x01" + "y" * 40_000}, ResponseCode.MESSAGE_ILLEGAL, "32KB"),
+    ],
+)
+async def test_a_bad_send_is_refused_by_name_and_nothing_is_stored(rig, fields, code, remark):
+    send = SendProcessor(rig.context)
+    answer = await rig.ask(send.handle, SEND, send_fields() | fields, b"x")
+    assert answer.code == code
+    assert remark in (answer.remark or "")
+    assert rig.log.entries == []
+
+
+async def test_a_batch_is_stored_in_order_and_its_retry_is_recognised(rig):
+    send, pull = SendProcessor(rig.context), PullProcessor(rig.context, rig.tasks)
+    body = encode_batch_body(
+        [BatchItem(f"m{at}".encode(), f"UNIQ_KEY\x01B{at}\x02".encode()) for at in range(5)]
+    )
+    fields = send_fields(key="HEAD")
+    code = RequestCode.SEND_BATCH_MESSAGE
+    first = await rig.ask(send.handle, code, fields, body)
+    again = await rig.ask(send.handle, code, fields, body)
+    assert first.ext_fields == again.ext_fields
+    assert len(first.ext_fields["msgId"].split(",")) == 5
+    found = await rig.ask(pull.handle, RequestCode.PULL_MESSAGE, pull_fields())
+    records = decode_records(found.body)
+    assert [record.body for record in records] == [b"m0", b"m1", b"m2", b"m3", b"m4"]
+    assert [record.queue_offset for record in records] == [0, 1, 2, 3, 4]
+    assert records[0].property_map() == {"UNIQ_KEY": "B0"}
+
+
+async def test_tags_filter_on_the_broker(rig):
+    send, pull = SendProcessor(rig.context), PullProcessor(rig.context, rig.tasks)
+    for at, tag in enumerate(["red", "blue", "red", "green"]):
+        await rig.ask(send.handle, SEND, send_fields(key=f"K{at}", TAGS=tag), tag.encode())
+    found = await rig.ask(
+        pull.handle, RequestCode.PULL_MESSAGE, pull_fields(subscription="red || green")
+    )
+    assert [record.body for record in decode_records(found.body)] == [b"red", b"red", b"green"]
+    none = await rig.ask(pull.handle, RequestCode.PULL_MESSAGE, pull_fields(subscription="pink"))
+    assert none.code == ResponseCode.PULL_RETRY_IMMEDIATELY
+    assert none.ext_fields["nextBeginOffset"] == "4"
+
+
+async def test_a_held_pull_wakes_for_its_tag_only(rig):
+    send, pull = SendProcessor(rig.context), PullProcessor(rig.context, rig.tasks)
+    await rig.ask(send.handle, SEND, send_fields(key="first"), b"0")
+    connection = FakeConnection()
+    fields = pull_fields(offset=1, sysFlag="6", suspendTimeoutMillis="9000", subscription="red")
+    rig.give(pull.handle, RequestCode.PULL_MESSAGE, fields, b"", connection)
+    await rig.ask(send.handle, SEND, send_fields(key="b", TAGS="blue"), b"1")
+    assert connection.sent == []
+    await rig.ask(send.handle, SEND, send_fields(key="r", TAGS="red"), b"2")
+    assert [record.body for record in decode_records(connection.sent[0].body)] == [b"2"]
+
+
+async def test_a_held_pull_ends_with_not_found_at_its_deadline(rig):
+    pull = PullProcessor(rig.context, rig.tasks)
+    await rig.ask(SendProcessor(rig.context).handle, SEND, send_fields(), b"0")
+    connection = FakeConnection()
+    fields = pull_fields(offset=1, sysFlag="6", suspendTimeoutMillis="9000")
+    rig.give(pull.handle, RequestCode.PULL_MESSAGE, fields, b"", connection)
+    rig.context.long_polling.expire(START_MS + 8_999)
+    assert connection.sent == []
+    rig.context.long_polling.expire(START_MS + 9_000)
+    assert connection.sent[0].code == ResponseCode.PULL_NOT_FOUND
+
+
+@pytest.mark.parametrize(
+    ("offset", "code", "next_offset"),
+    [(5, ResponseCode.PULL_OFFSET_MOVED, "1"), (-3, ResponseCode.PULL_OFFSET_MOVED, "0")],
+)
+async def test_an_offset_out_of_range_is_corrected_by_the_leader(rig, offset, code, next_offset):
+    pull = PullProcessor(rig.context, rig.tasks)
+    await rig.ask(SendProcessor(rig.context).handle, SEND, send_fields(), b"0")
+    answer = await rig.ask(pull.handle, RequestCode.PULL_MESSAGE, pull_fields(offset=offset))
+    assert answer.code == code
+    assert answer.ext_fields["nextBeginOffset"] == next_offset
+
+
+async def test_a_follower_never_corrects_an_offset(rig):
+    pull = PullProcessor(rig.context, rig.tasks)
+    await rig.ask(SendProcessor(rig.context).handle, SEND, send_fields(), b"0")
+    rig.log.depose()
+    answer = await rig.ask(pull.handle, RequestCode.PULL_MESSAGE, pull_fields(offset=5))
+    assert answer.code == ResponseCode.PULL_NOT_FOUND
+    assert answer.ext_fields["nextBeginOffset"] == "5"
+    found = await rig.ask(pull.handle, RequestCode.PULL_MESSAGE, pull_fields())
+    assert found.code == ResponseCode.SUCCESS, "what is committed may be read anywhere"
+
+
+async def test_a_second_replica_computes_the_same_state(rig, tmp_path):
+    send = SendProcessor(rig.context)
+    for at in range(20):
+        await rig.ask(send.handle, SEND, send_fields(key=f"K{at}", queue=at % 3), b"x")
+    replica = rig.replay(tmp_path / "replica")
+    assert replica.next_offsets == rig.state.next_offsets
+    assert replica.topics == rig.state.topics
+    for at in range(20):
+        assert replica.messages.find(f"K{at}") == rig.state.messages.find(f"K{at}")
+    for name in ["T/0", "T/1", "T/2"]:
+        file = f"consumequeue/{name}/{0:020d}"
+        ours = (tmp_path / "store" / file).read_bytes()
+        assert ours == (tmp_path / "replica" / file).read_bytes()

@@ -1,0 +1,202 @@
+"""Promise G4: invisible halves, one entry per decision, the first decision wins, check-back."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from broker.processor.send import SendProcessor
+from broker.processor.transaction import EndTransactionProcessor
+from broker.store.payload import DecideCommand, decode_payload
+from broker.topics import HALF_TOPIC, OP_TOPIC, TRANS_CHECK_MAX_TOPIC
+from broker.transaction.check_back import CHECK_GROUP, CheckBack
+from remoting.codes import RequestCode, ResponseCode
+from remoting.message import decode_record, parse_offset_msg_id
+from tests.broker.rig import FakeConnection, Rig, send_fields
+
+COMMIT, ROLLBACK = "8", "12"
+
+
+@pytest.fixture
+async def rig(tmp_path):
+    rig = Rig(tmp_path / "store")
+    yield rig
+    await rig.tasks.stop()
+    rig.queues.close()
+
+
+async def half(rig: Rig, key: str = "K1", topic: str = "T", queue: int = 2) -> dict[str, str]:
+    """Send a half; the END_TRANSACTION fields for it, without the decision."""
+    send = SendProcessor(rig.context)
+    fields = send_fields(topic=topic, queue=queue, key=key, TRAN_MSG="true", PGROUP="PG")
+    answer = await rig.ask(send.handle, RequestCode.SEND_MESSAGE_V2, fields, b"pay")
+    assert answer.code == ResponseCode.SUCCESS
+    assert answer.ext_fields["queueId"] == str(queue)
+    _, _, position = parse_offset_msg_id(answer.ext_fields["msgId"])
+    return {
+        "producerGroup": "PG",
+        "tranStateTableOffset": answer.ext_fields["queueOffset"],
+        "commitLogOffset": str(position),
+        "fromTransactionCheck": "false",
+        "msgId": key,
+        "transactionId": key,
+    }
+
+
+async def end(rig: Rig, fields: dict[str, str], decision: str, **changed: str):
+    processor = EndTransactionProcessor(rig.context)
+    return await rig.ask(
+        processor.handle,
+        RequestCode.END_TRANSACTION,
+        fields | {"commitOrRollback": decision} | changed,
+    )
+
+
+async def test_a_half_is_invisible_and_its_commit_is_one_entry(rig):
+    fields = await half(rig)
+    assert rig.state.next_offset("T", 2) == 0
+    entries = len(rig.log.entries)
+    answer = await end(rig, fields, COMMIT)
+    assert answer.code == ResponseCode.SUCCESS
+    assert len(rig.log.entries) == entries + 1
+    payload = decode_payload(rig.log.entries[-1].payload)
+    assert {run.topic for run in payload.runs} == {"T", OP_TOPIC}
+    assert isinstance(payload.commands[0], DecideCommand)
+    unit = rig.queues.get("T", 2).read(0, 1)
+    record = decode_record(rig.context.read_record(int.from_bytes(unit[:8], "big")))
+    assert record.body == b"pay"
+    assert record.sys_flag & 0xC == 8
+    assert record.prepared_transaction_offset == int(fields["commitLogOffset"])
+    assert record.property_map()["TRAN_MSG"] == "true"
+    op_unit = rig.queues.get(OP_TOPIC, 0).read(0, 1)
+    op = decode_record(rig.context.read_record(int.from_bytes(op_unit[:8], "big")))
+    assert op.body == b"0,"
+    assert op.property_map() == {"TAGS": "d"}
+
+
+@pytest.mark.parametrize(("first", "second"), [(COMMIT, ROLLBACK), (ROLLBACK, COMMIT)])
+async def test_the_first_decision_wins(rig, first, second):
+    fields = await half(rig)
+    assert (await end(rig, fields, first)).code == ResponseCode.SUCCESS
+    assert (await end(rig, fields, first)).code == ResponseCode.SUCCESS, "idempotent"
+    contrary = await end(rig, fields, second)
+    assert contrary.code == ResponseCode.ILLEGAL_OPERATION
+    assert "transaction already" in (contrary.remark or "")
+    assert rig.state.next_offset("T", 2) == (1 if first == COMMIT else 0)
+    assert rig.state.next_offset(OP_TOPIC, 0) == 1
+
+
+async def test_decisions_in_flight_together_store_one(rig):
+    fields = await half(rig)
+    rig.log.auto_commit = False
+    processor = EndTransactionProcessor(rig.context)
+    connection = FakeConnection()
+    for decision in (COMMIT, COMMIT, ROLLBACK):
+        rig.give(
+            processor.handle,
+            RequestCode.END_TRANSACTION,
+            fields | {"commitOrRollback": decision},
+            b"",
+            connection,
+        )
+    await asyncio.sleep(0)
+    rig.log.commit()
+    async with asyncio.timeout(5):
+        while len(connection.sent) < 3:
+            await asyncio.sleep(0)
+    assert [answer.code for answer in connection.sent] == [
+        ResponseCode.SUCCESS,
+        ResponseCode.SUCCESS,
+        ResponseCode.ILLEGAL_OPERATION,
+    ]
+    assert rig.state.next_offset("T", 2) == 1
+
+
+@pytest.mark.parametrize(
+    ("changed", "remark"),
+    [
+        ({"producerGroup": "other"}, "producer group wrong"),
+        ({"commitLogOffset": "7"}, "commit log offset wrong"),
+        ({"tranStateTableOffset": "9"}, "Find prepared transaction message failed"),
+        ({"msgId": "somebody"}, "is not somebody"),
+    ],
+)
+async def test_an_end_that_means_another_half_is_refused(rig, changed, remark):
+    fields = await half(rig)
+    answer = await end(rig, fields, COMMIT, **changed)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert remark in (answer.remark or "")
+    assert rig.state.halves.get(0) is not None
+
+
+async def test_an_undecided_half_is_checked_then_discarded(rig):
+    await half(rig)
+    check = CheckBack(rig.context)
+    producer = FakeConnection()
+    rig.context.clients.producer_seen("PG", "client-1", producer, rig.now_ms)
+    check.round()
+    await asyncio.sleep(0)
+    assert producer.sent == [], "too fresh"
+    for count in range(rig.config.transaction_check_max):
+        rig.now_ms += rig.config.transaction_check_interval_ms
+        check.round()
+        async with asyncio.timeout(5):
+            while len(producer.sent) <= count:
+                await asyncio.sleep(0)
+    question = producer.sent[0]
+    assert question.code == RequestCode.CHECK_TRANSACTION_STATE
+    assert question.is_oneway
+    record = decode_record(question.body)
+    assert (record.topic, record.queue_id) == ("T", 2)
+    assert question.ext_fields["commitLogOffset"] == str(record.physical_offset)
+    rig.now_ms += rig.config.transaction_check_interval_ms
+    check.round()
+    async with asyncio.timeout(5):
+        while len(rig.state.halves):
+            await asyncio.sleep(0)
+    assert rig.state.next_offset(TRANS_CHECK_MAX_TOPIC, 0) == 1
+    assert len(producer.sent) == rig.config.transaction_check_max
+    check.round()
+    async with asyncio.timeout(5):
+        while (CHECK_GROUP, HALF_TOPIC, 0) not in rig.state.consumer_offsets:
+            await asyncio.sleep(0)
+    assert rig.state.consumer_offsets[CHECK_GROUP, HALF_TOPIC, 0] == 1
+
+
+async def test_without_a_producer_no_check_is_counted(rig):
+    await half(rig)
+    check = CheckBack(rig.context)
+    for _ in range(30):
+        rig.now_ms += rig.config.transaction_check_interval_ms
+        check.round()
+        await asyncio.sleep(0)
+    undecided = rig.state.halves.get(0)
+    assert undecided is not None
+    assert undecided.checks == 0
+
+
+async def test_progress_never_passes_an_undecided_half(rig):
+    fields = [await half(rig, key=f"K{at}") for at in range(3)]
+    check = CheckBack(rig.context)
+    await end(rig, fields[1], ROLLBACK)
+    await end(rig, fields[2], COMMIT)
+    check.round()
+    await asyncio.sleep(0)
+    assert rig.state.consumer_offsets.get((CHECK_GROUP, HALF_TOPIC, 0)) is None
+    await end(rig, fields[0], COMMIT)
+    check.round()
+    async with asyncio.timeout(5):
+        while rig.state.consumer_offsets.get((CHECK_GROUP, HALF_TOPIC, 0)) != 3:
+            await asyncio.sleep(0)
+
+
+async def test_a_replica_knows_the_same_transactions(rig, tmp_path):
+    fields = [await half(rig, key=f"K{at}") for at in range(4)]
+    await end(rig, fields[0], COMMIT)
+    await end(rig, fields[2], ROLLBACK)
+    replica = rig.replay(tmp_path / "replica")
+    assert [h.queue_offset for h in replica.halves.undecided()] == [1, 3]
+    assert replica.halves.decision(0) == "commit"
+    assert replica.halves.decision(2) == "rollback"
+    assert replica.halves.undecided() == rig.state.halves.undecided()
