@@ -215,11 +215,33 @@ def _syntax_error(body: str, error: json.JSONDecodeError) -> str:
     for start, text in wanted.items():
         if error.msg.startswith(start):
             return f"invalid character '{shown}' {text}"
+    number = _number_error(body, position)
+    if number is not None:
+        return number
     container = "object key:value pair" if _inside_object(before) else "array element"
     return f"invalid character '{shown}' after {container}"
 
 
+def _number_error(body: str, position: int) -> str | None:
+    """What is wrong with a number whose first digits Python's decoder took for the whole of it."""
+    found = body[position]
+    if found not in ".eE" or not body[position - 1].isdigit():
+        return None
+    place, wanted = "after decimal point in", position + 1
+    if found != ".":
+        place = "in exponent of"
+        if body[wanted : wanted + 1] in {"+", "-"}:
+            wanted += 1
+    if wanted >= len(body):
+        return "unexpected EOF"
+    return f"invalid character '{body[wanted]}' {place} numeric literal"
+
+
 def _value_error(body: str, position: int, shown: str) -> str:
+    if body[position] == "-":
+        if position + 1 >= len(body):
+            return "unexpected EOF"
+        return f"invalid character '{body[position + 1]}' in numeric literal"
     for word in ("null", "true", "false"):
         if body[position] != word[0]:
             continue
