@@ -1,0 +1,171 @@
+"""One seed from beginning to end: a cluster, its faults, its clients, and what is asked of it.
+
+Place in the data path: `campaign` makes one per seed and calls `run`.
+
+Phases, on virtual time:
+1. safety: faults as drawn, while every step is checked by `invariants`;
+2. liveness: faults end. A majority, drawn by chance, is healthy; the others stay down or cut off
+   for good. It must elect a leader and commit a new entry within LIVENESS_TIMEOUTS_MAX election
+   timeouts (the longest that the configuration allows, on the slowest clock);
+3. convergence: all nodes run again, and within the same time each has applied the whole log; then
+   the log is compared with everything that clients were told.
+
+Source: the two phases of TigerBeetle's VOPR.
+"""
+
+from __future__ import annotations
+
+import random
+
+from chaos.sim.coverage import Coverage
+from chaos.sim.invariants import Invariants
+from chaos.sim.nemesis import Nemesis
+from chaos.sim.network import Network
+from chaos.sim.node import Parts, SimNode
+from chaos.sim.options import SimOptions
+from chaos.sim.promises import Promises
+from chaos.sim.scheduler import Scheduler
+from chaos.sim.trace import Trace
+from chaos.sim.violation import Violation
+from chaos.sim.workload import Workload
+from raft.messages import Message, NodeId
+
+__all__ = ["LIVENESS_TIMEOUTS_MAX", "SimCluster"]
+
+LIVENESS_TIMEOUTS_MAX = 12
+"""Election timeouts within which a healthy majority has a leader and a new committed entry."""
+
+
+class SimCluster:
+    """Implements `chaos.sim.node.World`."""
+
+    def __init__(self, options: SimOptions, *, parts: Parts | None = None, traced: bool) -> None:
+        self.options = options
+        self.parts = parts or Parts()
+        self.scheduler = Scheduler()
+        self.coverage = Coverage()
+        self.trace = Trace(self.scheduler, on=traced)
+        names = tuple(NodeId(f"n{number}") for number in range(options.node_count))
+        self.invariants = Invariants(names)
+        self.promises = Promises(self.coverage)
+        self._rng = random.Random(f"cluster/{options.seed}/{options.node_count}")
+        self.network = Network(
+            options=options,
+            nodes=names,
+            rng=random.Random(f"network/{options.seed}/{options.node_count}"),
+            scheduler=self.scheduler,
+            coverage=self.coverage,
+            trace=self.trace,
+            deliver=self._deliver,
+            unreachable=self._unreachable,
+        )
+        self.nodes = [SimNode(self, name, names) for name in names]
+        self._by_name = {node.name: node for node in self.nodes}
+        self._nemesis = Nemesis(
+            options=options,
+            nodes=self.nodes,
+            scheduler=self.scheduler,
+            network=self.network,
+            coverage=self.coverage,
+            trace=self.trace,
+        )
+        self._workload = Workload(
+            options=options,
+            nodes=self.nodes,
+            scheduler=self.scheduler,
+            invariants=self.invariants,
+            promises=self.promises,
+            coverage=self.coverage,
+        )
+
+    def run(self) -> None:
+        """Raises Violation."""
+        for node in self.nodes:
+            node.start()
+        self._workload.start()
+        self._nemesis.start()
+        self.scheduler.run_until(self.options.fault_time_us)
+        self._nemesis.stop()
+        self.trace.add("sim", "faults end")
+        healthy = self._heal()
+        self._check_progress(healthy)
+        self._check_convergence()
+        self.promises.check_final(self.invariants.committed_payloads)
+        self.coverage.counts["virtual_ms"] += self.scheduler.now_us // 1000
+
+    # --- World, and what the network calls -----------------------------------------------------
+
+    def on_death(self, node: SimNode) -> None:
+        self._nemesis.on_death(node)
+
+    def _deliver(self, message: Message) -> None:
+        self._by_name[message.receiver].receive(message)
+
+    def _unreachable(self, node: NodeId, peer: NodeId) -> None:
+        self._by_name[node].peer_unreachable(peer)
+
+    # --- the phases after the faults -----------------------------------------------------------
+
+    def _deadline_us(self) -> int:
+        timeout_us = self.options.election_timeout_ms_max * 1000
+        slowest = 1.0 + 2 * self.options.clock_rate_spread
+        return self.scheduler.now_us + int(LIVENESS_TIMEOUTS_MAX * timeout_us * slowest)
+
+    def _heal(self) -> list[SimNode]:
+        """A majority becomes healthy, the rest stays as it is, cut off from it."""
+        options = self.options
+        count = self._rng.randint(options.node_count // 2 + 1, options.node_count)
+        healthy = self._rng.sample(self.nodes, count)
+        self.network.calm(delay_us_max=max(100, options.election_timeout_ms_min * 1000 // 20))
+        for node in self.nodes:
+            if node.alive and node.paused:
+                node.resume()
+        for node in self.nodes:
+            if node in healthy:
+                if not node.alive:
+                    node.start()
+                continue
+            for other in healthy:
+                self.network.cut(node.name, other.name)
+                self.network.cut(other.name, node.name)
+            if node.alive and self._rng.random() < 0.5:
+                node.crash(power=True, survival=node.draw_survival())
+        return healthy
+
+    def _check_progress(self, healthy: list[SimNode]) -> None:
+        """Workload goes on; something proposed from now on must be acknowledged."""
+        before = self.promises.acknowledged_count
+        done = self.scheduler.run_until(
+            self._deadline_us(),
+            stop=lambda: self.promises.acknowledged_count > before
+            and any(node.is_ready for node in healthy),
+        )
+        if not done:
+            states = ", ".join(f"{node.name} term {node.term} leads {node.leads}" for node in healthy)
+            raise Violation(
+                "liveness",
+                f"the healthy majority has committed nothing new within {LIVENESS_TIMEOUTS_MAX} "
+                f"election timeouts: {states}",
+            )
+
+    def _check_convergence(self) -> None:
+        self.trace.add("sim", "all nodes come back")
+        self._workload.running = False
+        self.network.heal_all()
+        for node in self.nodes:
+            if not node.alive:
+                node.start()
+        ended = self.scheduler.run_until(self._deadline_us(), stop=self._has_converged)
+        if not ended:
+            states = ", ".join(f"{node.name} applied {node.applied_index}" for node in self.nodes)
+            raise Violation(
+                "liveness",
+                f"not all nodes have applied the log up to {self.invariants.committed_index} within "
+                f"{LIVENESS_TIMEOUTS_MAX} election timeouts: {states}",
+            )
+
+    def _has_converged(self) -> bool:
+        committed = self.invariants.committed_index
+        return all(node.applied_index == committed for node in self.nodes) and any(
+            node.is_ready and node.log.last_index == committed for node in self.nodes
+        )

@@ -1,0 +1,372 @@
+"""A disk that keeps only what was synced, and of the rest what chance leaves over.
+
+Place in the data path: one `SimDisk` per node stands where `raft.disk.OsDisk` stands in a real
+one, under the real `SegmentLog` and `HardStateFile`. It outlives the node's crashes.
+
+What it models:
+- a process crash loses nothing: the page cache stays, un-fsynced bytes are still readable and
+  still not durable;
+- a power failure keeps, of each file's un-fsynced operations, none, all, a prefix whose last
+  write is torn at any byte, or any subset of their sectors; lost sectors inside the file read as
+  zeros, sometimes as garbage;
+- names (create, rename, remove, make directory) are durable only after `sync_directory` of the
+  parent; of the rest a crash keeps a prefix per directory, as journalling file systems do;
+- a sync takes time: between `begin_sync` and `complete_sync` a crash finds its bytes un-fsynced,
+  and what was written in between is not covered by it;
+- writes may be short; an armed error raises EIO or ENOSPC; an armed fuse kills the node at the
+  n-th operation from now, in the middle of a write too.
+
+Not modelled: a later fsync that succeeds after one that failed, on pages the kernel has dropped.
+After a disk error the node's machine loses power as well, so that such pages are really gone.
+
+Source: Pillai et al., "All file systems are not created equal" (OSDI '14).
+"""
+
+from __future__ import annotations
+
+import enum
+import errno
+import os
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from chaos.sim.violation import CrashNow
+
+__all__ = ["DiskFault", "SimDisk", "SimFile", "Survival"]
+
+
+class Survival(enum.Enum):
+    """What a power failure leaves of un-fsynced operations."""
+
+    NONE = "none"
+    ALL = "all"
+    PREFIX = "prefix"
+    SCATTER = "scatter"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskFault:
+    """An error that the next matching operation raises, once."""
+
+    operation: str  # "write", "sync", "open", "rename", "truncate"
+    error: int  # an errno
+
+
+class _Inode:
+    """Bytes as the process sees them, bytes on the platter, and what is between them."""
+
+    __slots__ = ("data", "durable", "pending", "settled_count")
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.durable = bytearray()
+        # (offset, bytes) is a write, (size, None) a truncation.
+        self.pending: list[tuple[int, bytes | None]] = []
+        self.settled_count = 0  # operations ever made durable: names a place in `pending`
+
+    def do(self, operation: tuple[int, bytes | None]) -> None:
+        _perform(self.data, operation)
+        self.pending.append(operation)
+
+    def settle(self, count: int) -> None:
+        """Make the first `count` operations of the file's life durable."""
+        settled = count - self.settled_count
+        if settled <= 0:
+            return
+        for operation in self.pending[:settled]:
+            _perform(self.durable, operation)
+        del self.pending[:settled]
+        self.settled_count = count
+
+    @property
+    def operation_count(self) -> int:
+        return self.settled_count + len(self.pending)
+
+
+class SimFile:
+    """One open file; a handle of a dead incarnation is simply never used again."""
+
+    __slots__ = ("_disk", "_inode")
+
+    def __init__(self, disk: SimDisk, inode: _Inode) -> None:
+        self._disk = disk
+        self._inode = inode
+
+    def size(self) -> int:
+        return len(self._inode.data)
+
+    def pread(self, size: int, offset: int) -> bytes:
+        return bytes(self._inode.data[offset : offset + size])
+
+    def pwritev(self, buffers: Sequence[bytes], offset: int) -> int:
+        return self._disk.write(self._inode, b"".join(buffers), offset)
+
+    def truncate(self, size: int) -> None:
+        self._disk.resize(self._inode, size)
+
+    def sync(self) -> None:
+        self._disk.sync(self._inode)
+
+    def close(self) -> None:
+        """Nothing is flushed by a close."""
+
+
+class SimDisk:
+    """Implements `raft.storage.Disk`; `fuse` and `fault` are armed by the nemesis."""
+
+    def __init__(
+        self, rng: random.Random, *, short_write_rate: float = 0.0, garbage_rate: float = 0.0
+    ) -> None:
+        self._rng = rng
+        self._short_write_rate = short_write_rate
+        self._garbage_rate = garbage_rate
+        self._names: dict[str, _Inode] = {}
+        self._directories: set[str] = {""}
+        self._names_durable: dict[str, _Inode] = {}
+        self._directories_durable: set[str] = {""}
+        # Per directory, operations on names in order, to be replayed on the durable tables.
+        self._name_operations: dict[str, list[Callable[[], None]]] = {}
+        self._sync_in_progress: list[Callable[[], None]] | None = None
+        self._recording = False
+        self.fuse = 0  # counts operations down; the node dies when it reaches 0
+        self.fault: DiskFault | None = None
+        self.lost_bytes = 0
+        self.torn_writes = 0
+
+    # --- Disk ----------------------------------------------------------------------------------
+
+    def open(self, path: str, *, create: bool) -> SimFile:
+        self._before("open")
+        inode = self._names.get(path)
+        if inode is None:
+            if not create:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            parent = _parent(path)
+            if parent not in self._directories:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), parent)
+            inode = _Inode()
+            self._names[path] = inode
+            self._note(parent, partial(self._names_durable.__setitem__, path, inode))
+        return SimFile(self, inode)
+
+    def list(self, path: str) -> list[str]:
+        if path not in self._directories:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        names = [name for name in self._names if _parent(name) == path]
+        names += [name for name in self._directories if name and _parent(name) == path]
+        return sorted(name.rpartition("/")[2] for name in names)
+
+    def rename(self, source: str, target: str) -> None:
+        self._before("rename")
+        parent = _parent(source)
+        assert parent == _parent(target), "renames stay within a directory here"
+        inode = self._names.pop(source, None)
+        if inode is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), source)
+        self._names[target] = inode
+        self._note(parent, partial(self._rename_durable, source, target, inode))
+
+    def remove(self, path: str) -> None:
+        self._before("remove")
+        if self._names.pop(path, None) is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        self._note(_parent(path), partial(self._names_durable.pop, path, None))
+
+    def make_directory(self, path: str) -> None:
+        """Also its parents; nothing happens where it is there already."""
+        if path in self._directories:
+            return
+        self.make_directory(_parent(path))
+        self._before("make_directory")
+        self._directories.add(path)
+        self._note(_parent(path), partial(self._directories_durable.add, path))
+
+    def sync_directory(self, path: str) -> None:
+        self._before("sync")
+        for operation in self._name_operations.pop(path, ()):
+            operation()
+
+    # --- files ---------------------------------------------------------------------------------
+
+    def write(self, inode: _Inode, data: bytes, offset: int) -> int:
+        if self._recording:
+            # What a sync writes after its fsync happens when the fsync is over.
+            assert self._sync_in_progress is not None
+            self._sync_in_progress.append(partial(inode.do, (offset, data)))
+            return len(data)
+        if self.fuse == 1:
+            inode.do((offset, data[: int(self._rng.random() * len(data))]))
+        self._before("write")
+        if len(data) > 1 and self._rng.random() < self._short_write_rate:
+            data = data[: 1 + int(self._rng.random() * (len(data) - 1))]
+        inode.do((offset, data))
+        return len(data)
+
+    def resize(self, inode: _Inode, size: int) -> None:
+        self._before("truncate")
+        if size != len(inode.data):
+            inode.do((size, None))
+
+    def sync(self, inode: _Inode) -> None:
+        self._before("sync")
+        settle = partial(inode.settle, inode.operation_count)
+        if self._recording:
+            assert self._sync_in_progress is not None
+            self._sync_in_progress.append(settle)
+        else:
+            settle()
+
+    def begin_sync(self) -> None:
+        """From here to `end_begin_sync`, syncs are only begun: `complete_sync` carries them out."""
+        assert self._sync_in_progress is None, "one sync at a time"
+        self._sync_in_progress = []
+        self._recording = True
+
+    def end_begin_sync(self) -> None:
+        self._recording = False
+
+    def complete_sync(self) -> None:
+        """The sync under way is done; nothing happens where there is none."""
+        steps, self._sync_in_progress = self._sync_in_progress, None
+        for step in steps or ():
+            step()
+
+    # --- crashes -------------------------------------------------------------------------------
+
+    def process_crash(self) -> None:
+        """The process dies, the machine does not: everything written is still there."""
+        self._reset()
+
+    def power_failure(self, survival: Survival) -> None:
+        """The machine dies: un-fsynced bytes and names survive as `survival` says."""
+        self._reset()
+        rng = self._rng
+        for path in sorted(self._name_operations):
+            operations = self._name_operations[path]
+            kept = len(operations)
+            if survival is Survival.NONE:
+                kept = 0
+            elif survival is not Survival.ALL:
+                kept = int(rng.random() * (kept + 1))
+            for operation in operations[:kept]:
+                operation()
+        self._name_operations.clear()
+        self._directories = set(self._directories_durable)
+        self._names = {
+            path: inode
+            for path, inode in self._names_durable.items()
+            if _parent(path) in self._directories
+        }
+        self._names_durable = dict(self._names)
+        for path in sorted(self._names):
+            self._fail_file(self._names[path], survival)
+
+    def _fail_file(self, inode: _Inode, survival: Survival) -> None:
+        if inode.pending:
+            for operation in self._surviving(inode.pending, survival):
+                _perform(inode.durable, operation)
+            lost = sum(len(data) for _, data in inode.pending if data is not None)
+            self.lost_bytes += lost if survival is Survival.NONE else 0
+        # The process of before held inodes that no name leads to; this one starts anew.
+        inode.settled_count += len(inode.pending)
+        inode.pending = []
+        inode.data = bytearray(inode.durable)
+
+    def _surviving(
+        self, pending: Sequence[tuple[int, bytes | None]], survival: Survival
+    ) -> list[tuple[int, bytes | None]]:
+        rng = self._rng
+        match survival:
+            case Survival.NONE:
+                return []
+            case Survival.ALL:
+                return list(pending)
+            case Survival.PREFIX:
+                kept = int(rng.random() * (len(pending) + 1))
+                survivors = list(pending[:kept])
+                if kept < len(pending):
+                    offset, data = pending[kept]
+                    self.lost_bytes += sum(len(lost) for _, lost in pending[kept:] if lost)
+                    if data:
+                        survivors.append((offset, data[: int(rng.random() * len(data))]))
+                        self.torn_writes += 1
+                return survivors
+            case Survival.SCATTER:
+                sector = rng.choice((16, 64, 512, 4096))
+                survivors = []
+                for offset, data in pending:
+                    if data is None:
+                        if rng.random() < 0.7:
+                            survivors.append((offset, None))
+                    else:
+                        survivors += self._scatter(offset, data, sector)
+                return survivors
+
+    def _scatter(self, offset: int, data: bytes, sector: int) -> list[tuple[int, bytes | None]]:
+        """Each sector of the write by itself; garbage only where the write would have been."""
+        rng = self._rng
+        survivors: list[tuple[int, bytes | None]] = []
+        start = offset
+        end = offset + len(data)
+        keep_rate = rng.choice((0.3, 0.7, 0.95))
+        lost_bytes = 0
+        while start < end:
+            stop = min(end, (start // sector + 1) * sector)
+            if rng.random() < keep_rate:
+                survivors.append((start, data[start - offset : stop - offset]))
+            else:
+                lost_bytes += stop - start
+                if rng.random() < self._garbage_rate:
+                    survivors.append((start, rng.randbytes(stop - start)))
+            start = stop
+        self.lost_bytes += lost_bytes
+        self.torn_writes += 0 < lost_bytes < len(data)
+        return survivors
+
+    def _reset(self) -> None:
+        self._sync_in_progress = None
+        self._recording = False
+        self.fuse = 0
+        self.fault = None
+
+    # --- names ---------------------------------------------------------------------------------
+
+    def _note(self, directory: str, operation: Callable[[], object]) -> None:
+        self._name_operations.setdefault(directory, []).append(partial(_discard, operation))
+
+    def _rename_durable(self, source: str, target: str, inode: _Inode) -> None:
+        self._names_durable.pop(source, None)
+        self._names_durable[target] = inode
+
+    def _before(self, operation: str) -> None:
+        if self.fuse:
+            self.fuse -= 1
+            if not self.fuse:
+                raise CrashNow(f"disk {operation}")
+        fault = self.fault
+        if fault is not None and fault.operation == operation:
+            self.fault = None
+            raise OSError(fault.error, os.strerror(fault.error))
+
+
+def _perform(content: bytearray, operation: tuple[int, bytes | None]) -> None:
+    place, data = operation
+    if data is None:
+        if place < len(content):
+            del content[place:]
+        else:
+            content.extend(bytes(place - len(content)))
+        return
+    if place > len(content):
+        content.extend(bytes(place - len(content)))
+    content[place : place + len(data)] = data
+
+
+def _discard(operation: Callable[[], object]) -> None:
+    operation()
+
+
+def _parent(path: str) -> str:
+    return path.rpartition("/")[0]

@@ -1,0 +1,361 @@
+"""R1 to R11 on everything that all nodes of a seed have done, checked as it happens.
+
+Place in the data path: every `SimNode` tells here what its core and its log did, in the order in
+which it happened; a broken rule raises `Violation` at the step that broke it. The rules are those
+of the run format, so that the simulator and the verifier mean the same by a name:
+
+R1 one leader per term. R2 one vote per node and term, across restarts. R3 a node's term never
+falls, across restarts. R4 a leader never truncates, and nobody drops an entry only to take the
+same one again. R5 equal index and term mean equal chain. R6 one entry per committed index, for
+ever. R7 a leader holds all that was committed in terms before its own, and whoever takes part in
+such a term does not drop it. R8 a commit index never falls, is within the log, and only an entry
+of the leader's own term is committed by counting. R9 what a leader commits is durable on a
+majority, and what is durable is there after a restart. R10 entries are applied without a gap, as
+they were committed. R11 votes go to logs that are up to date only.
+
+Beside them, the shell's contract (`raft.events`): no vote, no acknowledgement and no message of a
+term leaves before what it stands on is durable.
+
+It keeps its own mirror of each node's log, never asks the core, and compares chains, so that a
+comparison at one index is one of all entries before it. Costs are per entry, never per log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from chaos.sim.violation import Violation
+from raft.events import Role
+from raft.messages import (
+    AppendEntriesReply,
+    Entry,
+    HardState,
+    Index,
+    Message,
+    NodeId,
+    RequestVote,
+    RequestVoteReply,
+    Term,
+)
+
+__all__ = ["Invariants", "RecoveredLog"]
+
+
+class RecoveredLog(Protocol):
+    """What is asked of the log that a node has found at its start."""
+
+    @property
+    def last_index(self) -> Index: ...
+
+    def term(self, index: Index) -> Term: ...
+
+    def chain(self, index: Index) -> int: ...
+
+    def entries(self, low: Index, high: Index, size_max: int) -> tuple[Entry, ...]: ...
+
+
+class _Mirror:
+    """What one node has told. Lists hold index 1 at place 0."""
+
+    __slots__ = (
+        "applied_index",
+        "chains",
+        "commit_index",
+        "durable_index",
+        "durable_term",
+        "durable_vote",
+        "role",
+        "term",
+        "terms",
+    )
+
+    def __init__(self) -> None:
+        self.terms: list[Term] = []
+        self.chains: list[int] = []
+        self.durable_index: Index = 0
+        self.durable_term: Term = 0
+        self.durable_vote: NodeId | None = None
+        self.term: Term = 0
+        self.role = Role.FOLLOWER
+        self.commit_index: Index = 0
+        self.applied_index: Index = 0
+
+
+class Invariants:
+    """The history of one seed. Every method raises Violation."""
+
+    def __init__(self, nodes: Sequence[NodeId]) -> None:
+        self._majority = len(nodes) // 2 + 1
+        self._nodes = {node: _Mirror() for node in nodes}
+        # Every entry that ever was: chain and payload by (index, term).
+        self._entries: dict[tuple[Index, Term], tuple[int, bytes]] = {}
+        # What is committed: term, chain, and the term of the leader that committed it.
+        self.committed_terms: list[Term] = []
+        self._committed_chains: list[int] = []
+        self._committed_in_terms: list[Term] = []
+        self.committed_payloads: list[bytes] = []
+        self._leaders: dict[Term, tuple[NodeId, list[int]]] = {}
+        self._votes: dict[tuple[NodeId, Term], NodeId] = {}
+        self._campaigns: dict[tuple[NodeId, Term], tuple[Term, Index]] = {}
+
+    @property
+    def committed_index(self) -> Index:
+        """The highest index that anybody has committed."""
+        return len(self.committed_terms)
+
+    # --- starts --------------------------------------------------------------------------------
+
+    def on_start(
+        self, node: NodeId, hard_state: HardState, log: RecoveredLog, commit_hint: Index
+    ) -> int:
+        """A node has recovered; the number of entries it kept that were not known durable."""
+        mirror = self._nodes[node]
+        if hard_state.current_term < mirror.durable_term:
+            raise Violation(
+                "R3",
+                f"{node} restarts in term {hard_state.current_term} after {mirror.durable_term}",
+            )
+        same_term = hard_state.current_term == mirror.durable_term
+        if same_term and mirror.durable_vote not in {None, hard_state.voted_for}:
+            raise Violation(
+                "R2",
+                f"{node} forgot its vote of term {mirror.durable_term} for {mirror.durable_vote}",
+            )
+        known = mirror.durable_index
+        last_index = log.last_index
+        if last_index < known:
+            raise Violation(
+                "R9", f"{node} restarts with its log up to {last_index}, durable up to {known}"
+            )
+        if known and log.chain(known) != mirror.chains[known - 1]:
+            raise Violation("R9", f"{node} restarts with another entry at {known}, durable before")
+        del mirror.terms[known:]
+        del mirror.chains[known:]
+        for entry in log.entries(known + 1, last_index + 1, 1 << 40):
+            self._check_recovered(node, entry, log.chain(entry.index), log.term(entry.index))
+            mirror.terms.append(entry.term)
+            mirror.chains.append(log.chain(entry.index))
+        mirror.durable_index = last_index  # recovery syncs what it keeps
+        mirror.durable_term = mirror.term = hard_state.current_term
+        mirror.durable_vote = hard_state.voted_for
+        mirror.role = Role.FOLLOWER
+        mirror.applied_index = 0
+        mirror.commit_index = 0
+        self.on_commit(node, min(commit_hint, last_index))
+        return last_index - known
+
+    def _check_recovered(self, node: NodeId, entry: Entry, chain: int, term: Term) -> None:
+        known = self._entries.get((entry.index, entry.term))
+        if known is None or term != entry.term:
+            raise Violation(
+                "R5", f"{node} recovers {entry.index}@{entry.term}, an entry that never was"
+            )
+        if known != (chain, entry.payload):
+            raise Violation(
+                "R5", f"{node} recovers {entry.index}@{entry.term} other than it was written"
+            )
+
+    # --- roles and votes -----------------------------------------------------------------------
+
+    def on_role(self, node: NodeId, role: Role, term: Term) -> None:
+        """Role and term after a step, where either changed."""
+        mirror = self._nodes[node]
+        if term < mirror.term:
+            raise Violation("R3", f"{node} goes from term {mirror.term} back to {term}")
+        if role is Role.LEADER and (mirror.role is not Role.LEADER or term != mirror.term):
+            self._on_leader(node, mirror, term)
+        mirror.role = role
+        mirror.term = term
+
+    def _on_leader(self, node: NodeId, mirror: _Mirror, term: Term) -> None:
+        if term in self._leaders:
+            raise Violation("R1", f"{node} and {self._leaders[term][0]} both lead term {term}")
+        self._leaders[term] = (node, list(mirror.chains))
+        index = self.committed_index
+        while index and self._committed_in_terms[index - 1] >= term:
+            index -= 1
+        self._check_holds(node, term, mirror.chains, index)
+
+    def _check_holds(self, node: NodeId, term: Term, chains: Sequence[int], index: Index) -> None:
+        if not index:
+            return
+        if len(chains) < index or chains[index - 1] != self._committed_chains[index - 1]:
+            raise Violation(
+                "R7",
+                f"{node} leads term {term} without entry {index}, committed in term "
+                f"{self._committed_in_terms[index - 1]}",
+            )
+
+    def on_votes(self, node: NodeId, messages: Iterable[Message]) -> None:
+        """What a step decided to grant: judged by the log as it is at the step (R11)."""
+        for message in messages:
+            if not isinstance(message, RequestVoteReply) or not message.granted or message.pre_vote:
+                continue
+            mirror = self._nodes[node]
+            campaign = self._campaigns.get((message.receiver, message.term))
+            own = (mirror.terms[-1] if mirror.terms else 0, len(mirror.terms))
+            if campaign is None or campaign < own:
+                raise Violation(
+                    "R11",
+                    f"{node} votes in term {message.term} for {message.receiver}, whose log ends "
+                    f"at (term, index) {campaign}, its own at {own}",
+                )
+
+    def on_send(self, node: NodeId, message: Message) -> None:
+        """A message leaves: what it promises must be durable now."""
+        mirror = self._nodes[node]
+        match message:
+            case RequestVote(pre_vote=True) | RequestVoteReply(pre_vote=True, granted=True):
+                return  # it names a term that nobody has entered
+            case RequestVote():
+                self._campaigns[node, message.term] = (
+                    message.last_log_term,
+                    message.last_log_index,
+                )
+                self._on_vote_leaves(node, mirror, message.term, node)
+            case RequestVoteReply(granted=True):
+                self._on_vote_leaves(node, mirror, message.term, message.receiver)
+            case AppendEntriesReply(success=True):
+                if message.match_index > mirror.durable_index:
+                    raise Violation(
+                        "acknowledged before durable",
+                        f"{node} acknowledges {message.match_index}, durable up to "
+                        f"{mirror.durable_index}",
+                    )
+            case _:
+                pass
+        if message.term > mirror.durable_term:
+            raise Violation(
+                "sent before durable",
+                f"{node} sends {type(message).__name__} of term {message.term}, durable is "
+                f"{mirror.durable_term}",
+            )
+
+    def _on_vote_leaves(
+        self, node: NodeId, mirror: _Mirror, term: Term, candidate: NodeId
+    ) -> None:
+        before = self._votes.setdefault((node, term), candidate)
+        if before != candidate:
+            raise Violation("R2", f"{node} votes in term {term} for {before} and {candidate}")
+        vote_is_durable = mirror.durable_term > term or (
+            mirror.durable_term == term and mirror.durable_vote == candidate
+        )
+        if not vote_is_durable:
+            raise Violation(
+                "vote before durable", f"{node} votes in term {term} for {candidate} un-fsynced"
+            )
+
+    # --- the log -------------------------------------------------------------------------------
+
+    def on_hard_state_durable(self, node: NodeId, hard_state: HardState) -> None:
+        mirror = self._nodes[node]
+        mirror.durable_term = hard_state.current_term
+        mirror.durable_vote = hard_state.voted_for
+
+    def on_append(self, node: NodeId, entry: Entry, chain: int) -> None:
+        mirror = self._nodes[node]
+        if entry.index != len(mirror.terms) + 1:
+            raise Violation("R5", f"{node} appends {entry.index} after {len(mirror.terms)}")
+        known = self._entries.setdefault((entry.index, entry.term), (chain, entry.payload))
+        if known[0] != chain or known[1] != entry.payload:
+            raise Violation("R5", f"{node} appends {entry.index}@{entry.term} unlike the others'")
+        mirror.terms.append(entry.term)
+        mirror.chains.append(chain)
+
+    def on_truncate(self, node: NodeId, index: Index, successor: Entry | None) -> bool:
+        """Entries from `index` on are dropped; `successor` comes in their place in the same step.
+
+        True if a durable entry was among them.
+        """
+        mirror = self._nodes[node]
+        if mirror.role is Role.LEADER:
+            raise Violation("R4", f"{node} leads term {mirror.term} and truncates from {index}")
+        if index > len(mirror.terms):
+            raise Violation("R4", f"{node} truncates from {index}, its log ends before")
+        if successor is None or successor.term == mirror.terms[index - 1]:
+            raise Violation(
+                "R4", f"{node} truncates from {index} though nothing conflicts with what it has"
+            )
+        if index <= self.committed_index:
+            committed = mirror.chains[index - 1] == self._committed_chains[index - 1]
+            if committed and mirror.term >= self._committed_in_terms[index - 1]:
+                raise Violation(
+                    "R7",
+                    f"{node} in term {mirror.term} truncates {index}, committed in term "
+                    f"{self._committed_in_terms[index - 1]}",
+                )
+        del mirror.terms[index - 1 :]
+        del mirror.chains[index - 1 :]
+        had_durable = mirror.durable_index >= index
+        mirror.durable_index = min(mirror.durable_index, index - 1)
+        return had_durable
+
+    def on_fsync(self, node: NodeId, index: Index) -> None:
+        mirror = self._nodes[node]
+        if index > len(mirror.terms):
+            raise Violation("R9", f"{node} claims {index} durable, its log ends before")
+        mirror.durable_index = max(mirror.durable_index, index)
+
+    # --- commit and apply ----------------------------------------------------------------------
+
+    def on_commit(self, node: NodeId, index: Index) -> int:
+        """A node's commit index after a step; how many entries nobody had committed before."""
+        mirror = self._nodes[node]
+        before = mirror.commit_index
+        if index == before:
+            return 0
+        if index < before:
+            raise Violation("R8", f"{node} takes its commit index back from {before} to {index}")
+        if index > len(mirror.terms):
+            raise Violation("R8", f"{node} commits {index}, its log ends at {len(mirror.terms)}")
+        mirror.commit_index = index
+        if mirror.role is Role.LEADER:
+            self._check_counted(node, mirror, index)
+        known = min(index, self.committed_index)
+        if known > before and mirror.chains[known - 1] != self._committed_chains[known - 1]:
+            raise Violation("R6", f"{node} commits another entry at, or before, {known}")
+        if index > known and mirror.role is not Role.LEADER:
+            raise Violation("R8", f"{node} commits {index} as a follower, before any leader")
+        for new in range(known + 1, index + 1):
+            term, chain = mirror.terms[new - 1], mirror.chains[new - 1]
+            self.committed_terms.append(term)
+            self._committed_chains.append(chain)
+            self._committed_in_terms.append(mirror.term)
+            self.committed_payloads.append(self._entries[new, term][1])
+        if index > known:
+            for term, (leader, chains) in self._leaders.items():
+                if term > mirror.term:
+                    self._check_holds(leader, term, chains, index)
+        return index - known
+
+    def _check_counted(self, node: NodeId, mirror: _Mirror, index: Index) -> None:
+        if mirror.terms[index - 1] != mirror.term:
+            raise Violation(
+                "R8",
+                f"{node} leads term {mirror.term} and commits {index} of term "
+                f"{mirror.terms[index - 1]} by counting",
+            )
+        chain = mirror.chains[index - 1]
+        holders = [
+            name
+            for name, other in self._nodes.items()
+            if other.durable_index >= index and other.chains[index - 1] == chain
+        ]
+        if len(holders) < self._majority:
+            raise Violation("R9", f"{node} commits {index}, durable on {holders or 'nobody'} only")
+
+    def on_apply(self, node: NodeId, entries: Sequence[Entry]) -> None:
+        mirror = self._nodes[node]
+        for entry in entries:
+            index = entry.index
+            if index != mirror.applied_index + 1 or index > mirror.commit_index:
+                raise Violation(
+                    "R10",
+                    f"{node} applies {index} after {mirror.applied_index}, committed up to "
+                    f"{mirror.commit_index}",
+                )
+            same_term = self.committed_terms[index - 1] == entry.term
+            if not same_term or self.committed_payloads[index - 1] != entry.payload:
+                raise Violation("R10", f"{node} applies another entry at {index} than others")
+            mirror.applied_index = index

@@ -1,0 +1,300 @@
+"""What goes wrong, when, and for how long.
+
+Place in the data path: acts on nodes, network and disks of a `cluster` through the scheduler, at
+the rates that `options` drew; ends when it is told to heal, and then takes back everything.
+
+Each fault is a method named like its entry in `options.FAULTS`; faults overlap freely, all nodes
+may be down at once. A crash leaves a node down for a time that may be next to nothing.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from chaos.sim.coverage import Coverage
+from chaos.sim.disk import DiskFault
+from chaos.sim.network import Network
+from chaos.sim.node import SimNode
+from chaos.sim.options import SimOptions
+from chaos.sim.scheduler import Scheduler
+from chaos.sim.trace import Trace
+from raft.messages import NodeId
+
+__all__ = ["Nemesis"]
+
+_DISK_FAULTS = (
+    DiskFault(operation="write", error=errno.ENOSPC),
+    DiskFault(operation="truncate", error=errno.ENOSPC),
+    DiskFault(operation="write", error=errno.EIO),
+    DiskFault(operation="sync", error=errno.EIO),
+    DiskFault(operation="open", error=errno.EIO),
+    DiskFault(operation="rename", error=errno.EIO),
+)
+
+
+class Nemesis:
+    def __init__(
+        self,
+        *,
+        options: SimOptions,
+        nodes: Sequence[SimNode],
+        scheduler: Scheduler,
+        network: Network,
+        coverage: Coverage,
+        trace: Trace,
+    ) -> None:
+        self._options = options
+        self._nodes = nodes
+        self._scheduler = scheduler
+        self._network = network
+        self._counts = coverage.counts
+        self._trace = trace
+        self._rng = random.Random(f"nemesis/{options.seed}/{options.node_count}")
+        self._running = False
+        self._names = list(options.fault_rates)
+        self._weights = list(options.fault_rates.values())
+        self._faults: dict[str, Callable[[], str | None]] = {
+            name: getattr(self, f"_{name}") for name in self._names
+        }
+        self._heals: dict[int, Callable[[], None]] = {}
+        self._heal_count = 0
+
+    def start(self) -> None:
+        self._running = True
+        if self._names:
+            self._schedule()
+
+    def stop(self) -> None:
+        """Nothing more goes wrong, and what is wrong now is healed; dead nodes stay dead."""
+        self._running = False
+        for number in list(self._heals):
+            self._heal(number)
+        for node in self._nodes:
+            node.step_fuse = 0
+            node.disk.fuse = 0
+            node.disk.fault = None
+
+    def on_death(self, node: SimNode) -> None:
+        """Bring it back in a while: before anybody noticed, or long after."""
+        if self._running:
+            self._scheduler.after(self._restart_delay_us(), partial(self.restart, node))
+
+    def restart(self, node: SimNode) -> None:
+        if node.alive or not self._running:
+            return
+        if self._rng.random() < 0.1:
+            # It may die again while it recovers.
+            node.fuse_is_power = self._rng.random() < 0.5
+            node.disk.fuse = 1 + int(self._rng.random() * 12)
+        node.start()
+
+    # --- drawing -------------------------------------------------------------------------------
+
+    def _schedule(self) -> None:
+        delay_us = self._rng.expovariate(sum(self._weights)) * 1_000_000
+        self._scheduler.after(int(delay_us) + 1, self._strike)
+
+    def _strike(self) -> None:
+        if not self._running:
+            return
+        name = self._rng.choices(self._names, self._weights)[0]
+        what = self._faults[name]()
+        if what is not None:
+            self._counts[f"fault:{name}"] += 1
+            if self._trace.on:
+                self._trace.add("nemesis", f"{name} {what}")
+        self._schedule()
+
+    def _duration_us(self) -> int:
+        return 1_000 + int(self._rng.random() ** 2 * self._options.fault_duration_us_max)
+
+    def _restart_delay_us(self) -> int:
+        return int(self._rng.random() ** 3 * self._options.restart_us_max)
+
+    def _alive(self) -> SimNode | None:
+        alive = [node for node in self._nodes if node.alive]
+        return self._rng.choice(alive) if alive else None
+
+    def _leader(self) -> SimNode | None:
+        leaders = [node for node in self._nodes if node.leads]
+        return max(leaders, key=lambda node: node.term) if leaders else None
+
+    def _heal_later(self, heal: Callable[[], None]) -> None:
+        self._heal_count += 1
+        self._heals[self._heal_count] = heal
+        self._scheduler.after(self._duration_us(), partial(self._heal, self._heal_count))
+
+    def _heal(self, number: int) -> None:
+        heal = self._heals.pop(number, None)
+        if heal is not None:
+            heal()
+
+    # --- crashes -------------------------------------------------------------------------------
+
+    def _kill(self, node: SimNode | None, *, power: bool) -> str | None:
+        if node is None:
+            return None
+        node.crash(power=power, survival=node.draw_survival())
+        self.on_death(node)
+        return node.name
+
+    def _crash_process(self) -> str | None:
+        return self._kill(self._alive(), power=False)
+
+    def _crash_power(self) -> str | None:
+        return self._kill(self._alive(), power=True)
+
+    def _crash_leader(self) -> str | None:
+        return self._kill(self._leader(), power=self._rng.random() < 0.6)
+
+    def _crash_all(self) -> str | None:
+        power = self._rng.random() < 0.7
+        for node in self._nodes:
+            if node.alive:
+                self._kill(node, power=power)
+        return f"power={power}"
+
+    def _crash_at_step(self) -> str | None:
+        """The node dies between two effects, a few effects from now."""
+        node = self._leader() if self._rng.random() < 0.5 else self._alive()
+        if node is None:
+            return None
+        node.fuse_is_power = self._rng.random() < 0.7
+        node.step_fuse = 1 + int(self._rng.random() ** 2 * 30)
+        return f"{node.name} in {node.step_fuse}"
+
+    def _crash_at_disk_operation(self) -> str | None:
+        node = self._alive()
+        if node is None:
+            return None
+        node.fuse_is_power = self._rng.random() < 0.7
+        node.disk.fuse = 1 + int(self._rng.random() ** 2 * 25)
+        return f"{node.name} in {node.disk.fuse}"
+
+    def _disk_error(self) -> str | None:
+        node = self._alive()
+        if node is None:
+            return None
+        node.disk.fault = self._rng.choice(_DISK_FAULTS)
+        return f"{node.name} {node.disk.fault.operation} {errno.errorcode[node.disk.fault.error]}"
+
+    # --- pauses, slowness ----------------------------------------------------------------------
+
+    def _stop_for_a_while(self, node: SimNode | None) -> str | None:
+        if node is None or node.paused:
+            return None
+        node.pause()
+        incarnation = node.incarnation
+        self._heal_later(partial(self._resume, node, incarnation))
+        return node.name
+
+    def _resume(self, node: SimNode, incarnation: int) -> None:
+        if node.alive and node.paused and node.incarnation == incarnation:
+            node.resume()
+
+    def _pause(self) -> str | None:
+        return self._stop_for_a_while(self._alive())
+
+    def _pause_leader(self) -> str | None:
+        return self._stop_for_a_while(self._leader())
+
+    def _slow_disk(self) -> str | None:
+        node = self._rng.choice(self._nodes)
+        timeout_us = self._options.election_timeout_ms_max * 1000
+        node.sync_slow_us = int(timeout_us * self._rng.choice((0.1, 0.5, 1.5)))
+        self._heal_later(partial(setattr, node, "sync_slow_us", 0))
+        return f"{node.name} {node.sync_slow_us}us"
+
+    def _slow_link(self) -> str | None:
+        sender, receiver = self._pair()
+        delay_us = int(self._options.election_timeout_ms_max * 1000 * self._rng.random())
+        self._network.slow(sender, receiver, delay_us)
+        self._heal_later(partial(self._network.slow, sender, receiver, 0))
+        return f"{sender}->{receiver} {delay_us}us"
+
+    # --- the network ---------------------------------------------------------------------------
+
+    def _pair(self) -> tuple[NodeId, NodeId]:
+        sender, receiver = self._rng.sample([node.name for node in self._nodes], 2)
+        return sender, receiver
+
+    def _cut(self, links: Sequence[tuple[NodeId, NodeId]]) -> str:
+        for sender, receiver in links:
+            self._network.cut(sender, receiver)
+        self._heal_later(partial(self._reconnect, links))
+        return " ".join(f"{sender}->{receiver}" for sender, receiver in links)
+
+    def _reconnect(self, links: Sequence[tuple[NodeId, NodeId]]) -> None:
+        for sender, receiver in links:
+            self._network.heal(sender, receiver)
+
+    def _split(self, side: Sequence[NodeId]) -> str:
+        others = [node.name for node in self._nodes if node.name not in side]
+        return self._cut(
+            [(a, b) for a in side for b in others] + [(b, a) for a in side for b in others]
+        )
+
+    def _isolate(self) -> str | None:
+        return self._split([self._rng.choice(self._nodes).name])
+
+    def _isolate_leader(self) -> str | None:
+        """Alone, or with a minority of followers."""
+        leader = self._leader()
+        if leader is None:
+            return None
+        others = [node.name for node in self._nodes if node is not leader]
+        company = self._rng.randint(0, (len(self._nodes) - 1) // 2 - 1)
+        return self._split([leader.name, *self._rng.sample(others, company)])
+
+    def _halves(self) -> str | None:
+        names = [node.name for node in self._nodes]
+        return self._split(self._rng.sample(names, len(names) // 2))
+
+    def _one_way(self) -> str | None:
+        return self._cut([self._pair()])
+
+    def _one_way_leader(self) -> str | None:
+        """The leader is heard by nobody but hears all, or the other way round."""
+        leader = self._leader()
+        if leader is None:
+            return None
+        others = [node.name for node in self._nodes if node is not leader]
+        if self._rng.random() < 0.5:
+            return self._cut([(leader.name, other) for other in others])
+        return self._cut([(other, leader.name) for other in others])
+
+    def _bridge(self) -> str | None:
+        """Two sides that only one node in between can talk to."""
+        names = self._rng.sample([node.name for node in self._nodes], len(self._nodes))
+        middle = len(names) // 2
+        left, right = names[:middle], names[middle + 1 :]
+        return self._cut([(a, b) for a in left for b in right] + [(b, a) for a in left for b in right])
+
+    def _reset_link(self) -> str | None:
+        sender, receiver = self._pair()
+        self._network.reset(sender, receiver)
+        return f"{sender}->{receiver}"
+
+    def _reset_node(self) -> str | None:
+        node = self._rng.choice(self._nodes)
+        self._network.reset_node(node.name)
+        return node.name
+
+    # --- requests nobody needed ----------------------------------------------------------------
+
+    def _transfer(self) -> str | None:
+        leader = self._leader()
+        if leader is None:
+            return None
+        target = self._rng.choice(self._nodes).name
+        leader.transfer(target)
+        return f"{leader.name} to {target}"
+
+    def _false_alarm(self) -> str | None:
+        """A node hears that a peer's connection broke, though all is well."""
+        node, peer = self._rng.sample(list(self._nodes), 2)
+        node.peer_unreachable(peer.name)
+        return f"{node.name} about {peer.name}"

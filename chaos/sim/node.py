@@ -1,0 +1,640 @@
+"""The simulator's shell around one real core, its real log and its real hard state.
+
+Place in the data path: what `raft.node` is in a broker. It carries every `Ready` out in the order
+that `raft.events` states, tells `Invariants` each thing as it happens, and can die between any two
+of them:
+
+1. truncate and append to the log file; 2. send `messages`; 3. sync, which takes time, while later
+Readys are appended and wait for the next sync; 4. send `messages_after_sync`; 5. feed `LogDurable`;
+6. apply.
+
+What is nasty here on purpose: the hard state and the log are made durable one after the other, in
+either order, with time in between; a truncation may come while a sync is under way, whose report
+then names entries that are gone; a paused node goes on with what it believed, in any order of
+messages and timers; after a crash of the process alone, un-fsynced bytes are still readable; the
+checkpoint's commit index is any that the node ever wrote.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from chaos.sim.coverage import Coverage
+from chaos.sim.disk import SimDisk, Survival
+from chaos.sim.invariants import Invariants
+from chaos.sim.network import Network
+from chaos.sim.options import SimOptions
+from chaos.sim.promises import Promises
+from chaos.sim.scheduler import Scheduler
+from chaos.sim.trace import Trace
+from chaos.sim.violation import CrashNow, Violation
+from raft.config import RaftConfig
+from raft.core import Core
+from raft.events import (
+    Event,
+    LogDurable,
+    PeerUnreachable,
+    Propose,
+    ReadIndexRequest,
+    Ready,
+    Receive,
+    Role,
+    Tick,
+    TransferLeadership,
+)
+from raft.hard_state import HardStateFile
+from raft.log_format import CorruptLogError
+from raft.messages import (
+    AppendEntriesReply,
+    EntryKind,
+    HardState,
+    Index,
+    Message,
+    NodeId,
+    RequestVoteReply,
+    Term,
+)
+from raft.segment_log import SegmentLog
+
+__all__ = ["Parts", "SimNode", "World"]
+
+_INBOX_COUNT_MAX = 5_000  # events that wait for a paused node
+_APPLY_SIZE_BYTES_MAX = 1 << 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What a node is made of: the product's own parts, or a test's substitutes with a bug."""
+
+    core: type[Core] = Core
+    log: type[SegmentLog] = SegmentLog
+    hard_state: type[HardStateFile] = HardStateFile
+
+
+class World(Protocol):
+    """What a node is in; `chaos.sim.cluster` is one."""
+
+    options: SimOptions
+    parts: Parts
+    scheduler: Scheduler
+    network: Network
+    invariants: Invariants
+    promises: Promises
+    coverage: Coverage
+    trace: Trace
+
+    def on_death(self, node: SimNode) -> None:
+        """The node has died by itself; somebody may restart it."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Sync:
+    """One round of making durable: what it covers and who waits for it."""
+
+    hard_state: HardState | None
+    messages: list[Message]
+    log_is_dirty: bool
+    log_first: bool
+    covered: tuple[Index, Term] | None = None  # once begun
+    truncated_from: Index | None = None  # lowest truncation since it began
+
+
+class SimNode:
+    """`alive` tells whether a process runs; everything but the disk is gone when it does not."""
+
+    def __init__(self, world: World, name: NodeId, voters: tuple[NodeId, ...]) -> None:
+        options = world.options
+        self.name = name
+        self._world = world
+        self._scheduler = world.scheduler
+        self._invariants = world.invariants
+        self._counts = world.coverage.counts
+        self._trace = world.trace
+        self._rng = random.Random(f"node/{options.seed}/{options.node_count}/{name}")
+        self.disk = SimDisk(
+            random.Random(f"disk/{options.seed}/{options.node_count}/{name}"),
+            short_write_rate=options.short_write_rate,
+            garbage_rate=options.garbage_rate,
+        )
+        self._config = RaftConfig(
+            node_id=name,
+            voters=voters,
+            heartbeat_ms=options.heartbeat_ms,
+            election_timeout_ms_min=options.election_timeout_ms_min,
+            election_timeout_ms_max=options.election_timeout_ms_max,
+            campaign_delay_ms_min=1,
+            campaign_delay_ms_max=max(2, options.election_timeout_ms_min // 4),
+            commit_notice_delay_ms=options.commit_notice_delay_ms,
+            append_size_bytes_max=options.append_size_bytes_max,
+            inflight_count_max=options.inflight_count_max,
+            log_cache_size_bytes_max=options.log_cache_size_bytes_max,
+        )
+        spread = options.clock_rate_spread
+        self._clock_rate = 1.0 + spread * (2 * self._rng.random() - 1)
+        self._clock_offset_ms = int(self._rng.random() * 1_000_000)
+        self.sync_slow_us = 0  # a slow disk's addition to each sync
+        self.alive = False
+        self.incarnation = 0
+        self._timer_number = 0
+        self.step_fuse = 0  # counts places between effects down; the node dies at 0
+        self.fuse_is_power = False
+        self._checkpoint_commit: Index = 0
+        self._forget()
+
+    def _forget(self) -> None:
+        """What a process has in memory."""
+        self.paused = False
+        self._inbox: list[Callable[[], None]] = []
+        self._wake_us = -1
+        self._timer_number += 1
+        self._role = Role.FOLLOWER
+        self._term: Term = 0
+        self._applied: Index = 0
+        self._commit: Index = 0
+        self._hard_state: HardState | None = None  # not yet begun to be made durable
+        self._log_is_dirty = False
+        self._waiting: list[Message] = []
+        self._syncing: _Sync | None = None
+        self._proposals: dict[Index, tuple[Term, bytes]] = {}
+        self._reads: list[tuple[int, Index]] = []
+
+    # --- what the cluster sees -----------------------------------------------------------------
+
+    @property
+    def leads(self) -> bool:
+        return self.alive and self._role is Role.LEADER
+
+    @property
+    def term(self) -> Term:
+        return self._term
+
+    @property
+    def applied_index(self) -> Index:
+        return self._applied
+
+    @property
+    def is_ready(self) -> bool:
+        """It takes proposals."""
+        return self.leads and self.core.ready
+
+    def now_ms(self) -> int:
+        return self._clock_offset_ms + int(self._scheduler.now_us * self._clock_rate / 1000)
+
+    # --- life and death ------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Recover and begin to take part. It may die in the middle of it."""
+        assert not self.alive, f"{self.name} runs already"
+        self.incarnation += 1
+        self._forget()
+        try:
+            self._recover()
+        except CrashNow as crash:
+            self.alive = True
+            self._on_fuse(crash)
+        except OSError as error:
+            self.alive = True
+            self._on_disk_error(error)
+        except CorruptLogError as error:
+            raise Violation("recovery", f"{self.name} refuses to start: {error}") from error
+
+    def _recover(self) -> None:
+        options, parts = self._world.options, self._world.parts
+        hard_state = parts.hard_state(self.disk).load()
+        self.log = parts.log(
+            self.disk,
+            "commitlog",
+            segment_size_bytes_max=options.segment_size_bytes_max,
+            preallocation_size_bytes=options.preallocation_size_bytes,
+            tail_size_bytes_max=options.log_cache_size_bytes_max,
+        )
+        hint = min(self._checkpoint_commit, self.log.last_index)
+        survived = self._invariants.on_start(self.name, hard_state, self.log, hint)
+        self._counts["tails_survived_unsynced"] += survived > 0
+        self._counts["torn_tails_cut"] += self.log.recovery.torn_bytes > 0
+        self._counts["recoveries_of_hints"] += hint > 0
+        self._counts["restarts"] += self.incarnation > 1
+        options_key = f"{options.seed}/{options.node_count}/{self.name}/{self.incarnation}"
+        self.core = parts.core(
+            self._config,
+            self.log,
+            hard_state,
+            random.Random(f"core/{options_key}"),
+            self.now_ms(),
+            commit_index=hint,
+        )
+        self._hard_state_file = parts.hard_state(self.disk)
+        self._term = hard_state.current_term
+        self.alive = True
+        if self._trace.on:
+            self._trace.add(
+                self.name,
+                f"starts: term {self._term} vote {hard_state.voted_for} last "
+                f"{self.log.last_index} chain {self.log.chain(self.log.last_index):08x} "
+                f"torn {self.log.recovery.torn_bytes}",
+            )
+        self._commit = hint
+        self._apply()
+        self._arm_timer()
+
+    def crash(self, *, power: bool, survival: Survival) -> None:
+        """The process dies; with `power` the machine too."""
+        assert self.alive, f"{self.name} is dead already"
+        self.alive = False
+        self.step_fuse = 0
+        self._counts["crashes"] += 1
+        if self._trace.on:
+            self._trace.add(self.name, f"dies, power failure: {survival.value if power else 'no'}")
+        self._world.promises.on_unknown(len(self._proposals))
+        disk = self.disk
+        if power:
+            self._counts["power_failures"] += 1
+            lost, torn = disk.lost_bytes, disk.torn_writes
+            disk.power_failure(survival)
+            self._counts["lost_unsynced_bytes"] += disk.lost_bytes - lost
+            self._counts["torn_writes"] += disk.torn_writes - torn
+        else:
+            disk.process_crash()
+        # Written once in a while and never fsynced: any older one may be what is left.
+        self._checkpoint_commit = int(self._rng.random() * (self._commit + 1))
+        self._forget()
+        self._world.network.reset_node(self.name)
+
+    def draw_survival(self) -> Survival:
+        return self._rng.choice(tuple(Survival))
+
+    def _on_fuse(self, crash: CrashNow) -> None:
+        kind = "crashes_in_disk_operations" if crash.place.startswith("disk") else "crashes_in_steps"
+        self._counts[kind] += 1
+        if self._trace.on:
+            self._trace.add(self.name, f"is killed at: {crash.place}")
+        self.crash(power=self.fuse_is_power, survival=self.draw_survival())
+        self._world.on_death(self)
+
+    def _on_disk_error(self, error: OSError) -> None:
+        """A failed persist stops the node: nothing after it happens."""
+        self._counts["disk_errors"] += 1
+        if self._trace.on:
+            self._trace.add(self.name, f"stops: {error.strerror}")
+        self.crash(power=True, survival=self.draw_survival())
+        self._world.on_death(self)
+
+    def pause(self) -> None:
+        self.paused = True
+        self._counts["pauses"] += 1
+        if self._trace.on:
+            self._trace.add(self.name, "pauses")
+
+    def resume(self) -> None:
+        """What has come meanwhile is handled now, messages and timers in any order."""
+        self.paused = False
+        if self._trace.on:
+            self._trace.add(self.name, f"resumes with {len(self._inbox)} waiting")
+        inbox, self._inbox = self._inbox, []
+        if inbox and self._rng.random() < 0.5:
+            inbox.append(inbox.pop(0))
+        incarnation = self.incarnation
+        for action in inbox:
+            if self.incarnation == incarnation and self.alive:
+                action()
+
+    # --- events --------------------------------------------------------------------------------
+
+    def receive(self, message: Message) -> None:
+        self._when_awake(partial(self._receive, message))
+
+    def peer_unreachable(self, peer: NodeId) -> None:
+        self._when_awake(partial(self._peer_unreachable, peer))
+
+    def propose(self, payload: bytes) -> None:
+        self._when_awake(partial(self._propose, payload))
+
+    def read(self, request_id: int) -> None:
+        self._when_awake(partial(self._read, request_id))
+
+    def transfer(self, target: NodeId) -> None:
+        self._when_awake(partial(self._transfer, target))
+
+    def _when_awake(self, action: Callable[[], None]) -> None:
+        if not self.alive:
+            return
+        if not self.paused:
+            action()
+        elif len(self._inbox) < _INBOX_COUNT_MAX:
+            self._inbox.append(action)
+
+    def _receive(self, message: Message) -> None:
+        if self._trace.on:
+            self._trace.add(self.name, f"<- {_short(message)}")
+        self._step(Receive(now_ms=self.now_ms(), message=message))
+
+    def _peer_unreachable(self, peer: NodeId) -> None:
+        self._step(PeerUnreachable(now_ms=self.now_ms(), peer=peer))
+
+    def _transfer(self, target: NodeId) -> None:
+        if self._role is Role.LEADER:
+            self._step(TransferLeadership(now_ms=self.now_ms(), target=target))
+
+    def _propose(self, payload: bytes) -> None:
+        if not self.is_ready:
+            return  # refused for certain: nothing was appended
+        self._proposals[self.core.last_index + 1] = (self._term, payload)
+        self._step(Propose(now_ms=self.now_ms(), payload=payload))
+
+    def _read(self, request_id: int) -> None:
+        self._step(ReadIndexRequest(now_ms=self.now_ms(), request_id=request_id))
+
+    def _on_timer(self, number: int) -> None:
+        if self._timer_number != number or not self.alive:
+            return  # another one, or another incarnation's, has taken its place
+        self._wake_us = -1
+        self._when_awake(self._tick)
+
+    def _tick(self) -> None:
+        now_ms = self.now_ms()
+        if now_ms >= self.core.next_deadline_ms:
+            self._step(Tick(now_ms=now_ms))
+        else:
+            self._arm_timer()
+
+    def _arm_timer(self) -> None:
+        """One timer; a deadline that moved back is found too early and armed again."""
+        local_ms = self.core.next_deadline_ms - self._clock_offset_ms
+        due_us = int(local_ms * 1000 / self._clock_rate) + 1
+        due_us = max(due_us, self._scheduler.now_us + 1)
+        if 0 <= self._wake_us <= due_us:
+            return
+        lateness_us = int(self._rng.random() * self._world.options.timer_lateness_us_max)
+        self._wake_us = due_us
+        self._timer_number += 1
+        self._scheduler.at(due_us + lateness_us, partial(self._on_timer, self._timer_number))
+
+    # --- steps ---------------------------------------------------------------------------------
+
+    def _step(self, event: Event) -> None:
+        try:
+            ready = self.core.step(event)
+            self._counts["steps"] += 1
+            self._carry_out(ready, event)
+        except CrashNow as crash:
+            self._on_fuse(crash)
+        except OSError as error:
+            self._on_disk_error(error)
+        except AssertionError as error:
+            raise Violation("assert", f"{self.name}: {error}") from error
+
+    def _carry_out(self, ready: Ready, event: Event) -> None:
+        if ready.role is not self._role or ready.term != self._term:
+            self._on_role(ready, event)
+        if ready.messages_after_sync:
+            self._invariants.on_votes(self.name, ready.messages_after_sync)
+        if ready.truncate_from is not None or ready.entries:
+            self._append(ready)
+        if ready.commit_index > self._commit:
+            self._on_commit(ready.commit_index)
+        for message in ready.messages:
+            self._send(message)
+        if ready.hard_state is not None:
+            self._hard_state = ready.hard_state
+        self._waiting += ready.messages_after_sync
+        for state in ready.read_states:
+            if state.index is None:
+                self._world.promises.on_read(self.name, state.request_id, None)
+            else:
+                self._reads.append((state.request_id, state.index))
+        self._maybe_sync()
+        if self._applied < self._commit or self._reads:
+            self._place("apply")
+            self._apply()
+        self._arm_timer()
+
+    def _on_role(self, ready: Ready, event: Event) -> None:
+        was, is_now = self._role, ready.role
+        if is_now is Role.LEADER:
+            self._counts["elections"] += 1
+        elif is_now is Role.CANDIDATE:
+            self._counts["campaigns"] += 1
+        if was is Role.LEADER and is_now is not Role.LEADER:
+            by_quorum = isinstance(event, Tick) and ready.term == self._term
+            self._counts["step_downs_by_check_quorum" if by_quorum else "step_downs_by_term"] += 1
+            self._lose_proposals()
+        self._role, self._term = is_now, ready.term
+        self._invariants.on_role(self.name, is_now, ready.term)
+        if self._trace.on:
+            self._trace.add(self.name, f"is {is_now.value} in term {ready.term}")
+
+    def _lose_proposals(self) -> None:
+        """Unknown from here on, but kept: what is applied in their place tells a truncation."""
+        self._counts["proposals_unknown"] += len(self._proposals)
+
+    def _on_commit(self, index: Index) -> None:
+        self._commit = index
+        self._counts["entries_committed"] += self._invariants.on_commit(self.name, index)
+        if self._trace.on:
+            self._trace.add(self.name, f"commits {index}")
+
+    def _append(self, ready: Ready) -> None:
+        index = ready.truncate_from
+        if index is not None:
+            self._truncate(index, ready)
+            self._place("append after truncation")
+        if ready.entries:
+            self.log.append(ready.entries)
+            chain = self.log.chain
+            for entry in ready.entries:
+                self._invariants.on_append(self.name, entry, chain(entry.index))
+            self._counts["entries_appended"] += len(ready.entries)
+            if self._trace.on:
+                first, last = ready.entries[0], ready.entries[-1]
+                self._trace.add(
+                    self.name,
+                    f"appends {first.index}..{last.index}@{last.term} chain {chain(last.index):08x}",
+                )
+        self._log_is_dirty = True
+        self._place("send after append")
+
+    def _truncate(self, index: Index, ready: Ready) -> None:
+        sync = self._syncing
+        if sync is not None:
+            # A truncation waits for the sync under way; its report comes later all the same.
+            self.disk.complete_sync()
+            sync.truncated_from = min(index, sync.truncated_from or index)
+        successor = ready.entries[0] if ready.entries else None
+        had_durable = self._invariants.on_truncate(self.name, index, successor)
+        self._counts["truncations"] += 1
+        self._counts["truncations_of_durable_entries"] += had_durable
+        if self._trace.on:
+            self._trace.add(self.name, f"truncates from {index}")
+        self.log.truncate_from(index)
+
+    def _send(self, message: Message) -> None:
+        self._invariants.on_send(self.name, message)
+        match message:
+            case RequestVoteReply(granted=False):
+                kind = "pre_vote_rejections" if message.pre_vote else "vote_rejections"
+                self._counts[kind] += 1
+            case AppendEntriesReply(success=False):
+                self._counts["log_refusals"] += 1
+            case _:
+                pass
+        if self._trace.on:
+            self._trace.add(self.name, f"-> {_short(message)}")
+        self._world.network.send(message)
+        self._place("next effect after a send")
+
+    def _place(self, what: str) -> None:
+        """Between two effects: here a node may die."""
+        if self.step_fuse:
+            self.step_fuse -= 1
+            if not self.step_fuse:
+                raise CrashNow(what)
+
+    # --- durability ----------------------------------------------------------------------------
+
+    def _maybe_sync(self) -> None:
+        """Begin the next round, unless one is under way, which everything new waits for."""
+        if self._syncing is not None:
+            return
+        if self._hard_state is None and not self._log_is_dirty:
+            waiting, self._waiting = self._waiting, []
+            for message in waiting:
+                self._send(message)
+            return
+        self._syncing = sync = _Sync(
+            hard_state=self._hard_state,
+            messages=self._waiting,
+            log_is_dirty=self._log_is_dirty,
+            log_first=self._rng.random() < 0.5,
+        )
+        self._hard_state = None
+        self._waiting = []
+        self._log_is_dirty = False
+        phases: list[Callable[[_Sync], None]] = []
+        if sync.hard_state is not None:
+            phases.append(self._sync_hard_state)
+        if sync.log_is_dirty:
+            place = 0 if sync.log_first else len(phases)
+            phases[place:place] = [self._begin_log_sync, self._end_log_sync]
+        phases.append(self._end_sync)
+        self._next_phase(sync, phases)
+
+    def _next_phase(self, sync: _Sync, phases: list[Callable[[_Sync], None]]) -> None:
+        options = self._world.options
+        spread_us = max(1, options.sync_us_max - options.sync_us_min)
+        delay_us = options.sync_us_min + int(self._rng.random() ** 2 * spread_us) + self.sync_slow_us
+        if phases[0] in (self._begin_log_sync, self._end_sync):
+            delay_us = int(self._rng.random() * 100)  # these take no time of their own
+        run = partial(self._run_phase, self.incarnation, sync, phases)
+        self._scheduler.after(delay_us, run)
+
+    def _run_phase(
+        self, incarnation: int, sync: _Sync, phases: list[Callable[[_Sync], None]]
+    ) -> None:
+        if self.incarnation != incarnation or not self.alive:
+            return
+        if self.paused:
+            self._when_awake(partial(self._run_phase, incarnation, sync, phases))
+            return
+        phase = phases.pop(0)
+        try:
+            phase(sync)
+        except CrashNow as crash:
+            self._on_fuse(crash)
+            return
+        except OSError as error:
+            self._on_disk_error(error)
+            return
+        if phases and self.alive and self.incarnation == incarnation:
+            self._next_phase(sync, phases)
+
+    def _sync_hard_state(self, sync: _Sync) -> None:
+        assert sync.hard_state is not None
+        self._hard_state_file.save(sync.hard_state)
+        self._counts["hard_states_saved"] += 1
+        self._invariants.on_hard_state_durable(self.name, sync.hard_state)
+
+    def _begin_log_sync(self, sync: _Sync) -> None:
+        self.disk.begin_sync()
+        try:
+            covered = self.log.sync()
+        finally:
+            self.disk.end_begin_sync()
+        sync.covered = (covered.index, covered.term)
+
+    def _end_log_sync(self, sync: _Sync) -> None:
+        self.disk.complete_sync()
+        self._counts["syncs"] += 1
+
+    def _end_sync(self, sync: _Sync) -> None:
+        """Everything of this round is durable: say so, then send what waited for it."""
+        index, term = sync.covered or (0, 0)
+        if sync.truncated_from is not None:
+            index = min(index, sync.truncated_from - 1)
+        if index:
+            self._invariants.on_fsync(self.name, index)
+            if self._trace.on:
+                self._trace.add(self.name, f"durable up to {index}")
+        self._place("send after sync")
+        for message in sync.messages:
+            self._send(message)
+        self._syncing = None
+        if index:
+            self._report_durable(sync, index, term)
+        if self.alive:
+            self._maybe_sync()
+
+    def _report_durable(self, sync: _Sync, index: Index, term: Term) -> None:
+        now_ms = self.now_ms()
+        if sync.truncated_from is not None:
+            # The report of entries that are gone comes too, as long as it can be told from one
+            # of those in their place.
+            covered_index, covered_term = sync.covered or (0, 0)
+            is_gone = covered_index > self.log.last_index
+            if is_gone or self.log.term(covered_index) != covered_term:
+                self._step(LogDurable(now_ms=now_ms, index=covered_index, term=covered_term))
+            if not self.alive or index > self.log.last_index:
+                return
+            term = self.log.term(index)
+        self._step(LogDurable(now_ms=now_ms, index=index, term=term))
+
+    # --- the state machine ---------------------------------------------------------------------
+
+    def _apply(self) -> None:
+        if self._applied < self._commit:
+            entries = self.log.entries(self._applied + 1, self._commit + 1, _APPLY_SIZE_BYTES_MAX)
+            self._invariants.on_apply(self.name, entries)
+            if self._trace.on:
+                self._trace.add(self.name, f"applies {self._applied + 1}..{self._commit}")
+            self._applied = self._commit
+            if self._proposals:
+                for entry in entries:
+                    open_proposal = self._proposals.pop(entry.index, None)
+                    if open_proposal is None:
+                        continue
+                    term, payload = open_proposal
+                    if term == entry.term and entry.kind is EntryKind.DATA:
+                        self._world.promises.on_acknowledged(payload, entry.index)
+                    else:
+                        self._world.promises.on_truncated(payload)
+        if self._reads:
+            ready = [read for read in self._reads if read[1] <= self._applied]
+            self._reads = [read for read in self._reads if read[1] > self._applied]
+            for request_id, index in ready:
+                self._world.promises.on_read(self.name, request_id, index)
+
+
+def _short(message: Message) -> str:
+    """A message in one line of a trace."""
+    fields = []
+    for name in message.__slots__:
+        value = getattr(message, name)
+        if name in {"sender", "receiver"}:
+            continue
+        if name == "entries":
+            value = f"[{', '.join(f'{entry.index}@{entry.term}' for entry in value)}]"
+        fields.append(f"{name}={value}")
+    return f"{message.sender}->{message.receiver} {type(message).__name__} {' '.join(fields)}"

@@ -1,0 +1,168 @@
+"""Everything that a seed decides before it begins: the swarm.
+
+Place in the data path: `cluster` draws one `SimOptions` per seed and gives its parts to the
+network, the disks, the nemesis and the workload. A replay prints every field.
+
+Each seed enables a random subset of the faults, each at a random rate, and draws the sizes and
+times as well: a seed with three faults at high rates finds what an average of all never would.
+
+Source: Groce et al., "Swarm testing" (ISSTA '12); the VOPR of TigerBeetle prints its options too.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, fields
+
+__all__ = ["FAULTS", "SimOptions", "draw_options", "nodes_of_seed"]
+
+# Weight with which each fault is drawn into a seed, and its highest rate per virtual second.
+FAULTS: dict[str, tuple[float, float]] = {
+    "crash_process": (0.45, 1.5),
+    "crash_power": (0.6, 2.0),
+    "crash_leader": (0.5, 2.0),
+    "crash_all": (0.3, 0.6),
+    "crash_at_step": (0.6, 3.0),
+    "crash_at_disk_operation": (0.5, 3.0),
+    "pause": (0.4, 1.5),
+    "pause_leader": (0.35, 1.5),
+    "isolate": (0.35, 1.2),
+    "isolate_leader": (0.5, 1.5),
+    "halves": (0.35, 1.0),
+    "one_way": (0.45, 1.5),
+    "one_way_leader": (0.4, 1.5),
+    "bridge": (0.25, 0.8),
+    "reset_link": (0.5, 4.0),
+    "reset_node": (0.4, 2.0),
+    "slow_link": (0.35, 1.5),
+    "slow_disk": (0.35, 1.0),
+    "disk_error": (0.3, 0.6),
+    "transfer": (0.35, 2.0),
+    "false_alarm": (0.3, 3.0),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimOptions:
+    """One seed's world. Times of the Raft configuration are milliseconds, others microseconds."""
+
+    seed: int
+    node_count: int
+    fault_time_us: int
+    """How long faults are injected, before everything is healed."""
+    fault_rates: dict[str, float]
+    """Enabled faults and how often each comes, per virtual second."""
+
+    heartbeat_ms: int
+    election_timeout_ms_min: int
+    election_timeout_ms_max: int
+    commit_notice_delay_ms: int
+    append_size_bytes_max: int
+    inflight_count_max: int
+    log_cache_size_bytes_max: int
+
+    link_delay_us_min: int
+    link_delay_us_max: int
+    message_drop_rate: float
+    """A full send queue drops a message without breaking the connection."""
+    stale_rate: float
+    """Of what was in flight on a lost connection: the share that is delivered later anyway."""
+    duplicate_rate: float
+    """Of messages sent: the share that is delivered once more, out of order, up to seconds later."""
+    held_survive_rate: float
+    """Share of healed cuts after which what was swallowed arrives late instead of being lost."""
+
+    sync_us_min: int
+    sync_us_max: int
+    short_write_rate: float
+    garbage_rate: float
+    """Share of lost sectors that read as garbage instead of as what was there before."""
+    segment_size_bytes_max: int
+    preallocation_size_bytes: int
+
+    clock_rate_spread: float
+    """A node's clock runs at 1 +- this."""
+    timer_lateness_us_max: int
+    restart_us_max: int
+    """Least restart times are near 0, so that a node may be back before anybody noticed."""
+    fault_duration_us_max: int
+
+    propose_interval_us: int
+    propose_burst_max: int
+    payload_size_max: int
+    read_interval_us: int
+
+    def describe(self) -> list[str]:
+        """One `name=value` per line, for a person who replays the seed."""
+        lines = []
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, dict):
+                value = " ".join(f"{name}:{rate:.3f}" for name, rate in value.items()) or "none"
+            lines.append(f"{field.name}={value}")
+        return lines
+
+
+def nodes_of_seed(seed: int, nodes: int | None) -> int:
+    """None alternates 3 and 5."""
+    if nodes is not None:
+        return nodes
+    return 3 if seed % 2 == 0 else 5
+
+
+def draw_options(seed: int, nodes: int | None = None) -> SimOptions:
+    """The same seed and number of nodes: the same options."""
+    node_count = nodes_of_seed(seed, nodes)
+    rng = random.Random(f"options/{seed}/{node_count}")
+    heartbeat_ms = rng.choice((20, 40, 75, 75))
+    timeout_min_ms = heartbeat_ms * rng.choice((3, 4, 4, 6))
+    # Delays near the election timeout make leaders come and go; most seeds have a quick network.
+    delay_max_us = int(timeout_min_ms * 1000 * rng.choice((0.01, 0.02, 0.05, 0.2, 0.5)))
+    sync_max_us = int(timeout_min_ms * 1000 * rng.choice((0.005, 0.02, 0.1, 0.4)))
+    segment_size = rng.choice((256, 512, 1024, 4096, 65536))
+    return SimOptions(
+        seed=seed,
+        node_count=node_count,
+        fault_time_us=rng.randint(1_500_000, 5_000_000),
+        fault_rates=_draw_faults(rng),
+        heartbeat_ms=heartbeat_ms,
+        election_timeout_ms_min=timeout_min_ms,
+        election_timeout_ms_max=int(timeout_min_ms * rng.choice((1.3, 2.0, 2.0))),
+        commit_notice_delay_ms=rng.choice((0, 2, 5)),
+        append_size_bytes_max=rng.choice((1, 200, 2000, 1 << 20)),
+        inflight_count_max=rng.choice((1, 4, 128)),
+        log_cache_size_bytes_max=rng.choice((1, 500, 1 << 20)),
+        link_delay_us_min=rng.choice((0, 50, delay_max_us // 2)),
+        link_delay_us_max=max(100, delay_max_us),
+        message_drop_rate=rng.choice((0.0, 0.0, 0.002, 0.02)),
+        stale_rate=rng.choice((0.0, 0.2, 0.7)),
+        duplicate_rate=rng.choice((0.0, 0.0, 0.01, 0.1)),
+        held_survive_rate=rng.choice((0.0, 0.5, 1.0)),
+        sync_us_min=rng.choice((20, 200, sync_max_us // 2)),
+        sync_us_max=max(300, sync_max_us),
+        short_write_rate=rng.choice((0.0, 0.0, 0.05)),
+        garbage_rate=rng.choice((0.0, 0.0, 0.3)),
+        segment_size_bytes_max=segment_size,
+        preallocation_size_bytes=rng.choice((1, 128, 4096)),
+        clock_rate_spread=rng.choice((0.0, 0.01, 0.1)),
+        timer_lateness_us_max=rng.choice((0, 1000, 10_000)),
+        restart_us_max=int(timeout_min_ms * 1000 * rng.choice((0.1, 1.0, 4.0))),
+        fault_duration_us_max=int(timeout_min_ms * 1000 * rng.choice((1.0, 3.0, 6.0))),
+        propose_interval_us=rng.choice((4_000, 15_000, 40_000)),
+        propose_burst_max=rng.choice((1, 3, 8)),
+        payload_size_max=rng.choice((16, 60, 400)),
+        read_interval_us=rng.choice((15_000, 50_000, 150_000)),
+    )
+
+
+def _draw_faults(rng: random.Random) -> dict[str, float]:
+    if rng.random() < 0.03:
+        return {}  # a calm seed: nothing may go wrong without a reason either
+    intensity = rng.choice((0.3, 0.6, 1.0, 1.0))
+    rates: dict[str, float] = {}
+    for name, (weight, rate_max) in FAULTS.items():
+        if rng.random() < weight * 0.6:
+            rates[name] = rate_max * intensity * (0.2 + 0.8 * rng.random())
+    total = sum(rates.values())
+    # More than some eight faults a second leave no time for anything to be committed.
+    return {name: rate * min(1.0, 8.0 / total) for name, rate in rates.items()}

@@ -1,0 +1,79 @@
+"""Clients: they propose and read, at leaders mostly, at nodes that only think they lead too.
+
+Place in the data path: acts on `SimNode`s through the scheduler; what clients are told ends in
+`promises`. A client never repeats a proposal, so each may be committed at most once.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from chaos.sim.coverage import Coverage
+from chaos.sim.invariants import Invariants
+from chaos.sim.node import SimNode
+from chaos.sim.options import SimOptions
+from chaos.sim.promises import Promises
+from chaos.sim.scheduler import Scheduler
+
+__all__ = ["Workload"]
+
+
+class Workload:
+    def __init__(
+        self,
+        *,
+        options: SimOptions,
+        nodes: Sequence[SimNode],
+        scheduler: Scheduler,
+        invariants: Invariants,
+        promises: Promises,
+        coverage: Coverage,
+    ) -> None:
+        self._options = options
+        self._nodes = nodes
+        self._scheduler = scheduler
+        self._invariants = invariants
+        self._promises = promises
+        self._counts = coverage.counts
+        self._rng = random.Random(f"workload/{options.seed}/{options.node_count}")
+        self.running = True
+
+    def start(self) -> None:
+        self._schedule_proposals()
+        self._schedule_reads()
+
+    def propose_once(self, node: SimNode) -> None:
+        rng = self._rng
+        padding = rng.randbytes(int(rng.random() * self._options.payload_size_max))
+        node.propose(self._promises.new_payload(padding))
+
+    def _schedule_proposals(self) -> None:
+        delay_us = int(self._options.propose_interval_us * 2 * self._rng.random()) + 1
+        self._scheduler.after(delay_us, self._propose)
+
+    def _propose(self) -> None:
+        if not self.running:
+            return
+        # Every node that believes to lead is asked: a deposed one must not acknowledge.
+        leaders = [node for node in self._nodes if node.leads]
+        top_term = max((node.term for node in leaders), default=0)
+        for node in leaders:
+            self._counts["proposals_at_stale_leaders"] += node.term < top_term
+            burst = 1 + int(self._rng.random() * self._options.propose_burst_max)
+            for _ in range(burst):
+                if node.alive:
+                    self.propose_once(node)
+        self._schedule_proposals()
+
+    def _schedule_reads(self) -> None:
+        delay_us = int(self._options.read_interval_us * 2 * self._rng.random()) + 1
+        self._scheduler.after(delay_us, self._read)
+
+    def _read(self) -> None:
+        if not self.running:
+            return
+        for node in self._nodes:
+            if node.leads or self._rng.random() < 0.1:
+                node.read(self._promises.new_read(self._invariants.committed_index))
+        self._schedule_reads()
