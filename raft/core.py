@@ -102,8 +102,14 @@ class Core:
         )
         self._current_term: Term = hard_state.current_term
         self._voted_for: NodeId | None = hard_state.voted_for
-        assert self._log.last_term <= self._current_term, "the hard state is older than the log"
         self._term_is_durable = True
+        # A crash may leave un-fsynced entries of a term but lose the hard state of their Ready.
+        # Nothing of that term has left then, no vote either: enter it now, and save it first.
+        is_behind_log = self._log.last_term > self._current_term
+        if is_behind_log:
+            self._current_term = self._log.last_term
+            self._voted_for = None
+            self._term_is_durable = False
 
         self._role = Role.FOLLOWER
         self._leader_id: NodeId | None = None
@@ -118,7 +124,7 @@ class Core:
             self._election_at_ms = now_ms  # there is nobody to wait for
 
         # What the Ready of the current step will hold.
-        self._hard_state_changed = False
+        self._hard_state_changed = is_behind_log
         self._truncate_from: Index | None = None
         self._entries: tuple[Entry, ...] = ()
         self._messages: list[Message] = []
