@@ -106,7 +106,7 @@ def encode_head(command: RemotingCommand, frame_size_max: int = FRAME_SIZE_MAX) 
     """
     is_binary = (
         command.serialize_type == SerializeType.ROCKETMQ
-        and -_CODE_MAX_BINARY <= command.code <= _CODE_MAX_BINARY
+        and -_CODE_MAX_BINARY - 1 <= command.code <= _CODE_MAX_BINARY
     )
     try:
         header = _encode_binary_header(command) if is_binary else _encode_json_header(command)
