@@ -1,0 +1,686 @@
+"""The one asyncio shell around `raft.core`: a node of a replication group.
+
+Place in the data path: the broker proposes and applies through `raft.replicated_log`, which this
+class implements; peers' messages come and go through `raft.transport`.
+
+The order in which a Ready is carried out is a contract (`raft.events`), tested on a recording
+fake:
+
+1. truncate and append the log file (no fsync yet);
+2. send `messages`;
+3. make hard state, then log, durable, in one thread, one round for all Readys that came while the
+   last round was under way;
+4. send `messages_after_sync`, in order; those of a Ready that persists nothing wait for the
+   rounds under way;
+5. feed `LogDurable` to the core, for what the log held when the round was begun;
+6. apply up to `commit_index`, then resolve proposals and reads.
+
+Work of one loop turn is gathered: at its end the trace is flushed, then messages leave in one
+write per peer, then the next round of fsync begins. Applying is bounded per turn, so that a long
+replay doesn't starve heartbeats.
+
+Invariants:
+- a failed write or fsync, a broken invariant and a state machine that raises all stop the node:
+  nothing is sent after it, `wait_failed` tells it;
+- a leader acts on nothing before the Tick that is due: after a pause it first finds out that it
+  has lost its followers;
+- the commit index that a checkpoint holds is durable on this node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import random
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Concatenate, ParamSpec
+
+from raft.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from raft.core import Core
+from raft.disk import OsDisk
+from raft.events import (
+    Event,
+    LogDurable,
+    PeerUnreachable,
+    Propose,
+    ReadIndexRequest,
+    ReadState,
+    Ready,
+    Receive,
+    Role,
+    Tick,
+    TransferLeadership,
+)
+from raft.group_commit import GroupCommit, SelfVote, SyncBatch
+from raft.handshake import Identity
+from raft.hard_state import HardStateFile
+from raft.log_format import HEADER_SIZE, CorruptLogError
+from raft.messages import HardState, Index, Message, NodeId, RequestVote, RequestVoteReply, Term
+from raft.node_config import NodeConfig
+from raft.open_calls import OpenProposals, OpenReads
+from raft.replicated_log import (
+    CommittedEntry,
+    LogStatus,
+    NotLeaderError,
+    ProposalResult,
+    Slot,
+    StateMachine,
+)
+from raft.segment_log import SegmentLog
+from raft.storage import Disk
+from raft.store_lock import StoreLock
+from raft.trace import RaftTrace, last_incarnation
+from raft.transport import TcpTransport, Transport
+
+__all__ = ["RaftNode"]
+
+_APPLY_ENTRIES_PER_TURN_MAX = 64
+_APPLY_ENTRIES_PER_CALL_MAX = 8
+_APPLY_SIZE_BYTES_PER_CALL_MAX = 1 << 20
+_APPLY_TIME_PER_TURN_MAX_S = 0.005
+_LATE_TIMER_MS = 20
+_LATE_TIMER_GRACE_MS = 2
+
+_log = logging.getLogger(__name__)
+
+_P = ParamSpec("_P")
+
+
+def _stops_node(
+    method: Callable[Concatenate[RaftNode, _P], None],
+) -> Callable[Concatenate[RaftNode, _P], None]:
+    """An entry from the loop: does nothing once the node has stopped, and stops it if it raises."""
+
+    @functools.wraps(method)
+    def entry(node: RaftNode, /, *args: _P.args, **kwargs: _P.kwargs) -> None:
+        if node.stopped:
+            return
+        try:
+            method(node, *args, **kwargs)
+        except Exception as error:  # noqa: BLE001 - the node's edge: whatever it is stops it
+            node.fail(error)
+
+    return entry
+
+
+class RaftNode:
+    """Implements `ReplicatedLog`. `disk` and `transport` are replaced in tests only."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        state_machine: StateMachine,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        disk: Disk | None = None,
+        transport: Transport | None = None,
+    ) -> None:
+        self._config = config
+        self._state_machine = state_machine
+        self._clock = clock
+        self._disk: Disk = disk or OsDisk(config.store)
+        self._transport: Transport = transport or TcpTransport(
+            Identity(group=config.group, node_id=config.node_id, secret=config.secret),
+            listen=config.listen,
+            peers={peer: a for peer, a in config.peers.items() if peer != config.node_id},
+            dial=config.dial,
+        )
+        self._files = contextlib.ExitStack()  # what `_recover` opened
+        self._trace: RaftTrace | None = None
+        self._background: asyncio.Task[None] | None = None
+        self._proposals = OpenProposals()
+        self._reads = OpenReads()
+        self._running: SyncBatch | None = None
+        self._pending: SyncBatch | None = None
+        self._applied_index: Index = 0
+        self._commit_index: Index = 0  # as traced
+        self._noop_index: Index = 0  # of the term led; it may propose once that is applied
+        self._vote_requests: dict[NodeId, RequestVote] = {}  # the newest of each candidate
+        self._told: tuple[Role, Term, NodeId | None, bool] = (Role.FOLLOWER, 0, None, False)
+        self._role_traced: tuple[str, Term] = ("follower", 0)
+        self._statuses: deque[LogStatus] = deque()
+        self._not_leading = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at_ms = 0
+        self._turn_end_scheduled = False
+        self._apply_scheduled = False
+        self.stopped = True  # until started, and after a stop or a failure
+
+    # --- start and stop ------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Recover, listen, join the group.
+
+        Raises OSError (also StoreLockedError, WrongStoreError, and an address in use) and
+        CorruptLogError; the node is as before then.
+        """
+        self._loop = asyncio.get_running_loop()
+        self._failed: asyncio.Future[BaseException] = self._loop.create_future()
+        try:
+            await asyncio.to_thread(self._recover)
+            await self._transport.start(self._on_message, self._on_unreachable)
+        except BaseException:
+            self._files.close()
+            raise
+        self._group_commit = GroupCommit(self._segment_log, self._hard_state, self._on_synced)
+        self.stopped = False
+        self._note_commit(self._core.commit_index)
+        self._arm_timer()
+        # The one task without a group: it outlives this call, `stop` and `fail` end it.
+        self._background = asyncio.create_task(self._run_background(), name="raft-node")
+
+    def _recover(self) -> None:
+        """Everything before the first message. On a thread: a long log takes seconds."""
+        config = self._config
+        config.store.mkdir(parents=True, exist_ok=True)
+        self._files.callback(StoreLock(config.store).release)
+        self._checkpoint = read_checkpoint(
+            config.store / "checkpoint", group=config.group, node=config.node_id
+        )
+        self._hard_state = HardStateFile(self._disk)
+        hard_state = self._hard_state.load()
+        begin = time.monotonic()
+        self._segment_log = log = SegmentLog(
+            self._disk, "commitlog", segment_size_bytes_max=config.segment_size_bytes_max
+        )
+        self._files.callback(log.close)
+        found = log.recovery
+        _log.info(
+            "recovered %d entries, %d bytes in %.3f s; %d torn bytes dropped%s",
+            found.entries,
+            found.bytes,
+            time.monotonic() - begin,
+            found.torn_bytes,
+            f" ({found.torn_reason})" if found.torn_reason else "",
+        )
+        if log.last_term > hard_state.current_term:
+            raise CorruptLogError(
+                "hard_state",
+                0,
+                f"term {hard_state.current_term}, but the log has an entry of {log.last_term}",
+            )
+        trace_directory = config.store / "trace"
+        incarnation = 1 + max(self._checkpoint.incarnation, last_incarnation(trace_directory))
+        self._incarnation = incarnation
+        if config.trace:
+            self._trace = RaftTrace(trace_directory, incarnation)
+            self._files.callback(self._trace.close)
+        self._core = Core(
+            config.raft,
+            log,
+            hard_state,
+            random.Random(),
+            self._now_ms(),
+            commit_index=self._checkpoint.commit_index,
+        )
+        self._role_traced = ("follower", hard_state.current_term)
+        self._told = (Role.FOLLOWER, hard_state.current_term, None, False)
+        if self._trace is not None:
+            self._trace.record(
+                "start",
+                hard_state.current_term,
+                index=log.last_index,
+                entry_term=log.last_term,
+                chain=log.chain(log.last_index),
+                voters=list(self._core.voters),
+            )
+            self._trace.flush()
+        self._write_checkpoint(clean=False)
+
+    async def stop(self) -> None:
+        """Leave cleanly: hand leadership over, make everything appended durable, checkpoint.
+
+        Safe to call after a failure, and twice.
+        """
+        if not self.stopped:
+            await self._hand_over()
+        was_running = not self.stopped
+        self.stopped = True
+        self._shut()
+        if self._background is None:
+            return
+        self._background.cancel()
+        await asyncio.wait([self._background])
+        await self._group_commit.stop()
+        if was_running:
+            # A failure here is the last chance to tell that what was acknowledged is not safe.
+            await asyncio.to_thread(self._segment_log.sync)
+            await asyncio.to_thread(self._write_checkpoint, clean=True)
+        self._background = None
+        self._files.close()
+
+    async def wait_failed(self) -> BaseException:
+        return await asyncio.shield(self._failed)
+
+    def fail(self, error: BaseException) -> None:
+        """Stop for good: nothing is sent, appended or applied any more."""
+        if self.stopped:
+            return
+        _log.error("the node stops: %s: %s", type(error).__name__, error, exc_info=error)
+        self.stopped = True
+        self._shut()
+        if self._background is not None:
+            self._background.cancel()
+        if not self._failed.done():
+            self._failed.set_result(error)
+
+    def _shut(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._proposals.stop()
+        self._reads.stop()
+
+    async def _hand_over(self) -> None:
+        """Give leadership to the follower that is nearest, if there is one; wait a little."""
+        core = self._core
+        followers = core.progress
+        if core.role is not Role.LEADER or not followers:
+            return
+        nearest = max(followers.values(), key=lambda peer: (peer.match_index, peer.contact_ms))
+        target = nearest.node_id
+        self._step_entry(TransferLeadership(now_ms=self._now_ms(), target=target))
+        try:
+            async with asyncio.timeout(self._config.transfer_timeout_ms / 1000):
+                await self._not_leading.wait()
+        except TimeoutError:
+            _log.info("%s did not take over in time", target)
+
+    async def _run_background(self) -> None:
+        """Connections and checkpoints, until the node stops. Their failure is the node's."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._transport.run())
+                group.create_task(self._checkpoint_regularly())
+        except* Exception as errors:  # noqa: BLE001 - the task's edge: whatever it is stops the node
+            self.fail(errors.exceptions[0])
+        finally:
+            # Also after a failure: peers learn of it by the connections that break.
+            await self._transport.stop()
+
+    async def _checkpoint_regularly(self) -> None:
+        while True:
+            await asyncio.sleep(self._config.checkpoint_interval_ms / 1000)
+            if self._checkpoint.commit_index != self._durable_commit_index():
+                await asyncio.to_thread(self._write_checkpoint, clean=False)
+
+    def _durable_commit_index(self) -> Index:
+        return min(self._core.commit_index, self._core.durable_index)
+
+    def _write_checkpoint(self, *, clean: bool) -> None:
+        self._checkpoint = Checkpoint(
+            group=self._config.group,
+            node=self._config.node_id,
+            incarnation=self._incarnation,
+            commit_index=self._durable_commit_index(),
+            applied_index=self._applied_index,
+            clean=clean,
+        )
+        write_checkpoint(self._config.store / "checkpoint", self._checkpoint)
+
+    # --- what the broker calls -----------------------------------------------------------------
+
+    def status(self) -> LogStatus:
+        core = self._core
+        return LogStatus(
+            role=core.role,
+            term=core.current_term,
+            leader_id=core.leader_id,
+            ready=self._is_ready(),
+            first_index=self._segment_log.first_index,
+            last_index=self._segment_log.last_index,
+            commit_index=core.commit_index,
+            applied_index=self._applied_index,
+            voters=core.voters,
+        )
+
+    def propose(self, fill: Callable[[Slot], bytes]) -> asyncio.Future[ProposalResult]:
+        """See `ReplicatedLog.propose`. ValueError also where too many proposals are open."""
+        now_ms = self._now_ms()
+        if not self.stopped:
+            self._tick_entry(now_ms)
+        if self.stopped or not self._is_ready():
+            raise NotLeaderError(None if self.stopped else self._core.leader_id)
+        if len(self._proposals) >= self._config.proposals_count_max:
+            raise ValueError(f"{len(self._proposals)} proposals are open")
+        log = self._segment_log
+        slot = Slot(
+            index=log.last_index + 1,
+            term=self._core.current_term,
+            position=log.end_position + HEADER_SIZE,
+        )
+        payload = fill(slot)
+        if len(payload) > self._config.raft.entry_size_bytes_max:
+            raise ValueError(
+                f"payload of {len(payload)} bytes, at most "
+                f"{self._config.raft.entry_size_bytes_max} are allowed"
+            )
+        future: asyncio.Future[ProposalResult] = self._loop.create_future()
+        self._proposals.add(slot.index, slot.term, future)
+        self._step_entry(Propose(now_ms=now_ms, payload=payload))
+        return future
+
+    async def read_index(self) -> Index:
+        """See `ReplicatedLog.read_index`. NotLeaderError also where too many reads are open."""
+        if (
+            self.stopped
+            or not self._is_ready()
+            or self._reads.count >= self._config.reads_count_max
+        ):
+            raise NotLeaderError(None if self.stopped else self._core.leader_id)
+        future: asyncio.Future[Index] = self._loop.create_future()
+        if self._reads.gather(future):
+            self._loop.call_soon(self._ask_read_point)
+        return await future
+
+    def read(self, position: int, size: int) -> bytes:
+        return self._segment_log.read(position, size)
+
+    # --- entries from the loop -----------------------------------------------------------------
+
+    @_stops_node
+    def _on_message(self, message: Message) -> None:
+        if type(message) is RequestVote and not message.pre_vote:
+            known = self._vote_requests.get(message.sender)
+            if known is None or known.term <= message.term:
+                self._vote_requests[message.sender] = message
+        self._step(Receive(now_ms=self._now_ms(), message=message))
+
+    @_stops_node
+    def _on_unreachable(self, peer: NodeId) -> None:
+        self._step(PeerUnreachable(now_ms=self._now_ms(), peer=peer))
+
+    @_stops_node
+    def _step_entry(self, event: Event) -> None:
+        self._step(event)
+
+    @_stops_node
+    def _tick_entry(self, now_ms: int) -> None:
+        if now_ms >= self._core.next_deadline_ms:
+            self._carry_out(self._core.step(Tick(now_ms=now_ms)))
+
+    @_stops_node
+    def _on_timer(self, *, late: bool = False) -> None:
+        self._timer = None
+        now_ms = self._now_ms()
+        overdue_ms = now_ms - self._core.next_deadline_ms
+        if overdue_ms > _LATE_TIMER_MS and not late and self._core.role is not Role.LEADER:
+            # The loop was held up, and the leader's heartbeat may wait in the socket: one look.
+            again = functools.partial(self._on_timer, late=True)
+            self._timer_at_ms = now_ms + _LATE_TIMER_GRACE_MS
+            self._timer = self._loop.call_later(_LATE_TIMER_GRACE_MS / 1000, again)
+            return
+        if overdue_ms >= 0:
+            self._carry_out(self._core.step(Tick(now_ms=now_ms)))
+        self._arm_timer()
+
+    @_stops_node
+    def _ask_read_point(self) -> None:
+        request_id = self._reads.ask(time.monotonic_ns())
+        self._step(ReadIndexRequest(now_ms=self._now_ms(), request_id=request_id))
+
+    @_stops_node
+    def _on_synced(self, batch: SyncBatch, error: Exception | None) -> None:
+        """A round of fsync is over: steps 4 and 5 of the contract."""
+        assert batch is self._running
+        if error is not None:
+            raise error
+        self._running = None
+        target = batch.target
+        assert target is not None
+        term = self._core.current_term
+        if self._trace is not None:
+            vote = batch.self_vote
+            if vote is not None and vote.term == term:
+                self._trace_vote(self._config.node_id, vote.last_log_index, vote.last_log_term)
+            if batch.sync_log:
+                self._trace.record("fsync", term, index=target.index)
+        for message in batch.messages:
+            # What speaks for a term that has passed meanwhile would only be refused.
+            if message.term >= term:
+                self._send(message)
+        if batch.sync_log:
+            self._step(LogDurable(now_ms=self._now_ms(), index=target.index, term=target.term))
+        self._schedule_turn_end()
+
+    @_stops_node
+    def _end_turn(self) -> None:
+        """Trace, then messages, then the next round of fsync."""
+        self._turn_end_scheduled = False
+        if self._trace is not None:
+            self._trace.flush()
+        self._transport.flush()
+        self._begin_sync()
+
+    @_stops_node
+    def _apply_turn(self) -> None:
+        """Step 6, bounded in entries and time."""
+        self._apply_scheduled = False
+        begin = time.perf_counter()
+        limit = self._applied_index + _APPLY_ENTRIES_PER_TURN_MAX
+        while self._applied_index < min(self._core.commit_index, limit):
+            self._apply_some(min(self._core.commit_index, limit))
+            if time.perf_counter() - begin > _APPLY_TIME_PER_TURN_MAX_S:
+                break
+        self._reads.applied(self._applied_index)
+        self._tell_status()
+        if self._applied_index < self._core.commit_index:
+            self._schedule_apply()
+
+    @_stops_node
+    def _tell_statuses(self) -> None:
+        while self._statuses:
+            self._state_machine.on_role_change(self._statuses.popleft())
+
+    # --- carrying out --------------------------------------------------------------------------
+
+    def _step(self, event: Event) -> None:
+        core = self._core
+        if core.role is Role.LEADER and event.now_ms >= core.next_deadline_ms:
+            # After a pause a leader first finds out whether it still is one.
+            self._carry_out(core.step(Tick(now_ms=event.now_ms)))
+        self._carry_out(core.step(event))
+        self._arm_timer()
+
+    def _carry_out(self, ready: Ready) -> None:
+        role_before = self._told[0]
+        if self._trace is not None:
+            self._trace_role(ready)
+        persists_log = ready.truncate_from is not None or bool(ready.entries)
+        if persists_log or ready.hard_state is not None:
+            batch = self._pending = self._pending or SyncBatch()
+            batch.sync_log |= persists_log
+            if ready.hard_state is not None:
+                batch.hard_state = ready.hard_state
+                batch.self_vote = self._self_vote(ready.hard_state)
+        if persists_log:
+            self._write_log(ready)
+        for message in ready.messages:
+            self._send(message)
+        if ready.messages_after_sync:
+            waiting = self._pending or self._running
+            if waiting is not None:
+                waiting.messages += ready.messages_after_sync
+            else:
+                for message in ready.messages_after_sync:
+                    self._send(message)
+        if ready.role is not Role.LEADER:
+            self._not_leading.set()
+        elif role_before is not Role.LEADER:
+            self._not_leading.clear()
+            self._noop_index = self._segment_log.last_index
+        if ready.commit_index > self._commit_index:
+            self._note_commit(ready.commit_index)
+        if ready.role is not Role.LEADER and len(self._proposals):
+            self._proposals.leadership_lost(ready.commit_index, self._segment_log.term)
+        for read_state in ready.read_states:
+            self._on_read_state(read_state)
+        self._tell_status()
+        if not self._turn_end_scheduled:
+            self._schedule_turn_end()
+
+    def _write_log(self, ready: Ready) -> None:
+        log, trace = self._segment_log, self._trace
+        if ready.truncate_from is not None:
+            log.truncate_from(ready.truncate_from)
+            if self._running is not None:
+                # What it covers may be gone, or come back before it ends: it proves nothing.
+                self._running.sync_log = False
+            if trace is not None:
+                trace.record("truncate", ready.term, index=ready.truncate_from)
+        log.append(ready.entries)
+        if trace is not None:
+            for entry in ready.entries:
+                trace.record(
+                    "append",
+                    ready.term,
+                    index=entry.index,
+                    entry_term=entry.term,
+                    chain=log.chain(entry.index),
+                )
+
+    def _begin_sync(self) -> None:
+        if self._running is None and self._pending is not None:
+            self._running, self._pending = self._pending, None
+            self._group_commit.begin(self._running)
+
+    def _send(self, message: Message) -> None:
+        if (
+            self._trace is not None
+            and type(message) is RequestVoteReply
+            and message.granted
+            and not message.pre_vote
+        ):
+            request = self._vote_requests[message.receiver]
+            self._trace_vote(message.receiver, request.last_log_index, request.last_log_term)
+        self._transport.send(message)
+
+    def _note_commit(self, commit_index: Index) -> None:
+        self._commit_index = commit_index
+        if commit_index and self._trace is not None:
+            log = self._segment_log
+            self._trace.record(
+                "commit",
+                self._core.current_term,
+                index=commit_index,
+                entry_term=log.term(commit_index),
+                chain=log.chain(commit_index),
+            )
+        if self._applied_index < commit_index:
+            self._schedule_apply()
+
+    def _apply_some(self, limit: Index) -> None:
+        log = self._segment_log
+        first = self._applied_index + 1
+        high = min(limit, self._applied_index + _APPLY_ENTRIES_PER_CALL_MAX) + 1
+        committed = [
+            CommittedEntry(
+                index=entry.index,
+                term=entry.term,
+                kind=entry.kind,
+                position=log.position(entry.index) + HEADER_SIZE,
+                payload=entry.payload,
+                chain=log.chain(entry.index),
+            )
+            for entry in log.entries(first, high, _APPLY_SIZE_BYTES_PER_CALL_MAX)
+        ]
+        self._state_machine.apply(committed)
+        last = committed[-1]
+        self._applied_index = last.index
+        if self._trace is not None:
+            self._trace.record(
+                "apply",
+                self._core.current_term,
+                first=first,
+                index=last.index,
+                entry_term=last.term,
+                chain=last.chain,
+            )
+            self._schedule_turn_end()
+        for entry in committed:
+            self._proposals.applied(entry.index, entry.term)
+
+    def _on_read_state(self, state: ReadState) -> None:
+        batch = self._reads.answered(state.request_id)
+        if state.index is None:
+            self._reads.refuse(batch.futures, self._core.leader_id)
+            return
+        if self._trace is not None:
+            self._trace.record(
+                "read", self._core.current_term, t_begin=batch.t_begin, index=state.index
+            )
+        self._reads.await_applied(batch.futures, state.index)
+        self._reads.applied(self._applied_index)
+
+    def _is_ready(self) -> bool:
+        return self._core.ready and self._applied_index >= self._noop_index
+
+    def _tell_status(self) -> None:
+        core = self._core
+        told = (core.role, core.current_term, core.leader_id, self._is_ready())
+        if told != self._told:
+            self._told = told
+            if not self._statuses:
+                self._loop.call_soon(self._tell_statuses)
+            self._statuses.append(self.status())
+
+    # --- trace ---------------------------------------------------------------------------------
+
+    def _trace_role(self, ready: Ready) -> None:
+        """Role or term changed. A pre-candidate is still a follower to everybody else."""
+        role = Role.FOLLOWER if ready.role is Role.PRE_CANDIDATE else ready.role
+        traced = (role.value, ready.term)
+        if traced != self._role_traced and self._trace is not None:
+            self._role_traced = traced
+            self._trace.record("role", ready.term, role=role.value)
+
+    def _trace_vote(self, peer: NodeId, last_index: Index, last_term: Term) -> None:
+        assert self._trace is not None
+        self._trace.record(
+            "vote",
+            self._core.current_term,
+            peer=peer,
+            last_index=last_index,
+            last_term=last_term,
+        )
+
+    def _self_vote(self, hard_state: HardState) -> SelfVote | None:
+        """Before the entries of the same Ready are appended: the log as the candidate had it."""
+        if hard_state.voted_for != self._config.node_id:
+            return None
+        log = self._segment_log
+        return SelfVote(
+            term=hard_state.current_term,
+            last_log_index=log.last_index,
+            last_log_term=log.last_term,
+        )
+
+    # --- scheduling ----------------------------------------------------------------------------
+
+    def _now_ms(self) -> int:
+        return int(self._clock() * 1000)
+
+    def _schedule_turn_end(self) -> None:
+        if not self._turn_end_scheduled:
+            self._turn_end_scheduled = True
+            self._loop.call_soon(self._end_turn)
+
+    def _schedule_apply(self) -> None:
+        if not self._apply_scheduled:
+            self._apply_scheduled = True
+            self._loop.call_soon(self._apply_turn)
+
+    def _arm_timer(self) -> None:
+        """One timer, armed anew only where the deadline has come nearer."""
+        deadline_ms = self._core.next_deadline_ms
+        if self._timer is not None:
+            if self._timer_at_ms <= deadline_ms:
+                return
+            self._timer.cancel()
+        self._timer_at_ms = deadline_ms
+        delay_ms = max(1, deadline_ms - self._now_ms())
+        self._timer = self._loop.call_later(delay_ms / 1000, self._on_timer)

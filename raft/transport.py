@@ -1,0 +1,272 @@
+"""Raft messages between the nodes of a group, over TCP.
+
+Place in the data path: `raft.node` sends what the core emits and is called for what arrives.
+Every node dials every peer; this node's messages, replies included, leave on the connection that
+it dialled itself, and peers' messages arrive on those that they dialled. So a link is a directed
+pair (who, whom), and one direction can break without the other.
+
+Messages of one loop turn leave in one write. A message is lost, which Raft tolerates, where there
+is no connection or where the send queue is full; a lost connection is told as a hint. Dialling
+begins anew after 20 ms, then after twice as long each time up to 500 ms, and at once when the
+peer has called.
+
+Limits: write queue per peer, connections accepted, time for a handshake, frame size.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from raft.connection import AcceptedConnection, DialledConnection
+from raft.handshake import Identity
+from raft.messages import Message, NodeId
+from raft.wire import encode_message
+
+__all__ = ["TcpTransport", "Transport", "TransportLimits", "parse_address"]
+
+_log = logging.getLogger(__name__)
+
+
+class Transport(Protocol):
+    """What `raft.node` needs of a transport; callbacks come on the loop's thread."""
+
+    async def start(
+        self, on_message: Callable[[Message], None], on_unreachable: Callable[[NodeId], None]
+    ) -> None: ...
+
+    async def run(self) -> None:
+        """Keep connections up until cancelled."""
+
+    def send(self, message: Message) -> None:
+        """Queue for `flush`; may lose the message, never blocks."""
+
+    def flush(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransportLimits:
+    """Times in milliseconds, sizes in bytes."""
+
+    connect_timeout_ms: int = 1_000
+    handshake_timeout_ms: int = 1_500
+    redial_delay_ms_min: int = 20
+    redial_delay_ms_max: int = 500
+    write_queue_size_bytes_max: int = 32 << 20
+    accepted_count_max: int = 64
+
+
+@dataclass(slots=True, kw_only=True)
+class _Link:
+    """This node's way to one peer."""
+
+    address: str
+    connection: DialledConnection | None = None
+    buffers: list[bytes] = field(default_factory=list)
+    buffers_size: int = 0
+    dropped_count: int = 0  # since messages were last accepted
+    redial: asyncio.Event = field(default_factory=asyncio.Event)
+    failure: str | None = None  # last logged, so that a dead peer is one line and not a flood
+
+
+class TcpTransport:
+    """`peers` maps every other node's name to its table address; `dial` maps a table address to
+    the address really dialled, where that is another one (a proxy)."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        *,
+        listen: str,
+        peers: Mapping[NodeId, str],
+        dial: Mapping[str, str] | None = None,
+        limits: TransportLimits | None = None,
+    ) -> None:
+        assert identity.node_id not in peers, "a node does not dial itself"
+        self._identity = identity
+        self._listen = parse_address(listen)
+        dial = dial or {}
+        self._links = {
+            peer: _Link(address=dial.get(address, address)) for peer, address in peers.items()
+        }
+        for link in self._links.values():
+            parse_address(link.address)
+        self._limits = limits or TransportLimits()
+        self._server: asyncio.Server | None = None
+        self._accepted: set[AcceptedConnection] = set()
+        self._current: dict[NodeId, AcceptedConnection] = {}  # the newest of each peer
+        self._stopped = False
+
+    async def start(
+        self, on_message: Callable[[Message], None], on_unreachable: Callable[[NodeId], None]
+    ) -> None:
+        """Listen. Raises OSError (the address is taken). `run` dials."""
+        self._on_message = on_message
+        self._on_unreachable = on_unreachable
+        host, port = self._listen
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(self._accept, host, port)
+
+    @property
+    def port(self) -> int:
+        """The port listened at, which is the system's choice where port 0 was asked."""
+        assert self._server is not None, "start() comes first"
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def run(self) -> None:
+        """Keep a connection to every peer until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for peer, link in self._links.items():
+                group.create_task(self._keep_connected(peer, link))
+
+    def send(self, message: Message) -> None:
+        """Queue for `flush`. Lost, and counted, where the peer is not connected or too slow."""
+        link = self._links.get(message.receiver)
+        if link is None or link.connection is None:
+            return
+        buffers = encode_message(message)
+        size = sum(map(len, buffers))
+        queued = link.buffers_size + link.connection.write_buffer_size()
+        if queued + size > self._limits.write_queue_size_bytes_max:
+            if not link.dropped_count:
+                _log.warning("%s reads too slowly: %d bytes wait", message.receiver, queued)
+                asyncio.get_running_loop().call_soon(self._on_unreachable, message.receiver)
+            link.dropped_count += 1
+            return
+        if link.dropped_count:
+            _log.warning("%s reads again, %d messages lost", message.receiver, link.dropped_count)
+            link.dropped_count = 0
+        link.buffers += buffers
+        link.buffers_size += size
+
+    def flush(self) -> None:
+        """One write per peer for all that was sent since the last flush."""
+        for link in self._links.values():
+            if link.buffers:
+                buffers, link.buffers, link.buffers_size = link.buffers, [], 0
+                if link.connection is not None:
+                    link.connection.write(buffers)
+
+    async def stop(self) -> None:
+        """Close everything. `run` must have been cancelled."""
+        self._stopped = True
+        server, self._server = self._server, None
+        if server is not None:
+            server.close()
+        connections: list[AcceptedConnection | DialledConnection] = [*self._accepted]
+        connections += [link.connection for link in self._links.values() if link.connection]
+        for connection in connections:
+            connection.close("this node stops")
+        for connection in connections:
+            await connection.closed
+        if server is not None:
+            await server.wait_closed()
+
+    # --- dialling ------------------------------------------------------------------------------
+
+    async def _keep_connected(self, peer: NodeId, link: _Link) -> None:
+        limits = self._limits
+        delay_ms = limits.redial_delay_ms_min
+        while True:
+            link.redial.clear()
+            connection = await self._dial(peer, link)
+            if connection is not None:
+                delay_ms = limits.redial_delay_ms_min
+                link.failure = None
+                link.connection = connection
+                _log.info("connected to %s at %s", peer, link.address)
+                await connection.closed
+                link.connection = None
+                link.buffers, link.buffers_size = [], 0
+                _log.info("connection to %s lost: %s", peer, connection.close_reason)
+                self._tell_unreachable(peer)
+            try:
+                async with asyncio.timeout(delay_ms / 1000):
+                    await link.redial.wait()
+            except TimeoutError:
+                delay_ms = min(2 * delay_ms, limits.redial_delay_ms_max)
+
+    async def _dial(self, peer: NodeId, link: _Link) -> DialledConnection | None:
+        """A connection whose handshake is done, or None with the failure logged."""
+        loop = asyncio.get_running_loop()
+        limits = self._limits
+        host, port = parse_address(link.address)
+        try:
+            async with asyncio.timeout(limits.connect_timeout_ms / 1000):
+                _, connection = await loop.create_connection(
+                    lambda: DialledConnection(self._identity, peer, limits.handshake_timeout_ms),
+                    host,
+                    port,
+                )
+        except TimeoutError:
+            self._note_failure(peer, link, f"no connection in {limits.connect_timeout_ms} ms")
+            return None
+        except OSError as error:
+            self._note_failure(peer, link, error.strerror or str(error))
+            return None
+        try:
+            ready = await connection.ready
+        except asyncio.CancelledError:
+            connection.close("this node stops")
+            raise
+        if not ready:
+            self._note_failure(peer, link, connection.close_reason or "closed")
+            return None
+        return connection
+
+    def _note_failure(self, peer: NodeId, link: _Link, failure: str) -> None:
+        if failure != link.failure:
+            link.failure = failure
+            _log.warning("can't reach %s at %s: %s", peer, link.address, failure)
+
+    def _tell_unreachable(self, peer: NodeId) -> None:
+        if not self._stopped:
+            self._on_unreachable(peer)
+
+    # --- accepting -----------------------------------------------------------------------------
+
+    def _accept(self) -> AcceptedConnection:
+        connection = AcceptedConnection(
+            self._identity,
+            frozenset(self._links),
+            self._limits.handshake_timeout_ms,
+            on_established=self._on_accepted,
+            on_message=self._on_message,
+            on_closed=self._on_accepted_closed,
+        )
+        self._accepted.add(connection)
+        if len(self._accepted) > self._limits.accepted_count_max:
+            # Only strangers can be that many: of each peer the newest connection alone is kept.
+            stranger = next((c for c in self._accepted if not c.established), connection)
+            asyncio.get_running_loop().call_soon(stranger.close, "too many connections")
+        return connection
+
+    def _on_accepted(self, connection: AcceptedConnection) -> None:
+        peer = connection.peer
+        assert peer is not None
+        older = self._current.get(peer)
+        self._current[peer] = connection
+        if older is not None:
+            older.close("the peer has called again")
+        self._links[peer].redial.set()
+
+    def _on_accepted_closed(self, connection: AcceptedConnection) -> None:
+        self._accepted.discard(connection)
+        peer = connection.peer
+        if connection.established and peer is not None and self._current.get(peer) is connection:
+            del self._current[peer]
+            self._tell_unreachable(peer)
+
+
+def parse_address(address: str) -> tuple[str, int]:
+    """ "HOST:PORT" (IPv6 hosts in brackets). Raises ValueError naming the address."""
+    host, colon, port = address.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not port.isdecimal() or int(port) > 65_535:
+        raise ValueError(f"address {address!r} is not HOST:PORT")
+    return host, int(port)
