@@ -6,4 +6,65 @@ engines (`pysyncobj`, master-slave) join here.
 
 from __future__ import annotations
 
+import secrets
+from typing import Any
+
+from broker.config import BrokerConfig, ConfigError
+from raft.config import RaftConfig
+from raft.messages import NodeId
+from raft.node import RaftNode
+from raft.node_config import NodeConfig
+from raft.replicated_log import ReplicatedLog, StateMachine
+
 __all__ = ["open_log"]
+
+_SECRET_SIZE_MAX = 4_096
+
+
+def open_log(config: BrokerConfig, machine: StateMachine) -> ReplicatedLog:
+    """The log that `config` asks for, not started.
+
+    Raises ConfigError where the settings contradict each other or the secret can't be used.
+    """
+    assert config.engine == "raft", "checked by BrokerConfig"
+    try:
+        raft = RaftConfig(
+            node_id=NodeId(config.node),
+            voters=tuple(NodeId(name) for name in sorted(config.peers)),
+            **_times(config),
+        )
+        return RaftNode(
+            NodeConfig(
+                group=config.group,
+                raft=raft,
+                peers={NodeId(name): address for name, address in config.peers.items()},
+                listen=config.raft_listen,
+                store=config.store,
+                secret=_secret(config),
+                dial=config.dial,
+                trace=config.trace,
+                segment_size_bytes_max=config.segment_size_bytes_max,
+            ),
+            machine,
+        )
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+
+
+def _times(config: BrokerConfig) -> dict[str, Any]:
+    """The settings of [raft] that were given; the core's defaults stand for the others."""
+    names = ("heartbeat_ms", "election_timeout_ms_min", "election_timeout_ms_max")
+    return {name: getattr(config, name) for name in names if getattr(config, name) is not None}
+
+
+def _secret(config: BrokerConfig) -> bytes:
+    """The group's secret; a group of one node, which nobody else may join, gets a random one."""
+    if config.secret_file is None:
+        return secrets.token_bytes(32)
+    try:
+        secret = config.secret_file.read_bytes().strip()
+    except OSError as error:
+        raise ConfigError(f"secret_file: {error}") from error
+    if len(secret) > _SECRET_SIZE_MAX:
+        raise ConfigError(f"secret_file: {len(secret)} bytes, more than {_SECRET_SIZE_MAX}")
+    return secret

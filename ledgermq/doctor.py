@@ -1,0 +1,70 @@
+"""`ledgermq doctor`: what this machine has, lacks, and how to get it. Changes nothing."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import socket
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from verify.java import JavaError, find_java
+
+__all__ = ["Finding", "examine"]
+
+_DISK_FREE_MIN = 2 << 30
+_FILES_MIN = 1_024
+_PORTS = {9876: "name server", 10911: "broker", 8474: "toxiproxy"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """`fine` None: worth knowing, but nothing that must be mended."""
+
+    what: str
+    fine: bool | None
+    text: str
+
+
+def examine(only: str | None = None) -> bool:
+    """Print every finding, or those about `only`; True where nothing must be mended."""
+    findings = [finding for finding in _findings() if only in {None, finding.what}]
+    for finding in findings:
+        sign = {True: "ok  ", False: "LACK", None: "note"}[finding.fine]
+        sys.stdout.write(f"{sign} {finding.what}: {finding.text}\n")
+    return all(finding.fine is not False for finding in findings)
+
+
+def _findings() -> Iterator[Finding]:
+    version = ".".join(map(str, sys.version_info[:3]))
+    yield Finding(what="Python", fine=sys.version_info >= (3, 11), text=version)
+    try:
+        java = find_java(os.environ)
+        yield Finding(
+            what="Java", fine=True, text=f"{java.version} at {java.home} ({java.found_by})"
+        )
+    except JavaError as error:
+        yield Finding(what="Java", fine=False, text=str(error))
+    free = shutil.disk_usage(Path.cwd()).free
+    yield Finding(
+        what="disk",
+        fine=free >= _DISK_FREE_MIN,
+        text=f"{free >> 20} MiB free here; an experiment wants {_DISK_FREE_MIN >> 20} MiB",
+    )
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    yield Finding(
+        what="open files",
+        fine=files >= _FILES_MIN,
+        text=f"limit {files}; at least {_FILES_MIN} are wanted (ulimit -n)",
+    )
+    for port, owner in _PORTS.items():
+        with socket.socket() as probe:
+            taken = probe.connect_ex(("127.0.0.1", port)) == 0
+        yield Finding(
+            what=f"port {port}",
+            fine=None if taken else True,
+            text=f"in use: pass another port to the {owner}" if taken else f"free for a {owner}",
+        )
