@@ -1,0 +1,1 @@
+"""The checks: one anomaly per function, from shared DataFrames to a DataFrame of findings."""

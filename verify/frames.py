@@ -1,0 +1,381 @@
+"""The DataFrames that checks share, each made once and kept in memory.
+
+Place in the data path: between the tables of a run and `verify.checks`. A check asks for what it
+needs; what several checks need (places of values, facts per value, transactions) is computed by
+one shuffle and cached.
+
+Words: a *place* is where a value stands: broker_group, topic, queue, offset. A value is *open*
+where an attempt to send it did not end `fail`. A *read* is a message that a poll or a deliver
+showed; only an ok one counts as having been read.
+
+Source: the run format, "Rules that the checks share".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from verify.manifest import Manifest
+from verify.schema import OPS
+
+__all__ = ["PLACE", "QUEUE", "RECORD_KINDS", "Frames", "is_user_topic"]
+
+QUEUE = ("broker_group", "topic", "queue")
+PLACE = (*QUEUE, "offset")
+RECORD_KINDS = ("message", "half", "op", "final")
+"""Rows of the log that are records in a queue; offsets and the rest are none."""
+
+_SYSTEM_TOPICS = ("SCHEDULE_TOPIC_XXXX", "TRANS_CHECK_MAX_TIME_TOPIC")
+_SYSTEM_PREFIXES = ("%RETRY%", "%DLQ%", "RMQ_SYS_")
+_PLACE_TYPE = "struct<broker_group:string,topic:string,queue:int,offset:bigint>"
+_READ_TYPE = (
+    "struct<not_ok:boolean,op:bigint,f:string,"
+    "broker_group:string,topic:string,queue:int,offset:bigint>"
+)
+_LOGGED_TYPE = (
+    "struct<index:bigint,node:string,broker_group:string,topic:string,queue:int,offset:bigint>"
+)
+_OFFSET_MAX = (1 << 63) - 1
+
+
+def is_user_topic(topic: Column) -> Column:
+    """Whether producers own the topic; null where the topic is not known."""
+    system = topic.isin(*_SYSTEM_TOPICS)
+    for prefix in _SYSTEM_PREFIXES:
+        system = system | topic.startswith(prefix)
+    return ~system
+
+
+class Frames:
+    """The run's tables and what is derived from them. `tables` holds those that are at hand."""
+
+    def __init__(
+        self, session: SparkSession, manifest: Manifest, tables: Mapping[str, DataFrame]
+    ) -> None:
+        self.session = session
+        self.manifest = manifest
+        self._tables = tables
+
+    def has(self, *tables: str) -> bool:
+        return all(name in self._tables for name in tables)
+
+    # The tables themselves.
+
+    @cached_property
+    def ops(self) -> DataFrame:
+        return self._tables["ops"].cache()
+
+    @cached_property
+    def log(self) -> DataFrame:
+        return self._tables["log"].cache()
+
+    @cached_property
+    def cq(self) -> DataFrame:
+        return self._tables["cq"].cache()
+
+    @cached_property
+    def raft(self) -> DataFrame:
+        return self._tables["raft"].cache()
+
+    @cached_property
+    def faults(self) -> DataFrame:
+        return self._tables["faults"].cache()
+
+    # What the history says.
+
+    @cached_property
+    def messages(self) -> DataFrame:
+        """One row per message of an operation, with what the checks need of the operation."""
+        exploded = self.ops.select("*", F.posexplode("messages").alias("place_in_op", "m"))
+        of_op = [
+            name
+            for name in OPS.names
+            if name not in {"messages", "assigned", "tx", "broker_group", "topic", "queue"}
+        ]
+        return exploded.select(
+            *(F.col(name) for name in of_op if name != "offset"),
+            F.col("offset").alias("op_offset"),
+            "place_in_op",
+            *(F.col(f"m.{name}").alias(name) for name in ("value", "uniq_key", "keys", "offset")),
+            *(F.coalesce(f"m.{name}", name).alias(name) for name in QUEUE),
+            *(F.col(f"m.{name}").alias(name) for name in ("shard", "seq", "reconsume")),
+            F.coalesce("m.tx", "tx").alias("tx"),
+        ).cache()
+
+    @cached_property
+    def reads(self) -> DataFrame:
+        return self.messages.where(F.col("f").isin("poll", "deliver"))
+
+    @cached_property
+    def attempts(self) -> DataFrame:
+        return self.messages.where(F.col("f").isin("send", "half"))
+
+    @cached_property
+    def transactions(self) -> DataFrame:
+        """One row per transaction: its half, and the decisions that were told, with their times.
+
+        A `decide` that ended `fail` was refused and is no decision; the answer to a check counts
+        from its t_invoke and acknowledges nothing.
+        """
+        told = F.col("f").isin("decide", "check") & (F.col("type") != "fail")
+        acked = (F.col("f") == "decide") & (F.col("type") == "ok")
+        commit, rollback = F.col("decision") == "commit", F.col("decision") == "rollback"
+        half = F.col("f") == "half"
+        first = F.element_at("messages", 1)
+        tx = F.coalesce("tx", F.when(half & (F.size("messages") > 0), first["tx"]))
+        of_half = F.struct(
+            "op", "type", "t_invoke", "client_group", "broker_group", "topic", "queue", "messages"
+        )
+        rows = self.ops.where(F.col("f").isin("half", "local", "decide", "check"))
+        return (
+            rows.withColumn("tx", tx)
+            .where(F.col("tx").isNotNull())
+            .groupBy("tx")
+            .agg(
+                F.min(F.when(half, of_half)).alias("half"),
+                F.min(F.when(told & commit, F.col("t_invoke"))).alias("t_commit"),
+                F.min(F.when(told & rollback, F.col("t_invoke"))).alias("t_rollback"),
+                F.min(F.when(acked & commit, F.col("t_complete"))).alias("t_commit_acked"),
+                F.min(F.when(acked & rollback, F.col("t_complete"))).alias("t_rollback_acked"),
+                F.min(F.when(told & (commit | rollback), F.col("op"))).alias("op_decided"),
+                F.min(F.when(acked & commit, F.col("op"))).alias("op_commit_acked"),
+            )
+            .select("*", F.element_at("half.messages", 1).alias("sent"))
+            .cache()
+        )
+
+    @cached_property
+    def acked(self) -> DataFrame:
+        """(value, op, t_acked, place as far as known): sends that were ok, committed transactions.
+
+        A value that was acknowledged twice has two rows.
+        """
+        sends = self.attempts.where((F.col("f") == "send") & (F.col("type") == "ok"))
+        committed = self.transactions.where(
+            F.col("t_commit_acked").isNotNull() & F.col("half").isNotNull()
+        )
+        return sends.select(
+            "value", "op", F.col("t_complete").alias("t_acked"), *PLACE, F.lit(None).alias("tx")
+        ).unionByName(
+            committed.select(
+                F.col("sent.value").alias("value"),
+                F.col("op_commit_acked").alias("op"),
+                F.col("t_commit_acked").alias("t_acked"),
+                *(F.coalesce(f"sent.{name}", f"half.{name}").alias(name) for name in QUEUE),
+                F.lit(None).cast("long").alias("offset"),
+                "tx",
+            )
+        )
+
+    # What the replicas' logs say.
+
+    @cached_property
+    def committed(self) -> DataFrame:
+        """Committed records of all replicas, `offset` being their queue offset."""
+        return self.log.where(
+            F.col("committed") & F.col("kind").isin(*RECORD_KINDS)
+        ).withColumnRenamed("queue_offset", "offset")
+
+    @cached_property
+    def visible(self) -> DataFrame:
+        """Committed records that consumers of user topics can be given."""
+        return self.committed.where(
+            F.col("kind").isin("message", "final") & is_user_topic(F.col("topic"))
+        )
+
+    @cached_property
+    def first_index(self) -> DataFrame:
+        """(broker_group, first_index): from where absence counts; the highest of the replicas'."""
+        replicas = self.log.groupBy("broker_group", "node").agg(F.min("index").alias("first"))
+        return replicas.groupBy("broker_group").agg(F.max("first").alias("first_index")).cache()
+
+    @cached_property
+    def queues(self) -> DataFrame:
+        """The manifest's queues, with `floor` (absence below proves nothing) and `was_drained`."""
+        listed = self.session.createDataFrame(
+            [
+                (q.broker_group, q.topic, q.queue, q.min_offset, q.max_offset, q.drained)
+                for q in self.manifest.queues
+            ],
+            "broker_group string, topic string, queue int, min_offset long, max_offset long, "
+            "drained boolean",
+        )
+        if not self.has("log"):
+            return listed.select(
+                "*", F.col("min_offset").alias("floor"), F.col("drained").alias("was_drained")
+            ).cache()
+        kept = F.col("index") >= F.col("first_index")
+        ends = (
+            self.committed.join(F.broadcast(self.first_index), "broker_group", how="left")
+            .groupBy(*QUEUE)
+            .agg(
+                F.min(F.when(kept, F.col("offset"))).alias("kept_from"),
+                F.max("offset").alias("last_offset"),
+            )
+        )
+        retained = F.col("first_index") > 1
+        return (
+            listed.join(ends, list(QUEUE), how="left")
+            .join(F.broadcast(self.first_index), "broker_group", how="left")
+            .select(
+                *listed.columns,
+                F.when(
+                    retained,
+                    F.greatest("min_offset", F.coalesce("kept_from", F.lit(_OFFSET_MAX))),
+                )
+                .otherwise(F.col("min_offset"))
+                .alias("floor"),
+                (
+                    F.col("drained") & (F.coalesce("last_offset", F.lit(-1)) < F.col("max_offset"))
+                ).alias("was_drained"),
+            )
+            .cache()
+        )
+
+    # Both together.
+
+    @cached_property
+    def places(self) -> DataFrame:
+        """L_k: every place where a value is known to stand, and who says so.
+
+        Reads of any outcome; acknowledged sends; sends of unknown outcome with a value that an ok
+        read showed, if that value was attempted only once; committed records of user topics.
+        """
+        columns = (*PLACE, "value", "uniq_key", "source", "op", "node", "was_read")
+        nobody = F.lit(None).cast("string")
+        reads = self.reads.select(
+            *PLACE,
+            "value",
+            "uniq_key",
+            F.col("f").alias("source"),
+            "op",
+            nobody.alias("node"),
+            (F.col("type") == "ok").alias("was_read"),
+        )
+        sends = self.attempts.where(F.col("f") == "send").join(
+            self.must_have_committed, "op", how="left_semi"
+        )
+        rows = reads.unionByName(
+            sends.select(
+                *PLACE,
+                "value",
+                "uniq_key",
+                F.col("f").alias("source"),
+                "op",
+                nobody.alias("node"),
+                F.lit(False).alias("was_read"),
+            )
+        )
+        if self.has("log"):
+            rows = rows.unionByName(
+                self.visible.select(
+                    *PLACE,
+                    F.coalesce("value", "uniq_key").alias("value"),
+                    "uniq_key",
+                    F.lit("log").alias("source"),
+                    F.lit(None).cast("long").alias("op"),
+                    "node",
+                    F.lit(False).alias("was_read"),
+                )
+            )
+        known = F.col("offset").isNotNull() & F.col("queue").isNotNull()
+        return rows.where(known & F.col("value").isNotNull()).select(*columns).cache()
+
+    @cached_property
+    def must_have_committed(self) -> DataFrame:
+        """(op): sends that were ok, or unknown with a value of a single attempt read ok."""
+        seen = self.reads.where(F.col("type") == "ok").select("value").distinct()
+        single = (
+            self.attempts.where(F.col("type") != "fail")
+            .groupBy("value")
+            .agg(F.count("*").alias("attempts"), F.min("op").alias("op"))
+            .where(F.col("attempts") == 1)
+        )
+        proved = single.join(seen, "value", how="left_semi").select("op")
+        acked = self.ops.where((F.col("f") == "send") & (F.col("type") == "ok")).select("op")
+        return proved.unionByName(acked).distinct().cache()
+
+    @cached_property
+    def values(self) -> DataFrame:
+        """One row per value that was attempted, read or found in a log: all that is known of it."""
+        none = {
+            "sent_op": "long", "sent_type": "string", "sent_key": "string", "t_sent": "long",
+            "acked_op": "long", "tx": "string", "t_acked": "long", "acked_place": _PLACE_TYPE,
+            "must": "boolean", "read": _READ_TYPE, "ok_group": "string", "seen_key": "string",
+            "logged": _LOGGED_TYPE,
+        }  # fmt: skip
+        groups = [group.name for group in self.manifest.consumer_groups if group.at_least_once]
+
+        def facts(rows: DataFrame, **given: Column) -> DataFrame:
+            empty = {name: F.lit(None).cast(kind) for name, kind in none.items()}
+            columns = empty | given
+            return rows.select(
+                "value", *(columns[name].cast(none[name]).alias(name) for name in none)
+            )
+
+        place = F.struct(*PLACE)
+        ok = F.col("type") == "ok"
+        attempts = self.attempts.join(
+            self.must_have_committed.withColumn("must", F.lit(True)), "op", how="left"
+        )
+        parts = [
+            facts(
+                attempts,
+                sent_op=F.col("op"),
+                sent_type=F.col("type"),
+                sent_key=F.col("uniq_key"),
+                t_sent=F.when(F.col("type") != "fail", F.col("t_invoke")),
+                must=F.col("must") & (F.col("f") == "send"),
+            ),
+            facts(
+                self.acked,
+                acked_op=F.col("op"),
+                t_acked=F.col("t_acked"),
+                tx=F.col("tx"),
+                acked_place=place,
+                must=F.lit(True),
+            ),
+            facts(
+                self.reads,
+                read=F.struct((~ok).alias("not_ok"), "op", "f", *PLACE),
+                ok_group=F.when(ok, F.col("client_group")),
+                seen_key=F.col("uniq_key"),
+            ),
+        ]
+        if self.has("log"):
+            found = self.visible.withColumn("value", F.coalesce("value", "uniq_key"))
+            parts.append(
+                facts(found, seen_key=F.col("uniq_key"), logged=F.struct("index", "node", *PLACE))
+            )
+        rows = parts[0]
+        for part in parts[1:]:
+            rows = rows.unionByName(part)
+        attempted = F.col("sent_type").isNotNull()
+        return (
+            rows.groupBy("value")
+            .agg(
+                F.count("sent_type").alias("attempts"),
+                F.count_if(attempted & (F.col("sent_type") != "fail")).alias("open_attempts"),
+                F.count_if(attempted & F.col("sent_key").isNull()).alias("attempts_without_key"),
+                F.min("sent_op").alias("sent_op"),
+                F.min("t_sent").alias("t_sent"),
+                F.min("acked_op").alias("acked_op"),
+                F.min("tx").alias("tx"),
+                F.min("t_acked").alias("t_acked"),
+                F.max("acked_place").alias("acked_place"),
+                F.coalesce(F.bool_or("must"), F.lit(False)).alias("must"),
+                F.min("read").alias("read"),  # an ok one where there is one
+                F.collect_set(F.when(F.col("ok_group").isin(groups), F.col("ok_group"))).alias(
+                    "read_by"
+                ),
+                F.collect_set("sent_key").alias("sent_keys"),
+                F.collect_set("seen_key").alias("seen_keys"),
+                F.min("logged").alias("logged"),
+            )
+            .withColumn("was_read", F.col("read").isNotNull() & ~F.col("read.not_ok"))
+            .cache()
+        )

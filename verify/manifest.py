@@ -1,0 +1,294 @@
+"""run.json: what a run says of itself, and whether the files on disk are the ones it names.
+
+Place in the data path: first of all. `load_manifest` parses and validates; `damage` compares every
+listed file with its row count and digest. Either one's failure makes the whole run unknown: nothing
+of a damaged run is proven.
+
+Invariants: only listed files are ever read, and only below the run directory.
+
+Source: the run format, version 1, `run.json`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+__all__ = [
+    "ConsumerGroup",
+    "ListedFile",
+    "Manifest",
+    "ManifestError",
+    "Queue",
+    "damage",
+    "load_manifest",
+]
+
+FORMAT = 1
+_MANIFEST_SIZE_BYTES_MAX = 64 * 1024 * 1024
+_DIGEST_CHUNK_BYTES = 1024 * 1024
+
+
+class ManifestError(Exception):
+    """The run can't be judged; the text says what is wrong with its manifest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedFile:
+    """One file of a table. `rows` is None where a file that holds no rows gives none."""
+
+    name: str
+    rows: int | None
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queue:
+    """A queue as read after the heal: [min_offset, max_offset) was there."""
+
+    broker_group: str
+    topic: str
+    queue: int
+    min_offset: int
+    max_offset: int
+    drained: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroup:
+    name: str
+    kind: str
+    at_least_once: bool
+    ordered: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """What the checks need of run.json; `raw` is the whole of it, for reports."""
+
+    system: str
+    phases: Mapping[str, tuple[int, int]]  # nanoseconds since the run's start
+    groups: Mapping[str, tuple[str, ...]]
+    queues: tuple[Queue, ...]
+    consumer_groups: tuple[ConsumerGroup, ...]
+    transactions: Mapping[str, float] | None
+    dedupe: bool
+    limits: Mapping[str, float] | None
+    tables: Mapping[str, tuple[ListedFile, ...]]
+    raw: Mapping[str, object]
+
+    def rows(self) -> int:
+        """Rows of all tables together, as the manifest tells them."""
+        return sum(file.rows or 0 for files in self.tables.values() for file in files)
+
+
+def load_manifest(run: Path) -> Manifest:
+    """The manifest of `run`.
+
+    Raises:
+        ManifestError: it is missing, unreadable, of another format, incomplete, or not valid.
+    """
+    path = run / "run.json"
+    try:
+        if path.stat().st_size > _MANIFEST_SIZE_BYTES_MAX:
+            raise ManifestError(f"run.json is larger than {_MANIFEST_SIZE_BYTES_MAX} bytes")
+        raw = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ManifestError("there is no run.json: the run did not end") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise ManifestError(f"run.json can't be read: {error}") from error
+    if not isinstance(raw, dict):
+        raise ManifestError("run.json is not a JSON object")
+    if raw.get("format") != FORMAT:
+        raise ManifestError(f"run.json has format {raw.get('format')!r}, this verifier reads 1")
+    if raw.get("complete") is not True:
+        raise ManifestError("run.json says that the run is not complete")
+    return _parse(raw)
+
+
+def damage(run: Path, manifest: Manifest) -> str | None:
+    """Why the listed files are not those that the run wrote; None where all are as listed."""
+    for table, files in manifest.tables.items():
+        for file in files:
+            reason = _file_damage(run, table, file)
+            if reason is not None:
+                return f"table {table}: {reason}"
+    return None
+
+
+def _file_damage(run: Path, table: str, file: ListedFile) -> str | None:
+    path = run / file.name
+    if not path.resolve().is_relative_to(run.resolve()):
+        return f"{file.name} lies outside the run directory"
+    try:
+        with path.open("rb") as stream:
+            digest = hashlib.sha256()
+            while chunk := stream.read(_DIGEST_CHUNK_BYTES):
+                digest.update(chunk)
+    except OSError as error:
+        return f"{file.name} can't be read: {error.strerror}"
+    if digest.hexdigest() != file.sha256:
+        return f"{file.name} is not the file that was listed: its sha256 differs"
+    if table == "nodes":
+        return None
+    try:
+        rows = pq.read_metadata(path).num_rows
+    except (pa.ArrowException, OSError) as error:
+        return f"{file.name} is not readable Parquet: {error}"
+    if rows != file.rows:
+        return f"{file.name} has {rows} rows, {file.rows} are listed"
+    return None
+
+
+class _Reader:
+    """Typed access to one JSON object; errors name the path of the key."""
+
+    __slots__ = ("_object", "_path")
+
+    def __init__(self, value: object, path: str) -> None:
+        if not isinstance(value, dict):
+            raise ManifestError(f"{path} in run.json is not an object")
+        self._object = value
+        self._path = path
+
+    def raw(self, key: str) -> object:
+        if key not in self._object:
+            raise ManifestError(f"{self._path}.{key} is missing in run.json")
+        return self._object[key]
+
+    def text(self, key: str) -> str:
+        value = self.raw(key)
+        if not isinstance(value, str):
+            raise ManifestError(f"{self._path}.{key} in run.json is not a string")
+        return value
+
+    def integer(self, key: str) -> int:
+        value = self.raw(key)
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise ManifestError(f"{self._path}.{key} in run.json is not an integer")
+        return value
+
+    def optional_integer(self, key: str) -> int | None:
+        return self.integer(key) if self._object.get(key) is not None else None
+
+    def flag(self, key: str) -> bool:
+        value = self.raw(key)
+        if not isinstance(value, bool):
+            raise ManifestError(f"{self._path}.{key} in run.json is not true or false")
+        return value
+
+    def items(self, key: str) -> list[object]:
+        value = self.raw(key)
+        if not isinstance(value, list):
+            raise ManifestError(f"{self._path}.{key} in run.json is not a list")
+        return value
+
+    def members(self, key: str) -> dict[str, object]:
+        value = self.raw(key)
+        if not isinstance(value, dict):
+            raise ManifestError(f"{self._path}.{key} in run.json is not an object")
+        return value
+
+
+def _parse(raw: dict[str, object]) -> Manifest:
+    root = _Reader(raw, "run")
+    transactions, limits = root.raw("transactions"), root.raw("limits")
+    return Manifest(
+        system=root.text("system"),
+        phases=_phases(root),
+        groups={name: _strings(name, voters) for name, voters in root.members("groups").items()},
+        queues=_queues(root),
+        consumer_groups=tuple(
+            _consumer_group(name, value) for name, value in root.members("consumer_groups").items()
+        ),
+        transactions=None if transactions is None else _numbers(transactions, "run.transactions"),
+        dedupe=root.raw("dedupe") is not None,
+        limits=None if limits is None else _numbers(limits, "run.limits"),
+        tables={name: _files(name, value) for name, value in root.members("tables").items()},
+        raw=raw,
+    )
+
+
+def _phases(root: _Reader) -> dict[str, tuple[int, int]]:
+    phases: dict[str, tuple[int, int]] = {}
+    for name, value in root.members("phases").items():
+        if value is None:
+            continue
+        if (
+            not isinstance(value, list)
+            or len(value) != 2
+            or not all(isinstance(bound, int) and not isinstance(bound, bool) for bound in value)
+        ):
+            raise ManifestError(f"run.phases.{name} in run.json is not [from, to]")
+        phases[name] = (value[0], value[1])
+    return phases
+
+
+def _strings(name: str, value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise ManifestError(f"run.groups.{name} in run.json is not a list of names")
+    return tuple(value)
+
+
+def _numbers(value: object, path: str) -> dict[str, float]:
+    if not isinstance(value, dict):
+        raise ManifestError(f"{path} in run.json is neither null nor an object")
+    numbers = {key: item for key, item in value.items() if item is not None}
+    for key, item in numbers.items():
+        if not isinstance(item, int | float) or isinstance(item, bool):
+            raise ManifestError(f"{path}.{key} in run.json is not a number")
+    return numbers
+
+
+def _queues(root: _Reader) -> tuple[Queue, ...]:
+    queues: dict[tuple[str, str, int], Queue] = {}
+    for place, item in enumerate(root.items("queues")):
+        reader = _Reader(item, f"run.queues[{place}]")
+        queue = Queue(
+            broker_group=reader.text("broker_group"),
+            topic=reader.text("topic"),
+            queue=reader.integer("queue"),
+            min_offset=reader.integer("min_offset"),
+            max_offset=reader.integer("max_offset"),
+            drained=reader.flag("drained"),
+        )
+        name = (queue.broker_group, queue.topic, queue.queue)
+        if name in queues:
+            raise ManifestError(f"run.queues in run.json names {name} twice")
+        queues[name] = queue
+    return tuple(queues.values())
+
+
+def _consumer_group(name: str, value: object) -> ConsumerGroup:
+    reader = _Reader(value, f"run.consumer_groups.{name}")
+    kind = reader.text("kind")
+    if kind not in {"broadcast", "cluster"}:
+        raise ManifestError(f"run.consumer_groups.{name}.kind in run.json is {kind!r}")
+    return ConsumerGroup(
+        name=name,
+        kind=kind,
+        at_least_once=reader.flag("at_least_once"),
+        ordered=reader.flag("ordered"),
+    )
+
+
+def _files(table: str, value: object) -> tuple[ListedFile, ...]:
+    path = f"run.tables.{table}"
+    files: list[ListedFile] = []
+    for place, item in enumerate(_Reader(value, path).items("files")):
+        reader = _Reader(item, f"{path}.files[{place}]")
+        name = reader.text("name")
+        parts = PurePosixPath(name)
+        if parts.is_absolute() or ".." in parts.parts or not parts.parts:
+            raise ManifestError(f"{path} in run.json names {name!r}, which is no relative path")
+        rows = reader.optional_integer("rows") if table == "nodes" else reader.integer("rows")
+        if any(file.name == str(parts) for file in files):
+            raise ManifestError(f"{path} in run.json lists {name!r} twice")
+        files.append(ListedFile(name=str(parts), rows=rows, sha256=reader.text("sha256")))
+    return tuple(files)

@@ -1,0 +1,210 @@
+"""`ledgermq verify RUN`: from a run directory to its verdict.
+
+Place in the data path: the laboratory leaves a run directory; this reads it and nothing else,
+runs every check that applies, and writes verdict.json beside it.
+
+The way: manifest, digests, Spark, tables, counts, all checks as one query, verdict. What goes
+wrong on the way (a damaged run, no Java, an error of Spark's) is unknown with its reason, never
+fail and never pass.
+
+Exit codes: 0 pass, 1 fail, 2 unknown.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # py4j ships no types
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Row, SparkSession, Window
+from pyspark.sql import functions as F
+
+from verify.catalogue import CHECKS
+from verify.checks.finding import Check, finding_rows
+from verify.counts import Counts, count
+from verify.coverage import coverage, not_shown
+from verify.frames import Frames
+from verify.java import JavaError
+from verify.manifest import Manifest, ManifestError, damage, load_manifest
+from verify.session import SessionError, spark_session
+from verify.sources.loading import load_tables
+from verify.sources.tables import TableError
+from verify.verdict import WITNESSES_MAX, CheckResult, Outcome, Verdict
+
+__all__ = ["main", "verify_in", "verify_run"]
+
+OWN_SYSTEM = "ledgermq"
+_ROWS_PER_PARTITION = 250_000
+_PARTITIONS_MAX = 512
+
+
+def verify_run(run: Path, master: str | None = None) -> Verdict:
+    """The verdict of `run`, also left in `run`/verdict.json.
+
+    `master`: any Spark master whose workers see the run under the same path; None: this machine.
+
+    Raises:
+        OSError: verdict.json can't be written.
+    """
+    try:
+        manifest = _sound_manifest(run)
+        partitions = max(2, min(_PARTITIONS_MAX, manifest.rows() // _ROWS_PER_PARTITION))
+        with spark_session(master=master, partitions=partitions) as session:
+            verdict = verify_in(session, run, manifest)
+    except (ManifestError, JavaError, SessionError) as error:
+        verdict = _nothing_proven(str(error))
+    verdict.write(run / "verdict.json")
+    return verdict
+
+
+def verify_in(session: SparkSession, run: Path, manifest: Manifest | None = None) -> Verdict:
+    """As `verify_run`, in a session that is there already; writes nothing."""
+    try:
+        known = manifest if manifest is not None else _sound_manifest(run)
+        frames = Frames(session, known, load_tables(session, run, known))
+        return _judge(frames)
+    except (ManifestError, TableError) as error:
+        return _nothing_proven(str(error))
+    except (PySparkException, Py4JError, pa.ArrowException, OSError) as error:
+        return _nothing_proven(f"the verification itself failed: {_first_line(error)}")
+    finally:
+        session.catalog.clearCache()
+
+
+def main(run: Path, master: str | None, *, as_json: bool) -> int:
+    """Verifies, tells the verdict on stdout, and answers with the exit code."""
+    verdict = verify_run(run, master)
+    if as_json:
+        sys.stdout.write(json.dumps(verdict.as_json(), indent=1) + "\n")
+    else:
+        sys.stdout.write("\n".join(_summary(verdict)) + "\n")
+    return verdict.outcome.exit_code
+
+
+def _sound_manifest(run: Path) -> Manifest:
+    manifest = load_manifest(run)
+    reason = damage(run, manifest)
+    if reason is not None:
+        raise ManifestError(f"the run is damaged, so nothing is proven: {reason}")
+    return manifest
+
+
+def _nothing_proven(reason: str) -> Verdict:
+    return Verdict(
+        checks=[
+            CheckResult(
+                id=check.id,
+                name=check.name,
+                promise=check.promise,
+                verdict=Outcome.UNKNOWN,
+                reason=reason,
+            )
+            for check in CHECKS
+        ],
+        not_shown=[f"Nothing at all: {reason}."],
+    )
+
+
+def _judge(frames: Frames) -> Verdict:
+    counts = count(frames)
+    applying = [check for check in CHECKS if check.applies(frames.manifest, counts)]
+    runnable = [check for check in applying if frames.has(*check.needs)]
+    found = _collect([check.find(frames) for check in runnable])
+    own = frames.manifest.system == OWN_SYSTEM
+    results = [
+        _result(check, counts, found, _gaps(frames, check, counts, own=own))
+        for check in applying
+        if own or check in runnable
+    ]
+    return Verdict(
+        checks=results,
+        coverage=coverage(frames, counts),
+        not_shown=not_shown(
+            frames, counts, left_out=[c for c in CHECKS if c.id not in {r.id for r in results}]
+        ),
+    )
+
+
+def _gaps(frames: Frames, check: Check, counts: Counts, *, own: bool) -> list[str]:
+    """What the check should have been given and was not.
+
+    Only a run of our own must list every table; an empty one proves nothing in any run, but for
+    faults, of which a run may have none.
+    """
+    rows = {
+        "ops": counts.ops(),
+        "log": counts.records(),
+        "cq": counts.units,
+        "raft": counts.events(),
+        "faults": 1,
+    }
+    wanted = (*check.needs, *check.wants)
+    missing = [f"the run lists no table {name}" for name in wanted if own and not frames.has(name)]
+    empty = [f"table {name} is empty" for name in wanted if frames.has(name) and not rows[name]]
+    return missing + empty
+
+
+def _collect(all_findings: Sequence[DataFrame]) -> list[Row]:
+    """Per check and verdict: how many findings, and the smallest of them; one Spark job."""
+    if not all_findings:
+        return []
+    kind = Window.partitionBy("check", "verdict")
+    return (
+        finding_rows(all_findings)
+        .select(
+            "*",
+            F.count("*").over(kind).alias("total"),
+            F.row_number().over(kind.orderBy("rank", "witness")).alias("place"),
+        )
+        .where(F.col("place") <= WITNESSES_MAX)
+        .orderBy("check", "verdict", "place")
+        .collect()
+    )
+
+
+def _result(check: Check, counts: Counts, found: Sequence[Row], gaps: Sequence[str]) -> CheckResult:
+    failures = [row for row in found if row["check"] == check.id and row["verdict"] == "fail"]
+    doubts = [row for row in found if row["check"] == check.id and row["verdict"] == "unknown"]
+    examined = check.examined(counts)
+    verdict, reason, shown = Outcome.PASS, None, failures
+    if failures:
+        verdict = Outcome.FAIL
+    elif gaps:
+        verdict, reason = Outcome.UNKNOWN, "; ".join(gaps)
+    elif doubts:
+        verdict, shown = Outcome.UNKNOWN, doubts
+        reason = f"{doubts[0]['total']} rows can't be judged; the first: {doubts[0]['reason']}"
+    elif examined == 0:
+        verdict, reason = Outcome.UNKNOWN, check.nothing
+    return CheckResult(
+        id=check.id,
+        name=check.name,
+        promise=check.promise,
+        verdict=verdict,
+        reason=reason,
+        examined=examined,
+        violations=failures[0]["total"] if failures else 0,
+        witnesses=[json.loads(row["witness"]) for row in shown],
+    )
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__
+
+
+def _summary(verdict: Verdict) -> list[str]:
+    lines = [f"verdict: {verdict.outcome.value}"]
+    lines += [f"  {name} {outcome.value}" for name, outcome in verdict.promises.items()]
+    for check in verdict.checks:
+        told = f"  {check.id:<4}{check.verdict.value:<8}{check.name}, {check.examined} examined"
+        if check.violations:
+            told += f", {check.violations} violations, the first: {json.dumps(check.witnesses[0])}"
+        if check.reason is not None:
+            told += f" ({check.reason})"
+        lines.append(told)
+    return [*lines, *(f"not shown: {sentence}" for sentence in verdict.not_shown)]
