@@ -41,7 +41,7 @@ class RouteSettings:
 
     poll_interval_ms: int = 30_000
     refresh_interval_ms_min: int = 100
-    lookup_timeout_ms: int = 1_000
+    lookup_timeout_ms: int = 500
 
     def __post_init__(self) -> None:
         for name in ("poll_interval_ms", "refresh_interval_ms_min", "lookup_timeout_ms"):
@@ -197,7 +197,7 @@ class RouteTable:
     async def _refresh_quietly(self, topic: str) -> None:
         try:
             await self.refresh(topic)
-        except (NameServerError, NoRouteError, MalformedAnswerError):
+        except (NameServerError, NoRouteError):
             # What is known stays in use; whoever needs the route meets the error itself, and
             # the next failing request or poll asks again.
             return
@@ -208,12 +208,14 @@ class RouteTable:
     async def _look_up(self, topic: str) -> TopicRoute:
         failures: list[str] = []
         for _ in self._name_servers:
-            address = self._name_servers[self._current]
+            address = self._next_name_server()
             try:
-                return await self._ask(address, topic)
+                route = await self._ask(address, topic)
             except (RemotingError, NameServerError) as error:
                 failures.append(f"{address}: {error}")
-                self._current = (self._current + 1) % len(self._name_servers)
+            else:
+                self._stay_with(address)
+                return route
         raise NameServerError(f"route of topic {topic}: " + "; ".join(failures))
 
     async def _ask(self, address: str, topic: str) -> TopicRoute:
@@ -226,10 +228,24 @@ class RouteTable:
             self._settings.lookup_timeout_ms,
         )
         if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+            self._stay_with(address)
             raise NoRouteError(f"name server {address} has no route of topic {topic}")
         if answer.code != ResponseCode.SUCCESS:
             raise NameServerError(str(error_of(answer.code, answer.remark, address)))
-        return decode_topic_route(topic, answer.body)
+        try:
+            return decode_topic_route(topic, answer.body)
+        except MalformedAnswerError as error:  # Nothing was asked of a broker: no cause for doubt.
+            raise NameServerError(f"name server {address}: {error}") from error
+
+    def _next_name_server(self) -> str:
+        # Moved on before the answer is there, so that a lookup that its caller gives up on leaves
+        # the silent name server behind, too.
+        address = self._name_servers[self._current]
+        self._current = (self._current + 1) % len(self._name_servers)
+        return address
+
+    def _stay_with(self, address: str) -> None:
+        self._current = self._name_servers.index(address)
 
     def _install(self, route: TopicRoute) -> None:
         self._routes[route.topic] = route
@@ -255,13 +271,13 @@ class RouteTable:
         """
         failures: list[str] = []
         for _ in self._name_servers:
-            address = self._name_servers[self._current]
+            address = self._next_name_server()
             try:
                 answer = await self._rpc.request(address, make(), self._settings.lookup_timeout_ms)
             except RemotingError as error:
                 failures.append(f"{address}: {error}")
-                self._current = (self._current + 1) % len(self._name_servers)
                 continue
+            self._stay_with(address)
             if answer.code != ResponseCode.SUCCESS:
                 raise error_of(answer.code, answer.remark, address)
             return answer

@@ -1,0 +1,378 @@
+"""The producer against scripted broker groups: outcomes, retries, leaders, routes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from client.errors import (
+    ClientClosedError,
+    DeadlineError,
+    IllegalMessageError,
+    NoPermissionError,
+    OutcomeUnknownError,
+)
+from client.message import Message, MessageQueue, SendStatus
+from client.producer import Producer, ProducerSettings
+from client.retry import RetryPolicy
+from client.send_codec import MessageRefusedError
+from remoting.codes import RequestCode
+from remoting.message import decompress_body
+from tests.client.fake_cluster import Act, FakeGroup, FakeNameServer, Seen, wait_until
+
+SETTINGS = ProducerSettings(
+    timeout_ms=2_000, retry=RetryPolicy(attempt_timeout_ms=150, backoff_ms_max=20)
+)
+
+
+class Setup:
+    def __init__(self, groups: list[FakeGroup], name_server: FakeNameServer, producer: Producer):
+        self.groups = groups
+        self.name_server = name_server
+        self.producer = producer
+
+    @property
+    def group(self) -> FakeGroup:
+        return self.groups[0]
+
+
+@asynccontextmanager
+async def setup(
+    group_count: int = 1, settings: ProducerSettings = SETTINGS
+) -> AsyncIterator[Setup]:
+    groups = [FakeGroup(f"broker-{'abc'[number]}") for number in range(group_count)]
+    for group in groups:
+        await group.start()
+    name_server = FakeNameServer(groups, ["T", "TBW102"])
+    await name_server.start()
+    producer = Producer("PG", [name_server.address], settings=settings)
+    await producer.start()
+    try:
+        yield Setup(groups, name_server, producer)
+    finally:
+        await producer.stop()
+        await name_server.stop()
+        for group in groups:
+            await group.stop()
+
+
+def uniq_key_of(seen: Seen) -> str:
+    properties = dict(
+        entry.split("\x01", 1) for entry in seen.command.ext_fields["i"].split("\x02") if entry
+    )
+    return properties["UNIQ_KEY"]
+
+
+async def test_a_send_is_stored_with_its_properties_and_answered_with_its_place() -> None:
+    async with setup() as cluster:
+        message = Message(
+            topic="T",
+            body=b"hello",
+            tags="A",
+            keys=("k1", "k2"),
+            shard="s",
+            flag=7,
+            properties={"lmq_value": "v1"},
+        )
+        result = await cluster.producer.send(message)
+        (record,) = cluster.group.stored("T")
+        assert result.status is SendStatus.SEND_OK
+        assert result.attempts == 1
+        assert result.queue == MessageQueue("T", "broker-a", record.queue_id)
+        assert result.queue_offset == 0
+        assert result.offset_msg_id == record.offset_msg_id
+        assert result.msg_id == message.uniq_key
+        assert result.address == cluster.group.address(0)
+        assert record.body == b"hello"
+        assert record.flag == 7
+        assert record.born_timestamp_ms == message.born_timestamp_ms
+        assert record.property_map() == {
+            "UNIQ_KEY": message.uniq_key,
+            "TAGS": "A",
+            "KEYS": "k1 k2",
+            "__SHARDINGKEY": "s",
+            "lmq_value": "v1",
+        }
+
+
+async def test_sends_go_round_the_queues_of_all_groups() -> None:
+    async with setup(group_count=2) as cluster:
+        results = [await cluster.producer.send(Message(topic="T", body=b"x")) for _ in range(16)]
+        counts = {result.queue: 0 for result in results}
+        for result in results:
+            counts[result.queue] += 1
+        assert len(counts) == 8
+        assert set(counts.values()) == {2}
+
+
+async def test_a_send_without_an_answer_is_retried_in_its_group_with_its_key() -> None:
+    async with setup(group_count=3) as cluster:
+        for group in cluster.groups:
+            group.script = lambda seen, group=group: (
+                Act.STORE_SILENTLY
+                if seen.command.code == RequestCode.SEND_MESSAGE_V2 and len(group.sends()) <= 2
+                else Act.ANSWER
+            )
+        result = await cluster.producer.send(Message(topic="T", body=b"x"))
+        asked = [group for group in cluster.groups if group.sends()]
+        assert len(asked) == 1
+        sends = asked[0].sends()
+        # The first two attempts at the leader stay unanswered; other nodes name it again.
+        assert result.attempts >= 3
+        assert len({uniq_key_of(seen) for seen in sends}) == 1
+        assert len({seen.command.ext_fields["e"] for seen in sends}) == 1
+        assert len({seen.command.ext_fields["g"] for seen in sends}) == 1
+        assert len(asked[0].stored("T")) == 1
+
+
+async def test_a_lost_connection_is_retried_in_its_group() -> None:
+    async with setup(group_count=2) as cluster:
+        for group in cluster.groups:
+            group.script = lambda seen, group=group: (
+                Act.STORE_AND_HANG_UP
+                if seen.command.code == RequestCode.SEND_MESSAGE_V2 and len(group.sends()) == 1
+                else Act.ANSWER
+            )
+        await cluster.producer.send(Message(topic="T", body=b"x"))
+        assert sum(len(group.stored("T")) for group in cluster.groups) == 1
+        assert sum(1 for group in cluster.groups if group.sends()) == 1
+
+
+async def test_silence_until_the_deadline_is_unknown_and_a_second_send_settles_it() -> None:
+    async with setup() as cluster:
+        cluster.group.script = lambda seen: (
+            Act.STORE_SILENTLY if seen.command.code == RequestCode.SEND_MESSAGE_V2 else Act.ANSWER
+        )
+        message = Message(topic="T", body=b"x")
+        with pytest.raises(OutcomeUnknownError) as caught:
+            await cluster.producer.send(message, 400)
+        assert not caught.value.definite
+        assert caught.value.attempts >= 2
+        cluster.group.script = lambda _: Act.ANSWER
+        queue = MessageQueue("T", "broker-a", int(cluster.group.sends()[0].command.ext_fields["e"]))
+        result = await cluster.producer.send(message, queue=queue)
+        assert result.queue_offset == 0
+        assert len(cluster.group.stored("T")) == 1
+
+
+async def test_a_refusal_after_silence_is_still_unknown() -> None:
+    async with setup() as cluster:
+        cluster.group.script = lambda seen: (
+            Act.ANSWER
+            if seen.command.code != RequestCode.SEND_MESSAGE_V2
+            else Act.STORE_SILENTLY
+            if len([item for item in cluster.group.sends() if item.node == 0]) == 1
+            else (13, "too old")
+        )
+        with pytest.raises(OutcomeUnknownError):
+            await cluster.producer.send(Message(topic="T", body=b"x"))
+
+
+async def test_a_definite_refusal_is_tried_at_another_group() -> None:
+    async with setup(group_count=2) as cluster:
+        cluster.groups[0].script = lambda _: (2, "[REJECTREQUEST] busy")
+        for _ in range(8):
+            result = await cluster.producer.send(Message(topic="T", body=b"x"))
+            assert result.queue.broker_name == "broker-b"
+        assert len(cluster.groups[1].stored("T")) == 8
+
+
+@pytest.mark.parametrize(("code", "error"), [(13, IllegalMessageError), (16, NoPermissionError)])
+async def test_hopeless_refusals_are_raised_at_once(code: int, error: type[Exception]) -> None:
+    async with setup(group_count=2) as cluster:
+        for group in cluster.groups:
+            group.script = lambda seen: (
+                (code, "no") if seen.command.code == RequestCode.SEND_MESSAGE_V2 else Act.ANSWER
+            )
+        with pytest.raises(error) as caught:
+            await cluster.producer.send(Message(topic="T", body=b"x"))
+        assert getattr(caught.value, "definite", False)
+        assert sum(len(group.sends()) for group in cluster.groups) == 1
+
+
+async def test_refusals_until_the_deadline_are_definite() -> None:
+    async with setup() as cluster:
+        cluster.group.lead(None)
+        with pytest.raises(DeadlineError) as caught:
+            await cluster.producer.send(Message(topic="T", body=b"x"), 300)
+        assert caught.value.definite
+        assert cluster.group.stored("T") == []
+
+
+async def test_code_1_is_unknown() -> None:
+    async with setup() as cluster:
+        cluster.group.script = lambda seen: (
+            (1, "in-sync replicas not enough")
+            if seen.command.code == RequestCode.SEND_MESSAGE_V2
+            else Act.ANSWER
+        )
+        with pytest.raises(OutcomeUnknownError):
+            await cluster.producer.send(Message(topic="T", body=b"x"), 200)
+
+
+async def test_the_hint_of_a_follower_is_followed_at_once() -> None:
+    async with setup() as cluster:
+        await cluster.producer.send(Message(topic="T", body=b"x"))
+        cluster.name_server.freeze()
+        cluster.group.lead(2)
+        result = await cluster.producer.send(Message(topic="T", body=b"y"))
+        assert result.attempts == 2
+        assert result.address == cluster.group.address(2)
+        # The leader is remembered although the route still names the old one.
+        result = await cluster.producer.send(Message(topic="T", body=b"z"))
+        assert result.attempts == 1
+
+
+async def test_a_dead_leader_is_replaced_within_one_send() -> None:
+    async with setup() as cluster:
+        await cluster.producer.send(Message(topic="T", body=b"x"))
+        cluster.name_server.freeze()
+        await cluster.group.stop_node(0)
+        cluster.group.lead(1)
+        result = await cluster.producer.send(Message(topic="T", body=b"y"))
+        assert result.address == cluster.group.address(1)
+        assert len(cluster.group.stored("T")) == 2
+
+
+async def test_an_election_is_waited_for() -> None:
+    async with setup() as cluster:
+        await cluster.producer.send(Message(topic="T", body=b"x"))
+        cluster.group.lead(None)
+        send = asyncio.ensure_future(cluster.producer.send(Message(topic="T", body=b"y")))
+        await wait_until(lambda: len(cluster.group.sends()) >= 4)
+        assert not send.done()
+        cluster.group.lead(2)
+        result = await send
+        assert result.address == cluster.group.address(2)
+
+
+async def test_an_unknown_topic_goes_by_the_default_topic() -> None:
+    async with setup() as cluster:
+        result = await cluster.producer.send(Message(topic="new", body=b"x"))
+        assert result.queue.topic == "new"
+        assert result.queue.queue_id < 4
+        assert cluster.group.sends()[0].command.ext_fields["c"] == "TBW102"
+
+
+async def test_explicit_queue_and_selector() -> None:
+    async with setup(group_count=2) as cluster:
+        queue = MessageQueue("T", "broker-b", 3)
+        assert (await cluster.producer.send(Message(topic="T", body=b"x"), queue=queue)).queue == (
+            queue
+        )
+        result = await cluster.producer.send(
+            Message(topic="T", body=b"x"), selector=lambda queues, _: queues[1]
+        )
+        assert result.queue == MessageQueue("T", "broker-a", 1)
+        with pytest.raises(MessageRefusedError):
+            await cluster.producer.send(
+                Message(topic="T", body=b"x"),
+                selector=lambda _queues, _: MessageQueue("T", "broker-z", 0),
+            )
+
+
+async def test_async_sends_are_bounded_and_all_answered() -> None:
+    settings = ProducerSettings(in_flight_max=8)
+    async with setup(settings=settings) as cluster:
+        futures = [
+            await cluster.producer.send_async(Message(topic="T", body=b"%d" % number))
+            for number in range(100)
+        ]
+        results = await asyncio.gather(*futures)
+        assert len({(result.queue, result.queue_offset) for result in results}) == 100
+        cluster.group.script = lambda _: Act.IGNORE
+        blocked = [
+            await cluster.producer.send_async(Message(topic="T", body=b"x")) for _ in range(8)
+        ]
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await cluster.producer.send_async(Message(topic="T", body=b"x"))
+        cluster.group.script = lambda _: Act.ANSWER
+        await asyncio.gather(*blocked)
+
+
+async def test_a_batch_is_stored_as_one() -> None:
+    async with setup() as cluster:
+        messages = [Message(topic="T", body=b"%d" % number) for number in range(5)]
+        result = await cluster.producer.send_batch(messages)
+        assert [record.body for record in cluster.group.stored("T")] == [
+            b"0",
+            b"1",
+            b"2",
+            b"3",
+            b"4",
+        ]
+        assert result.msg_id.split(",") == [message.uniq_key for message in messages]
+        assert len(result.offset_msg_id.split(",")) == 5
+        with pytest.raises(MessageRefusedError):
+            await cluster.producer.send_batch(
+                [Message(topic="T", body=b"x"), Message(topic="U", body=b"x")]
+            )
+
+
+async def test_oneway_leaves_without_an_answer() -> None:
+    async with setup() as cluster:
+        await cluster.producer.send_oneway(Message(topic="T", body=b"x"))
+        await wait_until(lambda: len(cluster.group.stored("T")) == 1)
+        assert cluster.group.sends()[0].command.is_oneway
+
+
+async def test_large_bodies_are_deflated() -> None:
+    async with setup() as cluster:
+        await cluster.producer.send(Message(topic="T", body=b"a" * 10_000))
+        (record,) = cluster.group.stored("T")
+        assert len(record.body) < 1_000
+        assert record.sys_flag & 0x301 == 0x301
+        assert decompress_body(record.body, record.sys_flag) == b"a" * 10_000
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Message(topic="", body=b"x"),
+        Message(topic="t" * 128, body=b"x"),
+        Message(topic="T", body=b""),
+        Message(topic="T", body=b"x" * (4 * 1024 * 1024 + 1)),
+        Message(topic="T", body=b"x", properties={"UNIQ_KEY": "mine"}),
+        Message(topic="T", body=b"x", properties={"a": "b\x02c"}),
+        Message(topic="T", body=b"x", properties={"a": "b" * 40_000}),
+    ],
+)
+async def test_what_no_broker_would_take_is_refused_here(message: Message) -> None:
+    async with setup() as cluster:
+        with pytest.raises(MessageRefusedError):
+            await cluster.producer.send(message)
+        assert cluster.group.sends() == []
+
+
+async def test_a_silent_name_server_is_left_for_the_next() -> None:
+    async with setup() as cluster:
+        silent = FakeNameServer(cluster.groups, ["T"])
+        silent.silent = True
+        await silent.start()
+        producer = Producer("PG", f"{silent.address};{cluster.name_server.address}")
+        async with producer:
+            for _ in range(2):
+                await producer.send(Message(topic="T", body=b"x"), 5_000)
+        await silent.stop()
+
+
+async def test_crash_leaves_unanswered_sends_unknown_and_later_ones_refused() -> None:
+    async with setup() as cluster:
+        cluster.group.script = lambda _: Act.IGNORE
+        send = asyncio.ensure_future(cluster.producer.send(Message(topic="T", body=b"x")))
+        await wait_until(lambda: len(cluster.group.sends()) == 1)
+        await cluster.producer.crash()
+        with pytest.raises(OutcomeUnknownError):
+            await send
+        with pytest.raises(ClientClosedError):
+            await cluster.producer.send(Message(topic="T", body=b"x"))
+
+
+async def test_a_producer_is_known_to_every_node_of_its_groups() -> None:
+    async with setup() as cluster:
+        await cluster.producer.send(Message(topic="T", body=b"x"))
+        await wait_until(lambda: len(cluster.group.producers.get("PG", [])) == 3)

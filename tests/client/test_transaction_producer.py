@@ -1,0 +1,274 @@
+"""Transactions: decisions as requests, their honest outcomes, check-backs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from client.errors import ContraryDecisionError, OutcomeUnknownError
+from client.message import DeliveredMessage, Message
+from client.producer import ProducerSettings
+from client.retry import RetryPolicy
+from client.transaction_producer import (
+    Decision,
+    EndOutcome,
+    EndResult,
+    HalfMessage,
+    TransactionObserver,
+    TransactionProducer,
+    TransactionSettings,
+    half_message,
+)
+from remoting.codes import RequestCode
+from remoting.command import RemotingCommand
+from tests.client.fake_cluster import HALF_TOPIC, Act, FakeGroup, FakeNameServer, wait_until
+
+END = RequestCode.END_TRANSACTION
+
+
+class Listener:
+    """Decides as told and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.local = Decision.COMMIT
+        self.memory = Decision.COMMIT
+        self.executed: list[Message] = []
+        self.checked: list[DeliveredMessage] = []
+
+    async def execute_local(self, message: Message, half: HalfMessage) -> Decision:
+        assert half.topic == message.topic
+        self.executed.append(message)
+        return self.local
+
+    async def check_local(self, message: DeliveredMessage) -> Decision:
+        self.checked.append(message)
+        return self.memory
+
+
+class Recorder(TransactionObserver):
+    def __init__(self) -> None:
+        self.events: list[tuple[str, object]] = []
+
+    def half_sent(self, message, result, error, *, t_invoke, t_complete):  # type: ignore[no-untyped-def]
+        assert t_invoke <= t_complete
+        self.events.append(("half", "ok" if result is not None else type(error).__name__))
+
+    def local_decided(self, message, decision, *, t_invoke, t_complete):  # type: ignore[no-untyped-def]
+        self.events.append(("local", decision))
+
+    def end_told(self, half, decision, result, *, from_check, t_invoke, t_complete):  # type: ignore[no-untyped-def]
+        self.events.append(("check-end" if from_check else "end", (decision, result.outcome)))
+
+    def check_received(self, message, half, *, t_invoke):  # type: ignore[no-untyped-def]
+        self.events.append(("check", message.uniq_key))
+
+    def check_answered(self, message, half, decision, result, *, t_complete):  # type: ignore[no-untyped-def]
+        self.events.append(("answered", (decision, result.outcome)))
+
+
+class Setup:
+    def __init__(self) -> None:
+        self.group = FakeGroup("broker-a")
+        self.name_server = FakeNameServer([self.group], ["T"])
+        self.listener = Listener()
+        self.recorder = Recorder()
+
+    async def start(self) -> None:
+        await self.group.start()
+        await self.name_server.start()
+        self.producer = TransactionProducer(
+            "PG",
+            [self.name_server.address],
+            self.listener,
+            settings=TransactionSettings(
+                end_timeout_ms=1_000,
+                producer=ProducerSettings(
+                    retry=RetryPolicy(attempt_timeout_ms=150, backoff_ms_max=20)
+                ),
+            ),
+            observer=self.recorder,
+        )
+        await self.producer.start()
+
+    async def stop(self) -> None:
+        await self.producer.stop()
+        await self.name_server.stop()
+        await self.group.stop()
+
+
+@asynccontextmanager
+async def setup() -> AsyncIterator[Setup]:
+    cluster = Setup()
+    await cluster.start()
+    try:
+        yield cluster
+    finally:
+        await cluster.stop()
+
+
+def message() -> Message:
+    return Message(topic="T", body=b"x", properties={"lmq_tx": "t1"})
+
+
+@pytest.mark.parametrize(
+    ("decision", "stored"), [(Decision.COMMIT, "committed"), (Decision.ROLLBACK, "rolled back")]
+)
+async def test_a_decision_reaches_the_half(decision: Decision, stored: str) -> None:
+    async with setup() as cluster:
+        cluster.listener.local = decision
+        sent = message()
+        result = await cluster.producer.send_in_transaction(sent)
+        (half,) = cluster.group.halves
+        assert half.decision == stored
+        assert half.record.topic == "T"
+        assert half.record.property_map()["TRAN_MSG"] == "true"
+        assert half.record.property_map()["PGROUP"] == "PG"
+        assert result.decision is decision
+        assert result.end == EndResult(outcome=EndOutcome.OK)
+        assert cluster.group.sends()[0].command.ext_fields["f"] == "4"
+        (end,) = cluster.group.sends(END)
+        assert end.command.ext_fields == {
+            "producerGroup": "PG",
+            "tranStateTableOffset": "0",
+            "commitLogOffset": "0",
+            "commitOrRollback": "8" if decision is Decision.COMMIT else "12",
+            "fromTransactionCheck": "false",
+            "msgId": sent.uniq_key,
+            "transactionId": sent.uniq_key,
+            "topic": "T",
+            "bname": "broker-a",
+        }
+        assert [name for name, _ in cluster.recorder.events] == ["half", "local", "end"]
+
+
+async def test_an_unknown_decision_is_left_to_the_check() -> None:
+    async with setup() as cluster:
+        cluster.listener.local = Decision.UNKNOWN
+        result = await cluster.producer.send_in_transaction(message())
+        assert result.end is None
+        assert cluster.group.sends(END) == []
+        await wait_until(lambda: "PG" in cluster.group.producers)
+        cluster.group.ask_check(0, "PG")
+        await wait_until(lambda: cluster.group.halves[0].decision == "committed")
+        await wait_until(lambda: cluster.recorder.events[-1][0] == "answered")
+        (checked,) = cluster.listener.checked
+        assert checked.properties["lmq_tx"] == "t1"
+        assert checked.topic == "T"
+        (end,) = cluster.group.sends(END)
+        assert end.command.ext_fields["fromTransactionCheck"] == "true"
+        assert end.command.ext_fields["bname"] == "broker-a"
+        assert cluster.recorder.events[-1] == ("answered", (Decision.COMMIT, EndOutcome.OK))
+
+
+async def test_an_unanswered_end_is_repeated_until_it_is_known() -> None:
+    async with setup() as cluster:
+        cluster.group.script = lambda seen: (
+            Act.STORE_SILENTLY
+            if seen.command.code == END and len(cluster.group.sends(END)) == 1
+            else Act.ANSWER
+        )
+        result = await cluster.producer.send_in_transaction(message())
+        assert result.end == EndResult(outcome=EndOutcome.OK)
+        assert len(cluster.group.sends(END)) > 1
+
+
+async def test_an_end_that_is_never_answered_is_info() -> None:
+    async with setup() as cluster:
+        cluster.group.script = lambda seen: Act.IGNORE if seen.command.code == END else Act.ANSWER
+        result = await cluster.producer.send_in_transaction(message())
+        assert result.end is not None
+        assert result.end.outcome is EndOutcome.INFO
+        assert isinstance(result.end.error, OutcomeUnknownError)
+
+
+async def test_a_contrary_decision_is_a_definite_failure_even_after_silence() -> None:
+    async with setup() as cluster:
+        half = half_message(await cluster.producer.send_half(message()))
+        cluster.group.halves[0].decision = "rolled back"
+        cluster.group.script = lambda seen: (
+            Act.IGNORE
+            if seen.command.code == END and len(cluster.group.sends(END)) == 1
+            else Act.ANSWER
+        )
+        result = await cluster.producer.end(half, Decision.COMMIT)
+        assert result.outcome is EndOutcome.FAIL
+        assert isinstance(result.error, ContraryDecisionError)
+        assert "rolled back" in str(result.error)
+
+
+async def test_an_end_follows_the_leader() -> None:
+    async with setup() as cluster:
+        half = half_message(await cluster.producer.send_half(message()))
+        cluster.name_server.freeze()
+        await cluster.group.stop_node(0)
+        cluster.group.lead(2)
+        result = await cluster.producer.end(half, Decision.COMMIT)
+        assert result.outcome is EndOutcome.OK
+        assert cluster.group.halves[0].decision == "committed"
+
+
+async def test_a_new_leader_can_ask_without_any_further_request() -> None:
+    async with setup() as cluster:
+        cluster.listener.local = Decision.UNKNOWN
+        await cluster.producer.send_in_transaction(message())
+        await wait_until(lambda: len(cluster.group.producers.get("PG", [])) == 3)
+        await cluster.group.stop_node(0)
+        cluster.group.lead(1)
+        await wait_until(lambda: cluster.group.producers["PG"][0].closed)
+        cluster.group.ask_check(0, "PG")
+        await wait_until(lambda: cluster.group.halves[0].decision == "committed")
+
+
+async def test_a_failing_check_listener_is_asked_again() -> None:
+    async with setup() as cluster:
+        cluster.listener.local = Decision.UNKNOWN
+        await cluster.producer.send_in_transaction(message())
+        await wait_until(lambda: "PG" in cluster.group.producers)
+        memory = cluster.listener.check_local
+
+        async def fail(_: DeliveredMessage) -> Decision:
+            raise RuntimeError("database is down")
+
+        cluster.listener.check_local = fail  # type: ignore[method-assign]
+        cluster.group.ask_check(0, "PG")
+        await wait_until(lambda: cluster.recorder.events[-1][0] == "answered")
+        assert cluster.recorder.events[-1] == ("answered", (Decision.UNKNOWN, EndOutcome.INFO))
+        cluster.listener.check_local = memory  # type: ignore[method-assign]
+        cluster.group.ask_check(0, "PG")
+        await wait_until(lambda: cluster.group.halves[0].decision == "committed")
+
+
+async def test_a_crash_sends_no_end() -> None:
+    async with setup() as cluster:
+        half = half_message(await cluster.producer.send_half(message()))
+        await cluster.producer.crash()
+        result = await cluster.producer.end(half, Decision.COMMIT)
+        assert result.outcome is EndOutcome.FAIL
+        assert cluster.group.sends(END) == []
+        assert (HALF_TOPIC, 0) in cluster.group.queues
+
+
+async def test_an_unknown_half_runs_no_local_transaction() -> None:
+    async with setup() as cluster:
+        cluster.group.script = lambda seen: (
+            Act.STORE_SILENTLY if seen.command.code != RequestCode.HEART_BEAT else Act.ANSWER
+        )
+        with pytest.raises(OutcomeUnknownError):
+            await cluster.producer.send_in_transaction(message(), 300)
+        assert cluster.listener.executed == []
+        assert cluster.recorder.events == [("half", "OutcomeUnknownError")]
+
+
+async def test_a_garbled_check_is_dropped_and_counted() -> None:
+    async with setup() as cluster:
+        await cluster.producer.send_half(message())
+        await wait_until(lambda: "PG" in cluster.group.producers)
+        command = RemotingCommand(
+            code=RequestCode.CHECK_TRANSACTION_STATE,
+            ext_fields={"tranStateTableOffset": "0", "commitLogOffset": "0"},
+            body=b"no record",
+        )
+        cluster.group.producers["PG"][0].oneway(command)
+        await wait_until(lambda: cluster.producer.checks_dropped == 1)
