@@ -48,6 +48,8 @@ class SimCluster:
         names = tuple(NodeId(f"n{number}") for number in range(options.node_count))
         self.invariants = Invariants(names)
         self.promises = Promises(self.coverage)
+        # A healthy network is quick beside an election timeout (Raft 5.6).
+        self._calm_delay_us = max(100, options.election_timeout_ms_min * 1000 // 20)
         self._rng = random.Random(f"cluster/{options.seed}/{options.node_count}")
         self.network = Network(
             options=options,
@@ -107,16 +109,22 @@ class SimCluster:
     # --- the phases after the faults -----------------------------------------------------------
 
     def _deadline_us(self) -> int:
-        timeout_us = self.options.election_timeout_ms_max * 1000
-        slowest = 1.0 + 2 * self.options.clock_rate_spread
-        return self.scheduler.now_us + int(LIVENESS_TIMEOUTS_MAX * timeout_us * slowest)
+        """The bound, and the time to bring the shortest log up to the longest one at one entry
+        per exchange, which is what the smallest windows of the configuration allow."""
+        options = self.options
+        timeout_us = options.election_timeout_ms_max * 1000
+        slowest = 1.0 + 2 * options.clock_rate_spread
+        lasts = [node.log.last_index for node in self.nodes if node.alive]
+        exchange_us = 2 * self._calm_delay_us + options.sync_us_max + options.timer_lateness_us_max
+        catch_up_us = (max(lasts, default=0) - min(lasts, default=0)) * exchange_us
+        return self.scheduler.now_us + int(LIVENESS_TIMEOUTS_MAX * timeout_us * slowest) + catch_up_us
 
     def _heal(self) -> list[SimNode]:
         """A majority becomes healthy, the rest stays as it is, cut off from it."""
         options = self.options
         count = self._rng.randint(options.node_count // 2 + 1, options.node_count)
         healthy = self._rng.sample(self.nodes, count)
-        self.network.calm(delay_us_max=max(100, options.election_timeout_ms_min * 1000 // 20))
+        self.network.calm(delay_us_max=self._calm_delay_us)
         for node in self.nodes:
             if node.alive and node.paused:
                 node.resume()

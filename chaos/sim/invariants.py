@@ -217,7 +217,8 @@ class Invariants:
             case RequestVoteReply(granted=True):
                 self._on_vote_leaves(node, mirror, message.term, message.receiver)
             case AppendEntriesReply(success=True):
-                if message.match_index > mirror.durable_index:
+                # What was acknowledged in an earlier term may have been truncated since.
+                if message.term == mirror.term and message.match_index > mirror.durable_index:
                     raise Violation(
                         "acknowledged before durable",
                         f"{node} acknowledges {message.match_index}, durable up to "

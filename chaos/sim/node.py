@@ -177,6 +177,11 @@ class SimNode:
         return self._applied
 
     @property
+    def open_count(self) -> int:
+        """Entries that are not known to be committed."""
+        return self.core.last_index - self._commit
+
+    @property
     def is_ready(self) -> bool:
         """It takes proposals."""
         return self.leads and self.core.ready
@@ -228,7 +233,7 @@ class SimNode:
             commit_index=hint,
         )
         self._hard_state_file = parts.hard_state(self.disk)
-        self._term = hard_state.current_term
+        self._term = self.core.current_term  # above the hard state's where the log knows better
         self.alive = True
         if self._trace.on:
             self._trace.add(

@@ -89,6 +89,8 @@ class SimOptions:
 
     propose_interval_us: int
     propose_burst_max: int
+    proposals_open_max: int
+    """A leader with as many uncommitted entries is offered no more."""
     payload_size_max: int
     read_interval_us: int
 
@@ -123,14 +125,14 @@ def draw_options(seed: int, nodes: int | None = None) -> SimOptions:
     return SimOptions(
         seed=seed,
         node_count=node_count,
-        fault_time_us=rng.randint(1_500_000, 5_000_000),
+        fault_time_us=rng.randint(1_500_000, 4_500_000),
         fault_rates=_draw_faults(rng),
         heartbeat_ms=heartbeat_ms,
         election_timeout_ms_min=timeout_min_ms,
         election_timeout_ms_max=int(timeout_min_ms * rng.choice((1.3, 2.0, 2.0))),
         commit_notice_delay_ms=rng.choice((0, 2, 5)),
-        append_size_bytes_max=rng.choice((1, 200, 2000, 1 << 20)),
-        inflight_count_max=rng.choice((1, 4, 128)),
+        append_size_bytes_max=rng.choice((1, 200, 2000, 1 << 20, 1 << 20)),
+        inflight_count_max=rng.choice((1, 4, 128, 128)),
         log_cache_size_bytes_max=rng.choice((1, 500, 1 << 20)),
         link_delay_us_min=rng.choice((0, 50, delay_max_us // 2)),
         link_delay_us_max=max(100, delay_max_us),
@@ -148,8 +150,9 @@ def draw_options(seed: int, nodes: int | None = None) -> SimOptions:
         timer_lateness_us_max=rng.choice((0, 1000, 10_000)),
         restart_us_max=int(timeout_min_ms * 1000 * rng.choice((0.1, 1.0, 4.0))),
         fault_duration_us_max=int(timeout_min_ms * 1000 * rng.choice((1.0, 3.0, 6.0))),
-        propose_interval_us=rng.choice((4_000, 15_000, 40_000)),
-        propose_burst_max=rng.choice((1, 3, 8)),
+        propose_interval_us=rng.choice((8_000, 25_000, 60_000)),
+        propose_burst_max=rng.choice((1, 2, 6)),
+        proposals_open_max=rng.choice((4, 30, 100)),
         payload_size_max=rng.choice((16, 60, 400)),
         read_interval_us=rng.choice((15_000, 50_000, 150_000)),
     )
@@ -158,11 +161,12 @@ def draw_options(seed: int, nodes: int | None = None) -> SimOptions:
 def _draw_faults(rng: random.Random) -> dict[str, float]:
     if rng.random() < 0.03:
         return {}  # a calm seed: nothing may go wrong without a reason either
-    intensity = rng.choice((0.3, 0.6, 1.0, 1.0))
+    intensity = rng.choice((0.5, 1.0, 2.0))
     rates: dict[str, float] = {}
     for name, (weight, rate_max) in FAULTS.items():
         if rng.random() < weight * 0.6:
             rates[name] = rate_max * intensity * (0.2 + 0.8 * rng.random())
     total = sum(rates.values())
-    # More than some eight faults a second leave no time for anything to be committed.
-    return {name: rate * min(1.0, 8.0 / total) for name, rate in rates.items()}
+    # Some seeds leave time between the faults, some hardly any for anything to be committed.
+    total_max = rng.choice((4.0, 8.0, 20.0))
+    return {name: rate * min(1.0, total_max / total) for name, rate in rates.items()}

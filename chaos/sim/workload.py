@@ -62,7 +62,7 @@ class Workload:
             self._counts["proposals_at_stale_leaders"] += node.term < top_term
             burst = 1 + int(self._rng.random() * self._options.propose_burst_max)
             for _ in range(burst):
-                if node.alive:
+                if node.alive and node.open_count < self._options.proposals_open_max:
                     self.propose_once(node)
         self._schedule_proposals()
 
