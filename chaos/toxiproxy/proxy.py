@@ -27,6 +27,7 @@ from chaos.toxiproxy.toxic import Direction, Toxic
 __all__ = ["Proxy"]
 
 _DIAL_TIMEOUT_S = 60.0
+_CONNECTIONS_MAX = 10_000
 
 logger = logging.getLogger(__name__)
 
@@ -179,8 +180,8 @@ class Proxy:
 
     def _accepted(self, connection: Connection) -> None:
         self._connections[connection] = None
-        if not self.enabled:  # the listener was closed while the client was on its way
-            connection.abort()
+        if not self.enabled or len(self._connections) > _CONNECTIONS_MAX:
+            connection.abort()  # the listener was closed while the client was on its way, or full
             return
         self._connections[connection] = self._tasks.create_task(self._dial(connection))
 

@@ -24,7 +24,7 @@ class Upstream:
     async def until(self, condition: Callable[["Upstream"], bool]) -> None:
         """Wait until the condition holds, or fail."""
         async with asyncio.timeout(DEADLINE_S):
-            while not condition(self):  # noqa: ASYNC110 - polls plain data
+            while not condition(self):
                 await asyncio.sleep(0.002)
 
 

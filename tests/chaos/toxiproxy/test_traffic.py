@@ -80,6 +80,7 @@ class TestPlain:
                 peer.writer.write(b"the whole request")
                 peer.writer.write_eof()
                 assert await peer.end() == (b"", "fin")
+            await server.until(lambda state: state.ended == [None])
             assert server.received == b"the whole request"
 
     async def test_a_reset_of_one_end_is_a_plain_end_at_the_other(

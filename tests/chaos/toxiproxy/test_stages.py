@@ -1,0 +1,295 @@
+"""Stages and links on a clock of their own: no socket, no loop, no waiting."""
+
+import heapq
+import itertools
+import random
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chaos.toxiproxy.link import Link
+from chaos.toxiproxy.toxic import Direction, Toxic
+from chaos.toxiproxy.toxics import TOXIC_TYPES, Stage
+
+
+class Alarm:
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self.callback: Callable[[], None] | None = callback
+
+    def cancel(self) -> None:
+        self.callback = None
+
+
+class FakeTimers:
+    """Time that moves only when told to."""
+
+    def __init__(self) -> None:
+        self.time = 0.0
+        self._order = itertools.count()
+        self._alarms: list[tuple[float, int, Alarm]] = []
+
+    def now(self) -> float:
+        return self.time
+
+    def call_at(self, when: float, callback: Callable[[], None]) -> Alarm:
+        alarm = Alarm(callback)
+        heapq.heappush(self._alarms, (when, next(self._order), alarm))
+        return alarm
+
+    def run_until(self, when: float) -> None:
+        while self._alarms and self._alarms[0][0] <= when:
+            due, _, alarm = heapq.heappop(self._alarms)
+            self.time = max(self.time, due)
+            if alarm.callback is not None:
+                alarm.callback()
+        self.time = max(self.time, when)
+
+    @property
+    def pending(self) -> int:
+        return sum(alarm.callback is not None for _, _, alarm in self._alarms)
+
+
+class Socket:
+    """An endpoint that notes what is done to it."""
+
+    def __init__(self, timers: FakeTimers) -> None:
+        self._timers = timers
+        self.arrivals: list[tuple[float, bytes]] = []
+        self.closed_at: float | None = None
+        self.paused = False
+
+    def write(self, data: bytes) -> None:
+        assert self.closed_at is None
+        self.arrivals.append((self._timers.now(), data))
+
+    def close(self) -> None:
+        assert self.closed_at is None
+        self.closed_at = self._timers.now()
+
+    def pause(self) -> None:
+        assert not self.paused
+        self.paused = True
+
+    def resume(self) -> None:
+        assert self.paused
+        self.paused = False
+
+    @property
+    def bytes(self) -> bytes:
+        return b"".join(data for _, data in self.arrivals)
+
+
+class Bench:
+    """A link between two such sockets."""
+
+    def __init__(self, *toxics: Toxic, seed: str = "1") -> None:
+        self.timers = FakeTimers()
+        self.source = Socket(self.timers)
+        self.destination = Socket(self.timers)
+        self.resets = 0
+        self.route: Callable[[bytes], None] = self.destination.write
+        self.link = Link(
+            source=self.source,
+            destination=self.destination,
+            toxics=toxics,
+            timers=self.timers,
+            seed=seed,
+            on_reset=self._reset,
+            on_route=self._route,
+        )
+
+    def _reset(self) -> None:
+        self.resets += 1
+
+    def _route(self, way: Callable[[bytes], None]) -> None:
+        self.route = way
+
+
+def toxic(type_name: str, name: str = "t", toxicity: float = 1.0, **attributes: int) -> Toxic:
+    fields = TOXIC_TYPES[type_name].fields
+    return Toxic(
+        name=name,
+        type_name=type_name,
+        stream="upstream",
+        direction=Direction.UPSTREAM,
+        toxicity=toxicity,
+        attributes={field: attributes.get(field, 0) for field in fields},
+    )
+
+
+def test_without_toxics_the_source_writes_straight_to_the_destination() -> None:
+    bench = Bench(toxic("latency", toxicity=0.0))
+    assert bench.route == bench.destination.write
+
+
+def test_latency_is_exact() -> None:
+    bench = Bench(toxic("latency", latency=100))
+    bench.route(b"a")
+    bench.timers.run_until(0.04)
+    bench.route(b"b")
+    bench.link.finish()
+    bench.timers.run_until(1)
+    assert bench.destination.arrivals == [(0.1, b"a"), (pytest.approx(0.14), b"b")]
+    assert bench.destination.closed_at == pytest.approx(0.14)
+
+
+def test_bandwidth_does_not_drift() -> None:
+    bench = Bench(toxic("bandwidth", rate=100))
+    bench.route(bytes(100_000))
+    bench.timers.run_until(10)
+    assert bench.destination.arrivals[-1][0] == pytest.approx(1.0)
+    assert max(len(data) for _, data in bench.destination.arrivals) <= 10_000
+
+
+def test_bandwidth_pauses_the_source_and_lets_it_go_on() -> None:
+    bench = Bench(toxic("bandwidth", rate=100))
+    bench.route(bytes(300_000))
+    assert bench.source.paused
+    bench.timers.run_until(2.9)
+    assert not bench.source.paused
+
+
+def test_a_black_hole_in_front_of_a_full_destination_reads_on() -> None:
+    bench = Bench()
+    bench.link.destination_full(True)
+    assert bench.source.paused
+    bench.link.add(toxic("timeout"))
+    assert not bench.source.paused
+    bench.route(b"lost")
+    bench.link.remove("t")
+    assert bench.destination.bytes == b""
+    assert bench.destination.closed_at == 0
+
+
+def test_timeout_restarts_at_each_chunk() -> None:
+    bench = Bench(toxic("timeout", timeout=100))
+    bench.timers.run_until(0.09)
+    bench.route(b"x")
+    bench.timers.run_until(0.18)
+    assert bench.destination.closed_at is None
+    bench.timers.run_until(1)
+    assert bench.destination.closed_at == pytest.approx(0.19)
+
+
+def test_reset_peer_resets_once_and_drops_all() -> None:
+    bench = Bench(toxic("reset_peer", timeout=50), toxic("latency", name="l", latency=5))
+    bench.route(b"x")
+    bench.route(b"y")
+    bench.link.finish()
+    bench.timers.run_until(1)
+    assert (bench.resets, bench.destination.bytes) == (1, b"")
+
+
+def test_limit_data_survives_an_update() -> None:
+    bench = Bench(toxic("limit_data", bytes=5))
+    bench.route(b"123")
+    bench.link.update(toxic("limit_data", bytes=7))
+    bench.route(b"456789")
+    assert bench.destination.bytes == b"1234567"
+    assert bench.destination.closed_at == 0
+
+
+def test_slices_are_near_the_average_and_sum_up() -> None:
+    bench = Bench(toxic("slicer", average_size=100, size_variation=20, delay=1000))
+    bench.route(bytes(10_000))
+    bench.timers.run_until(60)
+    sizes = [len(data) for _, data in bench.destination.arrivals]
+    assert sum(sizes) == 10_000
+    assert max(sizes) <= 120
+    times = [time for time, _ in bench.destination.arrivals]
+    assert times == pytest.approx([place / 1000 for place in range(len(times))])
+
+
+def test_closing_a_link_leaves_no_timer() -> None:
+    bench = Bench(
+        toxic("latency", name="a", latency=10),
+        toxic("bandwidth", name="b", rate=1),
+        toxic("slow_close", name="c", delay=10),
+        toxic("timeout", name="d", timeout=100),
+    )
+    bench.route(b"x")
+    bench.timers.run_until(0.011)
+    bench.link.finish()
+    bench.link.close()
+    assert bench.timers.pending == 0
+    bench.timers.run_until(10)
+    assert bench.destination.closed_at is None
+
+
+def test_one_seed_one_jitter() -> None:
+    def times(seed: str) -> list[float]:
+        bench = Bench(toxic("latency", latency=50, jitter=50), seed=seed)
+        for _ in range(20):
+            bench.route(b"x")
+            bench.timers.run_until(bench.timers.time + 1)
+        return [time for time, _ in bench.destination.arrivals]
+
+    assert times("7") == times("7") != times("8")
+
+
+def test_toxicity_is_the_share_of_links_hit() -> None:
+    benches = [Bench(toxic("noop", toxicity=0.3), seed=str(seed)) for seed in range(400)]
+    hit = [bench.route == bench.link.feed for bench in benches]
+    assert 80 < sum(hit) < 160
+    again = [Bench(toxic("noop", toxicity=0.3), seed=str(seed)) for seed in range(400)]
+    assert hit == [bench.route == bench.link.feed for bench in again]
+
+
+PASSING = ("latency", "bandwidth", "slicer", "slow_close", "noop")
+CHANGE = st.one_of(
+    st.tuples(st.just("feed"), st.integers(1, 5000)),
+    st.tuples(st.just("wait"), st.integers(0, 3000)),
+    st.tuples(st.just("add"), st.sampled_from(PASSING)),
+    st.tuples(st.just("update"), st.integers(0, 500)),
+    st.tuples(st.just("remove"), st.integers(0, 5)),
+)
+
+
+def passing_toxic(type_name: str, name: str, rng: random.Random) -> Toxic:
+    ranges = {"rate": (1, 500), "average_size": (50, 500), "size_variation": (0, 40)}
+    attributes = {
+        field: rng.randint(*ranges.get(field, (0, 400))) for field in TOXIC_TYPES[type_name].fields
+    }
+    return toxic(type_name, name, rng.choice([0.5, 1.0]), **attributes)
+
+
+@given(changes=st.lists(CHANGE, max_size=40), seed=st.integers(0, 1000))
+def test_no_byte_is_lost_or_moved_whatever_changes(
+    changes: list[tuple[str, int | str]], seed: int
+) -> None:
+    """Toxics that only delay may come, change and go: the stream stays the stream."""
+    rng = random.Random(seed)
+    bench = Bench(seed=str(seed))
+    live: dict[str, str] = {}
+    sent = b""
+    for number, (what, value) in enumerate(changes):
+        if what == "feed":
+            data = rng.randbytes(int(value))
+            sent += data
+            bench.route(data)
+        elif what == "wait":
+            bench.timers.run_until(bench.timers.time + int(value) / 1000)
+        elif what == "add":
+            live[f"n{number}"] = str(value)
+            bench.link.add(passing_toxic(str(value), f"n{number}", rng))
+        elif live:
+            name = sorted(live)[int(value) % len(live)]
+            if what == "update":
+                bench.link.update(passing_toxic(live[name], name, rng))
+            else:
+                del live[name]
+                bench.link.remove(name)
+    bench.link.finish()
+    bench.timers.run_until(bench.timers.time + 3600)
+    assert bench.destination.bytes == sent
+    assert bench.destination.closed_at is not None
+    assert not bench.source.paused
+    assert bench.timers.pending == 0
+
+
+def test_every_type_says_what_it_is() -> None:
+    for name, stage in TOXIC_TYPES.items():
+        assert issubclass(stage, Stage)
+        assert stage.type_name == name
