@@ -1,0 +1,144 @@
+"""What an application and an observer see of a push consumer: listener, statuses, settings, hooks.
+
+Place in the data path: `client.push_consumer` and `client.queue_consumer` share these values.
+
+Source: RocketMQ MessageListenerConcurrently, DefaultMQPushConsumer's settings and defaults.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from client.errors import ClientError
+from client.heartbeat import ConsumeFrom, MessageModel
+from client.instance import InstanceSettings
+from client.message import DeliveredMessage, MessageQueue
+from client.retry import RetryPolicy
+
+__all__ = [
+    "ConsumeListener",
+    "ConsumeStatus",
+    "ConsumerObserver",
+    "PushConsumerSettings",
+]
+
+
+class ConsumeStatus(enum.Enum):
+    """What a listener says of the messages it was given, all together."""
+
+    CONSUME_SUCCESS = "consume_success"
+    RECONSUME_LATER = "reconsume_later"
+
+
+ConsumeListener: TypeAlias = Callable[[Sequence[DeliveredMessage]], Awaitable[ConsumeStatus]]
+
+
+class ConsumerObserver:
+    """Hooks for whoever wants to watch each step. Times are CLOCK_MONOTONIC, in ns.
+
+    All do nothing here; they are called on the loop and must not block. An operation that was cut
+    short by `crash` is told, too, with an indefinite error.
+    """
+
+    def assigned(self, queues: Sequence[MessageQueue], *, t: int) -> None:
+        """A rebalance changed what is owned; `queues` are all that are owned from now on.
+
+        Called before anything of a new queue is delivered, and after the last delivery of a lost
+        one.
+        """
+
+    def delivered(
+        self,
+        messages: Sequence[DeliveredMessage],
+        status: ConsumeStatus | None,
+        *,
+        t_invoke: int,
+        t_complete: int,
+    ) -> None:
+        """The listener answered; None: it was cut short, and nobody knows how far it came."""
+
+    def committed(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        error: ClientError | None,
+        *,
+        t_invoke: int,
+        t_complete: int,
+    ) -> None:
+        """An offset commit ended: stored where `error` is None, else as its `definite` says."""
+
+    def offset_fetched(
+        self,
+        queue: MessageQueue,
+        offset: int | None,
+        error: ClientError | None,
+        *,
+        t_invoke: int,
+        t_complete: int,
+    ) -> None:
+        """The committed offset was asked for; None without an error: nothing is stored."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PushConsumerSettings:
+    """How a push consumer behaves; times in ms.
+
+    A pull is held by the broker for `suspend_ms` while there is nothing new, and given up when
+    its answer is `answer_slack_ms` later than that (RocketMQ may hold one some seconds longer than
+    asked). A failed message comes again after `redelivery_ms_min`, doubled with each failure up to
+    `redelivery_ms_max`. `ordered`: nothing behind a failed message is delivered before it.
+    """
+
+    message_model: MessageModel = MessageModel.CLUSTERING
+    consume_from: ConsumeFrom = ConsumeFrom.LAST
+    consume_from_timestamp_ms: int = 0
+    """Unix time from which a new group begins with ConsumeFrom.TIMESTAMP."""
+    ordered: bool = False
+    consume_batch_max: int = 1
+    pull_batch_max: int = 32
+    suspend_ms: int = 15_000
+    answer_slack_ms: int = 6_000
+    rebalance_interval_ms: int = 20_000
+    commit_interval_ms: int = 5_000
+    held_count_max: int = 1_000
+    """Messages of one queue pulled and not consumed; above it pulls wait."""
+    held_bytes_max: int = 100 * 1024 * 1024
+    redelivery_ms_min: int = 1_000
+    redelivery_ms_max: int = 60_000
+    reconsume_times_max: int = 16
+    """After as many failures a broker that takes messages back puts them aside (DLQ)."""
+    stop_timeout_ms: int = 10_000
+    """How long the listener may take to end when its queue is given up."""
+    timeout_ms: int = 3_000
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    instance: InstanceSettings = field(default_factory=InstanceSettings)
+
+    def __post_init__(self) -> None:
+        for name in (
+            "consume_batch_max",
+            "pull_batch_max",
+            "suspend_ms",
+            "answer_slack_ms",
+            "rebalance_interval_ms",
+            "commit_interval_ms",
+            "held_count_max",
+            "held_bytes_max",
+            "redelivery_ms_min",
+            "stop_timeout_ms",
+            "timeout_ms",
+        ):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be positive, not {getattr(self, name)}")
+        if self.redelivery_ms_max < self.redelivery_ms_min:
+            raise ValueError(
+                f"redelivery_ms_max {self.redelivery_ms_max} is below "
+                f"redelivery_ms_min {self.redelivery_ms_min}"
+            )
+
+    def redelivery_ms(self, failures: int) -> int:
+        """The delay before a message that failed `failures` times before comes again."""
+        return min(self.redelivery_ms_max, self.redelivery_ms_min << min(failures, 20))

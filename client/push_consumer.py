@@ -1,0 +1,269 @@
+"""The push consumer: a member of a consumer group whose listener gets messages as they come.
+
+Place in the data path: subscriptions go to the brokers by heartbeat; a rebalance shares the topics'
+queues among the group's members; each queue owned is a `client.queue_consumer`.
+
+Invariants:
+- In clustering mode a queue is consumed only while this member owns it by its own last rebalance;
+  it is released (listener ended, offset committed) before the next assignment is announced.
+- A member that a broker does not know (yet) keeps what it has: the heartbeat that mends it is on
+  its way, and dropping everything would only move queues back and forth.
+- Broadcasting members own all queues and keep their offsets in memory only.
+
+Source: RocketMQ DefaultMQPushConsumerImpl, RebalanceImpl.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Final, Self
+
+import msgspec
+
+from client.broker_call import call_group
+from client.consume import (
+    ConsumeListener,
+    ConsumerObserver,
+    ConsumeStatus,
+    PushConsumerSettings,
+)
+from client.errors import ClientError, MalformedAnswerError, NameServerError, NoRouteError
+from client.heartbeat import ALL_TAGS, ConsumerGroup, MessageModel, Subscription
+from client.instance import ClientInstance
+from client.message import MessageQueue, retry_topic
+from client.queue_consumer import QueueConsumer
+from client.rebalance import allocate, ownership_change
+from client.retry import RetryPolicy
+from remoting.codes import RequestCode
+from remoting.command import RemotingCommand
+from remoting.connection import Connection
+
+__all__ = ["ConsumeStatus", "PushConsumer", "PushConsumerSettings"]
+
+_log = logging.getLogger(__name__)
+
+_UNSETTLED_REBALANCE_MS: Final = 300
+_MEMBERS_TIMEOUT_MS: Final = 1_000
+
+
+class _ConsumerList(msgspec.Struct):
+    consumerIdList: list[str] = []
+
+
+class PushConsumer:
+    """A member of consumer group `group`. Subscribe first, then `start`."""
+
+    def __init__(
+        self,
+        group: str,
+        name_servers: str | Sequence[str],
+        listener: ConsumeListener,
+        dial: Mapping[str, str] | None = None,
+        *,
+        settings: PushConsumerSettings | None = None,
+        observer: ConsumerObserver | None = None,
+    ) -> None:
+        if not group:
+            raise ValueError("a consumer needs a group name")
+        self.group = group
+        self.settings = settings or PushConsumerSettings()
+        self.instance = ClientInstance(
+            name_servers, dial=dial, settings=self.settings.instance, on_leader=self._on_leader
+        )
+        self._listener = listener
+        self._observer = observer or ConsumerObserver()
+        self._subscriptions: dict[str, Subscription] = {}
+        self._owned: dict[MessageQueue, QueueConsumer] = {}
+        self._leaving: set[QueueConsumer] = set()
+        self._rebalance_wanted = asyncio.Event()
+        self._loops: list[asyncio.Task[None]] = []
+        self.instance.listen(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self._on_members_changed)
+        if self.settings.message_model is MessageModel.CLUSTERING:
+            self.subscribe(retry_topic(group))
+
+    @property
+    def client_id(self) -> str:
+        return self.instance.client_id
+
+    @property
+    def queues(self) -> tuple[MessageQueue, ...]:
+        """The queues owned now."""
+        return tuple(sorted(self._owned))
+
+    def subscribe(self, topic: str, expression: str = ALL_TAGS) -> None:
+        """Want messages of `topic`: all, or those with one of the tags in `A || B`."""
+        self._subscriptions[topic] = Subscription(
+            topic=topic, expression=expression, version=time.time_ns() // 1_000_000
+        )
+        self.instance.set_consumer_groups(
+            [
+                ConsumerGroup(
+                    name=self.group,
+                    push=True,
+                    message_model=self.settings.message_model,
+                    consume_from=self.settings.consume_from,
+                    subscriptions=tuple(self._subscriptions.values()),
+                )
+            ]
+        )
+        self._rebalance_wanted.set()
+
+    async def start(self) -> None:
+        """Join the group in the background; brokers may be down for now."""
+        await self.instance.start()
+        scope = self.instance.scope
+        self._loops = [
+            scope.spawn(self._keep_rebalanced(), "client-rebalance"),
+            scope.spawn(self._keep_committing(), "client-commit"),
+        ]
+
+    async def stop(self) -> None:
+        """Leave: end the listeners, commit every queue and await the answers, unregister."""
+        for loop in self._loops:
+            loop.cancel()
+        if self._loops:
+            await asyncio.wait(self._loops)
+        await self._release([*self._owned.values(), *self._leaving])
+        self._owned = {}
+        await self.instance.stop()
+
+    async def crash(self) -> None:
+        """Vanish as a killed process would: nothing is committed, connections are dropped."""
+        self._owned = {}
+        await self.instance.abort()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    async def commit(self) -> None:
+        """Commit all queues now; the observer hears how each went."""
+        await asyncio.gather(*(consumer.commit() for consumer in list(self._owned.values())))
+
+    # Rebalance.
+
+    async def _keep_rebalanced(self) -> None:
+        while True:
+            self._rebalance_wanted.clear()
+            settled = await self._rebalance()
+            wait_ms = self.settings.rebalance_interval_ms if settled else _UNSETTLED_REBALANCE_MS
+            try:
+                async with asyncio.timeout(wait_ms / 1000):
+                    await self._rebalance_wanted.wait()
+            except TimeoutError:
+                continue
+
+    async def _rebalance(self) -> bool:
+        """Take up this member's share of every topic; False where something was not known."""
+        settled = True
+        allocated: set[MessageQueue] = set()
+        for topic in list(self._subscriptions):
+            share = await self._share(topic)
+            if share is None:
+                settled = False
+                allocated.update(queue for queue in self._owned if queue.topic == topic)
+            else:
+                allocated.update(share)
+        change = ownership_change(self._owned, allocated)
+        if not change.lost and not change.gained:
+            return settled
+        released = [self._owned.pop(queue) for queue in change.lost]
+        await self._release(released)
+        gained = [self._queue_consumer(queue) for queue in change.gained]
+        self._owned.update((consumer.queue, consumer) for consumer in gained)
+        self._observer.assigned(self.queues, t=time.monotonic_ns())
+        for consumer in gained:
+            consumer.start()
+        return settled
+
+    async def _release(self, consumers: Sequence[QueueConsumer]) -> None:
+        # Remembered until done, so that a `stop` that cuts a rebalance short still commits.
+        self._leaving.update(consumers)
+        await asyncio.gather(*(consumer.release() for consumer in consumers))
+        self._leaving.difference_update(consumers)
+
+    async def _share(self, topic: str) -> Sequence[MessageQueue] | None:
+        """The queues of `topic` that are ours; None where that can't be told now."""
+        try:
+            route = await self.instance.routes.route(topic, timeout_ms=self.settings.timeout_ms)
+        except NoRouteError:
+            # The retry topic comes into being with the group's first failure.
+            return () if topic == retry_topic(self.group) else None
+        except NameServerError as error:
+            _log.info("no rebalance of %s: %s", topic, error)
+            return None
+        if self.settings.message_model is MessageModel.BROADCASTING:
+            return route.read_queues
+        for broker_name in sorted({queue.broker_name for queue in route.read_queues}):
+            try:
+                members = await self._members(broker_name, topic)
+            except ClientError as error:
+                _log.info("no members of %s from %s: %s", self.group, broker_name, error)
+                continue
+            if self.client_id not in members:
+                leader = self.instance.routes.leader(broker_name)
+                if leader is not None and leader.address is not None:
+                    self.instance.greet_soon(leader.address)
+                return None
+            return allocate(self.client_id, members, route.read_queues)
+        return None
+
+    async def _members(self, broker_name: str, topic: str) -> list[str]:
+        """The group's members as the leader of `broker_name` knows them. Raises ClientError."""
+        answer, address = await call_group(
+            self.instance,
+            broker_name,
+            lambda: RemotingCommand(
+                code=RequestCode.GET_CONSUMER_LIST_BY_GROUP,
+                ext_fields={"consumerGroup": self.group, "bname": broker_name},
+            ),
+            topic=topic,
+            timeout_ms=_MEMBERS_TIMEOUT_MS,
+            policy=RetryPolicy(attempt_timeout_ms=_MEMBERS_TIMEOUT_MS // 2),
+            accept=(0, 1),  # 1: nobody is registered there
+        )
+        if answer.code == 1:
+            return []
+        try:
+            return msgspec.json.decode(answer.body, type=_ConsumerList).consumerIdList
+        except msgspec.DecodeError as error:
+            raise MalformedAnswerError(f"member list of {address}: {error}") from error
+
+    def _queue_consumer(self, queue: MessageQueue) -> QueueConsumer:
+        return QueueConsumer(
+            self.instance,
+            self.group,
+            queue,
+            subscription=self._subscriptions[queue.topic],
+            listener=self._listener,
+            observer=self._observer,
+            settings=self.settings,
+        )
+
+    # What happens around.
+
+    async def _keep_committing(self) -> None:
+        while True:
+            await asyncio.sleep(self.settings.commit_interval_ms / 1000)
+            await self.commit()
+
+    def _on_members_changed(self, _: Connection, command: RemotingCommand) -> None:
+        if command.ext_fields.get("consumerGroup") == self.group:
+            self._rebalance_wanted.set()
+
+    def _on_leader(self, broker_name: str, address: str) -> None:
+        for queue, consumer in self._owned.items():
+            if queue.broker_name == broker_name:
+                consumer.leader_moved(address)

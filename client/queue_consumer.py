@@ -1,0 +1,385 @@
+"""One queue of a push consumer, from its assignment to its release.
+
+Place in the data path: `client.push_consumer` makes one per queue owned. It fetches the group's
+offset, pulls by long polling, hands messages to the listener in offset order, and commits how far
+the group has come.
+
+Invariants:
+- It begins at the committed offset, or where the group's rule says if there is none; never at a
+  guess: a fetch without an answer is repeated.
+- The offset committed never passes a message that the listener did not accept.
+- After `release` nothing of the queue is delivered or committed any more.
+- A broker that calls our position too high is asked again before it is believed: with replicated
+  logs that is a node that has not caught up, and going back would deliver messages twice.
+
+Source: RocketMQ DefaultMQPushConsumerImpl.pullMessage, RebalancePushImpl.computePullFromWhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import Final
+
+from client.broker_call import call_group, learn, request_once
+from client.consume import ConsumeListener, ConsumerObserver, ConsumeStatus, PushConsumerSettings
+from client.delivery import matches_tags
+from client.errors import (
+    ClientError,
+    NoRouteError,
+    NotLeaderError,
+    RequestNotSupportedError,
+    UnansweredError,
+)
+from client.heartbeat import ConsumeFrom, MessageModel, Subscription
+from client.instance import ClientInstance
+from client.message import DeliveredMessage, MessageQueue
+from client.process_queue import ProcessQueue
+from client.queue_requests import (
+    PULL_CODES,
+    PullResult,
+    PullStatus,
+    QueueRequests,
+    pull_command,
+    pull_result,
+)
+from remoting.codes import RequestCode
+from remoting.command import RemotingCommand
+from remoting.headers import ConsumerSendMsgBackRequestHeader
+
+__all__ = ["QueueConsumer"]
+
+_log = logging.getLogger(__name__)
+
+_FAILED_PULL_WAIT_MS_MIN: Final = 20
+_FAILED_PULL_WAIT_MS_MAX: Final = 1_000
+_EMPTY_PULL_WAIT_MS: Final = 50
+_POSITION_DOUBTS_MAX: Final = 3
+_POSITION_DOUBT_WAIT_MS: Final = 500
+_SEND_BACK_PAUSE_MS: Final = 60_000
+
+
+class QueueConsumer:
+    """Consumes `queue` on behalf of `group` between `start` and `release`."""
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        group: str,
+        queue: MessageQueue,
+        *,
+        subscription: Subscription,
+        listener: ConsumeListener,
+        observer: ConsumerObserver,
+        settings: PushConsumerSettings,
+    ) -> None:
+        self.queue = queue
+        self._instance = instance
+        self._group = group
+        self._subscription = subscription
+        self._tags = frozenset(subscription.tags)
+        self._listener = listener
+        self._observer = observer
+        self._settings = settings
+        self._requests = QueueRequests(
+            instance, group, timeout_ms=settings.timeout_ms, policy=settings.retry
+        )
+        self._process: ProcessQueue | None = None
+        self._committed: int | None = None
+        self._commit_lock = asyncio.Lock()
+        self._released = False
+        self._changed = asyncio.Event()  # messages came, or were consumed, or are to be no more
+        self._pulling: asyncio.Timeout | None = None
+        self._pulled_from: str | None = None
+        self._doubts = 0
+        self._no_send_back_until_ms = 0.0
+        self._pull_task: asyncio.Task[None] | None = None
+        self._consume_task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin in the background. Raises ClientClosedError."""
+        name = f"{self.queue.topic}/{self.queue.broker_name}/{self.queue.queue_id}"
+        self._pull_task = self._instance.scope.spawn(self._pull(), f"client-pull-{name}")
+        self._consume_task = self._instance.scope.spawn(self._consume(), f"client-consume-{name}")
+
+    async def release(self) -> None:
+        """End: no more pulls, let the listener finish (bounded), commit."""
+        self._released = True
+        self._changed.set()
+        if self._pull_task is not None:
+            self._pull_task.cancel()
+        if self._consume_task is not None:
+            await asyncio.wait([self._consume_task], timeout=self._settings.stop_timeout_ms / 1000)
+            if not self._consume_task.done():
+                _log.warning("the listener did not end in time; %s is given up", self.queue)
+                self._consume_task.cancel()
+                await asyncio.wait([self._consume_task])
+        await self.commit()
+
+    def leader_moved(self, address: str) -> None:
+        """The group's leader is at `address` now: don't go on waiting for another node's answer."""
+        if self._pulling is not None and self._pulled_from != address:
+            self._pulling.reschedule(asyncio.get_running_loop().time())
+
+    async def commit(self) -> None:
+        """Commit how far consumption has come, where that is news."""
+        if self._process is None or self._settings.message_model is MessageModel.BROADCASTING:
+            return
+        async with self._commit_lock:
+            offset = self._process.commit_offset
+            if offset == self._committed or (self._committed is None and offset == 0):
+                return
+            began = time.monotonic_ns()
+            error: ClientError | None = UnansweredError("cut short")
+            try:
+                await self._requests.commit_offset(self.queue, offset)
+                error = None
+                self._committed = offset
+            except ClientError as failure:
+                error = failure
+            finally:
+                self._observer.committed(
+                    self.queue, offset, error, t_invoke=began, t_complete=time.monotonic_ns()
+                )
+
+    # Where to begin.
+
+    async def _begin(self) -> ProcessQueue:
+        wait_ms = _FAILED_PULL_WAIT_MS_MIN
+        while True:
+            try:
+                offset = await self._first_offset()
+            except ClientError as error:
+                _log.info("no offset of %s yet: %s", self.queue, error)
+                await asyncio.sleep(wait_ms / 1000)
+                wait_ms = min(wait_ms * 2, _FAILED_PULL_WAIT_MS_MAX)
+            else:
+                return ProcessQueue(
+                    offset,
+                    count_max=self._settings.held_count_max,
+                    bytes_max=self._settings.held_bytes_max,
+                    ordered=self._settings.ordered,
+                )
+
+    async def _first_offset(self) -> int:
+        settings = self._settings
+        if settings.message_model is MessageModel.CLUSTERING:
+            stored = await self._fetch_offset()
+            if stored is not None:
+                self._committed = stored
+                return stored
+        match settings.consume_from:
+            case ConsumeFrom.FIRST:
+                return await self._requests.min_offset(self.queue)
+            case ConsumeFrom.TIMESTAMP:
+                return await self._requests.search_offset(
+                    self.queue, settings.consume_from_timestamp_ms
+                )
+            case ConsumeFrom.LAST:
+                # RocketMQ begins a new group at 0 where the topic is young: the broker's rule.
+                young = await self._requests.fetch_offset(self.queue, zero_if_young=True)
+                return await self._requests.max_offset(self.queue) if young is None else young
+
+    async def _fetch_offset(self) -> int | None:
+        began = time.monotonic_ns()
+        offset: int | None = None
+        error: ClientError | None = UnansweredError("cut short")
+        try:
+            offset = await self._requests.fetch_offset(self.queue)
+            error = None
+        except ClientError as failure:
+            error = failure
+            raise
+        finally:
+            self._observer.offset_fetched(
+                self.queue, offset, error, t_invoke=began, t_complete=time.monotonic_ns()
+            )
+        return offset
+
+    # Pulling.
+
+    async def _pull(self) -> None:
+        process = self._process = await self._begin()
+        self._changed.set()
+        wait_ms = _FAILED_PULL_WAIT_MS_MIN
+        while True:
+            while not process.has_room:
+                self._changed.clear()
+                await self._changed.wait()
+            began = self._instance.now_ms()
+            try:
+                result = await self._pull_once(process.next_offset)
+            except NotLeaderError as error:
+                if error.leader is None:
+                    await asyncio.sleep(wait_ms / 1000)
+                    wait_ms = min(wait_ms * 2, _FAILED_PULL_WAIT_MS_MAX)
+            except ClientError as error:
+                _log.debug("pull of %s failed: %s", self.queue, error)
+                await asyncio.sleep(wait_ms / 1000)
+                wait_ms = min(wait_ms * 2, _FAILED_PULL_WAIT_MS_MAX)
+            else:
+                wait_ms = _FAILED_PULL_WAIT_MS_MIN
+                await self._take(process, result, self._instance.now_ms() - began)
+
+    async def _pull_once(self, offset: int) -> PullResult:
+        """One long poll at the node that leads, as far as is known. Raises ClientError."""
+        instance, queue = self._instance, self.queue
+        leader = instance.routes.leader(queue.broker_name)
+        if leader is None or leader.address is None:
+            instance.routes.want_refresh(queue.topic)
+            raise NoRouteError(f"no node of broker group {queue.broker_name} is known")
+        address = self._pulled_from = leader.address
+        try:
+            answer = await self._interruptible_request(address, offset)
+        except TimeoutError as error:
+            raise UnansweredError(
+                f"{address} does not lead {queue.broker_name} any more"
+            ) from error
+        except ClientError as error:
+            learn(instance, queue.broker_name, address, error)
+            instance.routes.want_refresh(queue.topic)
+            raise
+        return pull_result(answer, queue, address)
+
+    async def _interruptible_request(self, address: str, offset: int) -> RemotingCommand:
+        """The pull itself. Raises TimeoutError when `leader_moved` says that it is in vain."""
+        settings = self._settings
+        command = pull_command(
+            group=self._group,
+            queue=self.queue,
+            offset=offset,
+            count_max=settings.pull_batch_max,
+            suspend_ms=settings.suspend_ms,
+            subscription=self._subscription,
+        )
+        async with asyncio.timeout(None) as self._pulling:
+            try:
+                return await request_once(
+                    self._instance,
+                    self.queue.broker_name,
+                    address,
+                    command,
+                    settings.suspend_ms + settings.answer_slack_ms,
+                    accept=PULL_CODES,
+                )
+            finally:
+                self._pulling = None
+
+    async def _take(self, process: ProcessQueue, result: PullResult, took_ms: float) -> None:
+        """Keep what a pull brought, or correct the position."""
+        match result.status:
+            case PullStatus.FOUND:
+                self._doubts = 0
+                wanted = [
+                    message
+                    for message in result.messages
+                    if not self._tags or matches_tags(message, self._tags)
+                ]
+                process.add(wanted, result.next_begin_offset)
+                self._changed.set()
+            case PullStatus.NO_MATCHED_MSG:
+                self._doubts = 0
+                process.add([], result.next_begin_offset)
+            case PullStatus.NO_NEW_MSG:
+                self._doubts = 0
+                if took_ms < _EMPTY_PULL_WAIT_MS:
+                    # Not every broker holds pulls; ours and RocketMQ's may also be told not to.
+                    await asyncio.sleep(_EMPTY_PULL_WAIT_MS / 1000)
+            case PullStatus.OFFSET_ILLEGAL:
+                await self._correct(process, result)
+
+    async def _correct(self, process: ProcessQueue, result: PullResult) -> None:
+        if result.next_begin_offset < process.next_offset and self._doubts < _POSITION_DOUBTS_MAX:
+            self._doubts += 1
+            await asyncio.sleep(_POSITION_DOUBT_WAIT_MS / 1000)
+            return
+        _log.warning(
+            "%s has %d to %d; going on at %d instead of %d",
+            self.queue,
+            result.min_offset,
+            result.max_offset,
+            result.next_begin_offset,
+            process.next_offset,
+        )
+        self._doubts = 0
+        process.reposition(result.next_begin_offset)
+
+    # Consuming.
+
+    async def _consume(self) -> None:
+        while not self._released:
+            self._changed.clear()
+            process = self._process
+            now_ms = round(self._instance.now_ms())
+            batch = (
+                process.take(self._settings.consume_batch_max, now_ms)
+                if process is not None
+                else []
+            )
+            if batch and process is not None:
+                await self._deliver(process, batch)
+                self._changed.set()
+                continue
+            due_ms = None if process is None else process.next_due_ms()
+            try:
+                async with asyncio.timeout(
+                    None if due_ms is None else max(0.001, (due_ms - now_ms) / 1000)
+                ):
+                    await self._changed.wait()
+            except TimeoutError:
+                continue
+
+    async def _deliver(self, process: ProcessQueue, batch: list[DeliveredMessage]) -> None:
+        began = time.monotonic_ns()
+        status: ConsumeStatus | None = None
+        try:
+            status = await self._listener(batch)
+        except Exception:  # noqa: BLE001 - foreign code: a listener's bug means "not consumed"
+            _log.exception("the listener failed on %d messages of %s", len(batch), self.queue)
+            status = ConsumeStatus.RECONSUME_LATER
+        finally:
+            self._observer.delivered(batch, status, t_invoke=began, t_complete=time.monotonic_ns())
+        if status is ConsumeStatus.CONSUME_SUCCESS:
+            process.done(batch)
+            return
+        for message in batch:
+            if not self._settings.ordered and await self._send_back(message):
+                process.done([message])
+                continue
+            delay_ms = self._settings.redelivery_ms(message.reconsume_times)
+            process.retry([message], round(self._instance.now_ms()) + delay_ms)
+
+    async def _send_back(self, message: DeliveredMessage) -> bool:
+        """Have the broker keep a failed message for later; False where it did not surely do so."""
+        if (
+            self._settings.message_model is MessageModel.BROADCASTING
+            or self._instance.now_ms() < self._no_send_back_until_ms
+        ):
+            return False
+        header = ConsumerSendMsgBackRequestHeader(
+            offset=message.physical_offset,
+            group=self._group,
+            delay_level=0,
+            origin_msg_id=message.offset_msg_id,
+            origin_topic=message.topic,
+            max_reconsume_times=self._settings.reconsume_times_max,
+        )
+        fields = header.to_ext_fields()
+        fields["bname"] = self.queue.broker_name
+        try:
+            await call_group(
+                self._instance,
+                self.queue.broker_name,
+                lambda: RemotingCommand(code=RequestCode.CONSUMER_SEND_MSG_BACK, ext_fields=fields),
+                topic=self.queue.topic,
+                timeout_ms=self._settings.timeout_ms,
+                policy=self._settings.retry,
+            )
+        except RequestNotSupportedError:
+            self._no_send_back_until_ms = self._instance.now_ms() + _SEND_BACK_PAUSE_MS
+            return False
+        except ClientError as error:
+            _log.info("%s kept here for its retry: %s", message.uniq_key, error)
+            return False
+        return True
