@@ -269,15 +269,16 @@ def _parse_topic(item: bytes) -> TopicConfig:
     try:
         words = item.decode().split(" ", 5)
         name, read_queues, write_queues, perm, filter_type = words[:5]
-        return TopicConfig(
-            topic_name=name,
-            read_queue_nums=int(read_queues),
-            write_queue_nums=int(write_queues),
-            perm=int(perm),
-            topic_filter_type=filter_type,
-            attributes=fastjson.decode(words[5].encode(), dict[str, str]) if words[5:] else {},
-        )
-    except ValueError as error:
+        fields = {
+            "topicName": name,
+            "readQueueNums": int(read_queues),
+            "writeQueueNums": int(write_queues),
+            "perm": int(perm),
+            "topicFilterType": filter_type,
+            "attributes": fastjson.decode(words[5].encode(), dict[str, str]) if words[5:] else {},
+        }
+        return msgspec.convert(fields, TopicConfig)  # it checks the ranges
+    except (ValueError, msgspec.ValidationError) as error:
         raise BodyError(f"topic {item!r:.100} of a registration: {error}") from error
 
 

@@ -1,0 +1,423 @@
+"""Connections, server and client over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+import time
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import FLAG_ONEWAY, RemotingCommand, SerializeType
+from remoting.connection import Connection, ConnectionLimits
+from remoting.errors import (
+    ConnectError,
+    ConnectionLostError,
+    FrameError,
+    OverloadedError,
+    RequestTimeoutError,
+)
+from remoting.frame import FrameDecoder, encode
+from remoting.rpc import RemotingClient
+from remoting.server import RemotingServer
+
+
+async def until(condition: Callable[[], bool], timeout_s: float = 5) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come true in time"
+        await asyncio.sleep(0.005)
+
+
+class Echo:
+    """A server that answers what it is told to; code 1 echoes, code 2 never answers."""
+
+    def __init__(self, **options: object) -> None:
+        self.seen: list[RemotingCommand] = []
+        self.closed: list[Connection] = []
+        self.server = RemotingServer(
+            "127.0.0.1",
+            0,
+            self.on_request,
+            self.closed.append,
+            **options,  # type: ignore[arg-type]  # passed through as they are
+        )
+
+    def on_request(self, connection: Connection, command: RemotingCommand) -> None:
+        self.seen.append(command)
+        match command.code:
+            case 1:
+                connection.send(command.response(0, "ok", command.ext_fields, command.body))
+            case 3:
+                connection.send(command.response(0, body=bytes(1_000_000)))
+            case 4:
+                connection.close()
+
+
+@pytest.fixture
+async def echo() -> AsyncIterator[Echo]:
+    echo = Echo()
+    await echo.server.start()
+    yield echo
+    await echo.server.stop()
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[RemotingClient]:
+    client = RemotingClient()
+    yield client
+    await client.close()
+
+
+@pytest.mark.parametrize("kind", list(SerializeType))
+async def test_request_and_answer(echo: Echo, client: RemotingClient, kind: SerializeType) -> None:
+    request = RemotingCommand(
+        code=1, ext_fields={"k": "v"}, body=bytes(100_000), serialize_type=kind
+    )
+    answer = await client.request(echo.server.address, request, 3000)
+    assert (answer.code, answer.remark, answer.ext_fields) == (0, "ok", {"k": "v"})
+    assert answer.body == bytes(100_000)
+    assert answer.opaque == request.opaque
+    assert answer.serialize_type is kind
+
+
+async def test_many_requests_share_one_connection(echo: Echo, client: RemotingClient) -> None:
+    async def ask(number: int) -> None:
+        body = str(number).encode()
+        answer = await client.request(echo.server.address, RemotingCommand(code=1, body=body), 3000)
+        assert answer.body == body
+
+    await asyncio.gather(*[ask(number) for number in range(200)])
+    assert len(echo.server.connections) == 1
+    (connection,) = echo.server.connections
+    ours = client.connection(echo.server.address)
+    assert ours is not None
+    assert (connection.peer, connection.local) == (ours.local, ours.peer)
+    assert ours.peer == echo.server.address
+
+
+async def test_the_server_asks_the_client_over_the_same_connection(echo: Echo) -> None:
+    def on_request(connection: Connection, command: RemotingCommand) -> None:
+        connection.send(command.response(0, body=b"from the client"))
+
+    client = RemotingClient(on_request=on_request)
+    await client.request(echo.server.address, RemotingCommand(code=1), 3000)
+    (connection,) = echo.server.connections
+    answer = await connection.request(RemotingCommand(code=307), 3000)
+    assert answer.body == b"from the client"
+    await client.close()
+
+
+async def test_requests_that_nobody_hears_are_answered_with_code_3(
+    echo: Echo, client: RemotingClient
+) -> None:
+    await client.request(echo.server.address, RemotingCommand(code=1), 3000)
+    (connection,) = echo.server.connections
+    connection.oneway(RemotingCommand(code=40))  # must not be answered
+    answer = await connection.request(RemotingCommand(code=307), 3000)
+    assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+    assert answer.remark == "request code 307 is not supported here"
+
+
+async def test_oneway(echo: Echo, client: RemotingClient) -> None:
+    await client.oneway(echo.server.address, RemotingCommand(code=RequestCode.END_TRANSACTION))
+    await until(lambda: len(echo.seen) == 1)
+    assert echo.seen[0].is_oneway
+    assert echo.seen[0].flag == FLAG_ONEWAY
+
+
+async def test_a_deadline_is_an_unknown_outcome_and_late_answers_are_dropped(
+    echo: Echo, client: RemotingClient
+) -> None:
+    began = time.monotonic()
+    with pytest.raises(RequestTimeoutError, match=r"no answer from .* to request 2 within 50 ms"):
+        await client.request(echo.server.address, RemotingCommand(code=2), 50)
+    assert time.monotonic() - began < 2
+    assert not RequestTimeoutError.definite
+    assert RequestTimeoutError.retriable
+    (connection,) = echo.server.connections
+    connection.send(echo.seen[0].response(0, "late"))
+    answer = await client.request(echo.server.address, RemotingCommand(code=1), 3000)
+    assert answer.remark == "ok"
+
+
+async def test_a_lost_connection_is_an_unknown_outcome_and_the_next_request_dials_anew(
+    echo: Echo, client: RemotingClient
+) -> None:
+    waiting = asyncio.create_task(
+        client.request(echo.server.address, RemotingCommand(code=2), 10_000)
+    )
+    await until(lambda: len(echo.seen) == 1)
+    with pytest.raises(ConnectionLostError, match="closed by the peer"):
+        await client.request(echo.server.address, RemotingCommand(code=4), 3000)
+    with pytest.raises(ConnectionLostError):
+        await waiting
+    assert not ConnectionLostError.definite
+    assert len(echo.closed) == 1
+    await client.request(echo.server.address, RemotingCommand(code=1), 3000)
+    assert len(echo.server.connections) == 1
+
+
+async def test_nobody_listening_is_a_definite_failure(client: RemotingClient) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound and not listening: connections are refused
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        results = await asyncio.gather(
+            *[client.request(address, RemotingCommand(code=1), 3000) for _ in range(20)],
+            return_exceptions=True,
+        )
+    assert all(isinstance(result, ConnectError) for result in results)
+    assert str(results[0]).startswith(f"can't connect to {address}")
+    assert ConnectError.definite
+
+
+async def test_a_dial_that_hangs_ends_with_the_deadline(client: RemotingClient) -> None:
+    with socket.socket() as full:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        address = full.getsockname()
+        with socket.socket() as first, socket.socket() as second:
+            for filler in (first, second):  # the backlog is full now: a dial gets no answer
+                filler.setblocking(False)
+                filler.connect_ex(address)
+            began = time.monotonic()
+            with pytest.raises(ConnectError, match="took too long"):
+                await client.request(f"127.0.0.1:{address[1]}", RemotingCommand(code=1), 100)
+            assert time.monotonic() - began < 2
+
+
+@pytest.mark.parametrize("address", ["nonsense", "127.0.0.1:", "127.0.0.1:99999"])
+async def test_what_is_no_address_is_a_definite_failure(
+    client: RemotingClient, address: str
+) -> None:
+    with pytest.raises(ConnectError, match="is not ip:port"):
+        await client.request(address, RemotingCommand(code=1), 1000)
+
+
+async def test_a_table_address_is_dialled_through_its_proxy(echo: Echo) -> None:
+    client = RemotingClient({"10.1.2.3:10911": echo.server.address})
+    answer = await client.request("10.1.2.3:10911", RemotingCommand(code=1), 3000)
+    assert answer.remark == "ok"
+    await client.close()
+    with pytest.raises(ConnectError, match="client is closed"):
+        await client.request("10.1.2.3:10911", RemotingCommand(code=1), 3000)
+
+
+async def test_a_cancelled_request_leaves_nothing_behind(
+    echo: Echo, client: RemotingClient
+) -> None:
+    waiting = asyncio.create_task(
+        client.request(echo.server.address, RemotingCommand(code=2), 10_000)
+    )
+    await until(lambda: len(echo.seen) == 1)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    connection = client.connection(echo.server.address)
+    assert connection is not None
+    assert connection._pending == {}
+
+
+async def test_open_requests_are_bounded(echo: Echo) -> None:
+    client = RemotingClient(limits=ConnectionLimits(pending_requests_max=2))
+    await client.connect(echo.server.address)
+    waiting = [
+        asyncio.create_task(client.request(echo.server.address, RemotingCommand(code=2), 10_000))
+        for _ in range(2)
+    ]
+    await until(lambda: len(echo.seen) == 2)
+    with pytest.raises(OverloadedError, match=r"2 requests .* are open already"):
+        await client.request(echo.server.address, RemotingCommand(code=1), 3000)
+    assert OverloadedError.definite
+    await client.close()
+    for task in waiting:
+        with pytest.raises(ConnectionLostError, match="closed here"):
+            await task
+
+
+async def test_a_command_too_large_is_refused_before_it_is_sent(
+    echo: Echo, client: RemotingClient
+) -> None:
+    large = RemotingCommand(code=1, body=bytes(16_777_216))
+    with pytest.raises(FrameError, match="needs a frame"):
+        await client.request(echo.server.address, large, 3000)
+    answer = await client.request(echo.server.address, RemotingCommand(code=1), 3000)
+    assert answer.remark == "ok"
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"GET / HTTP/1.1\r\n\r\n", struct.pack(">I", 16_777_213), b"\x00\x00\x00\x00"]
+)
+async def test_garbage_closes_that_connection_only(
+    echo: Echo, client: RemotingClient, garbage: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    await client.request(echo.server.address, RemotingCommand(code=1), 3000)
+    reader, writer = await asyncio.open_connection("127.0.0.1", echo.server.port)
+    writer.write(garbage)
+    with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
+        await reader.readexactly(1)
+    writer.close()
+    assert "frame length" in caplog.text
+    answer = await client.request(echo.server.address, RemotingCommand(code=1), 3000)
+    assert answer.remark == "ok"
+    assert len(echo.closed) == 1
+
+
+async def test_frames_sent_in_one_turn_leave_in_one_write(echo: Echo) -> None:
+    client = RemotingClient()
+    connection = await client.connect(echo.server.address)
+    transport = connection._transport
+    assert transport is not None
+    writes: list[bytes] = []
+
+    class Recorder:
+        """Stands between the connection and its transport and counts writes."""
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(transport, name)
+
+        def write(self, data: bytes) -> None:
+            writes.append(data)
+            transport.write(data)
+
+        def writelines(self, parts: list[bytes]) -> None:
+            self.write(b"".join(parts))
+
+    connection._transport = Recorder()  # type: ignore[assignment]  # only what is used is there
+    for _ in range(5):
+        connection.oneway(RemotingCommand(code=2))
+    assert writes == []
+    await until(lambda: len(echo.seen) == 5)
+    assert len(writes) == 1
+    await client.close()
+
+
+async def test_a_peer_that_does_not_read_is_not_read_from_and_in_the_end_closed() -> None:
+    limits = ConnectionLimits(write_buffer_size_high=1_000_000, write_buffer_size_max=8_000_000)
+    echo = Echo(limits=limits)
+    await echo.server.start()
+    peer = socket.socket()
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
+    peer.connect(("127.0.0.1", echo.server.port))
+    peer.setblocking(False)
+    # Each small request is answered with 1 MB that the peer does not read.
+    ask = encode(RemotingCommand(code=3))
+    loop = asyncio.get_running_loop()
+    await loop.sock_sendall(peer, ask)
+    seen = -1
+    while seen != len(echo.seen):  # until no more requests are read, however many are sent
+        seen = len(echo.seen)
+        await loop.sock_sendall(peer, ask)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await until(lambda more=seen + 100: len(echo.seen) > more)
+    (connection,) = echo.server.connections
+    transport = connection._transport
+    assert transport is not None
+    assert 1_000_000 < transport.get_write_buffer_size() < 4_000_000
+    # Reading resumes once the peer reads.
+    decoder = FrameDecoder()
+    answers = 0
+    while answers <= seen:
+        data = await loop.sock_recv(peer, 1_000_000)
+        answers += len(decoder.feed(data))
+    # What the server sends by itself to a peer that never reads ends at the hard limit.
+    while not connection.closed:
+        connection.send(RemotingCommand(code=39, body=bytes(500_000)))
+        await asyncio.sleep(0)
+    await until(lambda: echo.closed == [connection])
+    peer.close()
+    await echo.server.stop()
+
+
+async def test_a_client_whose_sends_are_stuck_goes_on_reading() -> None:
+    # Both ends send much at once; were both to stop reading, neither request would end.
+    limits = ConnectionLimits(write_buffer_size_high=100_000, write_buffer_size_max=64_000_000)
+    echo = Echo(limits=limits)
+    await echo.server.start()
+    client = RemotingClient(limits=limits)
+    requests = [
+        client.request(echo.server.address, RemotingCommand(code=1, body=bytes(400_000)), 10_000)
+        for _ in range(50)
+    ]
+    answers = await asyncio.gather(*requests)
+    assert all(len(answer.body) == 400_000 for answer in answers)
+    await client.close()
+    await echo.server.stop()
+
+
+async def test_connections_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
+    echo = Echo(connections_max=2)
+    await echo.server.start()
+    clients = [RemotingClient() for _ in range(3)]
+    for client in clients[:2]:
+        await client.request(echo.server.address, RemotingCommand(code=1), 3000)
+    with pytest.raises((ConnectionLostError, ConnectError)):
+        await clients[2].request(echo.server.address, RemotingCommand(code=1), 3000)
+    assert "2 connections are open already" in caplog.text
+    await clients[0].close()
+    await until(lambda: len(echo.server.connections) == 1)
+    answer = await clients[2].request(echo.server.address, RemotingCommand(code=1), 3000)
+    assert answer.remark == "ok"
+    for client in clients:
+        await client.close()
+    await echo.server.stop()
+
+
+async def test_idle_connections_are_closed() -> None:
+    echo = Echo(idle_timeout_ms=200)
+    await echo.server.start()
+    idle, busy = RemotingClient(), RemotingClient()
+    await idle.request(echo.server.address, RemotingCommand(code=1), 3000)
+    began = time.monotonic()
+    while not echo.closed:
+        await busy.request(echo.server.address, RemotingCommand(code=1), 3000)
+        assert time.monotonic() - began < 5
+    assert time.monotonic() - began > 0.15
+    assert len(echo.server.connections) == 1
+    assert busy.connection(echo.server.address) is not None
+    await idle.close()
+    await busy.close()
+    await echo.server.stop()
+
+
+async def test_stop_closes_all_and_frees_the_port(client: RemotingClient) -> None:
+    echo = Echo()
+    await echo.server.start()
+    await client.request(echo.server.address, RemotingCommand(code=1), 3000)
+    await echo.server.stop()
+    assert len(echo.closed) == 1
+    assert echo.server.connections == frozenset()
+    await until(lambda: client.connection(echo.server.address) is None)
+    with pytest.raises(ConnectError):
+        await client.request(echo.server.address, RemotingCommand(code=1), 1000)
+    again = RemotingServer("127.0.0.1", echo.server.port, echo.on_request)
+    await again.start()
+    await again.stop()
+
+
+async def test_a_port_in_use_is_an_os_error(echo: Echo) -> None:
+    second = RemotingServer("127.0.0.1", echo.server.port, echo.on_request)
+    with pytest.raises(OSError, match="in use"):
+        await second.start()
+    await second.stop()
+
+
+async def test_disconnect_ends_one_connection(echo: Echo, client: RemotingClient) -> None:
+    await client.request(echo.server.address, RemotingCommand(code=1), 3000)
+    client.disconnect(echo.server.address)
+    assert client.connection(echo.server.address) is None
+    await until(lambda: len(echo.closed) == 1)
+    await client.request(echo.server.address, RemotingCommand(code=1), 3000)
+
+
+def test_limits_are_checked() -> None:
+    with pytest.raises(ValueError, match="frame_size_max"):
+        ConnectionLimits(frame_size_max=7)
+    with pytest.raises(ValueError, match="pending_requests_max"):
+        ConnectionLimits(pending_requests_max=0)
+    with pytest.raises(ValueError, match="write_buffer_size_high"):
+        ConnectionLimits(write_buffer_size_high=2, write_buffer_size_max=1)
