@@ -147,6 +147,19 @@ class HistoryWriter:
         self._write([COMPLETE, handle, now, outcome, _plain(columns)])
         self._count(f, outcome, columns, now)
 
+    def record(
+        self, f: str, outcome: Outcome, *, t_invoke: int, t_complete: int, **columns: Column
+    ) -> None:
+        """An operation that somebody else timed: both times are CLOCK_MONOTONIC, in ns."""
+        handle = self._next_id
+        self._next_id += 1
+        self.counts.invoked += 1
+        began = t_invoke - self._started_ns
+        ended = t_complete - self._started_ns
+        self._write([INVOKE, handle, began, {"f": f, **_plain(columns)}])
+        self._write([COMPLETE, handle, ended, outcome, {}])
+        self._count(f, outcome, columns, ended)
+
     def fault(self, fault: int, **columns: str | int | list[str] | None) -> None:
         self._write([FAULT, fault, columns])
 

@@ -1,0 +1,380 @@
+"""One experiment, from a scenario to a run directory that the verifier can read.
+
+Place in the data path: `ledgermq chaos run` calls `run_experiment`; this drives a World through
+the phases and puts workload, nemesis, watch and progress side by side.
+
+    start   cluster up, topics made
+    load    workload at work, faults injected on time and healed
+    heal    senders have stopped; every node is back and caught up, transactions settle
+    drain   every queue is read to its end, consumer groups catch up, offsets are read
+    stop    clients leave, brokers stop cleanly
+    export  history and traces become tables, run.json is written last
+
+Invariants: whatever happens, faults are healed and no process is left; a harness error ends as a
+run that is not complete, which the verifier calls unknown, never as a failure of the cluster; all
+randomness comes from the seed.
+
+Source: the run format; design section 7.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.metadata
+import random
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import uvloop
+
+from chaos.cluster import plan_ports
+from chaos.cluster_layout import ClusterLayout, LayoutError, lay_out
+from chaos.history import HistoryError, HistoryWriter
+from chaos.nemesis.runner import Nemesis
+from chaos.phases import Phases
+from chaos.processes import ProcessError
+from chaos.progress import Progress
+from chaos.run_export import HISTORY_FILE, ExportResult, export_run
+from chaos.run_manifest import describe_environment, write_manifest
+from chaos.scenario import Scenario
+from chaos.settle import await_caught_up, await_settled, drain_all, read_system_queues
+from chaos.watch import ClusterWatch
+from chaos.workload.context import WorkContext
+from chaos.workload.load import TOOL_SLOT, Workload, slot_names
+from chaos.workload.offset_reader import make_tool
+from chaos.workload.topics import make_topics
+from chaos.worlds.base import World, WorldError
+from chaos.worlds.local import LocalWorld
+from client.errors import ClientError
+
+__all__ = ["WORLDS", "ExperimentError", "run_experiment"]
+
+WORLDS: Final = ("local",)
+START_SECONDS_MAX: Final = 60.0
+SENDERS_STOP_SECONDS_MAX: Final = 60.0
+
+
+class ExperimentError(Exception):
+    """The experiment could not be carried out: says nothing about the cluster. `run` is where
+    what there is of it lies, None where nothing was begun."""
+
+    def __init__(self, text: str, run: Path | None = None) -> None:
+        super().__init__(text)
+        self.run = run
+
+
+def run_experiment(
+    scenario: Scenario,
+    *,
+    world: str = "local",
+    seed: int,
+    toxiproxy_url: str | None = None,
+    out: Path | None = None,
+) -> Path:
+    """Carry it out; the run directory. Ctrl-C and SIGTERM clean up and raise KeyboardInterrupt.
+
+    `out` must not exist or be empty; None: runs/<scenario>-<time>-<seed>. Raises ExperimentError.
+    """
+    if world not in WORLDS:
+        raise ExperimentError(f"unknown world {world!r}: known are {', '.join(WORLDS)}")
+    started = datetime.now(UTC)
+    run = out or Path("runs") / f"{scenario.name}-{started:%Y%m%dT%H%M%S}-{seed}"
+    if run.exists() and any(run.iterdir()):
+        raise ExperimentError(f"{run} exists and is not empty")
+    run.mkdir(parents=True, exist_ok=True)
+    experiment = _Experiment(
+        scenario, run.resolve(), seed=seed, toxiproxy_url=toxiproxy_url, started=started
+    )
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(experiment.carry_out())
+        result = experiment.export()
+    except asyncio.CancelledError as error:
+        experiment.give_up("interrupted")
+        raise KeyboardInterrupt from error
+    except (
+        ClientError,
+        HistoryError,
+        LayoutError,
+        OSError,
+        ProcessError,
+        TimeoutError,
+        WorldError,
+    ) as error:
+        experiment.give_up(f"{type(error).__name__}: {error}")
+        raise ExperimentError(f"{type(error).__name__}: {error}", run) from error
+    except ExceptionGroup as errors:
+        first = _first_of(errors)
+        experiment.give_up(f"{type(first).__name__}: {first}")
+        raise ExperimentError(f"{type(first).__name__}: {first}", run) from errors
+    experiment.progress.say(
+        f"{result.ops} operations, {result.faults} faults and {result.raft} Raft events in {run}"
+    )
+    return run
+
+
+@dataclass(slots=True)
+class _Parts:
+    """What runs side by side while the cluster is up."""
+
+    world: World
+    history: HistoryWriter
+    watch: ClusterWatch
+    nemesis: Nemesis
+    workload: Workload
+    context: WorkContext
+
+
+class _Experiment:
+    def __init__(
+        self,
+        scenario: Scenario,
+        run: Path,
+        *,
+        seed: int,
+        toxiproxy_url: str | None,
+        started: datetime,
+    ) -> None:
+        self._scenario = scenario
+        self._run = run
+        self._seed = seed
+        self._toxiproxy_url = toxiproxy_url
+        self._started = started
+        self._rng = random.Random(seed)
+        self._layout = _lay_out(scenario)
+        self._started_ns = time.monotonic_ns()
+        self._phases = Phases(lambda: time.monotonic_ns() - self._started_ns)
+        self._queues: list[dict[str, object]] = []
+        self._consumer_groups: dict[str, dict[str, object]] = {}
+        self.progress = Progress(f"{scenario.name}, seed {seed}")
+
+    async def carry_out(self) -> None:
+        """Everything up to the stop of the last process."""
+        with _stop_signals():
+            slots = slot_names(self._scenario.workload)
+            world = LocalWorld(
+                self._run,
+                self._layout,
+                slots,
+                toxiproxy_url=self._toxiproxy_url,
+                seed=self._rng.getrandbits(31),
+                rng=random.Random(self._rng.getrandbits(64)),
+            )
+            progress = asyncio.create_task(self.progress.run(), name="progress")
+            try:
+                await world.start()
+                with HistoryWriter(
+                    self._run / HISTORY_FILE, started_ns=self._started_ns
+                ) as history:
+                    await self._with_cluster(world, history)
+                self.progress.phase = "stop"
+                await world.stop()
+            finally:
+                progress.cancel()
+                await asyncio.shield(world.abort())
+
+    def export(self) -> ExportResult:
+        """Tables and manifest. Raises HistoryError, OSError."""
+        self.progress.say("all processes have stopped; writing tables")
+        facts = {**self._facts(), "complete": True}
+        return export_run(self._run, self._layout, facts, started_ns=self._started_ns)
+
+    def give_up(self, reason: str) -> None:
+        """Leave a manifest that says that the run did not end, and why."""
+        facts = {**self._facts(), "complete": False, "harness_error": reason}
+        write_manifest(self._run, facts, {})
+
+    async def _with_cluster(self, world: World, history: HistoryWriter) -> None:
+        context = await self._make_context(world, history)
+        watch = ClusterWatch(world)
+        parts = _Parts(
+            world=world,
+            history=history,
+            watch=watch,
+            nemesis=Nemesis(world, history, watch, random.Random(self._rng.getrandbits(64))),
+            workload=Workload(context, random.Random(self._rng.getrandbits(64))),
+            context=context,
+        )
+        self._consumer_groups = parts.workload.consumer_groups()
+        self.progress.attach(world, history, watch, parts.nemesis)
+        async with asyncio.TaskGroup() as tasks:
+            watching = tasks.create_task(watch.run(), name="watch")
+            working = tasks.create_task(parts.workload.run(), name="workload")
+            await self._load(parts)
+            await self._heal(parts)
+            await self._drain(parts)
+            parts.workload.end_readers()
+            await working
+            watching.cancel()
+        history.note("phases", self._phases.as_json())
+
+    async def _make_context(self, world: World, history: HistoryWriter) -> WorkContext:
+        """Make the topics; until then nobody knows the queues."""
+        context = WorkContext(
+            scenario=self._scenario,
+            world=world,
+            history=history,
+            queues=(),
+            nodes={place.address: place.node for place in self._layout.brokers},
+        )
+        work = self._scenario.workload
+        slot = context.slot(TOOL_SLOT, random.Random(self._rng.getrandbits(64)))
+        async with make_tool(context, slot) as tool:
+            queues = await make_topics(
+                tool,
+                list(self._layout.groups),
+                work.topics,
+                queues=work.queues,
+                deadline_s=asyncio.get_running_loop().time() + START_SECONDS_MAX,
+            )
+        return WorkContext(
+            scenario=self._scenario,
+            world=world,
+            history=history,
+            queues=queues,
+            nodes=context.nodes,
+        )
+
+    async def _load(self, parts: _Parts) -> None:
+        loop = asyncio.get_running_loop()
+        self.progress.phase = "load"
+        with self._phases.measured("load"):
+            end = loop.time() + self._scenario.load.seconds
+            # Faults end within the load, but seeing the last one healed may take longer.
+            await parts.nemesis.run(self._scenario.faults)
+            await asyncio.sleep(max(0.0, end - loop.time()))
+
+    async def _heal(self, parts: _Parts) -> None:
+        self.progress.phase = "heal"
+        loop = asyncio.get_running_loop()
+        with self._phases.measured("heal"):
+            parts.workload.stop_sending()
+            async with asyncio.timeout(SENDERS_STOP_SECONDS_MAX):
+                await parts.workload.senders_done()
+            deadline_s = loop.time() + self._scenario.load.heal_seconds_max
+            await await_caught_up(parts.world, parts.watch, deadline_s=deadline_s)
+            await await_settled(
+                parts.workload,
+                parts.history,
+                self._scenario.transactions,
+                deadline_s=deadline_s,
+            )
+            parts.workload.end_transactions()
+
+    async def _drain(self, parts: _Parts) -> None:
+        self.progress.phase = "drain"
+        deadline_s = asyncio.get_running_loop().time() + self._scenario.load.drain_seconds_max
+        with self._phases.measured("drain"):
+            drained = await drain_all(parts.context, parts.workload, deadline_s=deadline_s)
+            system = await read_system_queues(
+                parts.context,
+                self._run,
+                parts.context.slot(TOOL_SLOT, random.Random(self._rng.getrandbits(64))),
+            )
+        self._queues = [
+            {
+                "broker_group": item.queue.broker_name,
+                "topic": item.queue.topic,
+                "queue": item.queue.queue_id,
+                "min_offset": item.min_offset,
+                "max_offset": item.max_offset,
+                "drained": item.drained,
+            }
+            for item in (*drained, *system)
+        ]
+
+    def _facts(self) -> dict[str, object]:
+        scenario = self._scenario
+        limits = scenario.limits
+        return {
+            "system": "ledgermq",
+            "version": importlib.metadata.version("ledgermq"),
+            "world": "local",
+            "scenario": {"name": scenario.name, "text": scenario.text},
+            "seed": self._seed,
+            "started_at": self._started.isoformat(),
+            "environment": describe_environment(),
+            "phases": self._phases.as_json(),
+            "groups": {
+                name: [place.node for place in places]
+                for name, places in self._layout.groups.items()
+            },
+            "queues": self._queues,
+            "consumer_groups": self._consumer_groups,
+            "transactions": {
+                "timeout_ms": scenario.transactions.timeout_ms,
+                "check_interval_ms": scenario.transactions.check_interval_ms,
+                "check_max": scenario.transactions.check_max,
+            },
+            "dedupe": {"window_ms": scenario.dedupe.window_ms},
+            "limits": None
+            if limits is None
+            else {"rto_ms": limits.rto_ms, "gap_ms": limits.gap_ms, "lag_ms": limits.lag_ms},
+        }
+
+
+def _lay_out(scenario: Scenario) -> ClusterLayout:
+    cluster = scenario.cluster
+    ports = plan_ports(
+        groups=cluster.groups,
+        replicas=cluster.replicas,
+        name_servers=cluster.name_servers,
+        namesrv_port=0,
+        base_port=0,
+    )
+    checks = scenario.transactions
+    return lay_out(
+        groups=cluster.groups,
+        replicas=cluster.replicas,
+        name_servers=cluster.name_servers,
+        ports=ports,
+        engine=cluster.engine,
+        raft_settings=cluster.raft,
+        broker_settings={
+            "transaction_timeout_ms": checks.timeout_ms,
+            "transaction_check_interval_ms": checks.check_interval_ms,
+            "transaction_check_max": checks.check_max,
+            "dedupe_window_ms": scenario.dedupe.window_ms,
+            **cluster.broker,
+        },
+    )
+
+
+@contextlib.contextmanager
+def _stop_signals() -> Iterator[None]:
+    """SIGINT and SIGTERM cancel the experiment, which then cleans up; a second one changes
+    nothing, so that the clean-up itself is not torn."""
+    loop = asyncio.get_running_loop()
+    task = asyncio.current_task()
+    assert task is not None
+    stopping = False
+
+    def stop() -> None:
+        nonlocal stopping
+        if not stopping:
+            stopping = True
+            task.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop)
+    try:
+        yield
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+
+
+def _first_of(errors: ExceptionGroup[Exception]) -> Exception:
+    """The first error of a group of groups. A bug among them is raised as it is."""
+    known = (ClientError, HistoryError, LayoutError, OSError, ProcessError, WorldError)
+    _, bugs = errors.split(known)
+    if bugs is not None:
+        raise bugs
+    first = errors.exceptions[0]
+    return _first_of(first) if isinstance(first, ExceptionGroup) else first

@@ -1,0 +1,67 @@
+"""What every part of the workload works with: the cluster's table addresses, history, settings.
+
+Place in the data path: made once by `chaos.workload.load`, handed to senders and readers.
+
+Invariant: a client of slot S dials through the proxies of S and no others.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from chaos.history import HistoryWriter, QueueRow
+from chaos.scenario import Scenario
+from chaos.worlds.base import World
+from client.instance import InstanceSettings
+from client.message import MessageQueue
+from client.routes import RouteSettings
+
+__all__ = ["Slot", "WorkContext", "queue_row"]
+
+ROUTE_POLL_MS = 5_000  # RocketMQ polls every 30 s; runs are short
+
+
+@dataclass(slots=True, kw_only=True)
+class Slot:
+    """A place that clients dial from. `next_client` names its instances one after another."""
+
+    name: str
+    dial: Mapping[str, str]
+    rng: random.Random
+    numbers: itertools.count[int] = field(default_factory=itertools.count)
+
+    def next_client(self) -> str:
+        return f"{self.name}.{next(self.numbers)}"
+
+    def instance_settings(self) -> InstanceSettings:
+        return InstanceSettings(
+            routes=RouteSettings(poll_interval_ms=ROUTE_POLL_MS), seed=self.rng.getrandbits(32)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkContext:
+    """`queues`: those of all topics, in one order; `nodes`: table address = voter's name."""
+
+    scenario: Scenario
+    world: World
+    history: HistoryWriter
+    queues: Sequence[MessageQueue]
+    nodes: Mapping[str, str]
+
+    @property
+    def name_servers(self) -> tuple[str, ...]:
+        return self.world.layout.name_server_addresses
+
+    def slot(self, name: str, rng: random.Random) -> Slot:
+        return Slot(name=name, dial=self.world.dial_table(name), rng=rng)
+
+    def node(self, address: str) -> str | None:
+        return self.nodes.get(address)
+
+
+def queue_row(queue: MessageQueue) -> QueueRow:
+    return QueueRow(broker_group=queue.broker_name, topic=queue.topic, queue=queue.queue_id)

@@ -1,0 +1,176 @@
+"""The whole workload: which clients there are, from where they dial, and how they are ended.
+
+Place in the data path: `chaos.experiment` starts it for the load, then ends it in steps: senders
+stop, transactions settle while their producers still answer checks, readers drain, everything goes.
+
+Invariants: shards are dealt to plain processes so that each has one writer; every slot is used by
+one kind of client; a reader is ended only after the drain.
+
+Source: the run format (consumer_groups); design section 7.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Coroutine, Sequence
+from typing import Final
+
+from chaos.scenario import WorkloadSection
+from chaos.workload.context import Slot, WorkContext
+from chaos.workload.final_drain import DRAIN_GROUP
+from chaos.workload.local_database import LocalDatabase
+from chaos.workload.offset_reader import OffsetReader
+from chaos.workload.plain_sender import PlainClient
+from chaos.workload.pull_reader import PullReader
+from chaos.workload.push_reader import PushGroup, PushReader
+from chaos.workload.transactional_sender import TransactionalClient
+from client.message import MessageQueue
+
+__all__ = ["PLAIN_GROUP", "PUSH_GROUP", "TOOL_SLOT", "TRANSACTION_GROUP", "Workload", "slot_names"]
+
+PLAIN_GROUP: Final = "plain-producers"
+TRANSACTION_GROUP: Final = "transaction-producers"
+PUSH_GROUP: Final = "push-consumers"
+TOOL_SLOT: Final = "tool"
+OFFSET_SLOT: Final = "offsets"
+DRAIN_SLOT: Final = "drain"
+
+
+def slot_names(settings: WorkloadSection) -> tuple[str, ...]:
+    """Every place that clients dial from; the world makes proxies for each."""
+    return (
+        *(f"plain-{i}" for i in range(settings.plain_clients)),
+        *(f"tx-{i}" for i in range(settings.transaction_clients)),
+        *(f"push-{i}" for i in range(settings.push_clients)),
+        *(f"pull-{i}" for i in range(settings.pull_clients)),
+        OFFSET_SLOT,
+        DRAIN_SLOT,
+        TOOL_SLOT,
+    )
+
+
+class Workload:
+    """One run's clients. `run` returns when all of them have ended."""
+
+    def __init__(self, context: WorkContext, rng: random.Random) -> None:
+        self._context = context
+        self._rng = rng
+        self._senders_stop = asyncio.Event()
+        self._transactions_end = asyncio.Event()
+        self._drained = asyncio.Event()
+        self._senders_left = 0
+        self._senders_done = asyncio.Event()
+        database = LocalDatabase()
+        settings = context.scenario.workload
+        self._plain = [
+            PlainClient(
+                context,
+                self._slot(f"plain-{i}"),
+                group=PLAIN_GROUP,
+                shards=_deal_shards(settings, i),
+                rng=self._child(),
+            )
+            for i in range(settings.plain_clients)
+        ]
+        self._transactional = [
+            TransactionalClient(
+                context,
+                self._slot(f"tx-{i}"),
+                group=TRANSACTION_GROUP,
+                database=database,
+                rng=self._child(),
+            )
+            for i in range(settings.transaction_clients if settings.transaction_rate > 0 else 0)
+        ]
+        self._push_group = PushGroup(PUSH_GROUP)
+        self._push = [
+            PushReader(context, self._slot(f"push-{i}"), self._push_group, rng=self._child())
+            for i in range(settings.push_clients)
+        ]
+        self._pull = [
+            PullReader(context, self._slot(f"pull-{i}"), group=f"pull-{i}", rng=self._child())
+            for i in range(settings.pull_clients)
+        ]
+        self.drain_slot = self._slot(DRAIN_SLOT)
+
+    def consumer_groups(self) -> dict[str, dict[str, object]]:
+        """The manifest's consumer_groups. Ordered are the groups whose one member reads each
+        queue in order; a push member hands queues to a listener side by side."""
+        groups: dict[str, dict[str, object]] = {DRAIN_GROUP: _group(ordered=True)}
+        if self._push:
+            groups[PUSH_GROUP] = _group(ordered=False)
+        for reader in self._pull:
+            groups[reader.group] = _group(ordered=True)
+        return groups
+
+    async def run(self) -> None:
+        offsets_rate = self._context.scenario.workload.offset_reads_rate
+        async with asyncio.TaskGroup() as tasks:
+            for client in self._plain:
+                tasks.create_task(self._counted(client.run(self._senders_stop)))
+            for producer in self._transactional:
+                tasks.create_task(producer.run(self._senders_stop, self._transactions_end))
+            for push in self._push:
+                tasks.create_task(push.run(self._senders_stop, self._drained))
+            for pull in self._pull:
+                tasks.create_task(pull.run(self._senders_stop, self._drained))
+            if offsets_rate > 0:
+                reader = OffsetReader(
+                    self._context, self._slot(OFFSET_SLOT), rate=offsets_rate, rng=self._child()
+                )
+                tasks.create_task(reader.run(self._senders_stop))
+
+    def stop_sending(self) -> None:
+        self._senders_stop.set()
+
+    async def senders_done(self) -> None:
+        """Until every plain sender has completed what was under way, and no transaction is open."""
+        if self._senders_left:
+            await self._senders_done.wait()
+        for client in self._transactional:
+            await client.idle()
+
+    def last_check_ns(self) -> int:
+        """When a check was last asked or answered, in nanoseconds of the run; 0: never."""
+        return max(
+            (log.last_ns for client in self._transactional for log in client.checks), default=0
+        )
+
+    def end_transactions(self) -> None:
+        """No check is answered from now on."""
+        self._transactions_end.set()
+
+    def readers_reached(self, ends: dict[MessageQueue, int]) -> bool:
+        """Has every consumer group read up to these offsets?"""
+        pulled = all(reader.reached(ends) for reader in self._pull)
+        return pulled and (not self._push or self._push_group.reached(ends))
+
+    def end_readers(self) -> None:
+        self._drained.set()
+
+    async def _counted(self, work: Coroutine[None, None, None]) -> None:
+        self._senders_left += 1
+        try:
+            await work
+        finally:
+            self._senders_left -= 1
+            if not self._senders_left:
+                self._senders_done.set()
+
+    def _slot(self, name: str) -> Slot:
+        return self._context.slot(name, self._child())
+
+    def _child(self) -> random.Random:
+        return random.Random(self._rng.getrandbits(64))
+
+
+def _deal_shards(settings: WorkloadSection, client: int) -> Sequence[Sequence[int]]:
+    """Shards of each process of one plain client; every shard has one process of one client."""
+    processes = settings.plain_processes
+    count = settings.plain_clients * processes
+    return [range(client * processes + i, settings.shards, count) for i in range(processes)]
+
+
+def _group(*, ordered: bool) -> dict[str, object]:
+    return {"kind": "cluster", "at_least_once": True, "ordered": ordered}

@@ -1,0 +1,42 @@
+"""The transactional application's own database: what became of each local transaction.
+
+Place in the data path: `chaos.workload.transactional_sender` executes local transactions here, and
+checks of the broker are answered from here, by whichever client of the producer group is asked.
+
+It outlives the crash of a producer, as a database does. A check that finds no row means that the
+local transaction never committed: the row ROLLBACK is written before the answer, so that a local
+transaction which comes later finds it and does not commit. Without that the application itself
+would break atomicity, and T11 would blame the broker.
+
+Invariant: a row never changes once written.
+"""
+
+from __future__ import annotations
+
+from client.transaction_producer import Decision
+
+__all__ = ["LocalDatabase"]
+
+
+class LocalDatabase:
+    """Rows by transaction. Bounded by the run: one small row per transaction."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, Decision] = {}
+        self._unknown_answers: dict[str, int] = {}
+
+    def execute(self, tx: str, wanted: Decision) -> Decision:
+        """Run the local transaction: `wanted`, unless a check has settled it before."""
+        assert wanted is not Decision.UNKNOWN
+        return self._rows.setdefault(tx, wanted)
+
+    def answer_unknown_first(self, tx: str, times: int) -> None:
+        """Have the next `times` checks of `tx` answered with UNKNOWN, as a slow database would."""
+        self._unknown_answers[tx] = times
+
+    def check(self, tx: str) -> Decision:
+        left = self._unknown_answers.get(tx, 0)
+        if left > 0:
+            self._unknown_answers[tx] = left - 1
+            return Decision.UNKNOWN
+        return self._rows.setdefault(tx, Decision.ROLLBACK)

@@ -1,0 +1,130 @@
+"""The workload's messages: made with a value each, and turned back into rows when they are read.
+
+Place in the data path: senders make messages here; readers turn what was delivered into the run
+format's `messages`.
+
+Invariants: a value names one message of the run and is never used again; a retry carries the same
+value and UNIQ_KEY; what is read is recorded where it was really read, so a message that came
+through a retry topic names that topic's queue.
+
+Source: docs/FORMATS.md section 4 (lmq_value, lmq_tx, lmq_seq, __SHARDINGKEY).
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+from typing import Final
+
+from chaos.history import MessageRow
+from client.message import DeliveredMessage, Message, SendResult
+
+__all__ = [
+    "PROPERTY_SEQ",
+    "PROPERTY_TX",
+    "PROPERTY_VALUE",
+    "MessageMaker",
+    "row_of_delivered",
+    "row_of_message",
+    "row_of_stored",
+    "wall_ms",
+]
+
+PROPERTY_VALUE: Final = "lmq_value"
+PROPERTY_TX: Final = "lmq_tx"
+PROPERTY_SEQ: Final = "lmq_seq"
+
+
+class MessageMaker:
+    """Makes the messages of one sending process. `prefix` is unique to it in the run."""
+
+    def __init__(self, *, prefix: str, body_bytes: int, rng: random.Random) -> None:
+        self._prefix = prefix
+        self._body_bytes = body_bytes
+        self._rng = rng
+        self._numbers = itertools.count()
+        self._seqs: dict[str, int] = {}
+
+    def make(
+        self,
+        topic: str,
+        *,
+        uniq_key: str,
+        shard: str | None = None,
+        transactional: bool = False,
+    ) -> Message:
+        """A new message; with `shard` it gets the next number in that shard."""
+        number = next(self._numbers)
+        value = f"{self._prefix}-{number}"
+        properties = {PROPERTY_VALUE: value}
+        if transactional:
+            properties[PROPERTY_TX] = f"tx-{value}"
+        if shard is not None:
+            seq = self._seqs.get(shard, 0)
+            self._seqs[shard] = seq + 1
+            properties[PROPERTY_SEQ] = str(seq)
+        return Message(
+            topic=topic,
+            body=value.encode() + self._rng.randbytes(max(0, self._body_bytes - len(value))),
+            tags="T" + str(number % 4),
+            keys=(f"key-{value}",),
+            shard=shard,
+            properties=properties,
+            uniq_key=uniq_key,
+        )
+
+
+def row_of_message(
+    message: Message,
+    *,
+    broker_group: str | None = None,
+    queue: int | None = None,
+    offset: int | None = None,
+) -> MessageRow:
+    """A message that is being sent; where it will stand is filled as far as it is known."""
+    seq = message.properties.get(PROPERTY_SEQ)
+    return MessageRow(
+        value=message.properties[PROPERTY_VALUE],
+        uniq_key=message.uniq_key,
+        keys=tuple(message.keys),
+        broker_group=broker_group,
+        topic=message.topic,
+        queue=queue,
+        offset=offset,
+        shard=message.shard,
+        seq=None if seq is None else int(seq),
+        tx=message.properties.get(PROPERTY_TX),
+    )
+
+
+def row_of_stored(message: Message, result: SendResult) -> MessageRow:
+    """A plain message that the broker says it has, where it says it has it."""
+    return row_of_message(
+        message,
+        broker_group=result.queue.broker_name,
+        queue=result.queue.queue_id,
+        offset=result.queue_offset,
+    )
+
+
+def row_of_delivered(message: DeliveredMessage) -> MessageRow:
+    """A message that was read. Without `lmq_value` its UNIQ_KEY is its value."""
+    seq = message.properties.get(PROPERTY_SEQ)
+    return MessageRow(
+        value=message.properties.get(PROPERTY_VALUE) or message.uniq_key,
+        uniq_key=message.uniq_key,
+        keys=tuple(message.keys),
+        broker_group=message.queue.broker_name,
+        topic=message.queue.topic,
+        queue=message.queue.queue_id,
+        offset=message.queue_offset,
+        shard=message.shard,
+        seq=int(seq) if seq is not None and seq.isdecimal() else None,
+        tx=message.properties.get(PROPERTY_TX),
+        reconsume=message.reconsume_times,
+    )
+
+
+def wall_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,147 @@
+"""Plain producers: each process sends one message after another and records how each send ended.
+
+Place in the data path: `client.producer` through the slot's own proxies. A share of the messages
+belongs to shards: each shard is sent by one process alone, always to the same queue, so that its
+order is the order of that process's sends.
+
+Invariants: a retry sends the same message object again (same value, same UNIQ_KEY) to the same
+queue, in the same process or, after an `info`, its successor; a definite refusal that no retry can
+mend ends the message.
+
+Source: the run format (ops: send); promise G2.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+
+from chaos.workload.actor import Actor
+from chaos.workload.context import Slot, WorkContext
+from chaos.workload.messages import MessageMaker, row_of_message, row_of_stored, wall_ms
+from chaos.workload.pace import Pace
+from client.errors import ClientError
+from client.message import Message, MessageQueue, SendStatus
+from client.producer import Producer, ProducerSettings
+
+__all__ = ["PlainClient", "PlainSender"]
+
+
+class PlainClient:
+    """One slot's producer and its processes, for the whole load."""
+
+    def __init__(
+        self,
+        context: WorkContext,
+        slot: Slot,
+        *,
+        group: str,
+        shards: Sequence[Sequence[int]],
+        rng: random.Random,
+    ) -> None:
+        """`shards`: those of each of its processes."""
+        self._context = context
+        self._slot = slot
+        self._group = group
+        self._shards = shards
+        self._rng = rng
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until `stop` is set and what was under way is completed."""
+        settings = self._context.scenario.workload
+        client = self._slot.next_client()
+        rate = settings.send_rate / (settings.plain_clients * settings.plain_processes)
+        if rate <= 0:
+            return
+        producer = Producer(
+            self._group,
+            self._context.name_servers,
+            self._slot.dial,
+            settings=ProducerSettings(
+                timeout_ms=settings.send_timeout_ms, instance=self._slot.instance_settings()
+            ),
+        )
+        async with producer, asyncio.TaskGroup() as group:
+            for number, shards in enumerate(self._shards):
+                sender = PlainSender(
+                    self._context,
+                    producer,
+                    root=f"{client}.p{number}",
+                    client=client,
+                    shards=shards,
+                    rate=rate,
+                    rng=random.Random(self._rng.getrandbits(64)),
+                )
+                group.create_task(sender.run(stop))
+
+
+class PlainSender:
+    """One process. `shards` are its own."""
+
+    def __init__(
+        self,
+        context: WorkContext,
+        producer: Producer,
+        *,
+        root: str,
+        client: str,
+        shards: Sequence[int],
+        rate: float,
+        rng: random.Random,
+    ) -> None:
+        self._context = context
+        self._producer = producer
+        self._actor = Actor(context.history, root=root, client=client, client_group=producer.group)
+        self._settings = context.scenario.workload
+        self._queues = context.queues
+        self._shards = shards
+        self._pace = Pace(rate, rng)
+        self._rng = rng
+        self._maker = MessageMaker(prefix=root, body_bytes=self._settings.body_bytes, rng=rng)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until `stop` is set; the send under way is completed first."""
+        while await self._pace.wait(stop):
+            message, queue = self._next_message()
+            for _ in range(1 + self._settings.send_retries_max):
+                if not await self._send(message, queue) or stop.is_set():
+                    break
+
+    def _next_message(self) -> tuple[Message, MessageQueue]:
+        uniq_key = self._producer.instance.next_uniq_key(wall_ms())
+        if self._shards and self._rng.random() < self._settings.shard_share:
+            number = self._rng.choice(self._shards)
+            queue = self._queues[number % len(self._queues)]
+            shard = f"shard-{number}"
+        else:
+            queue = self._rng.choice(self._queues)
+            shard = None
+        return self._maker.make(queue.topic, uniq_key=uniq_key, shard=shard), queue
+
+    async def _send(self, message: Message, queue: MessageQueue) -> bool:
+        """One operation. True where the message should be sent once more."""
+        row = row_of_message(message, broker_group=queue.broker_name, queue=queue.queue_id)
+        with self._actor.operation(
+            "send",
+            broker_group=queue.broker_name,
+            topic=queue.topic,
+            queue=queue.queue_id,
+            messages=[row],
+        ) as operation:
+            try:
+                result = await self._producer.send(
+                    message, timeout_ms=self._settings.send_timeout_ms, queue=queue
+                )
+            except ClientError as error:
+                operation.failed(error)
+                return error.retriable or not error.definite
+            acked = result.status is SendStatus.SEND_OK
+            # The other statuses say "stored here, the rest unknown": not an acknowledgement.
+            operation.complete(
+                "ok" if acked else "info",
+                messages=[row_of_stored(message, result)],
+                status=result.status.value,
+                node=self._context.node(result.address),
+            )
+            return False

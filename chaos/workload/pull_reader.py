@@ -1,0 +1,212 @@
+"""A pull group with one member that owns every queue: it polls, commits, dies and comes back.
+
+Place in the data path: `client.pull_consumer` through the slot's own proxies. Every round it polls
+each queue once; positions are committed now and then. A successor begins where the group's
+committed offsets say (fetch_offset), which is what a restarted application does.
+
+Invariants: whoever begins to read says so with an `assign` that names every queue; a position
+moves only with what an ok poll showed; nothing is committed beyond it.
+
+Source: the run format (poll, assign, commit_offset, fetch_offset); promises G5, G6.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from contextlib import AbstractContextManager
+from typing import Final
+
+from chaos.workload.actor import Actor, Operation
+from chaos.workload.context import Slot, WorkContext, queue_row
+from chaos.workload.messages import row_of_delivered
+from chaos.workload.pace import sleep_until_set
+from client.errors import ClientError
+from client.message import MessageQueue
+from client.pull_consumer import PullConsumer, PullConsumerSettings
+from client.queue_requests import PullResult, PullStatus
+
+__all__ = ["PullReader", "complete_poll"]
+
+BATCH_MAX: Final = 32
+IDLE_PAUSE_S: Final = 0.2
+ERROR_PAUSE_S: Final = 0.1
+COMMIT_INTERVAL_S: Final = 1.0
+TIMEOUT_MS: Final = 3_000
+RESTART_PAUSE_S: Final = 0.5
+CRASH_SHARE: Final = 0.5
+
+
+class PullReader:
+    """One slot's members of the group, one after another."""
+
+    def __init__(self, context: WorkContext, slot: Slot, *, group: str, rng: random.Random) -> None:
+        self._context = context
+        self._slot = slot
+        self.group = group
+        self._rng = rng
+        self._positions: dict[MessageQueue, int] = {}
+        self._restart_s = context.scenario.workload.pull_restart_s
+
+    async def run(self, stop: asyncio.Event, drained: asyncio.Event) -> None:
+        """Come and go until `stop`, then stay, and read on until `drained`."""
+        while not drained.is_set():
+            client = self._slot.next_client()
+            consumer = PullConsumer(
+                self.group,
+                self._context.name_servers,
+                self._slot.dial,
+                settings=PullConsumerSettings(
+                    timeout_ms=TIMEOUT_MS, instance=self._slot.instance_settings()
+                ),
+            )
+            await consumer.start()
+            crashes = self._rng.random() < CRASH_SHARE
+            try:
+                member = _Member(self._context, consumer, client, self._positions)
+                await member.run(drained, stop, self._lifetime(stop), leave=not crashes)
+            finally:
+                if crashes:
+                    await consumer.crash()
+                else:
+                    await consumer.stop()
+            await sleep_until_set(drained, RESTART_PAUSE_S)
+
+    def reached(self, max_offsets: dict[MessageQueue, int]) -> bool:
+        """Has the group read up to these offsets?"""
+        return all(self._positions.get(q, 0) >= end for q, end in max_offsets.items())
+
+    def _lifetime(self, stop: asyncio.Event) -> float | None:
+        """Seconds until this member goes; None: it stays."""
+        if self._restart_s <= 0 or stop.is_set():
+            return None
+        return max(1.0, self._rng.expovariate(1 / self._restart_s))
+
+
+class _Member:
+    """One client instance's reading."""
+
+    def __init__(
+        self,
+        context: WorkContext,
+        consumer: PullConsumer,
+        client: str,
+        positions: dict[MessageQueue, int],
+    ) -> None:
+        self._context = context
+        self._consumer = consumer
+        self._actor = Actor(
+            context.history, root=client, client=client, client_group=consumer.group
+        )
+        self._positions = positions
+        self._committed: dict[MessageQueue, int] = {}
+        self._assigned_as = ""
+
+    async def run(
+        self,
+        drained: asyncio.Event,
+        stop: asyncio.Event,
+        lifetime_s: float | None,
+        *,
+        leave: bool,
+    ) -> None:
+        """Read until the life is over; with `leave` it commits what it read before it goes.
+
+        After `stop` nobody goes before the drain is through.
+        """
+        loop = asyncio.get_running_loop()
+        end = None if lifetime_s is None else loop.time() + lifetime_s
+        await self._begin(drained)
+        next_commit = loop.time() + COMMIT_INTERVAL_S
+        while not drained.is_set() and (end is None or stop.is_set() or loop.time() < end):
+            found = 0
+            for queue in self._context.queues:
+                found += await self._poll(queue)
+            if loop.time() >= next_commit:
+                await self._commit_all()
+                next_commit = loop.time() + COMMIT_INTERVAL_S
+            if not found:
+                await sleep_until_set(drained, IDLE_PAUSE_S)
+        if leave:
+            await self._commit_all()
+
+    async def _begin(self, drained: asyncio.Event) -> None:
+        """Take every queue at its committed offset, or at its beginning where there is none."""
+        for queue in self._context.queues:
+            while not drained.is_set():
+                answer = await self._fetch(queue)
+                if answer is not None:
+                    self._positions[queue] = answer
+                    self._committed[queue] = answer
+                    break
+                await sleep_until_set(drained, ERROR_PAUSE_S)
+        self._assign()
+
+    async def _fetch(self, queue: MessageQueue) -> int | None:
+        """Where to begin; None where nobody answered."""
+        with self._operation("fetch_offset", queue) as operation:
+            try:
+                stored = await self._consumer.fetch_offset(queue)
+            except ClientError as error:
+                operation.failed(error)
+                return None
+            operation.complete("ok", offset=stored)
+        return stored if stored is not None else 0
+
+    def _assign(self) -> None:
+        with self._actor.operation("assign") as operation:
+            self._assigned_as = self._actor.name
+            operation.complete("ok", assigned=[queue_row(q) for q in self._context.queues])
+
+    async def _poll(self, queue: MessageQueue) -> int:
+        """One poll; the number of messages that it brought."""
+        if self._actor.name != self._assigned_as:
+            self._assign()  # an unknown outcome retired the process; its successor reads on
+        offset = self._positions[queue]
+        with self._operation("poll", queue, offset=offset) as operation:
+            try:
+                result = await self._consumer.pull(queue, offset, BATCH_MAX)
+            except ClientError as error:
+                operation.failed(error)
+                await asyncio.sleep(ERROR_PAUSE_S)
+                return 0
+            complete_poll(operation, result, self._context)
+        self._positions[queue] = result.next_begin_offset
+        return len(result.messages)
+
+    async def _commit_all(self) -> None:
+        for queue in self._context.queues:
+            offset = self._positions[queue]
+            if self._committed.get(queue) == offset:
+                continue
+            with self._operation("commit_offset", queue, offset=offset) as operation:
+                try:
+                    await self._consumer.commit_offset(queue, offset)
+                except ClientError as error:
+                    operation.failed(error)
+                    continue
+                operation.complete("ok")
+            self._committed[queue] = offset
+
+    def _operation(
+        self, f: str, queue: MessageQueue, offset: int | None = None
+    ) -> AbstractContextManager[Operation]:
+        return self._actor.operation(
+            f,
+            broker_group=queue.broker_name,
+            topic=queue.topic,
+            queue=queue.queue_id,
+            offset=offset,
+        )
+
+
+def complete_poll(operation: Operation, result: PullResult, context: WorkContext) -> None:
+    """Complete a poll with what it showed. An offset that the queue lacks makes it `fail`: the
+    broker answered, and nothing was read."""
+    node = context.node(result.address)
+    if result.status is PullStatus.OFFSET_ILLEGAL:
+        text = f"no such offset; the queue has {result.min_offset}..{result.max_offset}"
+        operation.complete("fail", status=result.status.value, node=node, error=text)
+        return
+    rows = [row_of_delivered(message) for message in result.messages]
+    operation.complete("ok", messages=rows, status=result.status.value, node=node)

@@ -1,0 +1,221 @@
+"""A clustering push group whose members come and go, some by leaving, some by dying.
+
+Place in the data path: `client.push_consumer` through the slot's own proxies. The listener records
+what it gets; a small share of what it gets is asked for again later. Assignments, commits and
+fetches are recorded as the client's hooks tell of them.
+
+Invariants: a member's process delivers one batch at a time, since the listener never awaits; its
+assignments are recorded by the same process, those of offsets by a process per queue; `drained`
+is believed only where every queue's committed offset has come to the end and nothing that was
+asked for again is still owed.
+
+Source: the run format (deliver, assign, commit_offset, fetch_offset); promises G5 and G7.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from typing import Final
+
+from chaos.history import HistoryWriter, Outcome
+from chaos.workload.actor import Actor, error_text, outcome_of
+from chaos.workload.context import Slot, WorkContext, queue_row
+from chaos.workload.messages import row_of_delivered
+from chaos.workload.pace import sleep_until_set
+from client.consume import ConsumerObserver, ConsumeStatus, PushConsumerSettings
+from client.errors import ClientError
+from client.heartbeat import ConsumeFrom
+from client.message import DeliveredMessage, MessageQueue
+from client.push_consumer import PushConsumer
+
+__all__ = ["PushGroup", "PushReader"]
+
+BATCH_MAX: Final = 8
+SUSPEND_MS: Final = 2_000
+ANSWER_SLACK_MS: Final = 1_500
+COMMIT_INTERVAL_MS: Final = 1_000
+REBALANCE_INTERVAL_MS: Final = 5_000
+REDELIVERY_MS: Final = 500
+CRASH_SHARE: Final = 0.5
+RESTART_PAUSE_S: Final = 0.5
+RECONSUME_TIMES_MAX: Final = 2
+
+
+class PushGroup:
+    """What all members of the group have done, as far as the harness knows."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.committed: dict[MessageQueue, int] = {}
+        self.owed: set[str] = set()  # values asked for again and not consumed since
+
+    def reached(self, ends: dict[MessageQueue, int]) -> bool:
+        """Is everything below these offsets committed, and nothing owed?"""
+        return not self.owed and all(
+            self.committed.get(queue, 0) >= end for queue, end in ends.items()
+        )
+
+
+class PushReader:
+    """One slot's members of the group, one after another."""
+
+    def __init__(
+        self, context: WorkContext, slot: Slot, group: PushGroup, *, rng: random.Random
+    ) -> None:
+        self._context = context
+        self._slot = slot
+        self._group = group
+        self._rng = rng
+
+    async def run(self, stop: asyncio.Event, drained: asyncio.Event) -> None:
+        """Come and go until `stop`, then stay until `drained`."""
+        restart_s = self._context.scenario.workload.push_restart_s
+        while not drained.is_set():
+            client = self._slot.next_client()
+            actor = Actor(
+                self._context.history, root=client, client=client, client_group=self._group.name
+            )
+            consumer = self._make_consumer(client, actor)
+            crashes = self._rng.random() < CRASH_SHARE
+            await consumer.start()
+            try:
+                if restart_s <= 0 or await sleep_until_set(
+                    stop, max(1.0, self._rng.expovariate(1 / restart_s))
+                ):
+                    crashes = False  # who stays to the end leaves in good order
+                    await drained.wait()
+            finally:
+                if crashes:
+                    await consumer.crash()
+                else:
+                    await consumer.stop()
+            await sleep_until_set(drained, RESTART_PAUSE_S)
+
+    def _make_consumer(self, client: str, actor: Actor) -> PushConsumer:
+        consumer = PushConsumer(
+            self._group.name,
+            self._context.name_servers,
+            _Listener(self._context, actor, self._group, self._rng).consume,
+            self._slot.dial,
+            settings=PushConsumerSettings(
+                consume_from=ConsumeFrom.FIRST,
+                consume_batch_max=BATCH_MAX,
+                suspend_ms=SUSPEND_MS,
+                answer_slack_ms=ANSWER_SLACK_MS,
+                commit_interval_ms=COMMIT_INTERVAL_MS,
+                rebalance_interval_ms=REBALANCE_INTERVAL_MS,
+                redelivery_ms_min=REDELIVERY_MS,
+                instance=self._slot.instance_settings(),
+            ),
+            observer=_Observer(self._context.history, actor, self._group, client),
+        )
+        for topic in self._context.scenario.workload.topics:
+            consumer.subscribe(topic)
+        return consumer
+
+
+class _Listener:
+    """Consumes at once, or asks for a later retry; never awaits in between."""
+
+    def __init__(
+        self, context: WorkContext, actor: Actor, group: PushGroup, rng: random.Random
+    ) -> None:
+        self._actor = actor
+        self._group = group
+        self._rng = rng
+        self._reconsume_share = context.scenario.workload.reconsume_share
+
+    async def consume(self, messages: Sequence[DeliveredMessage]) -> ConsumeStatus:
+        rows = [row_of_delivered(message) for message in messages]
+        queue = messages[0].queue
+        again = max(message.reconsume_times for message in messages)
+        later = again < RECONSUME_TIMES_MAX and self._rng.random() < self._reconsume_share
+        with self._actor.operation(
+            "deliver",
+            broker_group=queue.broker_name,
+            topic=queue.topic,
+            queue=queue.queue_id,
+            messages=rows,
+        ) as operation:
+            operation.complete("fail" if later else "ok", messages=rows)
+        values = [row.value for row in rows]
+        if later:
+            self._group.owed.update(values)
+            return ConsumeStatus.RECONSUME_LATER
+        self._group.owed.difference_update(values)
+        return ConsumeStatus.CONSUME_SUCCESS
+
+
+class _Observer(ConsumerObserver):
+    """Records what the client does besides delivering."""
+
+    def __init__(self, history: HistoryWriter, actor: Actor, group: PushGroup, client: str) -> None:
+        self._history = history
+        self._actor = actor
+        self._group = group
+        self._client = client
+        self._retired: dict[MessageQueue, int] = {}
+
+    def assigned(self, queues: Sequence[MessageQueue], *, t: int) -> None:
+        with self._actor.operation("assign") as operation:
+            operation.complete("ok", assigned=[queue_row(queue) for queue in queues])
+
+    def committed(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        error: ClientError | None,
+        *,
+        t_invoke: int,
+        t_complete: int,
+    ) -> None:
+        if error is None:
+            # Not a maximum: after a crash a new owner begins again below what was delivered.
+            self._group.committed[queue] = offset
+        self._record(
+            "commit_offset", queue, offset, error, t_invoke=t_invoke, t_complete=t_complete
+        )
+
+    def offset_fetched(
+        self,
+        queue: MessageQueue,
+        offset: int | None,
+        error: ClientError | None,
+        *,
+        t_invoke: int,
+        t_complete: int,
+    ) -> None:
+        self._record("fetch_offset", queue, offset, error, t_invoke=t_invoke, t_complete=t_complete)
+
+    def _record(
+        self,
+        f: str,
+        queue: MessageQueue,
+        offset: int | None,
+        error: ClientError | None,
+        *,
+        t_invoke: int,
+        t_complete: int,
+    ) -> None:
+        """By a process per queue, which an unknown outcome retires."""
+        retired = self._retired.get(queue, 0)
+        place = f"{queue.topic}.{queue.broker_name}.{queue.queue_id}"
+        outcome: Outcome = "ok" if error is None else outcome_of(error)
+        self._history.record(
+            f,
+            outcome,
+            t_invoke=t_invoke,
+            t_complete=max(t_complete, t_invoke),
+            process=f"{self._client}.{place}" + (f"~{retired}" if retired else ""),
+            client=self._client,
+            client_group=self._group.name,
+            broker_group=queue.broker_name,
+            topic=queue.topic,
+            queue=queue.queue_id,
+            offset=offset,
+            error=None if error is None else error_text(error),
+        )
+        if outcome == "info":
+            self._retired[queue] = retired + 1

@@ -1,0 +1,346 @@
+"""Transactional producers: half, local transaction, decision; and answers to the broker's checks.
+
+Place in the data path: `client.transaction_producer` through the slot's own proxies. A transaction
+ends in one of four ways: its commit is told, its rollback is told, nothing is told and the broker
+asks (some checks are answered UNKNOWN first), or its producer crashes in the middle and another
+client of the group is asked.
+
+Invariants: steps of one transaction belong to one process, in order; the local transaction runs
+only after the half was acknowledged; every check is recorded as a process of its own, from the
+broker's question to the told answer.
+
+Source: RocketMQ's TransactionListener; the run format (half, local, decide, check).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import random
+from typing import Final
+
+from chaos.history import Outcome
+from chaos.workload.actor import Actor, Operation, error_text
+from chaos.workload.context import Slot, WorkContext
+from chaos.workload.local_database import LocalDatabase
+from chaos.workload.messages import (
+    PROPERTY_TX,
+    MessageMaker,
+    row_of_message,
+    wall_ms,
+)
+from chaos.workload.pace import Pace, sleep_until_set
+from client.errors import ClientError
+from client.message import DeliveredMessage, Message, MessageQueue
+from client.producer import ProducerSettings
+from client.transaction_producer import (
+    Decision,
+    EndOutcome,
+    EndResult,
+    HalfMessage,
+    TransactionObserver,
+    TransactionProducer,
+    TransactionSettings,
+    half_message,
+)
+
+__all__ = ["CheckLog", "TransactionalClient"]
+
+UNKNOWN_ANSWERS_MAX: Final = 2
+TELL_UNKNOWN_SHARE: Final = 0.5
+PAUSE_AFTER_CRASH_S: Final = 1.0
+CHECK_WORKERS: Final = 2
+CRASH_WAIT_S: Final = 3.0
+
+
+class CheckLog(TransactionObserver):
+    """Records the checks that one client is asked. `last_ns`: when the group was last asked."""
+
+    def __init__(self, context: WorkContext, *, client: str, group: str) -> None:
+        self._history = context.history
+        self._client = client
+        self._group = group
+        self._open: dict[int, int] = {}
+        self._count = 0
+        self.last_ns = 0
+
+    def check_received(
+        self, message: DeliveredMessage, half: HalfMessage, *, t_invoke: int
+    ) -> None:
+        self._count += 1
+        self._open[id(half)] = self._history.invoke(
+            "check",
+            process=f"{self._client}.check-{self._count}",
+            client=self._client,
+            client_group=self._group,
+            broker_group=half.broker_name,
+            topic=half.topic,
+            queue=message.queue.queue_id,
+            tx=message.properties.get(PROPERTY_TX),
+        )
+        self.last_ns = self._history.now_ns()
+
+    def check_answered(
+        self,
+        message: DeliveredMessage,
+        half: HalfMessage,
+        decision: Decision,
+        result: EndResult,
+        *,
+        t_complete: int,
+    ) -> None:
+        handle = self._open.pop(id(half))
+        error = None if result.error is None else error_text(result.error)
+        self._history.complete(
+            handle, _told(decision, result), decision=decision.value, error=error
+        )
+        self.last_ns = self._history.now_ns()
+
+
+class CrashPoint(enum.Enum):
+    """Where in a transaction its producer dies."""
+
+    BEFORE_LOCAL = "before_local"
+    AFTER_LOCAL = "after_local"
+
+
+class _Crash:
+    """Waits for a process to be in the middle of a transaction before its client is crashed."""
+
+    def __init__(self, point: CrashPoint) -> None:
+        self._point = point
+        self._due = False
+        self._reached = asyncio.Event()
+
+    async def provoke(self) -> None:
+        """Returns when a process stands at the point, or after a bounded wait."""
+        self._due = True
+        await sleep_until_set(self._reached, CRASH_WAIT_S)
+
+    async def reach(self, point: CrashPoint) -> None:
+        """Stays here for ever, to be cancelled, where the crash is due at this point."""
+        if self._due and point is self._point:
+            self._reached.set()
+            await asyncio.Event().wait()
+
+
+class _Listener:
+    """Answers checks from the database. Local transactions are run by the processes instead."""
+
+    def __init__(self, database: LocalDatabase) -> None:
+        self._database = database
+
+    async def execute_local(self, message: Message, half: HalfMessage) -> Decision:
+        raise AssertionError(f"steps are taken one by one; half {half.msg_id} was not")
+
+    async def check_local(self, message: DeliveredMessage) -> Decision:
+        return self._database.check(message.properties[PROPERTY_TX])
+
+
+class TransactionalClient:
+    """One slot's clients, one after another: each works until it crashes or the load ends."""
+
+    def __init__(
+        self,
+        context: WorkContext,
+        slot: Slot,
+        *,
+        group: str,
+        database: LocalDatabase,
+        rng: random.Random,
+    ) -> None:
+        self._context = context
+        self._slot = slot
+        self._group = group
+        self._database = database
+        self._rng = rng
+        self.checks: list[CheckLog] = []
+        self._idle = asyncio.Event()
+
+    async def idle(self) -> None:
+        """Until, after the load, none of its processes is in the middle of a transaction."""
+        await self._idle.wait()
+
+    async def run(self, stop: asyncio.Event, end: asyncio.Event) -> None:
+        """Send until `stop`, answer checks until `end`."""
+        while not end.is_set():
+            client = self._slot.next_client()
+            log = CheckLog(self._context, client=client, group=self._group)
+            self.checks.append(log)
+            producer = self._make_producer(log)
+            await producer.start()
+            crashed = False
+            try:
+                crashed = await self._work(producer, client, stop)
+                if not crashed:
+                    self._idle.set()
+                    await end.wait()
+            finally:
+                if crashed:
+                    await producer.crash()
+                else:
+                    await producer.stop()
+            if crashed:
+                await sleep_until_set(end, PAUSE_AFTER_CRASH_S)
+
+    async def _work(self, producer: TransactionProducer, client: str, stop: asyncio.Event) -> bool:
+        """Run the processes of one client. True where it is to crash: they were cancelled."""
+        settings = self._context.scenario.workload
+        clients = settings.transaction_clients * settings.transaction_processes
+        crash = _Crash(self._rng.choice(list(CrashPoint)))
+        tasks = []
+        async with asyncio.TaskGroup() as group:
+            for number in range(settings.transaction_processes):
+                process = _Process(
+                    self._context,
+                    producer,
+                    self._database,
+                    root=f"{client}.p{number}",
+                    client=client,
+                    rate=settings.transaction_rate / clients,
+                    rng=random.Random(self._rng.getrandbits(64)),
+                    crash=crash,
+                )
+                tasks.append(group.create_task(process.run(stop)))
+            if settings.transaction_crash_s <= 0:
+                return False
+            lifetime = self._rng.expovariate(1 / settings.transaction_crash_s)
+            if await sleep_until_set(stop, max(1.0, lifetime)):
+                return False
+            await crash.provoke()
+            for task in tasks:
+                task.cancel()
+        return True
+
+    def _make_producer(self, log: CheckLog) -> TransactionProducer:
+        timeout_ms = self._context.scenario.workload.send_timeout_ms
+        return TransactionProducer(
+            self._group,
+            self._context.name_servers,
+            _Listener(self._database),
+            self._slot.dial,
+            settings=TransactionSettings(
+                end_timeout_ms=timeout_ms,
+                check_workers=CHECK_WORKERS,
+                producer=ProducerSettings(
+                    timeout_ms=timeout_ms, instance=self._slot.instance_settings()
+                ),
+            ),
+            observer=log,
+        )
+
+
+class _Process:
+    """Runs one transaction after another."""
+
+    def __init__(
+        self,
+        context: WorkContext,
+        producer: TransactionProducer,
+        database: LocalDatabase,
+        *,
+        root: str,
+        client: str,
+        rate: float,
+        rng: random.Random,
+        crash: _Crash,
+    ) -> None:
+        self._context = context
+        self._producer = producer
+        self._crash = crash
+        self._database = database
+        self._settings = context.scenario.workload
+        self._rng = rng
+        self._pace = Pace(rate, rng)
+        self._actor = Actor(context.history, root=root, client=client, client_group=producer.group)
+        self._maker = MessageMaker(prefix=root, body_bytes=self._settings.body_bytes, rng=rng)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        while await self._pace.wait(stop):
+            queue = self._rng.choice(self._context.queues)
+            uniq_key = self._producer.instance.next_uniq_key(wall_ms())
+            message = self._maker.make(queue.topic, uniq_key=uniq_key, transactional=True)
+            half = await self._send_half(message, queue)
+            if half is None:
+                continue
+            tx = message.properties[PROPERTY_TX]
+            luck = self._rng.random()
+            commit_share = self._settings.commit_share
+            told = luck < commit_share + self._settings.rollback_share
+            wanted = Decision.COMMIT if luck < commit_share else Decision.ROLLBACK
+            if not told:
+                wanted = self._rng.choice((Decision.COMMIT, Decision.ROLLBACK))
+                self._database.answer_unknown_first(tx, self._rng.randint(0, UNKNOWN_ANSWERS_MAX))
+            await self._crash.reach(CrashPoint.BEFORE_LOCAL)  # no row: the check rolls back
+            decision = self._run_local(tx, wanted)
+            await self._crash.reach(CrashPoint.AFTER_LOCAL)  # a row, and nobody told
+            if told:
+                await self._decide(half, tx, decision, queue)
+            elif self._rng.random() < TELL_UNKNOWN_SHARE:
+                await self._decide(half, tx, Decision.UNKNOWN, queue)
+
+    async def _send_half(self, message: Message, queue: MessageQueue) -> HalfMessage | None:
+        """The half where it was acknowledged; then, and only then, the transaction goes on."""
+        row = row_of_message(message, broker_group=queue.broker_name, queue=queue.queue_id)
+        with self._actor.operation(
+            "half",
+            broker_group=queue.broker_name,
+            topic=queue.topic,
+            queue=queue.queue_id,
+            tx=message.properties[PROPERTY_TX],
+            messages=[row],
+        ) as operation:
+            try:
+                result = await self._producer.send_half(
+                    message, timeout_ms=self._settings.send_timeout_ms, queue=queue
+                )
+                half = half_message(result)
+            except ClientError as error:
+                operation.failed(error)
+                return None
+            acked = result.status.value == "SEND_OK"
+            operation.complete(
+                "ok" if acked else "info",
+                offset=half.offset,
+                status=result.status.value,
+                node=self._context.node(result.address),
+            )
+            return half if acked else None
+
+    def _run_local(self, tx: str, wanted: Decision) -> Decision:
+        with self._actor.operation("local", tx=tx) as operation:
+            decision = self._database.execute(tx, wanted)
+            operation.complete("ok", decision=decision.value)
+            return decision
+
+    async def _decide(
+        self, half: HalfMessage, tx: str, decision: Decision, queue: MessageQueue
+    ) -> None:
+        with self._actor.operation(
+            "decide",
+            broker_group=queue.broker_name,
+            topic=queue.topic,
+            queue=queue.queue_id,
+            tx=tx,
+            decision=decision.value,
+        ) as operation:
+            result = await self._producer.end(half, decision)
+            self._complete(operation, result)
+
+    def _complete(self, operation: Operation, result: EndResult) -> None:
+        outcomes: dict[EndOutcome, Outcome] = {
+            EndOutcome.OK: "ok",
+            EndOutcome.FAIL: "fail",
+            EndOutcome.INFO: "info",
+        }
+        error = None if result.error is None else error_text(result.error)
+        operation.complete(outcomes[result.outcome], error=error)
+
+
+def _told(decision: Decision, result: EndResult) -> Outcome:
+    """Outcome of a check: `ok` where its answer left, whatever the broker made of it."""
+    if result.outcome is EndOutcome.OK:
+        return "ok"
+    if result.outcome is EndOutcome.FAIL:
+        return "fail"
+    return "ok" if decision is Decision.UNKNOWN and result.error is None else "info"
