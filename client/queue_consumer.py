@@ -253,7 +253,8 @@ class QueueConsumer:
             suspend_ms=settings.suspend_ms,
             subscription=self._subscription,
         )
-        async with asyncio.timeout(None) as self._pulling:
+        async with asyncio.timeout(None) as pulling:
+            self._pulling = pulling
             try:
                 return await request_once(
                     self._instance,

@@ -328,7 +328,11 @@ class FakeGroup:
         offset = int(fields["queueOffset"])
         records = self.queues.get((fields["topic"], int(fields["queueId"])), [])
         expression = fields["subscription"]
-        wanted = None if expression == "*" else {tags_code(tag) for tag in expression.split("||")}
+        wanted = (
+            None
+            if expression == "*"
+            else {tags_code(tag.strip()) for tag in expression.split("||")}
+        )
         code, found, following = 19, [], offset
         if not self.min_offset <= offset <= len(records):
             code = 21
@@ -428,5 +432,5 @@ class FakeNameServer:
 async def wait_until(condition: Callable[[], bool], timeout_s: float = 5.0) -> None:
     """Poll until `condition` holds."""
     async with asyncio.timeout(timeout_s):
-        while not condition():  # noqa: ASYNC110 - what is waited for signals nothing
+        while not condition():
             await asyncio.sleep(0.005)

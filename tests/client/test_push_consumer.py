@@ -1,0 +1,418 @@
+"""The push consumer against scripted brokers: delivery, offsets, rebalance, redelivery."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from client.consume import ConsumerObserver, ConsumeStatus, PushConsumerSettings
+from client.errors import ClientError
+from client.heartbeat import ConsumeFrom, MessageModel
+from client.instance import InstanceSettings
+from client.message import DeliveredMessage, Message, MessageQueue
+from client.producer import Producer
+from client.push_consumer import PushConsumer
+from client.retry import RetryPolicy
+from client.routes import RouteSettings
+from remoting.codes import RequestCode
+from tests.client.fake_cluster import Act, FakeGroup, FakeNameServer, wait_until
+
+QUICK: dict[str, Any] = {
+    "consume_from": ConsumeFrom.FIRST,
+    "suspend_ms": 300,
+    "answer_slack_ms": 200,
+    "rebalance_interval_ms": 2_000,
+    "commit_interval_ms": 50,
+    "redelivery_ms_min": 30,
+    "redelivery_ms_max": 30,
+    "timeout_ms": 1_000,
+    "retry": RetryPolicy(attempt_timeout_ms=150, backoff_ms_max=20),
+    "instance": InstanceSettings(routes=RouteSettings(refresh_interval_ms_min=20)),
+}
+
+
+class Recorder(ConsumerObserver):
+    def __init__(self) -> None:
+        self.assignments: list[tuple[MessageQueue, ...]] = []
+        self.commits: list[tuple[MessageQueue, int, ClientError | None]] = []
+        self.fetches: list[tuple[MessageQueue, int | None, ClientError | None]] = []
+        self.deliveries: list[ConsumeStatus | None] = []
+
+    def assigned(self, queues: Sequence[MessageQueue], *, t: int) -> None:
+        self.assignments.append(tuple(queues))
+
+    def delivered(self, messages, status, *, t_invoke, t_complete):  # type: ignore[no-untyped-def]
+        assert t_invoke <= t_complete
+        self.deliveries.append(status)
+
+    def committed(self, queue, offset, error, *, t_invoke, t_complete):  # type: ignore[no-untyped-def]
+        self.commits.append((queue, offset, error))
+
+    def offset_fetched(self, queue, offset, error, *, t_invoke, t_complete):  # type: ignore[no-untyped-def]
+        self.fetches.append((queue, offset, error))
+
+
+class Listener:
+    """Collects what it gets; `answer` decides."""
+
+    def __init__(self) -> None:
+        self.got: list[DeliveredMessage] = []
+        self.seen: list[tuple[bytes, int]] = []
+        self.answer: Callable[[DeliveredMessage], ConsumeStatus] = lambda _: (
+            ConsumeStatus.CONSUME_SUCCESS
+        )
+
+    async def __call__(self, messages: Sequence[DeliveredMessage]) -> ConsumeStatus:
+        assert len(messages) == 1
+        self.got.extend(messages)
+        self.seen.append((messages[0].body, messages[0].reconsume_times))
+        return self.answer(messages[0])
+
+    @property
+    def bodies(self) -> list[bytes]:
+        return [body for body, _ in self.seen]
+
+
+class Setup:
+    def __init__(self, group: FakeGroup, name_server: FakeNameServer, producer: Producer) -> None:
+        self.group = group
+        self.name_server = name_server
+        self.producer = producer
+        self.consumers: list[PushConsumer] = []
+
+    async def consumer(
+        self,
+        listener: Listener,
+        recorder: Recorder | None = None,
+        *,
+        expression: str = "*",
+        **changes: Any,
+    ) -> PushConsumer:
+        consumer = PushConsumer(
+            "CG",
+            [self.name_server.address],
+            listener,
+            settings=PushConsumerSettings(**{**QUICK, **changes}),
+            observer=recorder,
+        )
+        consumer.subscribe("T", expression)
+        await consumer.start()
+        self.consumers.append(consumer)
+        return consumer
+
+    async def send(self, body: bytes, queue_id: int = 0, **fields: Any) -> None:
+        queue = MessageQueue("T", "broker-a", queue_id)
+        await self.producer.send(Message(topic="T", body=body, **fields), queue=queue)
+
+
+@asynccontextmanager
+async def setup() -> AsyncIterator[Setup]:
+    group = FakeGroup("broker-a")
+    await group.start()
+    name_server = FakeNameServer([group], ["T"])
+    await name_server.start()
+    producer = Producer("PG", [name_server.address])
+    await producer.start()
+    cluster = Setup(group, name_server, producer)
+    try:
+        yield cluster
+    finally:
+        for consumer in cluster.consumers:
+            await consumer.stop()
+        await producer.stop()
+        await name_server.stop()
+        await group.stop()
+
+
+async def test_messages_are_delivered_in_order_and_committed() -> None:
+    async with setup() as cluster:
+        listener, recorder = Listener(), Recorder()
+        for number in range(50):
+            await cluster.send(b"%d" % number, number % 2)
+        await cluster.consumer(listener, recorder)
+        await wait_until(lambda: len(listener.got) == 50)
+        for queue_id in range(2):
+            offsets = [m.queue_offset for m in listener.got if m.queue.queue_id == queue_id]
+            assert offsets == list(range(25))
+        await wait_until(lambda: cluster.group.offsets.get(("CG", "T", 0)) == 25)
+        await wait_until(lambda: cluster.group.offsets.get(("CG", "T", 1)) == 25)
+        assert recorder.assignments == [tuple(MessageQueue("T", "broker-a", n) for n in range(4))]
+        assert {offset for _, offset, _ in recorder.fetches} == {None}
+        assert {error for _, _, error in recorder.commits} == {None}
+
+
+async def test_new_messages_wake_a_held_pull() -> None:
+    async with setup() as cluster:
+        listener = Listener()
+        await cluster.consumer(listener, suspend_ms=5_000)
+        await wait_until(lambda: len(cluster.group.sends(RequestCode.PULL_MESSAGE)) >= 4)
+        await cluster.send(b"x", 3)
+        await wait_until(lambda: listener.bodies == [b"x"], 1.0)
+
+
+async def test_stop_commits_and_a_successor_goes_on_from_there() -> None:
+    async with setup() as cluster:
+        first, second = Listener(), Listener()
+        recorder = Recorder()
+        await cluster.send(b"a")
+        consumer = await cluster.consumer(first, recorder, commit_interval_ms=60_000)
+        await wait_until(lambda: first.bodies == [b"a"])
+        await consumer.stop()
+        assert (MessageQueue("T", "broker-a", 0), 1, None) in recorder.commits
+        assert cluster.group.members["CG"] == {}
+        await cluster.send(b"b")
+        await cluster.consumer(second)
+        await wait_until(lambda: second.bodies == [b"b"])
+
+
+async def test_a_crash_commits_nothing() -> None:
+    async with setup() as cluster:
+        first, second = Listener(), Listener()
+        await cluster.send(b"a")
+        consumer = await cluster.consumer(first, commit_interval_ms=60_000)
+        await wait_until(lambda: first.bodies == [b"a"])
+        await consumer.crash()
+        await wait_until(lambda: cluster.group.members["CG"] == {})
+        assert cluster.group.offsets == {}
+        await cluster.consumer(second)
+        await wait_until(lambda: second.bodies == [b"a"])
+
+
+async def test_a_failed_message_comes_again_and_holds_the_offset() -> None:
+    async with setup() as cluster:
+        listener = Listener()
+        listener.answer = lambda message: (
+            ConsumeStatus.RECONSUME_LATER
+            if message.body == b"1" and message.reconsume_times < 2
+            else ConsumeStatus.CONSUME_SUCCESS
+        )
+        for number in range(4):
+            await cluster.send(b"%d" % number)
+        await cluster.consumer(listener, redelivery_ms_min=150, redelivery_ms_max=150)
+        await wait_until(lambda: b"3" in listener.bodies)
+        await wait_until(lambda: ("CG", "T", 0) in cluster.group.offsets)
+        assert cluster.group.offsets["CG", "T", 0] == 1
+        await wait_until(lambda: (b"1", 2) in listener.seen)
+        assert [seen for seen in listener.seen if seen[0] == b"1"] == [
+            (b"1", 0),
+            (b"1", 1),
+            (b"1", 2),
+        ]
+        await wait_until(lambda: cluster.group.offsets["CG", "T", 0] == 4)
+        # The broker does not know the request: it is asked once per queue, not at each failure.
+        assert len(cluster.group.sends(RequestCode.CONSUMER_SEND_MSG_BACK)) == 1
+
+
+async def test_a_broker_that_takes_messages_back_gets_them() -> None:
+    async with setup() as cluster:
+        cluster.group.send_back_code = 0
+        listener = Listener()
+        listener.answer = lambda _: ConsumeStatus.RECONSUME_LATER
+        await cluster.send(b"a")
+        await cluster.consumer(listener)
+        await wait_until(lambda: cluster.group.offsets.get(("CG", "T", 0)) == 1)
+        (back,) = cluster.group.sends(RequestCode.CONSUMER_SEND_MSG_BACK)
+        (record,) = cluster.group.stored("T")
+        assert back.command.ext_fields["offset"] == str(record.physical_offset)
+        assert back.command.ext_fields["originTopic"] == "T"
+        assert back.command.ext_fields["group"] == "CG"
+        assert listener.bodies == [b"a"]
+
+
+async def test_an_ordered_queue_waits_for_its_failed_message() -> None:
+    async with setup() as cluster:
+        listener = Listener()
+        listener.answer = lambda message: (
+            ConsumeStatus.RECONSUME_LATER
+            if message.body == b"0" and message.reconsume_times < 2
+            else ConsumeStatus.CONSUME_SUCCESS
+        )
+        for number in range(3):
+            await cluster.send(b"%d" % number)
+        await cluster.consumer(listener, ordered=True)
+        await wait_until(lambda: b"2" in listener.bodies)
+        assert listener.bodies == [b"0", b"0", b"0", b"1", b"2"]
+        assert cluster.group.sends(RequestCode.CONSUMER_SEND_MSG_BACK) == []
+
+
+async def test_a_listener_that_raises_is_called_again() -> None:
+    async with setup() as cluster:
+        calls: list[int] = []
+
+        async def listener(messages: Sequence[DeliveredMessage]) -> ConsumeStatus:
+            calls.append(messages[0].reconsume_times)
+            if len(calls) == 1:
+                raise RuntimeError("bug")
+            return ConsumeStatus.CONSUME_SUCCESS
+
+        await cluster.send(b"a")
+        await cluster.consumer(listener)  # type: ignore[arg-type]
+        await wait_until(lambda: calls == [0, 1])
+
+
+async def test_queues_are_shared_and_taken_over() -> None:
+    async with setup() as cluster:
+        first, second = Recorder(), Recorder()
+        one = await cluster.consumer(Listener(), first)
+        await wait_until(lambda: len(one.queues) == 4)
+        two = await cluster.consumer(Listener(), second)
+        await wait_until(lambda: len(one.queues) == 2 and len(two.queues) == 2)
+        assert not set(one.queues) & set(two.queues)
+        assert first.assignments[-1] == one.queues
+        await two.stop()
+        await wait_until(lambda: len(one.queues) == 4)
+
+
+async def test_a_lost_queue_is_committed_before_another_member_begins() -> None:
+    async with setup() as cluster:
+        for number in range(40):
+            await cluster.send(b"%d" % number, number % 4)
+        one, two = Listener(), Listener()
+        first = await cluster.consumer(one, commit_interval_ms=60_000)
+        await wait_until(lambda: len(one.got) == 40)
+        second = await cluster.consumer(two, commit_interval_ms=60_000)
+        await wait_until(lambda: len(first.queues) == 2 and len(second.queues) == 2)
+        for queue in second.queues:
+            await wait_until(
+                lambda queue=queue: cluster.group.offsets.get(("CG", "T", queue.queue_id)) == 10
+            )
+
+
+@pytest.mark.parametrize("node_dies", [True, False])
+async def test_delivery_goes_on_at_the_new_leader(node_dies: bool) -> None:
+    async with setup() as cluster:
+        listener = Listener()
+        await cluster.consumer(listener, suspend_ms=10_000, answer_slack_ms=5_000)
+        await cluster.send(b"a")
+        await wait_until(lambda: listener.bodies == [b"a"])
+        await wait_until(lambda: len(cluster.group.members["CG"]) == 1)
+        if node_dies:
+            await cluster.group.stop_node(0)
+        cluster.group.lead(2)
+        await cluster.send(b"b")
+        if not node_dies:
+            # The old leader holds the pull; only a route or another request tells of the new one.
+            for consumer in cluster.consumers:
+                await consumer.instance.routes.refresh("T")
+        await wait_until(lambda: listener.bodies == [b"a", b"b"])
+
+
+async def test_tags_are_compared_exactly() -> None:
+    async with setup() as cluster:
+        listener = Listener()
+        for tag in ("A", "B", None, "AaAa", "BBBB"):
+            await cluster.send((tag or "none").encode(), tags=tag)
+        # AaAa and BBBB have the same Java hash: the broker can't tell them apart.
+        await cluster.consumer(listener, expression="A || AaAa")
+        await wait_until(lambda: cluster.group.offsets.get(("CG", "T", 0)) == 5)
+        assert listener.bodies == [b"A", b"AaAa"]
+
+
+async def test_a_new_group_begins_where_it_says() -> None:
+    async with setup() as cluster:
+        await cluster.send(b"old")
+        listener = Listener()
+        await cluster.consumer(listener, consume_from=ConsumeFrom.LAST)
+        await wait_until(lambda: len(cluster.group.sends(RequestCode.PULL_MESSAGE)) >= 4)
+        await cluster.send(b"new")
+        await wait_until(lambda: listener.bodies == [b"new"])
+
+
+async def test_the_start_is_never_guessed() -> None:
+    async with setup() as cluster:
+        cluster.group.offsets["CG", "T", 0] = 2
+        for number in range(4):
+            await cluster.send(b"%d" % number)
+        cluster.group.script = lambda seen: (
+            Act.IGNORE if seen.command.code == RequestCode.QUERY_CONSUMER_OFFSET else Act.ANSWER
+        )
+        listener, recorder = Listener(), Recorder()
+        await cluster.consumer(listener, recorder)
+        await wait_until(lambda: len(recorder.fetches) >= 4)
+        assert listener.got == []
+        assert all(error is not None and not error.definite for _, _, error in recorder.fetches)
+        cluster.group.script = lambda _: Act.ANSWER
+        await wait_until(lambda: listener.bodies == [b"2", b"3"])
+
+
+async def test_a_position_below_the_queue_moves_up() -> None:
+    async with setup() as cluster:
+        for number in range(4):
+            await cluster.send(b"%d" % number)
+        cluster.group.offsets["CG", "T", 0] = 1
+        cluster.group.min_offset = 3
+        listener = Listener()
+        await cluster.consumer(listener)
+        await wait_until(lambda: listener.bodies == [b"3"])
+
+
+async def test_a_position_above_the_queue_is_doubted_before_it_is_given_up() -> None:
+    async with setup() as cluster:
+        for number in range(3):
+            await cluster.send(b"%d" % number)
+        records = cluster.group.queues["T", 0]
+        behind, cluster.group.queues["T", 0] = records, records[:1]
+        cluster.group.offsets["CG", "T", 0] = 2
+        listener = Listener()
+        await cluster.consumer(listener)
+        await wait_until(lambda: len(cluster.group.sends(RequestCode.PULL_MESSAGE)) >= 5)
+        cluster.group.queues["T", 0] = behind
+        await wait_until(lambda: listener.bodies == [b"2"])
+
+
+async def test_a_commit_without_an_answer_is_told_as_unknown() -> None:
+    async with setup() as cluster:
+        cluster.group.script = lambda seen: (
+            Act.IGNORE if seen.command.code == RequestCode.UPDATE_CONSUMER_OFFSET else Act.ANSWER
+        )
+        recorder = Recorder()
+        await cluster.send(b"a")
+        await cluster.consumer(Listener(), recorder, timeout_ms=300)
+        await wait_until(lambda: bool(recorder.commits))
+        _, offset, error = recorder.commits[0]
+        assert offset == 1
+        assert error is not None
+        assert not error.definite
+        cluster.group.script = lambda _: Act.ANSWER
+        await wait_until(lambda: cluster.group.offsets.get(("CG", "T", 0)) == 1)
+
+
+async def test_flow_control_stops_pulling() -> None:
+    async with setup() as cluster:
+        release = asyncio.Event()
+
+        async def listener(_: Sequence[DeliveredMessage]) -> ConsumeStatus:
+            await release.wait()
+            return ConsumeStatus.CONSUME_SUCCESS
+
+        for number in range(40):
+            await cluster.send(b"%d" % number)
+        await cluster.consumer(  # type: ignore[arg-type]
+            listener, held_count_max=10, pull_batch_max=5
+        )
+
+        def pulls() -> int:
+            return sum(
+                seen.command.ext_fields["queueId"] == "0"
+                for seen in cluster.group.sends(RequestCode.PULL_MESSAGE)
+            )
+
+        await wait_until(lambda: pulls() == 2)
+        await asyncio.sleep(0.1)
+        assert pulls() == 2
+        release.set()
+        await wait_until(lambda: cluster.group.offsets.get(("CG", "T", 0)) == 40)
+
+
+async def test_broadcasting_members_get_everything() -> None:
+    async with setup() as cluster:
+        one, two = Listener(), Listener()
+        await cluster.send(b"a")
+        await cluster.consumer(one, message_model=MessageModel.BROADCASTING)
+        await cluster.consumer(two, message_model=MessageModel.BROADCASTING)
+        await wait_until(lambda: one.bodies == [b"a"] and two.bodies == [b"a"])
+        assert cluster.group.offsets == {}
