@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Connection(asyncio.BufferedProtocol):
-    """What both directions share. `closed` resolves, with nothing, when the socket is gone."""
+    """What both directions share."""
 
     def __init__(self, handshake: Dialler | Acceptor, timeout_ms: int) -> None:
         self._loop = asyncio.get_running_loop()
@@ -48,7 +48,7 @@ class _Connection(asyncio.BufferedProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self.established = False
         self.close_reason: str | None = None
-        self.closed: asyncio.Future[None] = self._loop.create_future()
+        self._closed: asyncio.Future[None] = self._loop.create_future()
 
     @property
     def peer(self) -> NodeId | None:
@@ -85,8 +85,11 @@ class _Connection(asyncio.BufferedProtocol):
             self.close_reason = str(exc) if exc is not None else "closed by the other side"
         self._cancel_timer()
         self._transport = None
-        if not self.closed.done():
-            self.closed.set_result(None)
+        self._closed.set_result(None)
+
+    async def wait_closed(self) -> None:
+        """Until the socket is gone. `asyncio.wait` leaves the future to others if cancelled."""
+        await asyncio.wait([self._closed])
 
     def close(self, reason: str) -> None:
         """At once, without waiting for what is still to be sent."""
@@ -129,7 +132,7 @@ class DialledConnection(_Connection):
 
     def __init__(self, identity: Identity, peer: NodeId, timeout_ms: int) -> None:
         super().__init__(Dialler(identity, peer, os.urandom(NONCE_SIZE)), timeout_ms)
-        self.ready: asyncio.Future[bool] = self._loop.create_future()  # False: closed before
+        self._ready: asyncio.Future[None] = self._loop.create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -139,8 +142,13 @@ class DialledConnection(_Connection):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        if not self.ready.done():
-            self.ready.set_result(False)
+        if not self._ready.done():
+            self._ready.set_result(None)
+
+    async def wait_ready(self) -> bool:
+        """Until the handshake is done; False where the connection was closed before."""
+        await asyncio.wait([self._ready])
+        return self.established
 
     def write(self, buffers: list[bytes]) -> None:
         assert self.established
@@ -151,7 +159,7 @@ class DialledConnection(_Connection):
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def _on_established(self) -> None:
-        self.ready.set_result(True)
+        self._ready.set_result(None)
 
     def _on_frame(self, frame: memoryview) -> None:
         raise WireError(f"{len(frame)} bytes on a connection that only sends")

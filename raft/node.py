@@ -316,7 +316,8 @@ class RaftNode:
             group=self._config.group,
             node=self._config.node_id,
             incarnation=self._incarnation,
-            commit_index=self._durable_commit_index(),
+            # At a clean stop the whole log has just been synced.
+            commit_index=self._core.commit_index if clean else self._durable_commit_index(),
             applied_index=self._applied_index,
             clean=clean,
         )

@@ -163,7 +163,7 @@ class TcpTransport:
         for connection in connections:
             connection.close("this node stops")
         for connection in connections:
-            await connection.closed
+            await connection.wait_closed()
         if server is not None:
             await server.wait_closed()
 
@@ -180,7 +180,7 @@ class TcpTransport:
                 link.failure = None
                 link.connection = connection
                 _log.info("connected to %s at %s", peer, link.address)
-                await connection.closed
+                await connection.wait_closed()
                 link.connection = None
                 link.buffers, link.buffers_size = [], 0
                 _log.info("connection to %s lost: %s", peer, connection.close_reason)
@@ -210,7 +210,7 @@ class TcpTransport:
             self._note_failure(peer, link, error.strerror or str(error))
             return None
         try:
-            ready = await connection.ready
+            ready = await connection.wait_ready()
         except asyncio.CancelledError:
             connection.close("this node stops")
             raise

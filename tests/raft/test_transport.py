@@ -1,0 +1,370 @@
+"""TCP between nodes: who is let in, what closes a connection, how a link comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import struct
+from collections.abc import AsyncIterator
+
+import msgpack
+import pytest
+
+from raft.handshake import NONCE_SIZE, Acceptor, Dialler, HandshakeError, Identity
+from raft.messages import AppendEntries, Entry, EntryKind, Message, NodeId, TimeoutNow
+from raft.transport import TcpTransport, TransportLimits, parse_address
+from raft.wire import encode_message
+from tests.raft.node_group import SECRET, eventually, free_port
+
+A, B = NodeId("a"), NodeId("b")
+
+
+def identity(name: NodeId, group: str = "g", secret: bytes = SECRET) -> Identity:
+    return Identity(group=group, node_id=name, secret=secret)
+
+
+class Side:
+    """A transport with what it was told."""
+
+    def __init__(
+        self,
+        me: Identity,
+        port: int,
+        peers: dict[NodeId, str],
+        limits: TransportLimits | None = None,
+        dial: dict[str, str] | None = None,
+    ) -> None:
+        self.messages: list[Message] = []
+        self.unreachable: list[NodeId] = []
+        self.transport = TcpTransport(
+            me, listen=f"127.0.0.1:{port}", peers=peers, limits=limits, dial=dial
+        )
+        self.task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        await self.transport.start(self.messages.append, self.unreachable.append)
+        self.task = asyncio.create_task(self.transport.run())
+
+    async def stop(self) -> None:
+        if self.task is not None:
+            self.task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self.task
+            self.task = None
+        await self.transport.stop()
+
+    async def send_until(self, message: Message, other: Side) -> None:
+        """Messages are lost while there is no connection."""
+
+        def arrived() -> bool:
+            self.transport.send(message)
+            self.transport.flush()
+            return message in other.messages
+
+        await eventually(arrived, "the message")
+
+
+@contextlib.asynccontextmanager
+async def running(*sides: Side) -> AsyncIterator[None]:
+    try:
+        for side in sides:
+            await side.start()
+        yield
+    finally:
+        for side in sides:
+            await side.stop()
+
+
+def pair(secret_b: bytes = SECRET, group_b: str = "g") -> tuple[Side, Side]:
+    port_a, port_b = free_port(), free_port()
+    return (
+        Side(identity(A), port_a, {B: f"127.0.0.1:{port_b}"}),
+        Side(identity(B, group_b, secret_b), port_b, {A: f"127.0.0.1:{port_a}"}),
+    )
+
+
+def timeout_now(sender: NodeId, receiver: NodeId, term: int = 1) -> TimeoutNow:
+    return TimeoutNow(sender=sender, receiver=receiver, term=term)
+
+
+async def test_messages_travel_both_ways() -> None:
+    a, b = pair()
+    async with running(a, b):
+        await a.send_until(timeout_now(A, B), b)
+        await b.send_until(timeout_now(B, A), a)
+
+
+async def test_order_and_bytes_hold() -> None:
+    a, b = pair()
+    async with running(a, b):
+        await a.send_until(timeout_now(A, B), b)
+        sent: list[Message] = []
+        for number in range(40):
+            entry = Entry(index=number + 1, term=1, kind=EntryKind.DATA, payload=bytes(100_000))
+            sent.append(
+                AppendEntries(
+                    sender=A,
+                    receiver=B,
+                    term=1,
+                    prev_log_index=number,
+                    prev_log_term=1,
+                    entries=(entry,),
+                    leader_commit=0,
+                    read_round=0,
+                )
+            )
+            a.transport.send(sent[-1])
+        a.transport.flush()
+        await eventually(lambda: b.messages[-1] == sent[-1], "the last message")
+        assert [m for m in b.messages if isinstance(m, AppendEntries)] == sent
+
+
+async def test_a_lost_connection_is_told_and_mended() -> None:
+    a, b = pair()
+    async with running(a, b):
+        await a.send_until(timeout_now(A, B), b)
+        await b.stop()
+        await eventually(lambda: B in a.unreachable, "the hint")
+        b2 = Side(identity(B), b.transport._listen[1], {A: f"127.0.0.1:{a.transport.port}"})
+        async with running(b2):
+            await a.send_until(timeout_now(A, B, 2), b2)
+
+
+async def test_the_dial_map_leads_through_another_address() -> None:
+    port_b = free_port()
+    a = Side(
+        identity(A),
+        free_port(),
+        {B: "127.0.0.1:1"},
+        dial={"127.0.0.1:1": f"127.0.0.1:{port_b}"},
+    )
+    b = Side(identity(B), port_b, {A: "127.0.0.1:1"})
+    async with running(a, b):
+        await a.send_until(timeout_now(A, B), b)
+
+
+@pytest.mark.parametrize(
+    ("secret", "group", "text"),
+    [
+        (b"another secret of 25 byte", "g", "does not hold this group's secret"),
+        (SECRET, "h", "group 'g' is not this node's 'h'"),
+    ],
+)
+async def test_a_stranger_is_refused_and_logged(
+    secret: bytes, group: str, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    a, b = pair(secret, group)
+    async with running(a, b):
+        await eventually(lambda: text in caplog.text, text)
+        for _ in range(20):
+            a.transport.send(timeout_now(A, B))
+            a.transport.flush()
+            await asyncio.sleep(0.001)
+    assert b.messages == []
+    assert a.messages == []
+
+
+def test_a_missing_secret_is_refused_before_anything_else() -> None:
+    with pytest.raises(ValueError, match="secret: 0 bytes, at least 16 are needed"):
+        identity(A, secret=b"")
+
+
+@pytest.mark.parametrize(
+    ("sent", "text"),
+    [
+        (b"GET / HTTP/1.1\r\n\r\n", "frame of 1195725856 bytes, at most 2048"),
+        (struct.pack(">I", 3) + b"\xc1zz", "no handshake: "),
+        (struct.pack(">I", 3) + b"\xa2hi", "no handshake: not an array"),
+        (b"\xff\xff\xff\xff", "at most 2048 are allowed"),
+        (b"".join(encode_message(TimeoutNow(sender=A, receiver=B, term=1))), "refused"),
+        (b"", "no handshake within 200 ms"),
+    ],
+)
+async def test_garbage_closes_the_connection(
+    sent: bytes, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    port = free_port()
+    limits = TransportLimits(handshake_timeout_ms=200)
+    b = Side(identity(B), port, {A: "127.0.0.1:1"}, limits)
+    async with running(b):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(sent)
+        async with asyncio.timeout(5):
+            with contextlib.suppress(ConnectionResetError):
+                await reader.read()
+        writer.close()
+        await eventually(lambda: text in caplog.text, text)
+    assert b.messages == []
+
+
+async def shake_hands(port: int, me: NodeId) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A member's connection by hand."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    dialler = Dialler(identity(me), B, bytes(NONCE_SIZE))
+    writer.write(dialler.hello())
+    while not dialler.done:
+        (size,) = struct.unpack(">I", await reader.readexactly(4))
+        writer.write(dialler.receive(memoryview(await reader.readexactly(size))))
+    return reader, writer
+
+
+@pytest.mark.parametrize(
+    ("sent", "text"),
+    [
+        (encode_message(timeout_now(NodeId("c"), B)), "sender: c on the connection of a"),
+        (encode_message(timeout_now(A, NodeId("c"))), "receiver: c, this is b"),
+        ([b"\xff\xff\xff\xff"], "frame of 4294967295 bytes"),
+        ([b"\0\0\0\x05\0\0\0\x01\x90"], "head: not an array"),
+    ],
+)
+async def test_a_member_that_breaks_the_protocol_is_closed(
+    sent: list[bytes], text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    b = Side(identity(B), free_port(), {A: "127.0.0.1:1"})
+    async with running(b):
+        reader, writer = await shake_hands(b.transport.port, A)
+        writer.write(b"".join(encode_message(timeout_now(A, B))))
+        await eventually(lambda: b.messages == [timeout_now(A, B)], "the message before")
+        writer.writelines(sent)
+        async with asyncio.timeout(5):
+            with contextlib.suppress(ConnectionResetError):
+                assert await reader.read() == b""
+        writer.close()
+        assert text in caplog.text
+        await eventually(lambda: A in b.unreachable, "the hint")
+    assert b.messages == [timeout_now(A, B)]
+
+
+async def test_a_second_connection_replaces_the_first() -> None:
+    b = Side(identity(B), free_port(), {A: "127.0.0.1:1"})
+    async with running(b):
+        first, first_writer = await shake_hands(b.transport.port, A)
+        _, second_writer = await shake_hands(b.transport.port, A)
+        async with asyncio.timeout(5):
+            with contextlib.suppress(ConnectionResetError):
+                await first.read()
+        second_writer.write(b"".join(encode_message(timeout_now(A, B))))
+        await eventually(lambda: b.messages == [timeout_now(A, B)], "the message")
+        assert b.unreachable == []
+        first_writer.close()
+        second_writer.close()
+
+
+async def test_strangers_do_not_keep_members_out() -> None:
+    limits = TransportLimits(accepted_count_max=4, handshake_timeout_ms=300)
+    b = Side(identity(B), free_port(), {A: "127.0.0.1:1"}, limits)
+    async with running(b):
+        strangers = [
+            await asyncio.open_connection("127.0.0.1", b.transport.port) for _ in range(30)
+        ]
+        await eventually(lambda: len(b.transport._accepted) <= 4, "strangers are closed")
+        _, writer = await shake_hands(b.transport.port, A)
+        writer.write(b"".join(encode_message(timeout_now(A, B))))
+        await eventually(lambda: b.messages == [timeout_now(A, B)], "the message")
+        for _, stranger in [*strangers, (None, writer)]:
+            stranger.close()
+
+
+async def test_a_peer_that_does_not_read_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
+    """Its frames are dropped, with one line in the log and a hint, not one per message."""
+    stop = asyncio.Event()
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        acceptor = Acceptor(identity(B), frozenset({A}), bytes(NONCE_SIZE))
+        while not acceptor.done:
+            (size,) = struct.unpack(">I", await reader.readexactly(4))
+            writer.write(acceptor.receive(memoryview(await reader.readexactly(size))))
+        await stop.wait()
+        writer.close()
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0, limit=1024)
+    port = server.sockets[0].getsockname()[1]
+    limits = TransportLimits(write_queue_size_bytes_max=1 << 20)
+    a = Side(identity(A), free_port(), {B: f"127.0.0.1:{port}"}, limits)
+    entry = Entry(index=1, term=1, kind=EntryKind.DATA, payload=bytes(200_000))
+    message = AppendEntries(
+        sender=A,
+        receiver=B,
+        term=1,
+        prev_log_index=0,
+        prev_log_term=0,
+        entries=(entry,),
+        leader_commit=0,
+        read_round=0,
+    )
+    async with running(a):
+
+        def full() -> bool:
+            a.transport.send(message)
+            a.transport.flush()
+            return B in a.unreachable
+
+        await eventually(full, "the queue is full")
+        for _ in range(50):
+            full()
+        link = a.transport._links[B]
+        assert link.connection is not None
+        assert link.connection.write_buffer_size() <= 1 << 20
+        stop.set()
+    assert caplog.text.count("reads too slowly") == 1
+    server.close()
+    await server.wait_closed()
+
+
+def handshake(dialler: Dialler, acceptor: Acceptor) -> None:
+    challenge = acceptor.receive(memoryview(dialler.hello())[4:])
+    proof = dialler.receive(memoryview(challenge)[4:])
+    dialler.receive(memoryview(acceptor.receive(memoryview(proof)[4:]))[4:])
+
+
+def test_a_handshake_proves_both() -> None:
+    dialler = Dialler(identity(A), B, b"d" * NONCE_SIZE)
+    acceptor = Acceptor(identity(B), frozenset({A}), b"a" * NONCE_SIZE)
+    handshake(dialler, acceptor)
+    assert dialler.done
+    assert acceptor.done
+    assert acceptor.peer == A
+
+
+@pytest.mark.parametrize(
+    ("dialler", "acceptor", "text"),
+    [
+        (Dialler(identity(A), A, bytes(32)), identity(B), "node 'a' was called, this is 'b'"),
+        (Dialler(identity(NodeId("x")), B, bytes(32)), identity(B), "node 'x' is not a member"),
+        (Dialler(identity(A, "h"), B, bytes(32)), identity(B), "group 'h' is not"),
+        (Dialler(identity(A, secret=bytes(16)), B, bytes(32)), identity(B), "b does not hold"),
+    ],
+)
+def test_a_handshake_refuses(dialler: Dialler, acceptor: Identity, text: str) -> None:
+    with pytest.raises(HandshakeError, match=text):
+        handshake(dialler, Acceptor(acceptor, frozenset({A}), bytes(32)))
+
+
+def test_a_proof_is_not_reflected_nor_replayed() -> None:
+    dialler = Dialler(identity(A), B, b"d" * NONCE_SIZE)
+    acceptor = Acceptor(identity(B), frozenset({A}), b"a" * NONCE_SIZE)
+    challenge = acceptor.receive(memoryview(dialler.hello())[4:])
+    _, _, proof = msgpack.unpackb(challenge[4:])
+    reflected = msgpack.packb(["PROOF", proof])
+    with pytest.raises(HandshakeError, match="does not hold"):
+        acceptor.receive(memoryview(reflected))
+    recorded = dialler.receive(memoryview(challenge)[4:])
+    fresh = Acceptor(identity(B), frozenset({A}), b"b" * NONCE_SIZE)
+    fresh.receive(memoryview(Dialler(identity(A), B, b"d" * NONCE_SIZE).hello())[4:])
+    with pytest.raises(HandshakeError, match="does not hold"):
+        fresh.receive(memoryview(recorded)[4:])
+
+
+@pytest.mark.parametrize("address", ["", "host", ":80", "host:", "host:x", "host:70000"])
+def test_a_wrong_address_is_named(address: str) -> None:
+    with pytest.raises(ValueError, match="is not HOST:PORT"):
+        parse_address(address)
+
+
+def test_addresses() -> None:
+    assert parse_address("127.0.0.1:80") == ("127.0.0.1", 80)
+    assert parse_address("[::1]:80") == ("::1", 80)

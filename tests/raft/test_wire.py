@@ -1,0 +1,238 @@
+"""Raft frames: what is encoded is decoded, anything else is a WireError and nothing else."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raft.messages import (
+    AppendEntries,
+    AppendEntriesReply,
+    Entry,
+    EntryKind,
+    Message,
+    NodeId,
+    RequestVote,
+    RequestVoteReply,
+    TimeoutNow,
+)
+from raft.wire import FrameReader, WireError, decode_message, encode_message
+
+numbers = st.integers(0, 2**63 - 1)
+names = st.text(min_size=1, max_size=30).map(NodeId)
+
+
+@st.composite
+def append_entries(draw: st.DrawFn) -> AppendEntries:
+    terms = sorted(draw(st.lists(numbers, min_size=2, max_size=8)))
+    prev_log_index = draw(st.integers(0, 2**62))
+    return AppendEntries(
+        sender=draw(names),
+        receiver=draw(names),
+        term=terms[-1],
+        prev_log_index=prev_log_index,
+        prev_log_term=terms[0],
+        leader_commit=draw(numbers),
+        read_round=draw(numbers),
+        entries=tuple(
+            Entry(
+                index=prev_log_index + 1 + place,
+                term=term,
+                kind=draw(st.sampled_from(EntryKind)),
+                payload=draw(st.binary(max_size=200)),
+            )
+            for place, term in enumerate(terms[1:-1])
+        ),
+    )
+
+
+messages = st.one_of(
+    append_entries(),
+    st.builds(
+        AppendEntriesReply,
+        sender=names,
+        receiver=names,
+        term=numbers,
+        success=st.booleans(),
+        match_index=numbers,
+        rejected_prev_index=numbers,
+        conflict_index=numbers,
+        conflict_term=numbers,
+        read_round=numbers,
+    ),
+    st.builds(
+        RequestVote,
+        sender=names,
+        receiver=names,
+        term=numbers,
+        last_log_index=numbers,
+        last_log_term=numbers,
+        pre_vote=st.booleans(),
+        leadership_transfer=st.booleans(),
+    ),
+    st.builds(
+        RequestVoteReply,
+        sender=names,
+        receiver=names,
+        term=numbers,
+        granted=st.booleans(),
+        pre_vote=st.booleans(),
+    ),
+    st.builds(TimeoutNow, sender=names, receiver=names, term=numbers),
+)
+
+
+def framed(message: Message) -> bytes:
+    return b"".join(encode_message(message))
+
+
+def body(message: Message) -> memoryview:
+    return memoryview(framed(message))[4:]
+
+
+def head_of(*fields: object, payloads: bytes = b"") -> memoryview:
+    head = msgpack.packb(fields)
+    return memoryview(struct.pack(">I", len(head)) + head + payloads)
+
+
+def test_golden_bytes() -> None:
+    entry = Entry(index=8, term=3, kind=EntryKind.DATA, payload=b"abc")
+    message = AppendEntries(
+        sender=NodeId("n0"),
+        receiver=NodeId("n1"),
+        term=3,
+        prev_log_index=7,
+        prev_log_term=2,
+        entries=(entry,),
+        leader_commit=6,
+        read_round=1,
+    )
+    assert framed(message).hex(" ") == (
+        "00 00 00 18 00 00 00 11 99 03 a2 6e 30 a2 6e 31 03 07 02 06 01 93 03 02 03 61 62 63"
+    )
+
+
+@given(messages)
+def test_what_is_encoded_is_decoded(message: Message) -> None:
+    assert decode_message(body(message)) == message
+
+
+def test_payloads_are_not_copied_when_sent() -> None:
+    entry = Entry(index=1, term=1, kind=EntryKind.DATA, payload=bytes(1000))
+    message = AppendEntries(
+        sender=NodeId("a"),
+        receiver=NodeId("b"),
+        term=1,
+        prev_log_index=0,
+        prev_log_term=0,
+        entries=(entry,),
+        leader_commit=0,
+        read_round=0,
+    )
+    assert encode_message(message)[1] is entry.payload
+
+
+@given(st.binary(max_size=300))
+def test_garbage_is_a_wire_error(data: bytes) -> None:
+    with pytest.raises(WireError):
+        decode_message(memoryview(data))
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.none(),
+            st.booleans(),
+            st.integers(-(2**63), 2**64 - 1),
+            st.floats(),
+            st.text(max_size=5),
+            st.binary(max_size=5),
+            st.lists(st.integers(-5, 5), max_size=4),
+        ),
+        max_size=9,
+    ),
+    st.integers(0, 6),
+    st.binary(max_size=10),
+)
+def test_wrong_fields_are_wire_errors_or_messages(
+    fields: list[object], kind: int, rest: bytes
+) -> None:
+    frame = head_of(kind, *fields, payloads=rest)
+    with contextlib.suppress(WireError):
+        assert body(decode_message(frame)) == frame
+
+
+@given(messages, st.data())
+def test_a_flipped_bit_is_a_wire_error_or_another_message(
+    message: Message, data: st.DataObject
+) -> None:
+    frame = bytearray(body(message))
+    place = data.draw(st.integers(0, len(frame) - 1))
+    frame[place] ^= 1 << data.draw(st.integers(0, 7))
+    with contextlib.suppress(WireError):
+        assert decode_message(memoryview(frame)) != message
+
+
+@pytest.mark.parametrize(
+    ("frame", "text"),
+    [
+        (head_of(9, "a", "b", 1), "kind of message: 9 is unknown"),
+        (head_of(5, "a", "b"), "TimeoutNow: 3 fields, not 4"),
+        (head_of(5, "", "b", 1), "sender: '' is not a node's name"),
+        (head_of(5, "a", 7, 1), "receiver: 7 is not a node's name"),
+        (head_of(5, "a", "b", -1), "term: -1 is not a number in range"),
+        (head_of(5, "a", "b", True), "term: True is not a number in range"),
+        (head_of(5, "a", "b", 1, payloads=b"x"), "frame: 1 bytes behind the head"),
+        (head_of(2, "a", "b", 1, 1, True), "granted: 1 is not a boolean"),
+        (head_of(3, "a", "b", 1, 0, 2, 0, 0, []), "prev_log_term: 2 is above term 1"),
+        (head_of(3, "a", "b", 1, 0, 0, 0, 0, [1]), "entries: not a list of term, kind and size"),
+        (head_of(3, "a", "b", 1, 0, 0, 0, 0, [2, 2, 0]), "entry 1 term: 2 is not in 0..1"),
+        (head_of(3, "a", "b", 1, 4, 1, 0, 0, [0, 2, 0]), "entry 5 term: 0 is not in 1..1"),
+        (head_of(3, "a", "b", 1, 0, 0, 0, 0, [1, 3, 0]), "entry 1 kind: 3 is unknown"),
+        (head_of(3, "a", "b", 1, 0, 0, 0, 0, [1, 2, 1]), "entry 1 size: 1 does not fit"),
+        (
+            head_of(3, "a", "b", 1, 0, 0, 0, 0, [1, 2, 1], payloads=b"xy"),
+            "frame: 1 bytes behind the last entry",
+        ),
+        (memoryview(b"\0\0\0\x09\x90"), "head size: 9 does not fit"),
+        (memoryview(b"\0"), "frame: 1 bytes are too few"),
+        (memoryview(b"\0\0\0\x01\x81"), "head: "),
+    ],
+)
+def test_the_error_names_the_field(frame: memoryview, text: str) -> None:
+    with pytest.raises(WireError, match=text.replace("(", r"\(")):
+        decode_message(frame)
+
+
+def read_all(reader: FrameReader, stream: bytes, sizes: list[int]) -> list[bytes]:
+    """Feed the stream in pieces of the given sizes, then the rest."""
+    frames: list[bytes] = []
+    while stream:
+        buffer = reader.get_buffer()
+        assert len(buffer) > 0
+        count = min(len(stream), len(buffer), sizes.pop(0) if sizes else len(stream))
+        buffer[:count] = stream[:count]
+        stream = stream[count:]
+        frames += [bytes(frame) for frame in reader.received(count)]
+    return frames
+
+
+@given(
+    st.lists(st.sampled_from([0, 1, 5, 1000, 200_000, 300_000, 700_000]), max_size=6),
+    st.lists(st.integers(1, 400_000), max_size=20),
+)
+def test_frames_split_anywhere_come_out_whole(frames: list[int], sizes: list[int]) -> None:
+    bodies = [bytes([place + 1]) * size for place, size in enumerate(frames)]
+    stream = b"".join(struct.pack(">I", len(part)) + part for part in bodies)
+    assert read_all(FrameReader(), stream, sizes) == bodies
+
+
+def test_an_oversized_frame_is_refused_by_its_prefix() -> None:
+    reader = FrameReader(1000)
+    with pytest.raises(WireError, match="frame of 1001 bytes, at most 1000 are allowed"):
+        read_all(reader, struct.pack(">I", 1001), [])
