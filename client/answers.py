@@ -3,7 +3,8 @@
 Place in the data path: every answer of a broker that is not a success goes through `error_of`;
 `client.retry` then decides by the error's `retriable` and `definite`.
 
-Definite refusals (nothing stored): 2, 3, 13, 14, 16, 17, 22 to 26, 29, 215, 604. Code 1 is
+Definite refusals (nothing stored): 2, 3, 13, 14, 16, 17, 22 to 26, 29, 215, and 604 where its
+remark says which decision on the transaction won. Code 1 is
 unknown: RocketMQ answers it also where the local append succeeded and replication did not. Any
 code without an entry is unknown too, since in doubt "unknown" is the safe answer.
 
@@ -40,7 +41,11 @@ __all__ = ["error_of", "error_of_remoting", "leader_hint"]
 
 _LEADER_HINT: Final = re.compile(r"leader is (\S+:\d{1,5})\s*$")
 
+_DECIDED: Final = re.compile(r"transaction already (committed|rolled back|discarded)\b")
+"""Code 604 says so only where it knows which decision won. "Ended, long ago" does not tell."""
+
 _NOT_LEADER: Final = 14
+_ILLEGAL_OPERATION: Final = 604
 
 _ERRORS: Final[dict[int, type[BrokerRefusedError]]] = {
     1: BrokerSystemError,
@@ -56,7 +61,6 @@ _ERRORS: Final[dict[int, type[BrokerRefusedError]]] = {
     26: GroupNotExistError,
     29: InvalidParameterError,
     215: BrokerBusyError,
-    604: ContraryDecisionError,
 }
 
 
@@ -73,6 +77,8 @@ def error_of(code: int, remark: str | None, address: str) -> BrokerRefusedError:
     assert code != 0, "a success is no error"
     if code == _NOT_LEADER:
         return NotLeaderError(code, remark, address, leader_hint(remark))
+    if code == _ILLEGAL_OPERATION and _DECIDED.search(remark or ""):
+        return ContraryDecisionError(code, remark, address)
     return _ERRORS.get(code, BrokerRefusedError)(code, remark, address)
 
 

@@ -173,7 +173,7 @@ class InvalidParameterError(BrokerRefusedError):
 
 
 class ContraryDecisionError(BrokerRefusedError):
-    """Code 604: the transaction had been decided otherwise, or its end came too late.
+    """Code 604 with a remark that names the decision, or the discard, that had won before.
 
     Definite whatever happened to earlier attempts: had one of them been carried out, the broker
     would have answered that it is done already.

@@ -34,6 +34,7 @@ from client.errors import (
 )
 from client.heartbeat import ConsumeFrom, MessageModel, Subscription
 from client.instance import ClientInstance
+from client.listener_guard import ListenerGuard
 from client.message import DeliveredMessage, MessageQueue
 from client.process_queue import ProcessQueue
 from client.queue_requests import (
@@ -335,10 +336,10 @@ class QueueConsumer:
         began = time.monotonic_ns()
         status: ConsumeStatus | None = None
         try:
-            status = await self._listener(batch)
-        except Exception:  # noqa: BLE001 - foreign code: a listener's bug means "not consumed"
-            _log.exception("the listener failed on %d messages of %s", len(batch), self.queue)
-            status = ConsumeStatus.RECONSUME_LATER
+            with ListenerGuard(f"{len(batch)} messages of {self.queue} come again") as guard:
+                status = await self._listener(batch)
+            if guard.failed:
+                status = ConsumeStatus.RECONSUME_LATER
         finally:
             self._observer.delivered(batch, status, t_invoke=began, t_complete=time.monotonic_ns())
         if status is ConsumeStatus.CONSUME_SUCCESS:

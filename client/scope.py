@@ -93,9 +93,9 @@ async def _settle(coroutine: Coroutine[object, object, _T], future: asyncio.Futu
     except ClientError as error:
         if not future.done():
             future.set_exception(error)
-    except BaseException:
-        future.cancel()
-        raise
     else:
         if not future.done():
             future.set_result(result)
+    finally:
+        if not future.done():  # cut short by a cancellation, or by a bug that ends the client
+            future.cancel()

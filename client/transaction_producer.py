@@ -28,6 +28,7 @@ from typing import Final, Protocol
 from client.broker_call import call_group
 from client.delivery import delivered_message
 from client.errors import BrokerUnreachableError, ClientError, MalformedAnswerError, NoRouteError
+from client.listener_guard import ListenerGuard
 from client.message import DeliveredMessage, Message, MessageQueue, SendResult, SendStatus
 from client.producer import Producer, ProducerSettings, QueueSelector
 from client.send_codec import prepare_message
@@ -383,11 +384,9 @@ class TransactionProducer(Producer):
     async def _answer_checks(self) -> None:
         while True:
             message, half = await self._checks.get()
-            try:
+            decision = Decision.UNKNOWN
+            with ListenerGuard(f"the broker will ask again about {half.msg_id}"):
                 decision = await self._listener.check_local(message)
-            except Exception:  # noqa: BLE001 - foreign code: a listener's bug must not end the rest
-                _log.exception("check_local failed for %s; the broker will ask again", half.msg_id)
-                decision = Decision.UNKNOWN
             result = EndResult(outcome=EndOutcome.INFO)
             try:
                 result = await self.end(half, decision, from_check=True)

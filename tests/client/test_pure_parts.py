@@ -258,7 +258,7 @@ def test_failures_try_every_node(order: list[str]) -> None:
         (26, True, True),
         (29, True, False),
         (215, True, True),
-        (604, True, False),
+        (604, False, False),
         (9_999, False, False),
     ],
 )
@@ -268,6 +268,24 @@ def test_the_classification(code: int, definite: bool, retriable: bool) -> None:
     assert str(code) in str(error)
     assert "remark" in str(error)
     assert error.address == "n0"
+
+
+@pytest.mark.parametrize(
+    ("remark", "contrary"),
+    [
+        ("transaction already committed", True),
+        ("transaction already rolled back", True),
+        ("transaction already discarded", True),
+        ("transaction already ended, long ago", False),
+        (None, False),
+    ],
+)
+def test_only_a_named_winner_makes_a_refused_decision_definite(
+    remark: str | None, contrary: bool
+) -> None:
+    error = error_of(604, remark, "n0")
+    assert isinstance(error, ContraryDecisionError) == contrary
+    assert error.definite == contrary
 
 
 @pytest.mark.parametrize(
