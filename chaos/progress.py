@@ -48,7 +48,7 @@ class Progress:
 
     def say(self, text: str) -> None:
         """One line that stays."""
-        self._console.print(Text(text))
+        self._console.print(Text(text), soft_wrap=True)
 
     async def run(self) -> None:
         """Until cancelled."""

@@ -271,7 +271,8 @@ class LocalWorld:
                 self._listens[planned.name] = state.listen
 
     async def _delete_proxies(self) -> None:
-        await self._all(self._toxiproxy.delete_proxy(self._remote_name(n)) for n in self._listens)
+        names, self._listens = list(self._listens), {}
+        await self._all(self._toxiproxy.delete_proxy(self._remote_name(name)) for name in names)
 
     async def _add_toxics(self, toxics: Iterable[tuple[LinkProxy, ToxicSpec]], tag: str) -> None:
         """All of them, or WorldError with those that were added under the tag, for `mend`."""
