@@ -95,7 +95,8 @@ class Producer:
         await self.instance.start()
 
     async def stop(self) -> None:
-        """Unregister and close. Sends under way end with an error."""
+        """Let asynchronous sends end, for as long as a send may take; unregister and close."""
+        await self.instance.scope.drain(self.settings.timeout_ms)
         await self.instance.stop()
 
     async def crash(self) -> None:
@@ -153,12 +154,12 @@ class Producer:
         await self._slots.acquire()
         try:
             future = self.instance.scope.launch(
-                self.send(message, timeout_ms, queue=queue, selector=selector), "client-send"
+                self.send(message, timeout_ms, queue=queue, selector=selector)
             )
         except ClientError:
             self._slots.release()
             raise
-        future.add_done_callback(lambda _: self._slots.release())
+        future.add_done_callback(self._free_slot)
         return future
 
     async def send_batch(
@@ -211,6 +212,9 @@ class Producer:
         return route.write_queues
 
     # Internals.
+
+    def _free_slot(self, _: asyncio.Future[SendResult]) -> None:
+        self._slots.release()
 
     def _stamp(self, message: Message) -> None:
         if message.born_timestamp_ms is None:

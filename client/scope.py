@@ -4,8 +4,8 @@ Place in the data path: `client.instance` owns one `TaskScope`; poll and heartbe
 and asynchronous sends run in it.
 
 Invariants: no task outlives `stop`; an unexpected error of a loop ends all tasks of the client and
-is raised by `stop` (and named by every later use), never swallowed. An asynchronous send's error
-belongs to whoever awaits its future and ends nothing else.
+is raised by `stop` (later uses find the client not running), never swallowed. The error of a
+launched request belongs to whoever awaits it and ends nothing else.
 
 `start` and `stop` may be called from different tasks, which is why one owner task holds the
 TaskGroup.
@@ -17,7 +17,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import TypeVar
 
-from client.errors import ClientClosedError, ClientError
+from client.errors import ClientClosedError
 
 __all__ = ["TaskScope"]
 
@@ -31,11 +31,13 @@ class TaskScope:
         self._group: asyncio.TaskGroup | None = None
         self._owner: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._draining = False
+        self._loops: set[asyncio.Task[None]] = set()
+        self._launched: set[asyncio.Task[object]] = set()
 
     @property
     def running(self) -> bool:
-        return self._group is not None and self._owner is not None and not self._owner.done()
+        return self._group is not None and not self._stopping.is_set()
 
     async def start(self) -> None:
         assert self._owner is None, "a scope starts once"
@@ -43,10 +45,16 @@ class TaskScope:
         self._owner = asyncio.get_running_loop().create_task(self._own(ready), name="client-scope")
         await ready.wait()
 
+    async def drain(self, timeout_ms: int) -> None:
+        """Launch nothing more, and give what is launched `timeout_ms` to end by itself."""
+        self._draining = True
+        if self._launched:
+            await asyncio.wait(self._launched, timeout=timeout_ms / 1000)
+
     async def stop(self) -> None:
         """Cancel all tasks and wait for their end. Raises what a loop failed with, as a group."""
         self._stopping.set()
-        for task in list(self._tasks):
+        for task in list(self._loops):
             task.cancel()
         if self._owner is not None:
             await self._owner
@@ -56,26 +64,26 @@ class TaskScope:
 
         Raises ClientClosedError where the scope does not run.
         """
-        if self._group is None or not self.running or self._stopping.is_set():
+        if self._group is None or self._stopping.is_set():
             coroutine.close()
             raise ClientClosedError("the client is not running")
         task = self._group.create_task(coroutine, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._loops.add(task)
+        task.add_done_callback(self._loops.discard)
         return task
 
-    def launch(self, coroutine: Coroutine[object, object, _T], name: str) -> asyncio.Future[_T]:
-        """Run a request whose result, or ClientError, is for whoever awaits the future.
+    def launch(self, coroutine: Coroutine[object, object, _T]) -> asyncio.Task[_T]:
+        """Run a request; its result or error is for whoever awaits the task.
 
         Raises ClientClosedError where the scope does not run.
         """
-        future: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
-        try:
-            self.spawn(_settle(coroutine, future), name)
-        except ClientClosedError:
+        if not self.running or self._draining:
             coroutine.close()
-            raise
-        return future
+            raise ClientClosedError("the client is not running")
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._launched.add(task)
+        task.add_done_callback(self._launched.discard)
+        return task
 
     async def _own(self, ready: asyncio.Event) -> None:
         try:
@@ -85,17 +93,8 @@ class TaskScope:
                 await self._stopping.wait()
         finally:
             self._group = None
-
-
-async def _settle(coroutine: Coroutine[object, object, _T], future: asyncio.Future[_T]) -> None:
-    try:
-        result = await coroutine
-    except ClientError as error:
-        if not future.done():
-            future.set_exception(error)
-    else:
-        if not future.done():
-            future.set_result(result)
-    finally:
-        if not future.done():  # cut short by a cancellation, or by a bug that ends the client
-            future.cancel()
+            launched = list(self._launched)
+            for task in launched:
+                task.cancel()
+            if launched:
+                await asyncio.wait(launched)

@@ -376,3 +376,35 @@ async def test_a_producer_is_known_to_every_node_of_its_groups() -> None:
     async with setup() as cluster:
         await cluster.producer.send(Message(topic="T", body=b"x"))
         await wait_until(lambda: len(cluster.group.producers.get("PG", [])) == 3)
+
+
+async def test_stop_lets_asynchronous_sends_end() -> None:
+    async with setup() as cluster:
+        cluster.group.lead(None)
+        futures = [
+            await cluster.producer.send_async(Message(topic="T", body=b"x")) for _ in range(5)
+        ]
+        stopping = asyncio.ensure_future(cluster.producer.stop())
+        await wait_until(lambda: len(cluster.group.sends()) >= 5)
+        with pytest.raises(ClientClosedError):
+            await cluster.producer.send_async(Message(topic="T", body=b"y"))
+        cluster.group.lead(1)
+        await stopping
+        assert len({(await future).offset_msg_id for future in futures}) == 5
+
+
+async def test_a_bug_in_a_background_loop_ends_the_client_and_is_raised_by_stop() -> None:
+    async with setup() as cluster:
+        producer = Producer("PG", [cluster.name_server.address])
+        await producer.start()
+
+        async def bug() -> None:
+            raise RuntimeError("bug")
+
+        producer.instance.scope.spawn(bug(), "bug")
+        await wait_until(lambda: not producer.instance.scope.running)
+        with pytest.raises(ClientClosedError):
+            await producer.send(Message(topic="T", body=b"x"))
+        with pytest.raises(ExceptionGroup) as caught:
+            await producer.stop()
+        assert caught.group_contains(RuntimeError, match="bug")
