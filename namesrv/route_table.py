@@ -342,9 +342,8 @@ class RouteTable:
         if registration.broker_id == MASTER_ID:
             own = self._member(name, registration.broker_addr)
             own_term = own.data_version.state_version if own is not None else term
-            newest_term = max(
-                own_term, group.leader_term if group.leader_term is not None else term
-            )
+            leader_term = group.leader_term if group.leader_term is not None else term
+            newest_term = max(own_term, leader_term)
             if term < newest_term:
                 raise RegistrationRefusedError(
                     f"leader {registration.broker_addr} of group {name} is of term {term},"
