@@ -50,7 +50,7 @@ def _log_to_stderr() -> None:
     import logging  # noqa: PLC0415
 
     logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s"
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
 
 
