@@ -16,7 +16,7 @@ Source: RocketMQ MQClientInstance (route poll 30 s, TBW102 as the default topic)
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -105,6 +105,16 @@ class RouteTable:
         return None
 
     # What requests learn.
+
+    def learn_group(self, broker_name: str, addresses: Mapping[int, str]) -> None:
+        """A name server told a group's nodes: broker id -> table address."""
+        leader = self._leaders.get(broker_name)
+        if leader is None:
+            leader = self._leaders[broker_name] = GroupLeader(broker_name)
+        before = leader.address
+        leader.update(addresses)
+        if leader.address != before:
+            self._leader_changed(leader)
 
     def confirm(self, broker_name: str, address: str) -> None:
         """`address` answered as the group's leader."""
@@ -250,13 +260,7 @@ class RouteTable:
     def _install(self, route: TopicRoute) -> None:
         self._routes[route.topic] = route
         for broker_name, addresses in route.groups.items():
-            leader = self._leaders.get(broker_name)
-            if leader is None:
-                leader = self._leaders[broker_name] = GroupLeader(broker_name)
-            before = leader.address
-            leader.update(addresses)
-            if leader.address != before:
-                self._leader_changed(leader)
+            self.learn_group(broker_name, addresses)
         if self._on_route is not None:
             self._on_route(route)
 
