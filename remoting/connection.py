@@ -7,9 +7,9 @@ Invariants:
 - frames sent within one turn of the event loop leave in one write;
 - every request ends once: answered, timed out, or lost with the connection;
 - memory is bounded: one unfinished frame, `pending_requests_max` open requests, and
-  `write_buffer_size_max` unsent bytes, beyond which the connection is aborted. An accepted
-  connection whose peer doesn't read is not read from either until it does; a dialled one goes on
-  reading (were both ends to stop, neither could ever go on).
+  `write_buffer_size_max` unsent bytes, beyond which the connection is aborted. While more than
+  `write_buffer_size_high` bytes are unsent, new requests wait, and an accepted connection is not
+  read from; a dialled one goes on reading (were both ends to stop, neither could ever go on).
 
 Source: RocketMQ NettyRemotingAbstract; the protocol's answers keep the request's opaque.
 """
@@ -53,7 +53,7 @@ class ConnectionLimits:
     frame_size_max: int = FRAME_SIZE_MAX
     pending_requests_max: int = 65_536
     write_buffer_size_high: int = 4 * 1024 * 1024
-    """Unsent bytes above which an accepted connection is no longer read from."""
+    """Unsent bytes above which requests wait and an accepted connection is not read from."""
     write_buffer_size_max: int = 64 * 1024 * 1024
     """Unsent bytes above which the connection is aborted."""
 
@@ -96,6 +96,8 @@ class Connection(asyncio.Protocol):
         self._unsent: list[bytes] = []
         self._unsent_size = 0
         self._flush_is_due = False
+        self._is_write_paused = False
+        self._waiting_for_turn: list[asyncio.Future[None]] = []
         self._opaque = 0
         self._pending: dict[int, tuple[asyncio.Future[RemotingCommand], asyncio.TimerHandle]] = {}
         self.peer = "?"
@@ -134,9 +136,12 @@ class Connection(asyncio.Protocol):
     async def request(self, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
         """Send a request and await its answer. `command.opaque` is overwritten.
 
-        Raises ConnectError (closed already) and OverloadedError, both definite, and
-        RequestTimeoutError and ConnectionLostError, both unknown.
+        While the peer takes no more bytes the request waits its turn, within the deadline.
+        Raises ConnectError (closed already) and OverloadedError (no turn, or too many open), both
+        definite, and RequestTimeoutError and ConnectionLostError, both unknown.
         """
+        if self._is_write_paused:
+            timeout_ms = await self._wait_for_turn(timeout_ms)
         if self._closed:
             raise ConnectError(f"connection to {self.peer} is closed")
         if len(self._pending) >= self._limits.pending_requests_max:
@@ -221,15 +226,18 @@ class Connection(asyncio.Protocol):
                 )
 
     def pause_writing(self) -> None:
+        self._is_write_paused = True
         if self._accepted and self._transport is not None and not self._closed:
             self._transport.pause_reading()
 
     def resume_writing(self) -> None:
+        self._end_write_pause()
         if self._accepted and self._transport is not None and not self._closed:
             self._transport.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closed = True
+        self._end_write_pause()
         self._unsent.clear()
         self._unsent_size = 0
         reason = self._close_reason or (str(exc) if exc is not None else "closed by the peer")
@@ -243,6 +251,30 @@ class Connection(asyncio.Protocol):
             on_close(self)
 
     # Internals.
+
+    async def _wait_for_turn(self, timeout_ms: int) -> int:
+        """Returns what is left of the time once the peer takes bytes again."""
+        deadline = self._loop.time() + timeout_ms / 1000
+        if len(self._waiting_for_turn) >= self._limits.pending_requests_max:
+            raise OverloadedError(f"too many requests to {self.peer} wait for their turn")
+        try:
+            async with asyncio.timeout_at(deadline):
+                while self._is_write_paused:
+                    turn = self._loop.create_future()
+                    self._waiting_for_turn.append(turn)
+                    await turn
+        except TimeoutError as error:
+            raise OverloadedError(
+                f"{self.peer} took no bytes for {timeout_ms} ms; the request was not sent"
+            ) from error
+        return max(1, round((deadline - self._loop.time()) * 1000))
+
+    def _end_write_pause(self) -> None:
+        self._is_write_paused = False
+        waiting, self._waiting_for_turn = self._waiting_for_turn, []
+        for turn in waiting:
+            if not turn.done():
+                turn.set_result(None)
 
     def _flush(self) -> None:
         self._flush_is_due = False

@@ -6,9 +6,10 @@ import asyncio
 import socket
 import struct
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 
 import pytest
+import uvloop
 
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import FLAG_ONEWAY, RemotingCommand, SerializeType
@@ -334,8 +335,9 @@ async def test_a_peer_that_does_not_read_is_not_read_from_and_in_the_end_closed(
 
 
 async def test_a_client_whose_sends_are_stuck_goes_on_reading() -> None:
-    # Both ends send much at once; were both to stop reading, neither request would end.
-    limits = ConnectionLimits(write_buffer_size_high=100_000, write_buffer_size_max=64_000_000)
+    # Both ends send much at once; were both to stop reading, neither request would end. The
+    # requests together are far above the hard limit, so they must wait for their turn.
+    limits = ConnectionLimits(write_buffer_size_high=100_000, write_buffer_size_max=2_000_000)
     echo = Echo(limits=limits)
     await echo.server.start()
     client = RemotingClient(limits=limits)
@@ -347,6 +349,29 @@ async def test_a_client_whose_sends_are_stuck_goes_on_reading() -> None:
     assert all(len(answer.body) == 400_000 for answer in answers)
     await client.close()
     await echo.server.stop()
+
+
+async def test_a_request_that_gets_no_turn_is_definitely_not_sent() -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        limits = ConnectionLimits(write_buffer_size_high=100_000)
+        client = RemotingClient(limits=limits)
+        connection = await client.connect(address)  # nobody reads at the other end
+        transport = connection._transport
+        assert transport is not None
+        while transport.get_write_buffer_size() <= 100_000:
+            connection.oneway(RemotingCommand(code=1, body=bytes(1_000_000)))
+            await asyncio.sleep(0)
+        with pytest.raises(OverloadedError, match="took no bytes for 50 ms"):
+            await client.request(address, RemotingCommand(code=1), 50)
+        waiting = asyncio.create_task(client.request(address, RemotingCommand(code=1), 10_000))
+        await until(lambda: len(connection._waiting_for_turn) == 2)  # the expired one and this
+        connection.abort("the test ends")
+        with pytest.raises(ConnectError, match="is closed"):
+            await waiting
+        await client.close()
 
 
 async def test_connections_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
@@ -421,3 +446,36 @@ def test_limits_are_checked() -> None:
         ConnectionLimits(pending_requests_max=0)
     with pytest.raises(ValueError, match="write_buffer_size_high"):
         ConnectionLimits(write_buffer_size_high=2, write_buffer_size_max=1)
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        test_a_client_whose_sends_are_stuck_goes_on_reading,
+        test_a_request_that_gets_no_turn_is_definitely_not_sent,
+        test_a_peer_that_does_not_read_is_not_read_from_and_in_the_end_closed,
+        test_idle_connections_are_closed,
+    ],
+)
+def test_the_same_on_uvloop(scenario: Callable[[], Coroutine[None, None, None]]) -> None:
+    # What leans on the transport's own behaviour; brokers run on uvloop.
+    uvloop.run(scenario())
+
+
+def test_both_directions_on_uvloop() -> None:
+    async def scenario() -> None:
+        echo = Echo()
+        await echo.server.start()
+        client = RemotingClient(on_request=lambda c, command: c.send(command.response(7)))
+        answer = await client.request(
+            echo.server.address, RemotingCommand(code=1, body=bytes(300_000)), 3000
+        )
+        assert len(answer.body) == 300_000
+        (connection,) = echo.server.connections
+        assert (await connection.request(RemotingCommand(code=307), 3000)).code == 7
+        with pytest.raises(ConnectionLostError):
+            await client.request(echo.server.address, RemotingCommand(code=4), 3000)
+        await client.close()
+        await echo.server.stop()
+
+    uvloop.run(scenario())
