@@ -559,6 +559,8 @@ class Core:
         if log.first_index <= message.prev_log_index <= log.last_index:
             conflict_term = log.term(message.prev_log_index)
             conflict_index = log.first_index_of_term_at(message.prev_log_index)
+        # The rounds of an earlier term are not those of this one, which the sender may lead too.
+        read_round = message.read_round if message.term == self._current_term else 0
         self._send_with_term(
             AppendEntriesReply(
                 sender=self._node_id,
@@ -569,7 +571,7 @@ class Core:
                 rejected_prev_index=message.prev_log_index,
                 conflict_index=conflict_index,
                 conflict_term=conflict_term,
-                read_round=message.read_round,
+                read_round=read_round,
             )
         )
 
