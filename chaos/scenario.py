@@ -74,7 +74,8 @@ class WorkloadSection:
 
     Shares are parts of 1. `*_restart_s`: mean time between restarts of a client of that kind,
     0: none. `commit_share + rollback_share <= 1`; the rest of the transactions are left to the
-    broker's check.
+    broker's check. `impatient_share` of the sends and decisions are given up after
+    `impatient_timeout_ms`, so that outcomes stay unknown and are retried by the application.
     """
 
     topics: tuple[str, ...] = ("orders", "payments")
@@ -87,6 +88,8 @@ class WorkloadSection:
     shards: int = 16
     send_timeout_ms: int = 3000
     send_retries_max: int = 3
+    impatient_share: float = 0.2
+    impatient_timeout_ms: int = 150
     transaction_clients: int = 3
     transaction_processes: int = 4
     transaction_rate: float = 90.0
@@ -265,7 +268,13 @@ def _check_ranges(scenario: Scenario) -> None:
         _need(0 <= clients <= 64, f"workload.{name}_clients must be 0..64")
     for name in ("plain_processes", "transaction_processes"):
         _need(1 <= getattr(work, name) <= 256, f"workload.{name} must be 1..256")
-    for name in ("shard_share", "commit_share", "rollback_share", "reconsume_share"):
+    for name in (
+        "shard_share",
+        "commit_share",
+        "rollback_share",
+        "reconsume_share",
+        "impatient_share",
+    ):
         _need(0 <= getattr(work, name) <= 1, f"workload.{name} must be 0..1")
     total = work.commit_share + work.rollback_share
     _need(total <= 1, "workload.commit_share + workload.rollback_share must be at most 1")
@@ -273,6 +282,7 @@ def _check_ranges(scenario: Scenario) -> None:
     _need(work.send_rate >= 0, "workload.send_rate must not be negative")
     _need(work.transaction_rate >= 0, "workload.transaction_rate must not be negative")
     _need(100 <= work.send_timeout_ms <= 60_000, "workload.send_timeout_ms must be 100..60000")
+    _need(work.impatient_timeout_ms >= 1, "workload.impatient_timeout_ms must be at least 1")
     checks = scenario.transactions
     _need(checks.timeout_ms >= 100, "transactions.timeout_ms must be at least 100")
     _need(checks.check_interval_ms >= 100, "transactions.check_interval_ms must be at least 100")

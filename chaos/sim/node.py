@@ -64,6 +64,7 @@ __all__ = ["Parts", "SimNode", "World"]
 
 _INBOX_COUNT_MAX = 5_000  # events that wait for a paused node
 _APPLY_SIZE_BYTES_MAX = 1 << 40
+_STEPS_MAX = 200_000  # of all nodes in one seed: fifty times the usual
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -384,6 +385,8 @@ class SimNode:
         try:
             ready = self.core.step(event)
             self._counts["steps"] += 1
+            if self._counts["steps"] > _STEPS_MAX:
+                raise Violation("storm", f"{_STEPS_MAX} steps, the cluster talks to itself")
             self._carry_out(ready, event)
         except CrashNow as crash:
             self._on_fuse(crash)

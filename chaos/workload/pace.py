@@ -11,7 +11,16 @@ from __future__ import annotations
 import asyncio
 import random
 
-__all__ = ["Pace", "sleep_until_set"]
+from chaos.scenario import WorkloadSection
+
+__all__ = ["Pace", "impatience", "sleep_until_set"]
+
+
+def impatience(settings: WorkloadSection, rng: random.Random) -> int:
+    """How long the application waits for this answer, in ms."""
+    if rng.random() < settings.impatient_share:
+        return settings.impatient_timeout_ms
+    return settings.send_timeout_ms
 
 
 class Pace:

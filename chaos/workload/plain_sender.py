@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from chaos.workload.actor import Actor
 from chaos.workload.context import Slot, WorkContext
 from chaos.workload.messages import MessageMaker, row_of_message, row_of_stored, wall_ms
-from chaos.workload.pace import Pace
+from chaos.workload.pace import Pace, impatience
 from client.errors import ClientError
 from client.message import Message, MessageQueue, SendStatus
 from client.producer import Producer, ProducerSettings
@@ -104,9 +104,11 @@ class PlainSender:
         """Until `stop` is set; the send under way is completed first."""
         while await self._pace.wait(stop):
             message, queue = self._next_message()
+            timeout_ms = impatience(self._settings, self._rng)
             for _ in range(1 + self._settings.send_retries_max):
-                if not await self._send(message, queue) or stop.is_set():
+                if not await self._send(message, queue, timeout_ms) or stop.is_set():
                     break
+                timeout_ms = self._settings.send_timeout_ms
 
     def _next_message(self) -> tuple[Message, MessageQueue]:
         uniq_key = self._producer.instance.next_uniq_key(wall_ms())
@@ -119,7 +121,7 @@ class PlainSender:
             shard = None
         return self._maker.make(queue.topic, uniq_key=uniq_key, shard=shard), queue
 
-    async def _send(self, message: Message, queue: MessageQueue) -> bool:
+    async def _send(self, message: Message, queue: MessageQueue, timeout_ms: int) -> bool:
         """One operation. True where the message should be sent once more."""
         row = row_of_message(message, broker_group=queue.broker_name, queue=queue.queue_id)
         with self._actor.operation(
@@ -130,9 +132,7 @@ class PlainSender:
             messages=[row],
         ) as operation:
             try:
-                result = await self._producer.send(
-                    message, timeout_ms=self._settings.send_timeout_ms, queue=queue
-                )
+                result = await self._producer.send(message, timeout_ms=timeout_ms, queue=queue)
             except ClientError as error:
                 operation.failed(error)
                 return error.retriable or not error.definite

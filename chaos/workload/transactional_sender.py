@@ -17,10 +17,11 @@ from __future__ import annotations
 import asyncio
 import enum
 import random
+from collections.abc import Mapping
 from typing import Final
 
 from chaos.history import Outcome
-from chaos.workload.actor import Actor, Operation, error_text
+from chaos.workload.actor import Actor, error_text
 from chaos.workload.context import Slot, WorkContext
 from chaos.workload.local_database import LocalDatabase
 from chaos.workload.messages import (
@@ -29,7 +30,7 @@ from chaos.workload.messages import (
     row_of_message,
     wall_ms,
 )
-from chaos.workload.pace import Pace, sleep_until_set
+from chaos.workload.pace import Pace, impatience, sleep_until_set
 from client.errors import ClientError
 from client.message import DeliveredMessage, Message, MessageQueue
 from client.producer import ProducerSettings
@@ -51,6 +52,12 @@ TELL_UNKNOWN_SHARE: Final = 0.5
 PAUSE_AFTER_CRASH_S: Final = 1.0
 CHECK_WORKERS: Final = 2
 CRASH_WAIT_S: Final = 3.0
+END_RETRIES_MAX: Final = 1
+_OUTCOMES: Final[Mapping[EndOutcome, Outcome]] = {
+    EndOutcome.OK: "ok",
+    EndOutcome.FAIL: "fail",
+    EndOutcome.INFO: "info",
+}
 
 
 class CheckLog(TransactionObserver):
@@ -275,9 +282,22 @@ class _Process:
             decision = self._run_local(tx, wanted)
             await self._crash.reach(CrashPoint.AFTER_LOCAL)  # a row, and nobody told
             if told:
-                await self._decide(half, tx, decision, queue)
+                await self._tell(half, tx, decision, queue)
             elif self._rng.random() < TELL_UNKNOWN_SHARE:
-                await self._decide(half, tx, Decision.UNKNOWN, queue)
+                timeout_ms = self._settings.send_timeout_ms
+                await self._decide(half, tx, Decision.UNKNOWN, queue, timeout_ms)
+
+    async def _tell(
+        self, half: HalfMessage, tx: str, decision: Decision, queue: MessageQueue
+    ) -> None:
+        """Tell the decision, once more where nobody knows whether it arrived: the same again must
+        be answered as done (G4). After that it is left to the broker's check."""
+        timeout_ms = impatience(self._settings, self._rng)
+        for _ in range(1 + END_RETRIES_MAX):
+            outcome = await self._decide(half, tx, decision, queue, timeout_ms)
+            if outcome is not EndOutcome.INFO:
+                return
+            timeout_ms = self._settings.send_timeout_ms
 
     async def _send_half(self, message: Message, queue: MessageQueue) -> HalfMessage | None:
         """The half where it was acknowledged; then, and only then, the transaction goes on."""
@@ -292,7 +312,7 @@ class _Process:
         ) as operation:
             try:
                 result = await self._producer.send_half(
-                    message, timeout_ms=self._settings.send_timeout_ms, queue=queue
+                    message, timeout_ms=impatience(self._settings, self._rng), queue=queue
                 )
                 half = half_message(result)
             except ClientError as error:
@@ -314,8 +334,13 @@ class _Process:
             return decision
 
     async def _decide(
-        self, half: HalfMessage, tx: str, decision: Decision, queue: MessageQueue
-    ) -> None:
+        self,
+        half: HalfMessage,
+        tx: str,
+        decision: Decision,
+        queue: MessageQueue,
+        timeout_ms: int,
+    ) -> EndOutcome:
         with self._actor.operation(
             "decide",
             broker_group=queue.broker_name,
@@ -324,17 +349,10 @@ class _Process:
             tx=tx,
             decision=decision.value,
         ) as operation:
-            result = await self._producer.end(half, decision)
-            self._complete(operation, result)
-
-    def _complete(self, operation: Operation, result: EndResult) -> None:
-        outcomes: dict[EndOutcome, Outcome] = {
-            EndOutcome.OK: "ok",
-            EndOutcome.FAIL: "fail",
-            EndOutcome.INFO: "info",
-        }
-        error = None if result.error is None else error_text(result.error)
-        operation.complete(outcomes[result.outcome], error=error)
+            result = await self._producer.end(half, decision, timeout_ms=timeout_ms)
+            error = None if result.error is None else error_text(result.error)
+            operation.complete(_OUTCOMES[result.outcome], error=error)
+        return result.outcome
 
 
 def _told(decision: Decision, result: EndResult) -> Outcome:
