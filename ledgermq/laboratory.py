@@ -1,0 +1,125 @@
+"""The laboratory's commands: experiment, verification, report, simulation.
+
+The only place that knows both sides of the run directory: `chaos` writes it, `verify` reads it.
+"""
+
+from __future__ import annotations
+
+import random
+import shlex
+import sys
+from pathlib import Path
+
+from ledgermq.exit_codes import EXIT_ERROR, EXIT_OK, EXIT_USAGE
+
+__all__ = [
+    "experiment_to_report",
+    "replay_seed",
+    "simulate",
+    "verify_to_verdict",
+    "write_report",
+]
+
+
+def _tell(text: str) -> None:
+    sys.stderr.write(f"ledgermq: {text}\n")
+
+
+def experiment_to_report(
+    scenario_file: Path,
+    *,
+    world: str,
+    seed: int | None,
+    toxiproxy_url: str | None,
+    out: Path | None,
+    master: str | None,
+    verify_after: bool,
+) -> int:
+    """Run, verify, report. The exit code is the verdict's."""
+    from chaos.experiment import ExperimentError, run_experiment  # noqa: PLC0415
+    from chaos.scenario import ScenarioError, load_scenario  # noqa: PLC0415
+
+    try:
+        scenario = load_scenario(scenario_file)
+    except (ScenarioError, OSError) as error:
+        _tell(f"{scenario_file}: {error}")
+        return EXIT_USAGE
+    chosen = random.SystemRandom().randrange(1 << 31) if seed is None else seed
+    try:
+        run = run_experiment(
+            scenario, world=world, seed=chosen, toxiproxy_url=toxiproxy_url, out=out
+        )
+    except ExperimentError as error:
+        _tell(f"the experiment ended early, so nothing is known: {error}")
+        return EXIT_ERROR
+    if not verify_after:
+        sys.stdout.write(f"{run}\n")
+        return EXIT_OK
+    code = verify_to_verdict(run, master=master, as_json=False)
+    write_report(run, run / "report.html")
+    _tell(f"again: ledgermq chaos run {shlex.quote(str(scenario_file))} --seed {chosen}")
+    return code
+
+
+def verify_to_verdict(run: Path, *, master: str | None, as_json: bool) -> int:
+    """Print the verdict; the exit code is the verdict's."""
+    from verify.run import main  # noqa: PLC0415
+
+    if not run.is_dir():
+        _tell(f"{run} is no run directory")
+        return EXIT_USAGE
+    _tell(f"verifying {run} with Spark")
+    return main(run, master, as_json=as_json)
+
+
+def write_report(run: Path, output: Path) -> int:
+    """Write the HTML report and print its path."""
+    from verify.report.build import build_report  # noqa: PLC0415
+
+    try:
+        build_report(run, output)
+    except OSError as error:
+        _tell(f"no report of {run}: {error}")
+        return EXIT_ERROR
+    sys.stdout.write(f"report: {output}\n")
+    return EXIT_OK
+
+
+def simulate(seeds: range, *, nodes: int | None, jobs: int) -> bool:
+    """Run a campaign; True where no seed broke a rule."""
+    from chaos.sim.campaign import CampaignResult, run_campaign  # noqa: PLC0415
+
+    def progress(done: CampaignResult) -> None:
+        sys.stderr.write(
+            f"\r{done.seeds_run}/{len(seeds)} seeds, {len(done.failures)} failed, "
+            f"{done.times_real_time:.0f} times real time"
+        )
+        sys.stderr.flush()
+
+    result = run_campaign(seeds, nodes, jobs, progress)
+    sys.stderr.write("\n")
+    for failure in result.failures:
+        sys.stdout.write(f"{failure}\n")
+    width = max(map(len, result.coverage), default=0)
+    for name, count in result.coverage.items():
+        sys.stdout.write(f"  {name:<{width}}  {count}\n")
+    for name in result.zero_counters():
+        sys.stdout.write(f"never came upon: {name}\n")
+    sys.stdout.write(
+        f"{result.seeds_run} seeds, {len(result.failures)} violations, "
+        f"{result.elapsed_s:.1f} s, {result.times_real_time:.0f} times real time\n"
+    )
+    return result.passed
+
+
+def replay_seed(seed: int, nodes: int | None) -> bool:
+    """Print one seed's options and trace; True where it breaks no rule."""
+    from chaos.sim.campaign import replay  # noqa: PLC0415
+
+    told = replay(seed, nodes)
+    for line in (*told.options, *told.trace):
+        sys.stdout.write(f"{line}\n")
+    sys.stdout.write(f"trace digest {told.digest}\n")
+    if told.failure is not None:
+        sys.stdout.write(f"{told.failure}\n")
+    return told.failure is None
