@@ -72,6 +72,7 @@ class FakeGroup:
     halves: list[Half] = field(default_factory=list)
     members: dict[str, dict[str, Connection]] = field(default_factory=dict)
     producers: dict[str, list[Connection]] = field(default_factory=dict)
+    created: list[str] = field(default_factory=list)
     min_offset: int = 0
     position: int = 0
 
@@ -217,6 +218,14 @@ class FakeGroup:
                 return self._pull(connection, command)
             case RequestCode.END_TRANSACTION:
                 return self._end(command)
+            case RequestCode.SEARCH_OFFSET_BY_TIMESTAMP:
+                records = self.queues.get((fields["topic"], int(fields["queueId"])), [])
+                at = int(fields["timestamp"])
+                found = sum(record.store_timestamp_ms < at for record in records)
+                return command.response(0, ext_fields={"offset": str(found)})
+            case RequestCode.UPDATE_AND_CREATE_TOPIC:
+                self.created.append(fields["topic"])
+                return command.response(0)
             case RequestCode.CONSUMER_SEND_MSG_BACK:
                 return command.response(self.send_back_code, "scripted")
             case _:
@@ -397,8 +406,16 @@ class FakeNameServer:
         """Go on answering with the route as it is now."""
         self.frozen = self.route()
 
-    def route(self) -> bytes:
-        brokers = []
+    def cluster_info(self) -> bytes:
+        return json.dumps(
+            {
+                "brokerAddrTable": {broker["brokerName"]: broker for broker in self.brokers()},
+                "clusterAddrTable": {"DefaultCluster": [group.name for group in self.groups]},
+            }
+        ).encode()
+
+    def brokers(self) -> list[dict[str, object]]:
+        brokers: list[dict[str, object]] = []
         for group in self.groups:
             addresses = {}
             for node in range(group.node_count):
@@ -406,6 +423,9 @@ class FakeNameServer:
             brokers.append(
                 {"brokerName": group.name, "cluster": "DefaultCluster", "brokerAddrs": addresses}
             )
+        return brokers
+
+    def route(self) -> bytes:
         queues = [
             {
                 "brokerName": group.name,
@@ -416,14 +436,18 @@ class FakeNameServer:
             }
             for group in self.groups
         ]
-        route = {"brokerDatas": brokers, "queueDatas": queues, "filterServerTable": {}}
+        route = {"brokerDatas": self.brokers(), "queueDatas": queues, "filterServerTable": {}}
         return json.dumps(route).encode()
 
     def _on_request(self, connection: Connection, command: RemotingCommand) -> None:
         self.lookups += 1
         if self.silent:
             return
-        if command.ext_fields.get("topic") not in self.topics:
+        if command.code == RequestCode.GET_BROKER_CLUSTER_INFO:
+            connection.send(command.response(0, body=self.cluster_info()))
+            return
+        created = [topic for group in self.groups for topic in group.created]
+        if command.ext_fields.get("topic") not in [*self.topics, *created]:
             connection.send(command.response(17, "No topic route info"))
         else:
             connection.send(command.response(0, body=self.frozen or self.route()))
