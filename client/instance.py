@@ -79,7 +79,7 @@ class ClientInstance:
         self.settings = settings or InstanceSettings()
         self.random = random.Random(self.settings.seed)
         self.client_id = f"{self.settings.ip}@{os.getpid()}#{time.monotonic_ns()}"
-        self.rpc = RemotingClient(dial, on_request=self._on_request)
+        self.rpc = RemotingClient(dial, on_request=self._on_request, on_close=self._on_close)
         self.routes = RouteTable(
             self.rpc,
             name_server_list(name_servers),
@@ -120,6 +120,7 @@ class ClientInstance:
     # Life.
 
     async def start(self) -> None:
+        """Begin the background work; nodes are greeted once a route names them."""
         await self.scope.start()
         self.scope.spawn(self.routes.run(), "client-routes")
         self.scope.spawn(self._send_heartbeats(), "client-heartbeats")
@@ -145,10 +146,11 @@ class ClientInstance:
             connection = self.rpc.connection(address)
             if connection is not None:
                 connection.abort("the client crashes")
-        try:
-            await self.scope.stop()
-        finally:
-            await self.rpc.close()
+        # Side by side, so that nothing is dialled anew while the tasks end.
+        results = await asyncio.gather(self.scope.stop(), self.rpc.close(), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
 
     @property
     def closed(self) -> bool:
@@ -208,6 +210,10 @@ class ClientInstance:
                 )
             )
 
+    def _on_close(self, _: Connection) -> None:
+        # A broker forgets a client when its connection ends: say hello again, at once.
+        self._wake_heartbeat.set()
+
     def _on_leader(self, broker_name: str, address: str) -> None:
         self.greet_soon(address)
         if self._listener_on_leader is not None:
@@ -244,7 +250,6 @@ class ClientInstance:
                     self.scope.spawn(self._greet_quietly(node), f"client-greet-{node}")
 
     def _forget_lost_connections(self) -> None:
-        # A broker forgets a client when its connection ends; the next one must say hello again.
         self._greeted = {node for node in self._greeted if self.rpc.connection(node) is not None}
 
     async def _greet_quietly(self, address: str) -> None:

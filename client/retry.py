@@ -27,7 +27,9 @@ from client.errors import (
     ContraryDecisionError,
     DeadlineError,
     NotLeaderError,
+    OffsetNotFoundError,
     OutcomeUnknownError,
+    UnansweredError,
 )
 
 __all__ = ["Place", "Retries", "RetryPolicy", "TryAgain"]
@@ -147,10 +149,13 @@ class Retries:
             # Another group may take it at once; only when all of them refuse does waiting help.
             wait_ms = 0 if self.attempts == 1 else self._next_wait_ms(luck)
             return TryAgain(place=Place.ANOTHER_GROUP, wait_ms=wait_ms, refresh_route=True)
-        quick = isinstance(error, BrokerUnreachableError) or not error.definite
-        wait_ms = 0 if quick and self._waits == 0 else self._next_wait_ms(luck)
-        if quick and self._waits == 0:
+        # A node that is gone is no reason to wait; one that has no leader yet is.
+        gone = isinstance(error, BrokerUnreachableError | UnansweredError)
+        if gone and self._waits == 0:
             self._waits = 1
+            wait_ms = 0
+        else:
+            wait_ms = self._next_wait_ms(luck)
         return TryAgain(place=Place.SAME_GROUP, wait_ms=wait_ms, refresh_route=True)
 
     def _next_wait_ms(self, luck: float) -> int:
@@ -162,5 +167,5 @@ class Retries:
 
 
 def _settles(error: ClientError) -> bool:
-    """True where the last answer tells the outcome of the unanswered attempts before it, too."""
-    return isinstance(error, ContraryDecisionError)
+    """True where the last answer tells what the unanswered attempts before it left open, too."""
+    return isinstance(error, ContraryDecisionError | OffsetNotFoundError)

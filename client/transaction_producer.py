@@ -212,6 +212,11 @@ class TransactionProducer(Producer):
         self.instance.listen(RequestCode.CHECK_TRANSACTION_STATE, self._take_check)
 
     async def start(self) -> None:
+        """Begin the background work.
+
+        Brokers ask about halves only once they know this producer, that is once it knows a route:
+        one that sends nothing yet calls `queues(topic)` first.
+        """
         await super().start()
         for number in range(self.transaction_settings.check_workers):
             self.instance.scope.spawn(self._answer_checks(), f"client-check-{number}")

@@ -155,6 +155,29 @@ async def test_brokers_hear_of_the_group() -> None:
         await wait_until(lambda: consumer.client_id in cluster.group.members.get("CG", {}))
 
 
+async def test_a_node_that_forgot_the_client_hears_of_it_at_once() -> None:
+    async with setup() as (cluster, consumer):
+        await consumer.max_offset(QUEUE)
+        members = cluster.group.members.setdefault("CG", {})
+        await wait_until(lambda: consumer.client_id in members)
+        before = len(cluster.group.sends(RequestCode.HEART_BEAT))
+        await wait_until(lambda: len(cluster.group.sends(RequestCode.HEART_BEAT)) >= 3)
+        members[consumer.client_id].abort("scripted")
+        await wait_until(lambda: len(cluster.group.sends(RequestCode.HEART_BEAT)) > max(3, before))
+        await wait_until(lambda: consumer.client_id in members)
+
+
+async def test_nothing_stored_is_an_answer_even_after_silence() -> None:
+    async with setup() as (cluster, consumer):
+        asked = RequestCode.QUERY_CONSUMER_OFFSET
+        cluster.group.script = lambda seen: (
+            Act.IGNORE
+            if seen.command.code == asked and len(cluster.group.sends(asked)) == 1
+            else Act.ANSWER
+        )
+        assert await consumer.fetch_offset(QUEUE) is None
+
+
 async def test_the_administrator_creates_topics_and_waits_for_their_route() -> None:
     async with setup() as (cluster, _):
         async with Admin([cluster.name_server.address]) as admin:
