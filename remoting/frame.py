@@ -89,8 +89,8 @@ class _JsonHeaderOut(msgspec.Struct, omit_defaults=True, gc=False):
     remark: str | None = None
 
 
-_decode_json_header = msgspec.json.Decoder(_JsonHeader).decode
-_decode_json_any = msgspec.json.Decoder().decode
+_read_json_header = msgspec.json.Decoder(_JsonHeader).decode
+_read_json_any = msgspec.json.Decoder().decode
 _encode_json = msgspec.json.Encoder().encode
 
 
@@ -176,39 +176,40 @@ class FrameDecoder:
         start = 0
         size = len(data)
         with memoryview(data) as view:
-            while size - start >= 4:
-                (length,) = _LENGTH.unpack_from(data, start)
-                if length < 4 or length + 4 > self._frame_size_max:
+            while size - start >= 8:
+                length, word = _PREFIX.unpack_from(data, start)
+                self._check_length(length)
+                if word >> 24 > 1:
                     raise FrameError(
-                        f"frame length {length} is outside 4..{self._frame_size_max - 4}"
+                        f"serialize type {word >> 24} is neither 0 (JSON) nor 1 (ROCKETMQ)"
                     )
+                header_end = start + 8 + (word & _HEADER_SIZE_MAX)
                 end = start + 4 + length
-                if size - start >= 8:
-                    _check_header_size(data, start, length)
+                if header_end > end:
+                    raise FrameError(
+                        f"header length {word & _HEADER_SIZE_MAX} exceeds frame length {length}"
+                    )
                 if end > size:
-                    break
-                commands.append(_decode(view, start, end))
+                    return start
+                body = bytes(view[header_end:end]) if header_end < end else b""
+                header = view[start + 8 : header_end]
+                if word >> 24 == 0:
+                    commands.append(_decode_json_header(header, body))
+                else:
+                    commands.append(_decode_binary_header(bytes(header), body))
                 start = end
+        if size - start >= 4:
+            self._check_length(_LENGTH.unpack_from(data, start)[0])
         return start
 
-
-def _check_header_size(data: bytes | bytearray, start: int, length: int) -> None:
-    (word,) = _LENGTH.unpack_from(data, start + 4)
-    if word >> 24 > 1:
-        raise FrameError(f"serialize type {word >> 24} is neither 0 (JSON) nor 1 (ROCKETMQ)")
-    if (word & _HEADER_SIZE_MAX) > length - 4:
-        raise FrameError(f"header length {word & _HEADER_SIZE_MAX} exceeds frame length {length}")
+    def _check_length(self, length: int) -> None:
+        if length < 4 or length + 4 > self._frame_size_max:
+            raise FrameError(f"frame length {length} is outside 4..{self._frame_size_max - 4}")
 
 
-def _decode(view: memoryview, start: int, end: int) -> RemotingCommand:
-    (word,) = _LENGTH.unpack_from(view, start + 4)
-    header_end = start + 8 + (word & _HEADER_SIZE_MAX)
-    header = view[start + 8 : header_end]
-    body = bytes(view[header_end:end]) if header_end < end else b""
-    if word >> 24 == SerializeType.ROCKETMQ:
-        return _decode_binary_header(bytes(header), body)
+def _decode_json_header(header: memoryview, body: bytes) -> RemotingCommand:
     try:
-        fields = _decode_json_header(header)
+        fields = _read_json_header(header)
     except (msgspec.DecodeError, UnicodeDecodeError):
         fields = _decode_json_tolerantly(header)
     ext_fields = fields.extFields
@@ -228,7 +229,7 @@ def _decode(view: memoryview, start: int, end: int) -> RemotingCommand:
 def _decode_json_tolerantly(header: memoryview) -> _JsonHeader:
     """The JSON header as fastjson would take it: numbers as text, text as numbers, nulls."""
     try:
-        fields = _decode_json_any(header)
+        fields = _read_json_any(header)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise FrameError(f"header is not JSON: {error}") from error
     if not isinstance(fields, dict):

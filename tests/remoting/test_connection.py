@@ -267,6 +267,20 @@ async def test_garbage_closes_that_connection_only(
     assert len(echo.closed) == 1
 
 
+async def test_a_bug_in_a_handler_is_loud_and_closes_the_connection(
+    client: RemotingClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    def on_request(connection: Connection, command: RemotingCommand) -> None:
+        raise ZeroDivisionError("a bug")
+
+    server = RemotingServer("127.0.0.1", 0, on_request)
+    await server.start()
+    with pytest.raises(ConnectionLostError):
+        await client.request(server.address, RemotingCommand(code=1), 3000)
+    assert "ZeroDivisionError" in caplog.text
+    await server.stop()
+
+
 async def test_frames_sent_in_one_turn_leave_in_one_write(echo: Echo) -> None:
     client = RemotingClient()
     connection = await client.connect(echo.server.address)
