@@ -1,0 +1,110 @@
+"""How long each fault kept a group from acknowledging, and what the time went into.
+
+Place in the data path: joins the acknowledgements of `activity`, the windows of `faults` and the
+role changes of `replicas`. The pause of a fault is the longest time without an acknowledged write
+that overlaps the time from the fault's start until it was healed (not from its seen effect: a probe
+that waits for silence sees a cut later than the cluster does); one that the end of the load cut off
+has no end. It is split where a leader was elected in it:
+
+    last acknowledgement -> a node stands for election -> it leads -> next acknowledgement
+                  detect                        elect          recover
+
+Invariants: the parts of a split pause sum up to the pause; of several groups the worst is told.
+Source: the RTO of the run format's A16.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from verify.report.faults import Fault
+from verify.report.replicas import RoleChange
+
+__all__ = ["Pause", "pause_of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    """A group acknowledged nothing from `begin` to `end`; nanoseconds, parts None where unknown."""
+
+    group: str
+    begin: int
+    end: int | None
+    detect: int | None = None
+    elect: int | None = None
+    recover: int | None = None
+
+    @property
+    def length(self) -> int | None:
+        """How long; None where the run ended first."""
+        return None if self.end is None else self.end - self.begin
+
+
+def pause_of(
+    fault: Fault,
+    *,
+    acks: Mapping[str, npt.NDArray[np.bool_]],
+    tick_ns: int,
+    changes: Sequence[RoleChange],
+    window: tuple[int, int],
+) -> Pause | None:
+    """The fault's pause; None where no group has acknowledgements around it."""
+    named = [group for group in acks if any(group in target for target in fault.targets)]
+    pauses = [
+        pause
+        for group in named or acks
+        if (pause := _longest(group, np.flatnonzero(acks[group]), tick_ns, window)) is not None
+    ]
+    if not pauses:
+        return None
+    worst = max(pauses, key=lambda pause: (pause.length is None, pause.length or 0))
+    return _split(worst, changes)
+
+
+def _longest(
+    group: str, ticks: npt.NDArray[np.int64], tick_ns: int, window: tuple[int, int]
+) -> Pause | None:
+    """The longest pause between neighbouring ticks that overlaps the window."""
+    begin, end = window
+    first = int(np.searchsorted(ticks, begin // tick_ns, side="right")) - 1
+    if first < 0:
+        return None
+    last = int(np.searchsorted(ticks, end // tick_ns, side="left"))
+    around = ticks[first : last + 1]
+    if last >= len(ticks) and (len(around) < 2 or around[-1] * tick_ns < end):
+        tail = Pause(group=group, begin=int(around[-1]) * tick_ns, end=None)
+        if len(around) < 2:
+            return tail
+        gaps = np.diff(around)
+        if end - tail.begin > int(gaps.max()) * tick_ns:
+            return tail
+    gaps = np.diff(around)
+    place = int(gaps.argmax())
+    return Pause(
+        group=group, begin=int(around[place]) * tick_ns, end=int(around[place + 1]) * tick_ns
+    )
+
+
+def _split(pause: Pause, changes: Sequence[RoleChange]) -> Pause:
+    """The pause with its parts, where an election lies in it."""
+    if pause.end is None:
+        return pause
+    within = [
+        change
+        for change in changes
+        if change.group == pause.group and pause.begin <= change.t <= pause.end
+    ]
+    stood = min((change.t for change in within if change.role == "candidate"), default=None)
+    led = max((change.t for change in within if change.role == "leader"), default=None)
+    if stood is None or led is None or led < stood:
+        return pause
+    return Pause(
+        group=pause.group,
+        begin=pause.begin,
+        end=pause.end,
+        detect=stood - pause.begin,
+        elect=led - stood,
+        recover=pause.end - led,
+    )
