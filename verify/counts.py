@@ -46,6 +46,9 @@ class Counts:
     def events(self, *names: str) -> int:
         return _sum(self.raft, names, None)
 
+    def events_of(self, event: str, role: str) -> int:
+        return self.raft.get((event, role), 0)
+
 
 def _sum(counts: Mapping[tuple[str, str], int], first: tuple[str, ...], second: str | None) -> int:
     return sum(

@@ -13,7 +13,7 @@ Source: the run format, "Rules that the checks share".
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 
 from verify.manifest import Manifest
 from verify.schema import OPS
+from verify.trace import known_entries, with_state
 
 __all__ = ["PLACE", "QUEUE", "RECORD_KINDS", "Frames", "is_user_topic"]
 
@@ -59,9 +60,16 @@ class Frames:
         self.session = session
         self.manifest = manifest
         self._tables = tables
+        self._derived: dict[Callable[[Frames], DataFrame], DataFrame] = {}
 
     def has(self, *tables: str) -> bool:
         return all(name in self._tables for name in tables)
+
+    def derived(self, make: Callable[[Frames], DataFrame]) -> DataFrame:
+        """What `make` makes of these frames, made once and kept."""
+        if make not in self._derived:
+            self._derived[make] = make(self).cache()
+        return self._derived[make]
 
     # The tables themselves.
 
@@ -190,8 +198,32 @@ class Frames:
     @cached_property
     def first_index(self) -> DataFrame:
         """(broker_group, first_index): from where absence counts; the highest of the replicas'."""
-        replicas = self.log.groupBy("broker_group", "node").agg(F.min("index").alias("first"))
-        return replicas.groupBy("broker_group").agg(F.max("first").alias("first_index")).cache()
+        highest = F.max("first_index").alias("first_index")
+        return self.replicas.groupBy("broker_group").agg(highest).cache()
+
+    @cached_property
+    def replicas(self) -> DataFrame:
+        """(broker_group, node, first_index, last_committed) of every replica with a log."""
+        return (
+            self.log.groupBy("broker_group", "node")
+            .agg(
+                F.min(F.when(F.col("index") > 0, F.col("index"))).alias("first_index"),
+                F.coalesce(F.max(F.when(F.col("committed"), F.col("index"))), F.lit(0)).alias(
+                    "last_committed"
+                ),
+            )
+            .cache()
+        )
+
+    @cached_property
+    def trace(self) -> DataFrame:
+        """The table raft with what each node knew at each event."""
+        return with_state(self.raft).cache()
+
+    @cached_property
+    def entries(self) -> DataFrame:
+        """Every telling of an entry, by traces and logs."""
+        return known_entries(self.raft, self.log if self.has("log") else None).cache()
 
     @cached_property
     def queues(self) -> DataFrame:

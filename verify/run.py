@@ -38,8 +38,6 @@ from verify.verdict import WITNESSES_MAX, CheckResult, Outcome, Verdict
 __all__ = ["main", "verify_in", "verify_run"]
 
 OWN_SYSTEM = "ledgermq"
-_ROWS_PER_PARTITION = 250_000
-_PARTITIONS_MAX = 512
 
 
 def verify_run(run: Path, master: str | None = None) -> Verdict:
@@ -52,8 +50,7 @@ def verify_run(run: Path, master: str | None = None) -> Verdict:
     """
     try:
         manifest = _sound_manifest(run)
-        partitions = max(2, min(_PARTITIONS_MAX, manifest.rows() // _ROWS_PER_PARTITION))
-        with spark_session(master=master, partitions=partitions) as session:
+        with spark_session(master=master, rows=manifest.rows()) as session:
             verdict = verify_in(session, run, manifest)
     except (ManifestError, JavaError, SessionError) as error:
         verdict = _nothing_proven(str(error))

@@ -31,6 +31,10 @@ __all__ = ["DEFAULT_MASTER", "SessionError", "spark_session"]
 
 DEFAULT_MASTER = "local[2]"
 _DRIVER_MEMORY = "2g"
+_SMALL_ROWS_MAX = 1_500_000
+_ROWS_PER_PARTITION = 250_000
+_PARTITIONS_MAX = 512
+_SHORT_RUN_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _LOG_CONFIGURATION = Path(__file__).parent / "log4j2.properties"
 _JAVA_OPTIONS = f"-Dlog4j2.configurationFile={_LOG_CONFIGURATION.as_uri()}"
 
@@ -40,8 +44,8 @@ class SessionError(Exception):
 
 
 @contextmanager
-def spark_session(*, master: str | None = None, partitions: int = 2) -> Iterator[SparkSession]:
-    """A session that ends with the block. `partitions` is the number of shuffle partitions.
+def spark_session(*, master: str | None = None, rows: int = 0) -> Iterator[SparkSession]:
+    """A session that ends with the block, tuned for a run of about `rows` rows.
 
     Raises:
         JavaError: no Java here can run Spark.
@@ -51,7 +55,7 @@ def spark_session(*, master: str | None = None, partitions: int = 2) -> Iterator
     with tempfile.TemporaryDirectory(prefix="ledgermq-spark-") as folder:
         home = Path(folder)
         _lay_out_spark_home(home)
-        session = _start(home, java, master or DEFAULT_MASTER, partitions)
+        session = _start(home, java, master or DEFAULT_MASTER, rows)
         try:
             session.dataSource.register(commitlog.CommitLogSource)
             session.dataSource.register(consumequeue.ConsumeQueueSource)
@@ -61,9 +65,11 @@ def spark_session(*, master: str | None = None, partitions: int = 2) -> Iterator
             _close_gateway()
 
 
-def _start(home: Path, java: Java, master: str, partitions: int) -> SparkSession:
+def _start(home: Path, java: Java, master: str, rows: int) -> SparkSession:
     builder = SparkSession.Builder().master(master).appName("ledgermq verify")
-    settings = _settings(partitions) | (_local_settings(home) if master.startswith("local") else {})
+    settings = _settings(rows)
+    if master.startswith("local"):
+        settings |= _local_settings(home)
     for key, value in settings.items():
         builder = builder.config(key, value)
     variables = {
@@ -84,20 +90,32 @@ def _start(home: Path, java: Java, master: str, partitions: int) -> SparkSession
             ) from error
 
 
-def _settings(partitions: int) -> dict[str, str]:
-    return {
+def _settings(rows: int) -> dict[str, str]:
+    """A short run is over before compiled code has paid for its compilation: it is interpreted.
+
+    Measured on 60,000 operations: 16 s of CPU in place of 41 s.
+    """
+    small = rows < _SMALL_ROWS_MAX
+    java_options = f"{_JAVA_OPTIONS} {_SHORT_RUN_OPTIONS}" if small else _JAVA_OPTIONS
+    speed = {
+        "spark.sql.shuffle.partitions": "2" if small else str(_partitions(rows)),
+        "spark.sql.adaptive.enabled": "false" if small else "true",
+        "spark.sql.codegen.wholeStage": "false" if small else "true",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN" if small else "FALLBACK",
+    }
+    return speed | {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": _DRIVER_MEMORY,
-        "spark.driver.extraJavaOptions": _JAVA_OPTIONS,
-        "spark.sql.shuffle.partitions": str(partitions),
+        "spark.driver.extraJavaOptions": java_options,
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.ansi.enabled": "true",
-        # The checks are one query of many branches: its code is compiled once and run once, so
-        # what compilation costs must be little. Broadcasts are planned by size as usual.
-        "spark.sql.adaptive.enabled": "true",
         "spark.sql.debug.maxToStringFields": "200",
     }
+
+
+def _partitions(rows: int) -> int:
+    return max(2, min(_PARTITIONS_MAX, rows // _ROWS_PER_PARTITION))
 
 
 def _local_settings(home: Path) -> dict[str, str]:
