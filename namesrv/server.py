@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 _Handler = Callable[[Connection, RemotingCommand], RemotingCommand]
 
 
-class NameServerStartError(Exception):
+class NameServerStartError(OSError):
     """The name server can't serve; the text names the address and the reason."""
 
 
