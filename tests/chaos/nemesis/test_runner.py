@@ -1,0 +1,110 @@
+"""The runner records effects, not intentions, and heals whatever happens."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+
+import pytest
+
+from chaos.history import HistoryWriter
+from chaos.nemesis import runner as runner_module
+from chaos.nemesis.runner import Nemesis
+from chaos.run_tables import read_history
+from chaos.scenario import parse_scenario
+from chaos.watch import ClusterWatch
+from tests.chaos.nemesis import fakes
+
+
+@pytest.fixture(autouse=True)
+def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner_module, "EFFECT_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(runner_module, "HEALED_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(runner_module, "LEADER_TIMEOUT_S", 0.05)
+
+
+def _steps(text: str):
+    return parse_scenario(text, name="x").faults
+
+
+async def _run(world, path: Path, text: str, *, leader: bool = True) -> list[dict]:
+    watch = ClusterWatch(world)
+    if leader:
+        watch.statuses["broker-a-n0"] = fakes.status("n0", role="leader")
+    with HistoryWriter(path, started_ns=0) as history:
+        await Nemesis(world, history, watch, random.Random(1)).run(_steps(text))
+    return read_history(path).faults
+
+
+async def test_taken_and_healed(tmp_path: Path) -> None:
+    world = fakes.FakeWorld()
+    rows = await _run(
+        world,
+        tmp_path / "h",
+        '[[faults]]\nname = "kill"\nduration_s = 0.1\n'
+        '[[faults]]\nname = "partition-leader"\nat_s = 0.3\nduration_s = 0.1\n',
+    )
+    assert [row["effect"] for row in rows] == ["taken", "taken"]
+    for row in rows:
+        assert row["t_start"] <= row["t_effect"] <= row["t_heal"] <= row["t_healed"]
+        assert row["targets"]
+    assert rows[0]["targets"] == ["broker-a-n0"]
+    assert "process gone" in rows[0]["evidence"]
+    assert world.calls == ["kill broker-a-n0", "restart broker-a-n0", "cut fault-1", "mend fault-1"]
+
+
+async def test_without_effect_it_is_not_taken(tmp_path: Path) -> None:
+    rows = await _run(
+        fakes.FakeWorld(deaf=True),
+        tmp_path / "h",
+        '[[faults]]\nname = "partition-leader"\nduration_s = 0.1\n',
+    )
+    assert (rows[0]["effect"], rows[0]["t_effect"]) == ("not_taken", None)
+
+
+async def test_without_a_target_it_is_not_taken(tmp_path: Path) -> None:
+    rows = await _run(
+        fakes.FakeWorld(),
+        tmp_path / "h",
+        '[[faults]]\nname = "kill"\nduration_s = 0.1\n',
+        leader=False,
+    )
+    assert rows[0]["effect"] == "not_taken"
+    assert "has no leader" in rows[0]["evidence"]
+
+
+async def test_a_failing_injection_is_unknown_and_is_healed(tmp_path: Path) -> None:
+    world = fakes.FakeWorld()
+    world.broken.add("cut")
+    rows = await _run(
+        world, tmp_path / "h", '[[faults]]\nname = "partition-leader"\nduration_s = 0.1\n'
+    )
+    assert rows[0]["effect"] == "unknown"
+    assert "cut does not work here" in rows[0]["evidence"]
+    assert "mend fault-0" in world.calls
+
+
+async def test_a_heal_that_is_not_seen_leaves_t_healed_open(tmp_path: Path) -> None:
+    world = fakes.FakeWorld()
+    world.broken.add("mend")
+    rows = await _run(
+        world, tmp_path / "h", '[[faults]]\nname = "partition-leader"\nduration_s = 0.1\n'
+    )
+    assert (rows[0]["effect"], rows[0]["t_healed"]) == ("taken", None)
+    assert "heal failed" in rows[0]["evidence"]
+
+
+async def test_cancelled_in_the_middle_it_heals(tmp_path: Path) -> None:
+    world = fakes.FakeWorld()
+    run = asyncio.create_task(
+        _run(world, tmp_path / "h", '[[faults]]\nname = "pause"\nduration_s = 30\n')
+    )
+    async with asyncio.timeout(5):
+        while "T" not in world.states.values():
+            await asyncio.sleep(0.005)
+        run.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await run
+    assert set(world.states.values()) == {"S"}
+    assert read_history(tmp_path / "h").faults[0]["t_healed"] is not None

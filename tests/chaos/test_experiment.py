@@ -1,0 +1,194 @@
+"""One real experiment, short: a run directory that keeps the run format's rules."""
+
+from __future__ import annotations
+
+import collections
+import hashlib
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from chaos.cluster_layout import layout_from_json
+from chaos.experiment import ExperimentError, run_experiment
+from chaos.processes import ProcessTable
+from chaos.scenario import load_scenario, parse_scenario
+
+SCENARIOS = Path(__file__).parents[2] / "scenarios"
+DEFINITE = {"ok", "fail"}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("experiment") / "run"
+    return run_experiment(load_scenario(SCENARIOS / "smoke.toml"), seed=11, out=out)
+
+
+@pytest.fixture(scope="module")
+def manifest(run: Path) -> dict:
+    return json.loads((run / "run.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def ops(run: Path) -> list[dict]:
+    return pq.read_table(run / "history" / "ops.parquet").to_pylist()
+
+
+@pytest.mark.cluster
+def test_no_process_is_left(run: Path) -> None:
+    assert ProcessTable(run).names() == []
+    layout = layout_from_json((run / "cluster.json").read_text())
+    for place in layout.brokers:
+        checkpoint = layout.store_directory(run, place) / "checkpoint"
+        assert json.loads(checkpoint.read_text())["clean"] is True
+
+
+@pytest.mark.cluster
+def test_manifest_is_complete_and_true(run: Path, manifest: dict) -> None:
+    assert (manifest["format"], manifest["complete"]) == (1, True)
+    assert manifest["system"] == "ledgermq"
+    assert manifest["groups"] == {"broker-a": ["n0", "n1", "n2"]}
+    phases = [manifest["phases"][name] for name in ("load", "heal", "drain")]
+    flat = [t for phase in phases for t in phase]
+    assert flat == sorted(flat)
+    assert set(manifest["tables"]) == {"ops", "faults", "raft", "nodes"}
+    for table in manifest["tables"].values():
+        assert table["files"]
+        for file in table["files"]:
+            data = (run / file["name"]).read_bytes()
+            assert hashlib.sha256(data).hexdigest() == file["sha256"]
+    for name in ("ops", "faults", "raft"):
+        (file,) = manifest["tables"][name]["files"]
+        assert pq.read_table(run / file["name"]).num_rows == file["rows"] > 0
+
+
+@pytest.mark.cluster
+def test_every_user_queue_is_drained(manifest: dict) -> None:
+    user = [queue for queue in manifest["queues"] if queue["topic"] == "orders"]
+    assert len(user) == 2
+    assert all(queue["drained"] for queue in user)
+    assert sum(queue["max_offset"] for queue in user) > 200
+    system = {queue["topic"] for queue in manifest["queues"]} - {"orders"}
+    assert {"RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"} <= system
+
+
+@pytest.mark.cluster
+def test_faults_took_effect_and_were_healed(run: Path) -> None:
+    rows = pq.read_table(run / "faults" / "faults.parquet").to_pylist()
+    assert [row["name"] for row in rows] == ["kill", "partition-leader"]
+    for row in rows:
+        assert row["effect"] == "taken", row["evidence"]
+        assert row["t_start"] <= row["t_effect"] <= row["t_heal"] <= row["t_healed"]
+
+
+@pytest.mark.cluster
+def test_operations_keep_the_rules_of_the_format(ops: list[dict], manifest: dict) -> None:
+    assert [op["op"] for op in ops] == list(range(len(ops)))
+    assert [op["t_invoke"] for op in ops] == sorted(op["t_invoke"] for op in ops)
+    kinds = collections.Counter(op["f"] for op in ops)
+    wanted = {"send", "half", "local", "decide", "check", "poll", "deliver", "commit_offset"}
+    assert wanted | {"fetch_offset", "max_offset", "assign"} == set(kinds)
+    by_process: dict[str, list[dict]] = collections.defaultdict(list)
+    for op in ops:
+        by_process[op["process"]].append(op)
+        assert op["type"] in {"ok", "fail", "info"}
+        assert op["type"] == "info" or op["t_complete"] is not None
+        if op["type"] in DEFINITE and op["f"] in {"send", "half"}:
+            assert len(op["messages"]) == 1
+    for name, mine in by_process.items():
+        for before, after in itertools.pairwise(mine):
+            assert before["type"] != "info", f"{name} goes on after an info"
+            assert before["t_complete"] <= after["t_invoke"], f"{name} does two things at once"
+    readers = {op["client_group"] for op in ops if op["f"] in {"poll", "deliver"}}
+    assert readers == set(manifest["consumer_groups"])
+
+
+@pytest.mark.cluster
+def test_what_was_acknowledged_was_read_by_every_group(ops: list[dict], manifest: dict) -> None:
+    decided = {op["tx"] for op in ops if op["f"] == "decide" and op["type"] == "ok"}
+    committed = {op["tx"] for op in ops if op["f"] == "decide" and op["decision"] == "commit"}
+    acked = {op["messages"][0]["value"] for op in ops if op["f"] == "send" and op["type"] == "ok"}
+    acked |= {
+        op["messages"][0]["value"]
+        for op in ops
+        if op["f"] == "half" and op["tx"] in decided & committed
+    }
+    assert len(acked) > 200
+    for group in manifest["consumer_groups"]:
+        read = {
+            message["value"]
+            for op in ops
+            if op["client_group"] == group and op["f"] in {"poll", "deliver"} and op["type"] == "ok"
+            for message in op["messages"]
+        }
+        assert not acked - read, group
+
+
+@pytest.mark.cluster
+def test_raft_events_are_on_the_clock_of_the_run(run: Path, manifest: dict) -> None:
+    rows = pq.read_table(run / "raft" / "raft.parquet").to_pylist()
+    end = manifest["phases"]["drain"][1] + 30_000_000_000
+    assert all(0 < row["t"] < end for row in rows)
+    starts = [row for row in rows if row["event"] == "start"]
+    assert len(starts) == 4, "three nodes, one of them restarted"
+    assert {row["node"] for row in rows} == {"n0", "n1", "n2"}
+
+
+@pytest.mark.cluster
+def test_interrupted_it_cleans_up_and_says_so(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    code = (
+        "import sys, pathlib; from chaos.scenario import load_scenario;"
+        "from chaos.experiment import run_experiment;"
+        "run_experiment(load_scenario(pathlib.Path(sys.argv[1])), seed=1,"
+        " out=pathlib.Path(sys.argv[2]))"
+    )
+    with (tmp_path / "stderr").open("wb") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-c", code, str(SCENARIOS / "pause-leader.toml"), str(out)],
+            stderr=errors,
+        )
+    try:
+        deadline = time.monotonic() + 30
+        while not list(out.glob("history.msgpack")):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=45) != 0
+    finally:
+        if process.poll() is None:
+            process.kill()
+    manifest = json.loads((out / "run.json").read_text())
+    assert manifest["complete"] is False
+    assert manifest["harness_error"] == "interrupted"
+    assert ProcessTable(out).names() == []
+
+
+def test_what_can_not_begin_is_said(tmp_path: Path) -> None:
+    scenario = parse_scenario("", name="x")
+    with pytest.raises(ExperimentError, match="unknown world 'moon'"):
+        run_experiment(scenario, world="moon", seed=1, out=tmp_path / "run")
+    (tmp_path / "file").touch()
+    with pytest.raises(ExperimentError, match="not empty"):
+        run_experiment(scenario, seed=1, out=tmp_path)
+
+
+@pytest.mark.cluster
+def test_a_toxiproxy_that_does_not_answer_is_a_harness_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("chaos.worlds.local.TOXIPROXY_START_S", 0.2)
+    scenario = parse_scenario("", name="x")
+    with pytest.raises(ExperimentError, match="no Toxiproxy answers"):
+        run_experiment(scenario, seed=1, toxiproxy_url="http://127.0.0.1:9", out=tmp_path / "run")
+    manifest = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert manifest["complete"] is False
+    assert "Toxiproxy" in manifest["harness_error"]
+    assert os.listdir(tmp_path / "run" / "pids") == []  # noqa: PTH208 - a name list is all it needs

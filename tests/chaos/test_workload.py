@@ -1,0 +1,145 @@
+"""The workload's own rules: processes, values, the application's database, pacing, shards."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+
+import pytest
+
+from chaos.history import HistoryWriter
+from chaos.run_tables import read_history
+from chaos.scenario import WorkloadSection, parse_scenario
+from chaos.workload.actor import Actor, outcome_of
+from chaos.workload.load import _deal_shards, slot_names
+from chaos.workload.local_database import LocalDatabase
+from chaos.workload.messages import MessageMaker, row_of_delivered, row_of_message
+from chaos.workload.pace import Pace, sleep_until_set
+from client.errors import BrokerUnreachableError, UnansweredError
+from client.message import DeliveredMessage, MessageQueue
+from client.transaction_producer import Decision
+
+
+def _ops(path: Path) -> list[dict]:
+    return read_history(path).ops
+
+
+def _actor(history: HistoryWriter) -> Actor:
+    return Actor(history, root="p", client="c", client_group="g")
+
+
+def test_a_process_is_retired_after_an_info(tmp_path: Path) -> None:
+    with HistoryWriter(tmp_path / "h", started_ns=0) as history:
+        actor = _actor(history)
+        for outcome in ("ok", "info", "fail", "info", "ok"):
+            with actor.operation("send") as operation:
+                operation.complete(outcome)
+    assert [op["process"] for op in _ops(tmp_path / "h")] == ["p", "p", "p~1", "p~1", "p~2"]
+
+
+def test_one_thing_at_a_time(tmp_path: Path) -> None:
+    with HistoryWriter(tmp_path / "h", started_ns=0) as history:
+        actor = _actor(history)
+        with (
+            actor.operation("send"),
+            pytest.raises(AssertionError, match="one thing"),
+            actor.operation("send"),
+        ):
+            pass
+
+
+async def test_a_cancelled_operation_is_unknown(tmp_path: Path) -> None:
+    with HistoryWriter(tmp_path / "h", started_ns=0) as history:
+        actor = _actor(history)
+        begun = asyncio.Event()
+
+        async def work() -> None:
+            with actor.operation("send"):
+                begun.set()
+                await asyncio.Event().wait()
+
+        task = asyncio.create_task(work())
+        await begun.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    (row,) = _ops(tmp_path / "h")
+    assert row["type"] == "info"
+
+
+def test_a_timeout_is_never_a_failure() -> None:
+    assert outcome_of(UnansweredError("timeout")) == "info"
+    assert outcome_of(BrokerUnreachableError("refused")) == "fail"
+
+
+def test_what_is_sent_comes_back_as_the_same_row() -> None:
+    maker = MessageMaker(prefix="p", body_bytes=100, rng=random.Random(1))
+    first = maker.make("orders", uniq_key="U0", shard="s1")
+    second = maker.make("orders", uniq_key="U1", shard="s1", transactional=True)
+    assert len(first.body) == 100
+    sent = row_of_message(second, broker_group="broker-a", queue=3, offset=9)
+    assert (sent.seq, sent.shard, sent.tx) == (1, "s1", f"tx-{sent.value}")
+    assert row_of_message(first).value != sent.value
+    read = row_of_delivered(
+        DeliveredMessage(
+            topic="orders",
+            queue=MessageQueue("orders", "broker-a", 3),
+            queue_offset=9,
+            body=second.body,
+            properties={
+                **second.properties,
+                "KEYS": " ".join(second.keys),
+                "__SHARDINGKEY": second.shard or "",
+            },
+            uniq_key="U1",
+            offset_msg_id="",
+            physical_offset=0,
+            born_timestamp_ms=0,
+            store_timestamp_ms=0,
+            flag=0,
+            sys_flag=0,
+            reconsume_times=2,
+            prepared_transaction_offset=0,
+        )
+    )
+    names = ("value", "uniq_key", "keys", "broker_group", "topic", "queue", "offset")
+    for name in (*names, "shard", "seq", "tx"):
+        assert getattr(read, name) == getattr(sent, name)
+    assert read.reconsume == 2
+
+
+def test_the_database_settles_a_transaction_once() -> None:
+    database = LocalDatabase()
+    assert database.execute("t1", Decision.COMMIT) is Decision.COMMIT
+    assert database.check("t1") is Decision.COMMIT
+    assert database.check("t2") is Decision.ROLLBACK
+    assert database.execute("t2", Decision.COMMIT) is Decision.ROLLBACK, "a check came first"
+    database.answer_unknown_first("t1", 2)
+    answers = [database.check("t1") for _ in range(3)]
+    assert answers == [Decision.UNKNOWN, Decision.UNKNOWN, Decision.COMMIT]
+
+
+def test_every_shard_has_one_writer() -> None:
+    settings = WorkloadSection(plain_clients=3, plain_processes=2, shards=17)
+    dealt = [
+        shard
+        for client in range(3)
+        for process in _deal_shards(settings, client)
+        for shard in process
+    ]
+    assert sorted(dealt) == list(range(17))
+
+
+def test_slots_are_distinct() -> None:
+    names = slot_names(parse_scenario("", name="x").workload)
+    assert len(set(names)) == len(names)
+
+
+async def test_pace_does_not_catch_up() -> None:
+    stop = asyncio.Event()
+    pace = Pace(1000.0, random.Random(1))
+    assert await pace.wait(stop)
+    stop.set()
+    assert not await pace.wait(stop)
+    assert await sleep_until_set(stop, 10)
