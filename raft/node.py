@@ -30,7 +30,6 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import logging
 import random
@@ -39,9 +38,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Concatenate, ParamSpec
 
-from raft.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from raft.core import Core
-from raft.disk import OsDisk
 from raft.events import (
     Event,
     LogDurable,
@@ -57,11 +54,12 @@ from raft.events import (
 )
 from raft.group_commit import GroupCommit, SelfVote, SyncBatch
 from raft.handshake import Identity
-from raft.hard_state import HardStateFile
-from raft.log_format import HEADER_SIZE, CorruptLogError
-from raft.messages import HardState, Index, Message, NodeId, RequestVote, RequestVoteReply, Term
+from raft.log_format import HEADER_SIZE
+from raft.messages import HardState, Index, Message, NodeId, Term
 from raft.node_config import NodeConfig
+from raft.node_store import NodeStore
 from raft.open_calls import OpenProposals, OpenReads
+from raft.ready_trace import ReadyTrace
 from raft.replicated_log import (
     CommittedEntry,
     LogStatus,
@@ -70,10 +68,7 @@ from raft.replicated_log import (
     Slot,
     StateMachine,
 )
-from raft.segment_log import SegmentLog
 from raft.storage import Disk
-from raft.store_lock import StoreLock
-from raft.trace import RaftTrace, last_incarnation
 from raft.transport import TcpTransport, Transport
 
 __all__ = ["RaftNode"]
@@ -122,15 +117,13 @@ class RaftNode:
         self._config = config
         self._state_machine = state_machine
         self._clock = clock
-        self._disk: Disk = disk or OsDisk(config.store)
+        self._disk = disk
         self._transport: Transport = transport or TcpTransport(
             Identity(group=config.group, node_id=config.node_id, secret=config.secret),
             listen=config.listen,
             peers={peer: a for peer, a in config.peers.items() if peer != config.node_id},
             dial=config.dial,
         )
-        self._files = contextlib.ExitStack()  # what `_recover` opened
-        self._trace: RaftTrace | None = None
         self._background: asyncio.Task[None] | None = None
         self._proposals = OpenProposals()
         self._reads = OpenReads()
@@ -139,9 +132,7 @@ class RaftNode:
         self._applied_index: Index = 0
         self._commit_index: Index = 0  # as traced
         self._noop_index: Index = 0  # of the term led; it may propose once that is applied
-        self._vote_requests: dict[NodeId, RequestVote] = {}  # the newest of each candidate
         self._told: tuple[Role, Term, NodeId | None, bool] = (Role.FOLLOWER, 0, None, False)
-        self._role_traced: tuple[str, Term] = ("follower", 0)
         self._statuses: deque[LogStatus] = deque()
         self._not_leading = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
@@ -160,76 +151,33 @@ class RaftNode:
         """
         self._loop = asyncio.get_running_loop()
         self._failed: asyncio.Future[BaseException] = self._loop.create_future()
+        # On a thread: recovery of a long log takes seconds.
+        self._store = store = await asyncio.to_thread(NodeStore, self._config, self._disk)
+        self._segment_log = store.log
         try:
-            await asyncio.to_thread(self._recover)
+            self._core = Core(
+                self._config.raft,
+                store.log,
+                store.hard_state,
+                random.Random(),
+                self._now_ms(),
+                commit_index=store.checkpoint.commit_index,
+            )
+            term = self._core.current_term
+            self._told = (Role.FOLLOWER, term, None, False)
+            self._trace = ReadyTrace(store.trace, store.log, self._config.node_id, term)
+            self._trace.started(term, self._core.voters)
+            store.write_checkpoint(self._core.commit_index, 0, clean=False)
             await self._transport.start(self._on_message, self._on_unreachable)
         except BaseException:
-            self._files.close()
+            store.close()
             raise
-        self._group_commit = GroupCommit(self._segment_log, self._hard_state, self._on_synced)
+        self._group_commit = GroupCommit(store.log, store.hard_state_file, self._on_synced)
         self.stopped = False
         self._note_commit(self._core.commit_index)
         self._arm_timer()
         # The one task without a group: it outlives this call, `stop` and `fail` end it.
         self._background = asyncio.create_task(self._run_background(), name="raft-node")
-
-    def _recover(self) -> None:
-        """Everything before the first message. On a thread: a long log takes seconds."""
-        config = self._config
-        config.store.mkdir(parents=True, exist_ok=True)
-        self._files.callback(StoreLock(config.store).release)
-        self._checkpoint = read_checkpoint(
-            config.store / "checkpoint", group=config.group, node=config.node_id
-        )
-        self._hard_state = HardStateFile(self._disk)
-        hard_state = self._hard_state.load()
-        begin = time.monotonic()
-        self._segment_log = log = SegmentLog(
-            self._disk, "commitlog", segment_size_bytes_max=config.segment_size_bytes_max
-        )
-        self._files.callback(log.close)
-        found = log.recovery
-        _log.info(
-            "recovered %d entries, %d bytes in %.3f s; %d torn bytes dropped%s",
-            found.entries,
-            found.bytes,
-            time.monotonic() - begin,
-            found.torn_bytes,
-            f" ({found.torn_reason})" if found.torn_reason else "",
-        )
-        if log.last_term > hard_state.current_term:
-            raise CorruptLogError(
-                "hard_state",
-                0,
-                f"term {hard_state.current_term}, but the log has an entry of {log.last_term}",
-            )
-        trace_directory = config.store / "trace"
-        incarnation = 1 + max(self._checkpoint.incarnation, last_incarnation(trace_directory))
-        self._incarnation = incarnation
-        if config.trace:
-            self._trace = RaftTrace(trace_directory, incarnation)
-            self._files.callback(self._trace.close)
-        self._core = Core(
-            config.raft,
-            log,
-            hard_state,
-            random.Random(),
-            self._now_ms(),
-            commit_index=self._checkpoint.commit_index,
-        )
-        self._role_traced = ("follower", hard_state.current_term)
-        self._told = (Role.FOLLOWER, hard_state.current_term, None, False)
-        if self._trace is not None:
-            self._trace.record(
-                "start",
-                hard_state.current_term,
-                index=log.last_index,
-                entry_term=log.last_term,
-                chain=log.chain(log.last_index),
-                voters=list(self._core.voters),
-            )
-            self._trace.flush()
-        self._write_checkpoint(clean=False)
 
     async def stop(self) -> None:
         """Leave cleanly: hand leadership over, make everything appended durable, checkpoint.
@@ -246,12 +194,16 @@ class RaftNode:
         self._background.cancel()
         await asyncio.wait([self._background])
         await self._group_commit.stop()
-        if was_running:
-            # A failure here is the last chance to tell that what was acknowledged is not safe.
-            await asyncio.to_thread(self._segment_log.sync)
-            await asyncio.to_thread(self._write_checkpoint, clean=True)
         self._background = None
-        self._files.close()
+        try:
+            if was_running:
+                # A failure here still tells that what was written may not be safe.
+                await asyncio.to_thread(self._segment_log.sync)
+                self._trace.flush()
+                commit_index, applied_index = self._core.commit_index, self._applied_index
+                self._store.write_checkpoint(commit_index, applied_index, clean=True)
+        finally:
+            self._store.close()
 
     async def wait_failed(self) -> BaseException:
         return await asyncio.shield(self._failed)
@@ -305,23 +257,12 @@ class RaftNode:
     async def _checkpoint_regularly(self) -> None:
         while True:
             await asyncio.sleep(self._config.checkpoint_interval_ms / 1000)
-            if self._checkpoint.commit_index != self._durable_commit_index():
-                await asyncio.to_thread(self._write_checkpoint, clean=False)
-
-    def _durable_commit_index(self) -> Index:
-        return min(self._core.commit_index, self._core.durable_index)
-
-    def _write_checkpoint(self, *, clean: bool) -> None:
-        self._checkpoint = Checkpoint(
-            group=self._config.group,
-            node=self._config.node_id,
-            incarnation=self._incarnation,
-            # At a clean stop the whole log has just been synced.
-            commit_index=self._core.commit_index if clean else self._durable_commit_index(),
-            applied_index=self._applied_index,
-            clean=clean,
-        )
-        write_checkpoint(self._config.store / "checkpoint", self._checkpoint)
+            # Not beyond what is durable here: what a crash leaves of the log must fit the hint.
+            commit_index = min(self._core.commit_index, self._core.durable_index)
+            if self._store.checkpoint.commit_index != commit_index:
+                await asyncio.to_thread(
+                    self._store.write_checkpoint, commit_index, self._applied_index, clean=False
+                )
 
     # --- what the broker calls -----------------------------------------------------------------
 
@@ -385,10 +326,7 @@ class RaftNode:
 
     @_stops_node
     def _on_message(self, message: Message) -> None:
-        if type(message) is RequestVote and not message.pre_vote:
-            known = self._vote_requests.get(message.sender)
-            if known is None or known.term <= message.term:
-                self._vote_requests[message.sender] = message
+        self._trace.received(message)
         self._step(Receive(now_ms=self._now_ms(), message=message))
 
     @_stops_node
@@ -434,12 +372,10 @@ class RaftNode:
         target = batch.target
         assert target is not None
         term = self._core.current_term
-        if self._trace is not None:
-            vote = batch.self_vote
-            if vote is not None and vote.term == term:
-                self._trace_vote(self._config.node_id, vote.last_log_index, vote.last_log_term)
-            if batch.sync_log:
-                self._trace.record("fsync", term, index=target.index)
+        if batch.self_vote is not None:
+            self._trace.voted_for_self(term, batch.self_vote)
+        if batch.sync_log:
+            self._trace.synced(term, target.index)
         for message in batch.messages:
             # What speaks for a term that has passed meanwhile would only be refused.
             if message.term >= term:
@@ -452,8 +388,7 @@ class RaftNode:
     def _end_turn(self) -> None:
         """Trace, then messages, then the next round of fsync."""
         self._turn_end_scheduled = False
-        if self._trace is not None:
-            self._trace.flush()
+        self._trace.flush()
         self._transport.flush()
         self._begin_sync()
 
@@ -489,8 +424,7 @@ class RaftNode:
 
     def _carry_out(self, ready: Ready) -> None:
         role_before = self._told[0]
-        if self._trace is not None:
-            self._trace_role(ready)
+        self._trace.stepped(ready)
         persists_log = ready.truncate_from is not None or bool(ready.entries)
         if persists_log or ready.hard_state is not None:
             batch = self._pending = self._pending or SyncBatch()
@@ -525,24 +459,15 @@ class RaftNode:
             self._schedule_turn_end()
 
     def _write_log(self, ready: Ready) -> None:
-        log, trace = self._segment_log, self._trace
+        log = self._segment_log
         if ready.truncate_from is not None:
             log.truncate_from(ready.truncate_from)
+            self._trace.truncated(ready.term, ready.truncate_from)
             if self._running is not None:
                 # What it covers may be gone, or come back before it ends: it proves nothing.
                 self._running.sync_log = False
-            if trace is not None:
-                trace.record("truncate", ready.term, index=ready.truncate_from)
         log.append(ready.entries)
-        if trace is not None:
-            for entry in ready.entries:
-                trace.record(
-                    "append",
-                    ready.term,
-                    index=entry.index,
-                    entry_term=entry.term,
-                    chain=log.chain(entry.index),
-                )
+        self._trace.appended(ready.term, ready.entries)
 
     def _begin_sync(self) -> None:
         if self._running is None and self._pending is not None:
@@ -550,27 +475,13 @@ class RaftNode:
             self._group_commit.begin(self._running)
 
     def _send(self, message: Message) -> None:
-        if (
-            self._trace is not None
-            and type(message) is RequestVoteReply
-            and message.granted
-            and not message.pre_vote
-        ):
-            request = self._vote_requests[message.receiver]
-            self._trace_vote(message.receiver, request.last_log_index, request.last_log_term)
+        self._trace.sent(self._core.current_term, message)
         self._transport.send(message)
 
     def _note_commit(self, commit_index: Index) -> None:
         self._commit_index = commit_index
-        if commit_index and self._trace is not None:
-            log = self._segment_log
-            self._trace.record(
-                "commit",
-                self._core.current_term,
-                index=commit_index,
-                entry_term=log.term(commit_index),
-                chain=log.chain(commit_index),
-            )
+        if commit_index:
+            self._trace.committed(self._core.current_term, commit_index)
         if self._applied_index < commit_index:
             self._schedule_apply()
 
@@ -590,18 +501,9 @@ class RaftNode:
             for entry in log.entries(first, high, _APPLY_SIZE_BYTES_PER_CALL_MAX)
         ]
         self._state_machine.apply(committed)
-        last = committed[-1]
-        self._applied_index = last.index
-        if self._trace is not None:
-            self._trace.record(
-                "apply",
-                self._core.current_term,
-                first=first,
-                index=last.index,
-                entry_term=last.term,
-                chain=last.chain,
-            )
-            self._schedule_turn_end()
+        self._applied_index = committed[-1].index
+        self._trace.applied(self._core.current_term, committed)
+        self._schedule_turn_end()
         for entry in committed:
             self._proposals.applied(entry.index, entry.term)
 
@@ -610,10 +512,7 @@ class RaftNode:
         if state.index is None:
             self._reads.refuse(batch.futures, self._core.leader_id)
             return
-        if self._trace is not None:
-            self._trace.record(
-                "read", self._core.current_term, t_begin=batch.t_begin, index=state.index
-            )
+        self._trace.read(self._core.current_term, batch.t_begin, state.index)
         self._reads.await_applied(batch.futures, state.index)
         self._reads.applied(self._applied_index)
 
@@ -628,26 +527,6 @@ class RaftNode:
             if not self._statuses:
                 self._loop.call_soon(self._tell_statuses)
             self._statuses.append(self.status())
-
-    # --- trace ---------------------------------------------------------------------------------
-
-    def _trace_role(self, ready: Ready) -> None:
-        """Role or term changed. A pre-candidate is still a follower to everybody else."""
-        role = Role.FOLLOWER if ready.role is Role.PRE_CANDIDATE else ready.role
-        traced = (role.value, ready.term)
-        if traced != self._role_traced and self._trace is not None:
-            self._role_traced = traced
-            self._trace.record("role", ready.term, role=role.value)
-
-    def _trace_vote(self, peer: NodeId, last_index: Index, last_term: Term) -> None:
-        assert self._trace is not None
-        self._trace.record(
-            "vote",
-            self._core.current_term,
-            peer=peer,
-            last_index=last_index,
-            last_term=last_term,
-        )
 
     def _self_vote(self, hard_state: HardState) -> SelfVote | None:
         """Before the entries of the same Ready are appended: the log as the candidate had it."""

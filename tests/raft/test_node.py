@@ -314,7 +314,7 @@ async def test_a_lost_hard_state_is_refused(tmp_path: Path) -> None:
         await group.leader()
     (tmp_path / "n0" / "hard_state").unlink()
     config = node_config(tmp_path, "n0", group.peers)
-    with pytest.raises(CorruptLogError, match=r"hard_state: .* the log has an entry of 1"):
+    with pytest.raises(CorruptLogError, match=r"hard_state: .* the log has an entry of term 1"):
         await RaftNode(config, Recorder()).start()
 
 

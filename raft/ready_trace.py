@@ -1,0 +1,137 @@
+"""Turns what the node does into events of the Raft trace, or into nothing where tracing is off.
+
+Place in the data path: `raft.node` tells it each step of the order contract as it is taken.
+
+Invariants: a vote is traced once it is durable and again each time it is told; an fsync once it
+is done; terms never fall along the trace, since nothing is traced for a term that has passed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from raft.events import Ready, Role
+from raft.group_commit import SelfVote
+from raft.messages import (
+    Entry,
+    Index,
+    Message,
+    NodeId,
+    RequestVote,
+    RequestVoteReply,
+    Term,
+)
+from raft.replicated_log import CommittedEntry
+from raft.segment_log import SegmentLog
+from raft.trace import RaftTrace
+
+__all__ = ["ReadyTrace"]
+
+_VOTE_REQUESTS_MAX = 64
+
+
+class ReadyTrace:
+    """`term` is everywhere the node's current term."""
+
+    def __init__(
+        self, trace: RaftTrace | None, log: SegmentLog, node_id: NodeId, term: Term
+    ) -> None:
+        self._trace = trace
+        self._log = log
+        self._node_id = node_id
+        self._role: tuple[Role, Term] = (Role.FOLLOWER, term)  # as traced
+        # What candidates said of their logs: the trace of a vote tells it.
+        self._requests: dict[tuple[NodeId, Term], RequestVote] = {}
+
+    def started(self, term: Term, voters: Sequence[NodeId]) -> None:
+        if self._trace is not None:
+            log = self._log
+            self._trace.record(
+                "start",
+                term,
+                index=log.last_index,
+                entry_term=log.last_term,
+                chain=log.chain(log.last_index),
+                voters=list(voters),
+            )
+
+    def received(self, message: Message) -> None:
+        if self._trace is None or type(message) is not RequestVote or message.pre_vote:
+            return
+        self._requests[message.sender, message.term] = message
+        if len(self._requests) > _VOTE_REQUESTS_MAX:
+            del self._requests[next(iter(self._requests))]
+
+    def stepped(self, ready: Ready) -> None:
+        """Role or term may have changed. A pre-candidate is still a follower to everybody else."""
+        if self._trace is None:
+            return
+        role = Role.FOLLOWER if ready.role is Role.PRE_CANDIDATE else ready.role
+        if (role, ready.term) != self._role:
+            self._role = (role, ready.term)
+            self._trace.record("role", ready.term, role=role.value)
+
+    def truncated(self, term: Term, index: Index) -> None:
+        if self._trace is not None:
+            self._trace.record("truncate", term, index=index)
+
+    def appended(self, term: Term, entries: Sequence[Entry]) -> None:
+        if self._trace is not None:
+            for entry in entries:
+                self._trace.record(
+                    "append",
+                    term,
+                    index=entry.index,
+                    entry_term=entry.term,
+                    chain=self._log.chain(entry.index),
+                )
+
+    def synced(self, term: Term, index: Index) -> None:
+        if self._trace is not None:
+            self._trace.record("fsync", term, index=index)
+
+    def voted_for_self(self, term: Term, vote: SelfVote) -> None:
+        if vote.term == term:
+            self._vote(term, self._node_id, vote.last_log_index, vote.last_log_term)
+
+    def sent(self, term: Term, message: Message) -> None:
+        """A message was queued: only votes given are of interest."""
+        if (
+            self._trace is not None
+            and type(message) is RequestVoteReply
+            and message.granted
+            and not message.pre_vote
+        ):
+            request = self._requests[message.receiver, message.term]
+            self._vote(term, message.receiver, request.last_log_index, request.last_log_term)
+
+    def committed(self, term: Term, index: Index) -> None:
+        if self._trace is not None:
+            log = self._log
+            self._trace.record(
+                "commit", term, index=index, entry_term=log.term(index), chain=log.chain(index)
+            )
+
+    def applied(self, term: Term, entries: Sequence[CommittedEntry]) -> None:
+        if self._trace is not None:
+            first, last = entries[0], entries[-1]
+            self._trace.record(
+                "apply",
+                term,
+                first=first.index,
+                index=last.index,
+                entry_term=last.term,
+                chain=last.chain,
+            )
+
+    def read(self, term: Term, t_begin: int, index: Index) -> None:
+        if self._trace is not None:
+            self._trace.record("read", term, t_begin=t_begin, index=index)
+
+    def flush(self) -> None:
+        if self._trace is not None:
+            self._trace.flush()
+
+    def _vote(self, term: Term, peer: NodeId, last_index: Index, last_term: Term) -> None:
+        if self._trace is not None:
+            self._trace.record("vote", term, peer=peer, last_index=last_index, last_term=last_term)
