@@ -56,7 +56,6 @@ def build_report(run: Path, output: Path) -> None:
         ),
         pauses=pauses_figure(pauses) if any(pause.end for _, pause in pauses) else None,
         plotly=get_plotlyjs(),
-        run_name=run.resolve().name,
     )
     draft = output.with_name(f"{output.name}.{os.getpid()}.tmp")
     draft.write_text(text, encoding="utf-8")

@@ -8,6 +8,7 @@ promise or effect of an unknown name is shown as it stands, never dropped.
 """
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -67,6 +68,8 @@ def page_values(source: RunSource, reduced: Reduced) -> dict[str, object]:
         "world": _text(manifest.get("world"), "unknown"),
         "started_at": _text(manifest.get("started_at"), "unknown"),
         "length": duration(reduced.end_ns),
+        "run_name": source.run.resolve().name,
+        "commands": _commands(source),
         "notes": source.notes,
         "cards": _cards(reduced),
         "promises": _promises(verdict, checks),
@@ -81,6 +84,24 @@ def page_values(source: RunSource, reduced: Reduced) -> dict[str, object]:
         "facts": _facts(manifest),
         "environment": _pairs(manifest.get("environment")),
         "tables": _tables(manifest),
+    }
+
+
+def _commands(source: RunSource) -> dict[str, str]:
+    """What to type; quoted, since names of a run may hold anything."""
+    scenario = _text(_members(source.manifest.get("scenario")).get("name"), "unnamed")
+    world = _text(source.manifest.get("world"), "local")
+    seed = _text(source.manifest.get("seed"), "0")
+    run = source.run.resolve().name
+    return {
+        "run": shlex.join(
+            [
+                *("ledgermq", "chaos", "run", f"scenarios/{scenario}.toml"),
+                *("--world", world, "--seed", seed),
+            ]
+        ),
+        "verify": shlex.join(["ledgermq", "verify", run]),
+        "report": shlex.join(["ledgermq", "report", run]),
     }
 
 
@@ -216,7 +237,10 @@ def _coverage(verdict: Mapping[str, object]) -> dict[str, object]:
         counts = _members(by_type)
         rows.append([f, *(number(_count(counts.get(kind))) for kind in ("ok", "fail", "info"))])
     rest = {key: value for key, value in coverage.items() if key not in {"operations", "faults"}}
-    return {"operations": rows, "rest": _pairs(rest)}
+    return {
+        "operations": rows,
+        "rest": [(key.replace("_", " "), value) for key, value in _pairs(rest)],
+    }
 
 
 def _facts(manifest: Mapping[str, object]) -> list[tuple[str, str]]:

@@ -76,7 +76,7 @@ def test_it_says_what_matters(page: Page) -> None:
         "At least one promise was broken",
         "G1 Durable",
         "scenario leader-partition",
-        "ledgermq chaos run leader-partition.toml --world local --seed 42",
+        "ledgermq chaos run scenarios/leader-partition.toml --world local --seed 42",
         "A5 acknowledged but unseen",
         "35 violations",
         "p3-0",
