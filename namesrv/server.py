@@ -86,7 +86,7 @@ class NameServer:
             # asyncio's own text repeats the address; the plain reason reads better.
             reason = os.strerror(error.errno) if error.errno else str(error)
             raise NameServerStartError(
-                f"ledgermq namesrv can't listen on {self._config.listen}: {reason}"
+                f"can't listen on {self._config.listen}: {reason}"
             ) from error
         self._schedule_scan()
 

@@ -182,10 +182,13 @@ class Connection(asyncio.Protocol):
         self._transport.close()
 
     def abort(self, reason: str) -> None:
-        """Close at once and drop what is unsent; `reason` is what open requests are told."""
-        if self._transport is None or self._closed:
+        """Close at once and drop what is unsent; `reason` is what open requests are told.
+
+        Also ends a `close` that waits for a peer that doesn't read.
+        """
+        if self._transport is None:
             return
-        self._close_reason = reason
+        self._close_reason = self._close_reason or reason
         self._closed = True
         self._unsent.clear()
         self._unsent_size = 0
@@ -237,6 +240,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closed = True
+        self._transport = None
         self._end_write_pause()
         self._unsent.clear()
         self._unsent_size = 0

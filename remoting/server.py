@@ -130,7 +130,11 @@ class RemotingServer:
         loop = asyncio.get_running_loop()
         oldest = loop.time() - self._idle_timeout
         for connection in list(self._connections):
-            if connection.last_active < oldest:
+            if connection.last_active >= oldest:
+                continue
+            if connection.closed:  # The peer has not read what was queued before the close.
+                connection.abort("idle")
+            else:
                 _log.info("closing the idle connection to %s", connection.peer)
                 connection.close()
         self._idle_timer = loop.call_later(self._idle_timeout / 4, self._close_idle)

@@ -346,9 +346,7 @@ async def test_a_port_in_use_is_named() -> None:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(NameServerStartError) as caught:
             await run(NameServerConfig(listen=address))
-    assert str(caught.value) == (
-        f"ledgermq namesrv can't listen on {address}: Address already in use"
-    )
+    assert str(caught.value) == f"can't listen on {address}: Address already in use"
 
 
 def test_the_configuration_is_checked() -> None:

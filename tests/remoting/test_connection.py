@@ -423,6 +423,19 @@ async def test_idle_connections_are_closed() -> None:
     await echo.server.stop()
 
 
+async def test_an_idle_connection_whose_peer_does_not_read_is_closed_too() -> None:
+    echo = Echo(idle_timeout_ms=200)
+    await echo.server.start()
+    with socket.socket() as peer:
+        peer.connect(("127.0.0.1", echo.server.port))
+        await until(lambda: len(echo.server.connections) == 1)
+        (connection,) = echo.server.connections
+        for _ in range(10):
+            connection.send(RemotingCommand(code=39, body=bytes(1_000_000)))
+        await until(lambda: echo.closed == [connection])
+    await echo.server.stop()
+
+
 async def test_stop_closes_all_and_frees_the_port(client: RemotingClient) -> None:
     echo = Echo()
     await echo.server.start()
@@ -436,6 +449,35 @@ async def test_stop_closes_all_and_frees_the_port(client: RemotingClient) -> Non
     again = RemotingServer("127.0.0.1", echo.server.port, echo.on_request)
     await again.start()
     await again.stop()
+
+
+async def test_stop_does_not_wait_for_ever_for_a_peer_that_does_not_read() -> None:
+    echo = Echo()
+    await echo.server.start()
+    with socket.socket() as peer:
+        peer.connect(("127.0.0.1", echo.server.port))
+        await until(lambda: len(echo.server.connections) == 1)
+        (connection,) = echo.server.connections
+        for _ in range(10):
+            connection.send(RemotingCommand(code=39, body=bytes(1_000_000)))
+        began = time.monotonic()
+        await echo.server.stop()
+        assert time.monotonic() - began < 5
+        assert echo.closed == [connection]
+
+
+async def test_a_client_closes_although_its_peer_does_not_read() -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        closed: list[Connection] = []
+        client = RemotingClient(on_close=closed.append)
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        connection = await client.connect(address)
+        for _ in range(10):
+            connection.oneway(RemotingCommand(code=1, body=bytes(1_000_000)))
+        await client.close()
+        assert closed == [connection]
 
 
 async def test_a_port_in_use_is_an_os_error(echo: Echo) -> None:
@@ -469,6 +511,9 @@ def test_limits_are_checked() -> None:
         test_a_request_that_gets_no_turn_is_definitely_not_sent,
         test_a_peer_that_does_not_read_is_not_read_from_and_in_the_end_closed,
         test_idle_connections_are_closed,
+        test_an_idle_connection_whose_peer_does_not_read_is_closed_too,
+        test_stop_does_not_wait_for_ever_for_a_peer_that_does_not_read,
+        test_a_client_closes_although_its_peer_does_not_read,
     ],
 )
 def test_the_same_on_uvloop(scenario: Callable[[], Coroutine[None, None, None]]) -> None:
