@@ -1,0 +1,221 @@
+"""The client against a real group of three ledgermq brokers and a real name server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from broker.config import BrokerConfig
+from broker.server import Broker
+from client.admin import Admin
+from client.consume import ConsumeStatus, PushConsumerSettings
+from client.heartbeat import ConsumeFrom
+from client.instance import InstanceSettings
+from client.message import DeliveredMessage, Message
+from client.producer import Producer, ProducerSettings
+from client.pull_consumer import PullConsumer, PullStatus
+from client.push_consumer import PushConsumer
+from client.retry import RetryPolicy
+from client.routes import RouteSettings
+from client.transaction_producer import (
+    Decision,
+    EndOutcome,
+    HalfMessage,
+    TransactionProducer,
+    TransactionSettings,
+    half_message,
+)
+from namesrv.config import NameServerConfig
+from namesrv.server import NameServer
+from tests.client.fake_cluster import wait_until
+
+NODES = ("n0", "n1", "n2")
+RETRY = RetryPolicy(attempt_timeout_ms=500)
+INSTANCE = InstanceSettings(routes=RouteSettings(poll_interval_ms=1_000))
+
+
+def free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for item in sockets:
+            item.bind(("127.0.0.1", 0))
+        return [item.getsockname()[1] for item in sockets]
+
+
+class Cluster:
+    """Three brokers in this process; a node that is stopped stays down."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self.name_server = NameServer(NameServerConfig(listen="127.0.0.1:0"))
+        self.brokers: dict[str, Broker] = {}
+        self._serving: dict[str, asyncio.Task[None]] = {}
+
+    async def start(self) -> None:
+        await self.name_server.start()
+        ports = free_ports(6)
+        addresses = {node: f"127.0.0.1:{port}" for node, port in zip(NODES, ports[:3], strict=True)}
+        peers = {node: f"127.0.0.1:{port}" for node, port in zip(NODES, ports[3:], strict=True)}
+        secret = self._root / "secret"
+        secret.write_text("a secret of the group")
+        secret.chmod(0o600)
+        for node in NODES:
+            broker = Broker(
+                BrokerConfig(
+                    group="broker-a",
+                    node=node,
+                    listen=addresses[node],
+                    raft_listen=peers[node],
+                    store=self._root / node,
+                    name_servers=(self.name_server.address,),
+                    secret_file=secret,
+                    peers=peers,
+                    brokers=addresses,
+                    transaction_timeout_ms=300,
+                    transaction_check_interval_ms=200,
+                )
+            )
+            await broker.start()
+            self.brokers[node] = broker
+            self._serving[node] = asyncio.create_task(broker.serve())
+        await wait_until(lambda: self.leader is not None)
+
+    @property
+    def leader(self) -> str | None:
+        for node, broker in self.brokers.items():
+            if broker.log.status().ready:
+                return node
+        return None
+
+    async def stop_node(self, node: str) -> None:
+        serving, broker = self._serving.pop(node), self.brokers.pop(node)
+        serving.cancel()
+        await asyncio.wait([serving])
+        await broker.stop()
+
+    async def stop(self) -> None:
+        for node in list(self.brokers):
+            await self.stop_node(node)
+        await self.name_server.stop()
+
+
+@asynccontextmanager
+async def cluster_of_three(root: Path) -> AsyncIterator[Cluster]:
+    cluster = Cluster(root)
+    try:
+        await cluster.start()
+        yield cluster
+    finally:
+        await cluster.stop()
+
+
+class Listener:
+    """Commits values with `c`, rolls back those with `r`, leaves the rest to checks (commit)."""
+
+    async def execute_local(self, message: Message, half: HalfMessage) -> Decision:
+        words = {"c": Decision.COMMIT, "r": Decision.ROLLBACK, "u": Decision.UNKNOWN}
+        return words[message.body.decode()[0]]
+
+    async def check_local(self, message: DeliveredMessage) -> Decision:
+        assert message.body.startswith(b"u")
+        return Decision.COMMIT
+
+
+async def read_all(consumer: PullConsumer, topic: str) -> Counter[bytes]:
+    seen: Counter[bytes] = Counter()
+    for queue in await consumer.queues(topic):
+        offset, end = await consumer.min_offset(queue), await consumer.max_offset(queue)
+        while offset < end:
+            result = await consumer.pull(queue, offset)
+            assert result.status is PullStatus.FOUND
+            seen.update(message.body for message in result.messages)
+            offset = result.next_begin_offset
+    return seen
+
+
+async def test_nothing_is_lost_or_doubled_when_the_leader_goes(tmp_path: Path) -> None:
+    async with cluster_of_three(tmp_path) as cluster:
+        name_servers = [cluster.name_server.address]
+        async with Admin(name_servers) as admin:
+            await admin.create_topic("T", queues=4)
+        delivered: Counter[bytes] = Counter()
+
+        async def consume(messages: Sequence[DeliveredMessage]) -> ConsumeStatus:
+            delivered.update(message.body for message in messages)
+            return ConsumeStatus.CONSUME_SUCCESS
+
+        settings = PushConsumerSettings(
+            consume_from=ConsumeFrom.FIRST,
+            suspend_ms=1_000,
+            answer_slack_ms=500,
+            commit_interval_ms=100,
+            retry=RETRY,
+            instance=INSTANCE,
+        )
+        consumer = PushConsumer("CG", name_servers, consume, settings=settings)
+        consumer.subscribe("T")
+        producer = Producer(
+            "PG", name_servers, settings=ProducerSettings(timeout_ms=10_000, retry=RETRY)
+        )
+        reader = PullConsumer("RG", name_servers)
+        async with consumer, producer, reader:
+            sent: set[bytes] = set()
+            stop = asyncio.Event()
+
+            async def send(name: int) -> None:
+                number = 0
+                while not stop.is_set():
+                    body = b"%d-%d" % (name, number)
+                    await producer.send(Message(topic="T", body=body))
+                    sent.add(body)
+                    number += 1
+
+            async with asyncio.TaskGroup() as group:
+                for name in range(4):
+                    group.create_task(send(name))
+                await wait_until(lambda: len(sent) > 200, 20)
+                assert cluster.leader is not None
+                await cluster.stop_node(cluster.leader)
+                before = len(sent)
+                await wait_until(lambda: len(sent) > before + 200, 20)
+                stop.set()
+            assert await read_all(reader, "T") == Counter(sent)
+            await wait_until(lambda: set(delivered) >= sent, 20)
+            assert delivered == Counter(sent)
+        async with PullConsumer("CG", name_servers) as tool:
+            for queue in await tool.queues("T"):
+                assert await tool.fetch_offset(queue) == await tool.max_offset(queue)
+
+
+async def test_transactions_end_as_their_producer_says(tmp_path: Path) -> None:
+    async with cluster_of_three(tmp_path) as cluster:
+        name_servers = [cluster.name_server.address]
+        settings = TransactionSettings(
+            producer=ProducerSettings(timeout_ms=10_000, retry=RETRY, instance=INSTANCE)
+        )
+        producer = TransactionProducer("PG", name_servers, Listener(), settings=settings)
+        async with producer, PullConsumer("RG", name_servers) as reader:
+            for number in range(5):
+                for kind in "cru":
+                    body = f"{kind}{number}".encode()
+                    result = await producer.send_in_transaction(Message(topic="T", body=body))
+                    assert kind == "u" or (result.end and result.end.outcome is EndOutcome.OK)
+            half = half_message(await producer.send_half(Message(topic="T", body=b"c5")))
+            assert (await producer.end(half, Decision.COMMIT)).outcome is EndOutcome.OK
+            again = await producer.end(half, Decision.COMMIT)
+            assert again.outcome is EndOutcome.OK
+            contrary = await producer.end(half, Decision.ROLLBACK)
+            assert contrary.outcome is EndOutcome.FAIL
+            assert cluster.leader is not None
+            await producer.send_half(Message(topic="T", body=b"u5"))
+            await cluster.stop_node(cluster.leader)
+            expected = Counter(f"{kind}{number}".encode() for kind in "cu" for number in range(6))
+            async with asyncio.timeout(20):
+                while (seen := await read_all(reader, "T")) != expected:
+                    assert not any(body.startswith(b"r") for body in seen)
+                    await asyncio.sleep(0.1)
