@@ -39,6 +39,8 @@ class BrokerContext:
     unique_ids: UniqueIdGenerator
     broker_addresses: Mapping[str, str]  # node -> remoting address, where known
     disk_full: bool = False
+    ready: bool = False  # this node leads and may propose, as the log told last
+    term: int = 0
     store_host: bytes = field(init=False)
     store_host_hex: str = field(init=False)
 
@@ -48,7 +50,7 @@ class BrokerContext:
 
     def require_leader(self) -> None:
         """Raises RefusedError (14, definite) unless this node may propose now."""
-        if not self.log.status().ready:
+        if not self.ready:
             raise RefusedError(ResponseCode.SERVICE_NOT_AVAILABLE, self.not_leader_remark())
         if self.disk_full:
             raise RefusedError(

@@ -23,6 +23,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 __all__ = ["DedupeWindow", "Verdict"]
 
@@ -121,10 +122,11 @@ class DedupeWindow:
             current = _Generation(stored_ms, stored_ms, {})
             self._generations.appendleft(current)
         before = len(current.positions)
+        placed = zip(keys, positions, strict=True)
         current.positions.update(
-            (key, position)
-            for key, position in zip(keys, positions, strict=True)
-            if key is not None
+            ((key, position) for key, position in placed if key is not None)
+            if None in keys
+            else cast("Iterable[tuple[str, int]]", placed)  # the quick way: no key is None
         )
         current.last_ms = max(current.last_ms, stored_ms)
         self._count += len(current.positions) - before

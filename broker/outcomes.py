@@ -15,6 +15,7 @@ A timeout or a lost leadership is never called a failure (promise G7). Java clie
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from broker.request import RefusedError
@@ -36,7 +37,9 @@ def store_code_of(status: ProposalStatus) -> ResponseCode:
     return _STORED[status]
 
 
-def refused_of(status: ProposalStatus | None, not_leader_remark: str) -> RefusedError | None:
+def refused_of(
+    status: ProposalStatus | None, not_leader_remark: Callable[[], str]
+) -> RefusedError | None:
     """The answer where there is no place to name; None where there is one.
 
     `status` None: the node could not propose.
@@ -44,7 +47,7 @@ def refused_of(status: ProposalStatus | None, not_leader_remark: str) -> Refused
     if status in _STORED:
         return None
     if status is None:
-        return RefusedError(ResponseCode.SERVICE_NOT_AVAILABLE, not_leader_remark)
+        return RefusedError(ResponseCode.SERVICE_NOT_AVAILABLE, not_leader_remark())
     if status is ProposalStatus.TRUNCATED:
         return RefusedError(
             ResponseCode.SERVICE_NOT_AVAILABLE, "not stored: another leader's entry took its place"

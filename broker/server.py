@@ -221,7 +221,8 @@ class Broker:
         if self._was_ready and not status.ready:
             self.context.proposer.lost_leadership()
             self._check_back.lost_leadership()
-        self._was_ready = status.ready
+        self._was_ready = self.context.ready = status.ready
+        self.context.term = status.term
         self._registration.changed()
 
     # Ticks -------------------------------------------------------------------------------------

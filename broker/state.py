@@ -10,6 +10,7 @@ applied the same entries are equal.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, assert_never
@@ -31,6 +32,9 @@ from broker.topics import HALF_TOPIC, Topic
 from broker.transaction.half_table import Half, HalfTable
 
 __all__ = ["BrokerState", "StateLimits"]
+
+_UNIT_POSITION = struct.Struct(">Q12x")  # the first field of a ConsumeQueue unit
+assert _UNIT_POSITION.size == UNIT.size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,4 +132,4 @@ class BrokerState:
 
 
 def _positions(units: bytes) -> Iterable[int]:
-    return (position for position, _, _ in UNIT.iter_unpack(units))
+    return [position for (position,) in _UNIT_POSITION.iter_unpack(units)]

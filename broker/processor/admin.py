@@ -44,7 +44,7 @@ class AdminProcessor:
             topic = Topic(**{**_values(topic), "attributes": attributes})
 
         def done(status: ProposalStatus | None) -> None:
-            refused = refused_of(status, context.not_leader_remark())
+            refused = refused_of(status, context.not_leader_remark)
             if refused is None:
                 request.reply(ResponseCode.SUCCESS)
             else:

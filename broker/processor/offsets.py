@@ -49,11 +49,9 @@ class OffsetProcessor:
             )
 
         def done(status: ProposalStatus | None) -> None:
-            refused = refused_of(status, context.not_leader_remark())
+            refused = refused_of(status, context.not_leader_remark)
             if refused is None:
-                request.reply(
-                    ResponseCode.SUCCESS, None, {"ledgermqTerm": str(context.log.status().term)}
-                )
+                request.reply(ResponseCode.SUCCESS, None, {"ledgermqTerm": str(context.term)})
             else:
                 request.refuse(refused)
 
@@ -93,7 +91,7 @@ class OffsetProcessor:
             found = "false"
         else:
             found = "true"
-        term = str(self._context.log.status().term)
+        term = str(self._context.term)
         if offset is None:
             request.reply(
                 ResponseCode.QUERY_NOT_FOUND,
@@ -121,7 +119,7 @@ class OffsetProcessor:
         request.reply(
             ResponseCode.SUCCESS,
             None,
-            {"offset": str(offset), "ledgermqTerm": str(self._context.log.status().term)},
+            {"offset": str(offset), "ledgermqTerm": str(self._context.term)},
         )
 
     async def _read_point(self) -> None:

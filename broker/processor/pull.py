@@ -142,7 +142,7 @@ class PullProcessor:
         group = request.text("consumerGroup")
         offset = request.integer("commitOffset")
         known = context.state.consumer_offsets.get((group, pull.topic, pull.queue_id))
-        if offset < 0 or known == offset or not context.log.status().ready:
+        if offset < 0 or known == offset or not context.ready:
             return
         try:
             context.proposer.submit(
@@ -247,7 +247,7 @@ class PullProcessor:
                 "nextBeginOffset": str(next_offset),
                 "minOffset": str(queue.min_offset),
                 "maxOffset": str(queue.next_offset),
-                "ledgermqTerm": str(self._context.log.status().term),
+                "ledgermqTerm": str(self._context.term),
             },
             body,
         )

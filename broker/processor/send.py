@@ -18,10 +18,11 @@ from typing import Final
 from broker.context import BrokerContext
 from broker.dedupe import Verdict
 from broker.outcomes import refused_of, store_code_of
+from broker.processor.known_properties import KnownProperties
 from broker.proposer import BusyError, Proposal
 from broker.request import RefusedError, Request
 from broker.store.payload import Command
-from broker.store.record import PendingRecord, host_bytes
+from broker.store.record import PendingRecord, RecordTemplate, host_bytes
 from broker.topics import (
     HALF_TOPIC,
     PERM_INHERIT,
@@ -37,7 +38,6 @@ from remoting.errors import RecordError
 from remoting.message import (
     PROPERTIES_SIZE_MAX,
     decode_batch_body,
-    decode_properties,
     decode_record,
     tags_code,
 )
@@ -190,44 +190,40 @@ class SendProcessor:
     ) -> tuple[PendingRecord, str]:
         """The record and its UNIQ_KEY."""
         text = request.fields.get(names.properties) or ""
-        properties = parse_properties_text(text)
+        known = KnownProperties.of(text)
+        self._refuse_delay(known)
         if text and not text.endswith("\x02"):
             text += "\x02"
-        key = properties.get("UNIQ_KEY")
+        if known.pop_check is not None:
+            pairs = parse_properties_text(text)
+            del pairs["POP_CK"]
+            text = "".join(f"{name}\x01{value}\x02" for name, value in pairs.items())
+        key = known.uniq_key
         if key is None:
             key = self._context.unique_ids.next_id(self._context.clock_ms())
             text += f"UNIQ_KEY\x01{key}\x02"
-        if "POP_CK" in properties:
-            del properties["POP_CK"]
-            text = "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
         text += self._added_text
-        self._refuse_delay(properties)
         sys_flag = request.integer(names.sys_flag)
-        is_half = properties.get("TRAN_MSG", "").lower() == "true"
-        if is_half:
-            if self._context.config.reject_transactions:
-                raise RefusedError(
-                    ResponseCode.NO_PERMISSION,
-                    f"the broker[{self._context.config.group}] sending transaction message "
-                    "is forbidden",
-                )
+        if known.is_half:
+            self._refuse_half()
             text += f"REAL_TOPIC\x01{topic.name}\x02REAL_QID\x01{queue_id}\x02"
             sys_flag = flags.with_transaction_type(sys_flag, flags.TRANSACTION_NONE)
         encoded = text.encode()
         if len(encoded) > PROPERTIES_SIZE_MAX:
             raise self._illegal()
+        template = self._template(
+            request,
+            names,
+            topic=HALF_TOPIC if known.is_half else topic.name,
+            queue_id=0 if known.is_half else queue_id,
+            sys_flag=sys_flag,
+        )
         record = PendingRecord(
-            topic=HALF_TOPIC if is_half else topic.name,
-            queue_id=0 if is_half else queue_id,
-            body=request.command.body,
-            properties=encoded,
-            tags_code=tags_code(properties.get("TAGS")),
+            template,
+            request.command.body,
+            encoded,
+            tags_code=tags_code(known.tags),
             flag=_int32(request, names.flag),
-            sys_flag=sys_flag & 0x7FFFFFFF,
-            born_ms=request.integer(names.born),
-            born_host=self._born_host(request),
-            store_host_size=len(self._context.store_host),
-            reconsume_times=request.integer_or(names.reconsume, 0) & 0x7FFFFFFF,
             dedupe_key=key if topic.dedupes else None,
         )
         return record, key
@@ -244,53 +240,75 @@ class SendProcessor:
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"a batch of {len(items)} messages; allowed are 1 to {_BATCH_COUNT_MAX}",
             )
-        header = parse_properties_text(request.fields.get(names.properties) or "")
-        batch_key = header.get("UNIQ_KEY")
-        born_ms, sys_flag = request.integer(names.born), request.integer(names.sys_flag)
-        born_host = self._born_host(request)
+        batch_key = KnownProperties.of(request.fields.get(names.properties) or "").uniq_key
+        template = self._template(
+            request,
+            names,
+            topic=topic.name,
+            queue_id=queue_id,
+            sys_flag=request.integer(names.sys_flag),
+        )
+        dedupes = topic.dedupes
         records: list[PendingRecord] = []
-        for at, item in enumerate(items):
+        for at, (body, properties, flag) in enumerate(items):
             try:
-                properties = decode_properties(item.properties)
-            except RecordError as error:
-                raise RefusedError(ResponseCode.MESSAGE_ILLEGAL, f"batch: {error}") from error
-            self._refuse_delay(properties)
-            if properties.get("TRAN_MSG", "").lower() == "true":
+                known = KnownProperties.of(properties.decode())
+            except UnicodeDecodeError as error:
+                raise RefusedError(
+                    ResponseCode.MESSAGE_ILLEGAL, f"batch: properties of message {at}: {error}"
+                ) from error
+            self._refuse_delay(known)
+            if known.is_half:
                 raise RefusedError(
                     ResponseCode.MESSAGE_ILLEGAL, "a batch can't hold transactional messages"
                 )
-            key = properties.get("UNIQ_KEY")
+            key = known.uniq_key
             if key is None and batch_key is not None:
                 key = f"{batch_key}#{at}"
             records.append(
                 PendingRecord(
-                    topic=topic.name,
-                    queue_id=queue_id,
-                    body=item.body,
-                    properties=item.properties,
-                    tags_code=tags_code(properties.get("TAGS")),
-                    flag=item.flag,
-                    sys_flag=sys_flag & 0x7FFFFFFF,
-                    born_ms=born_ms,
-                    born_host=born_host,
-                    store_host_size=len(self._context.store_host),
-                    dedupe_key=key if topic.dedupes else None,
+                    template,
+                    body,
+                    properties,
+                    tags_code=tags_code(known.tags) if known.tags else 0,
+                    flag=flag,
+                    dedupe_key=key if dedupes else None,
                 )
+            )
+        if len({record.dedupe_key for record in records}) < len(records) and dedupes and batch_key:
+            raise RefusedError(
+                ResponseCode.MESSAGE_ILLEGAL, "two messages of the batch have one UNIQ_KEY"
             )
         return records
 
-    @staticmethod
-    def _refuse_delay(properties: dict[str, str]) -> None:
-        for name in ("DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"):
-            if properties.get(name, "0") != "0":
-                raise RefusedError(
-                    ResponseCode.MESSAGE_ILLEGAL,
-                    f"delayed messages are not served yet (property {name})",
-                )
+    def _template(
+        self, request: Request, names: _Names, *, topic: str, queue_id: int, sys_flag: int
+    ) -> RecordTemplate:
+        return RecordTemplate(
+            topic=topic,
+            queue_id=queue_id,
+            sys_flag=sys_flag & 0x7FFFFFFF,
+            born_ms=request.integer(names.born),
+            born_host=host_bytes(request.connection.peer),
+            store_host_size=len(self._context.store_host),
+            reconsume_times=request.integer_or(names.reconsume, 0) & 0x7FFFFFFF,
+        )
+
+    def _refuse_half(self) -> None:
+        if self._context.config.reject_transactions:
+            raise RefusedError(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{self._context.config.group}] sending transaction message "
+                "is forbidden",
+            )
 
     @staticmethod
-    def _born_host(request: Request) -> bytes:
-        return host_bytes(request.connection.peer)
+    def _refuse_delay(known: KnownProperties) -> None:
+        if known.delay is not None:
+            raise RefusedError(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"delayed messages are not served yet (property {known.delay})",
+            )
 
 
 class _Send:
@@ -324,19 +342,23 @@ class _Send:
 
     def start(self) -> None:
         """Propose, wait for the same keys in flight, or answer with the stored places."""
-        stored = [self._judge(record) for record in self._records]
-        duplicates = [place for place in stored if place is not None]
+        proposer = self._context.proposer
+        duplicates: list[Place] = []
+        in_flight: str | None = None
+        for record in self._records:
+            key = record.dedupe_key
+            if key is None:
+                continue
+            place = self._judge(record, key)
+            if place is not None:
+                duplicates.append(place)
+            elif in_flight is None and proposer.in_flight_key(key) is not None:
+                in_flight = key
         if not duplicates:
-            in_flight = [
-                record.dedupe_key
-                for record in self._records
-                if record.dedupe_key is not None
-                and self._context.proposer.in_flight_key(record.dedupe_key) is not None
-            ]
-            if in_flight:
-                self._context.proposer.join_key(in_flight[0], self._after_first_attempt)
-            else:
+            if in_flight is None:
                 self._propose()
+            else:
+                proposer.join_key(in_flight, self._after_first_attempt)
         elif len(duplicates) == len(self._records):
             self._answer(ResponseCode.SUCCESS, None, duplicates)
         else:
@@ -345,15 +367,12 @@ class _Send:
                 f"{len(duplicates)} of the {len(self._records)} messages are stored already",
             )
 
-    def _judge(self, record: PendingRecord) -> Place | None:
+    def _judge(self, record: PendingRecord, key: str) -> Place | None:
         """The place of an earlier message with this key. Raises RefusedError where it expired."""
-        key = record.dedupe_key
-        if key is None:
-            return None
         context = self._context
         is_half = record.topic == HALF_TOPIC
         window = context.state.half_keys if is_half else context.state.messages
-        match window.judge(key, born_ms=record.born_ms, now_ms=context.clock_ms()):
+        match window.judge(key, born_ms=record.template.born_ms, now_ms=context.clock_ms()):
             case Verdict.NEW:
                 return None
             case Verdict.EXPIRED:
@@ -390,7 +409,7 @@ class _Send:
             self._request.refuse(refused)
 
     def _done(self, status: ProposalStatus | None) -> None:
-        refused = refused_of(status, self._context.not_leader_remark())
+        refused = refused_of(status, self._context.not_leader_remark)
         if refused is not None:
             self._request.refuse(refused)
             return
@@ -411,7 +430,7 @@ class _Send:
             "queueOffset": str(places[0].queue_offset),
             "MSG_REGION": self._context.config.region,
             "TRACE_ON": "true",
-            "ledgermqTerm": str(self._context.log.status().term),
+            "ledgermqTerm": str(self._context.term),
         }
         if self._transaction_id is not None:
             fields["transactionId"] = self._transaction_id

@@ -111,7 +111,7 @@ class EndTransactionProcessor:
             records.insert(0, final_record(context, half, record))
 
         def done(status: ProposalStatus | None) -> None:
-            refused = refused_of(status, context.not_leader_remark())
+            refused = refused_of(status, context.not_leader_remark)
             if refused is None:
                 request.reply(ResponseCode.SUCCESS)
             else:

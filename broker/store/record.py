@@ -14,14 +14,16 @@ from __future__ import annotations
 import socket
 import struct
 import zlib
+from functools import lru_cache
 
-__all__ = ["MAGIC_V1", "PendingRecord", "host_bytes"]
+__all__ = ["PendingRecord", "RecordTemplate", "host_bytes"]
 
 MAGIC_V1 = 0xDAA320A7
 MAGIC_V2 = 0xDAA320AB
 BORN_HOST_V6 = 0x10
 STORE_HOST_V6 = 0x20
 _HOST_V6_SIZE = 20
+_TOPIC_SIZE_MAX_V1 = 127
 
 # total, magic, body CRC, queue id, flag, queue offset, position, sysFlag, born timestamp,
 # born host, store timestamp, store host, reconsume times, prepared offset, body length
@@ -34,26 +36,21 @@ assert _FIXED[8, 8].size == 88
 _PROPERTIES_SIZE = struct.Struct(">H")
 
 
-class PendingRecord:
-    """A record on its way into the log. `queue_offset` and `position` are -1 until it is placed."""
+class RecordTemplate:
+    """What the records of one request share: topic, queue, hosts, times and flags."""
 
     __slots__ = (
-        "body",
         "born_host",
         "born_ms",
-        "dedupe_key",
-        "flag",
-        "position",
+        "fixed",
+        "magic",
+        "overhead",
         "prepared_position",
-        "properties",
         "queue_id",
-        "queue_offset",
         "reconsume_times",
-        "size",
         "sys_flag",
-        "tags_code",
         "topic",
-        "topic_bytes",
+        "topic_field",
     )
 
     def __init__(
@@ -61,25 +58,15 @@ class PendingRecord:
         *,
         topic: str,
         queue_id: int,
-        body: bytes,
-        properties: bytes,
-        tags_code: int,
-        flag: int,
         sys_flag: int,
         born_ms: int,
         born_host: bytes,
         store_host_size: int,
         reconsume_times: int = 0,
         prepared_position: int = 0,
-        dedupe_key: str | None = None,
     ) -> None:
         self.topic = topic
-        self.topic_bytes = topic.encode()
         self.queue_id = queue_id
-        self.body = body
-        self.properties = properties
-        self.tags_code = tags_code
-        self.flag = flag
         sys_flag &= ~(BORN_HOST_V6 | STORE_HOST_V6)
         if len(born_host) == _HOST_V6_SIZE:
             sys_flag |= BORN_HOST_V6
@@ -90,47 +77,86 @@ class PendingRecord:
         self.born_host = born_host
         self.reconsume_times = reconsume_times
         self.prepared_position = prepared_position
+        self.fixed = _FIXED[len(born_host), store_host_size]
+        encoded = topic.encode()
+        short = len(encoded) <= _TOPIC_SIZE_MAX_V1
+        self.magic = MAGIC_V1 if short else MAGIC_V2
+        self.topic_field = len(encoded).to_bytes(1 if short else 2, "big") + encoded
+        self.overhead = self.fixed.size + len(self.topic_field) + _PROPERTIES_SIZE.size
+
+
+class PendingRecord:
+    """A record on its way into the log. `queue_offset` and `position` are -1 until it is placed.
+
+    `dedupe_key`: the UNIQ_KEY where the topic dedupes, else None.
+    """
+
+    __slots__ = (
+        "body",
+        "dedupe_key",
+        "flag",
+        "position",
+        "properties",
+        "queue_offset",
+        "size",
+        "tags_code",
+        "template",
+    )
+
+    def __init__(
+        self,
+        template: RecordTemplate,
+        body: bytes,
+        properties: bytes,
+        *,
+        tags_code: int,
+        flag: int,
+        dedupe_key: str | None = None,
+    ) -> None:
+        self.template = template
+        self.body = body
+        self.properties = properties
+        self.tags_code = tags_code
+        self.flag = flag
         self.dedupe_key = dedupe_key
         self.queue_offset = -1
         self.position = -1
-        topic_size = len(self.topic_bytes)
-        self.size = (
-            _FIXED[len(born_host), store_host_size].size
-            + len(body)
-            + (1 if topic_size <= 127 else 2)
-            + topic_size
-            + 2
-            + len(properties)
-        )
+        self.size = template.overhead + len(body) + len(properties)
+
+    @property
+    def topic(self) -> str:
+        return self.template.topic
+
+    @property
+    def queue_id(self) -> int:
+        return self.template.queue_id
 
     def encode_at(self, position: int, store_ms: int, store_host: bytes) -> tuple[bytes, ...]:
         """The record's bytes, in pieces. Caller's duty: `queue_offset` is set."""
-        assert self.queue_offset >= 0
         self.position = position
-        body, topic = self.body, self.topic_bytes
-        short = len(topic) <= 127
-        fixed = _FIXED[len(self.born_host), len(store_host)].pack(
+        template, body, properties = self.template, self.body, self.properties
+        fixed = template.fixed.pack(
             self.size,
-            MAGIC_V1 if short else MAGIC_V2,
+            template.magic,
             zlib.crc32(body) & 0x7FFFFFFF,
-            self.queue_id,
+            template.queue_id,
             self.flag,
             self.queue_offset,
             position,
-            self.sys_flag,
-            self.born_ms,
-            self.born_host,
+            template.sys_flag,
+            template.born_ms,
+            template.born_host,
             store_ms,
             store_host,
-            self.reconsume_times,
-            self.prepared_position,
+            template.reconsume_times,
+            template.prepared_position,
             len(body),
         )
-        topic_size = len(topic).to_bytes(1 if short else 2, "big")
-        properties = self.properties
-        return fixed, body, topic_size, topic, _PROPERTIES_SIZE.pack(len(properties)), properties
+        properties_size = _PROPERTIES_SIZE.pack(len(properties))
+        return fixed, body, template.topic_field, properties_size, properties
 
 
+@lru_cache(maxsize=4_096)
 def host_bytes(address: str) -> bytes:
     """An "ip:port" as a record holds it: 4 or 16 bytes of address, 4 of port.
 

@@ -22,6 +22,7 @@ from broker.request import RefusedError, Request
 from broker.state import BrokerState, StateLimits
 from broker.state_machine import BrokerStateMachine
 from broker.store.consume_queue import ConsumeQueues
+from broker.store.payload import Run
 from broker.store.record import host_bytes
 from broker.tasks import TaskOwner
 from broker.topics import system_topics
@@ -162,8 +163,8 @@ class Rig:
         self.machine = BrokerStateMachine(
             state,
             self.queues,
-            on_arrival=lambda run: self.context.long_polling.on_arrival(run),
-            on_role=lambda status: None if status.ready else self.context.proposer.lost_leadership(),
+            on_arrival=self._on_arrival,
+            on_role=self._on_role,
             on_topics=lambda: None,
         )
         self.log.machine = self.machine
@@ -187,6 +188,16 @@ class Rig:
             broker_addresses={},
         )
         self.tasks = TaskOwner()
+        self._on_role(self.log.status())
+
+    def _on_arrival(self, run: Run) -> None:
+        self.context.long_polling.on_arrival(run)
+
+    def _on_role(self, status: LogStatus) -> None:
+        self.context.ready = status.ready
+        self.context.term = status.term
+        if not status.ready:
+            self.context.proposer.lost_leadership()
 
     @property
     def state(self) -> BrokerState:
@@ -240,7 +251,9 @@ class Rig:
         return state
 
 
-def send_fields(topic: str = "T", queue: int = 0, key: str | None = "K1", **more: str) -> dict[str, str]:
+def send_fields(
+    topic: str = "T", queue: int = 0, key: str | None = "K1", **more: str
+) -> dict[str, str]:
     """A SEND_MESSAGE_V2 header."""
     properties = "".join(f"{name}\x01{value}\x02" for name, value in more.items())
     if key is not None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.broker.rig import START_MS, FakeConnection, Rig, send_fields
 
 from broker.processor.pull import PullProcessor
 from broker.processor.send import SendProcessor
@@ -19,6 +18,7 @@ from remoting.message import (
     encode_batch_body,
     parse_offset_msg_id,
 )
+from tests.broker.rig import START_MS, FakeConnection, Rig, send_fields
 
 SEND = RequestCode.SEND_MESSAGE_V2
 
