@@ -1,11 +1,16 @@
-"""One thread that makes batches durable, so that the loop never waits for a disk.
+"""Group commit: one thread that makes rounds of changes durable, so that the loop never waits.
 
-Place in the data path: `raft.node` gathers in a `SyncBatch` what several Readys want durable and
-what they want sent after; while one batch is under way the next one fills, so one fsync serves
-all that came meanwhile.
+Place in the data path: `raft.node` tells what each Ready wants durable and what it wants sent
+after. While one round is under way the next one fills, so one fsync serves all that came
+meanwhile.
 
-Invariant: batches are carried out one at a time in the order given, each with the hard state
-first and the log after it: an entry that is durable proves that the term it is of is, too.
+Invariants:
+- rounds are carried out one at a time, each with the hard state first and the log after it: an
+  entry that is durable proves that the term it is of is, too;
+- a round claims what the log held when it was begun, and nothing where a truncation has overtaken
+  it;
+- messages leave in the order in which they were given, each after everything that was to be
+  persisted before it.
 """
 
 from __future__ import annotations
@@ -13,14 +18,14 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from raft.hard_state import HardStateFile
 from raft.messages import HardState, Index, Message, Term
 from raft.segment_log import SegmentLog, SyncedTo
 
-__all__ = ["GroupCommit", "SelfVote", "SyncBatch"]
+__all__ = ["GroupCommit", "SelfVote", "SyncRound"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,54 +38,105 @@ class SelfVote:
 
 
 @dataclass(slots=True, kw_only=True)
-class SyncBatch:
-    """What one round makes durable; `messages` leave, in order, once it is."""
+class SyncRound:
+    """What one round makes durable; `messages` may leave once it is.
+
+    `durable` is what it proves of the log: None where it does not sync it, or proves nothing.
+    """
 
     hard_state: HardState | None = None
-    sync_log: bool = False  # taken back where a truncation overtakes the round
-    target: SyncedTo | None = None  # what the round covers, fixed when it is begun
-    messages: list[Message] = field(default_factory=list)
     self_vote: SelfVote | None = None
+    syncs_log: bool = False
+    durable: SyncedTo | None = None
+    messages: list[Message] = field(default_factory=list)
 
 
 class GroupCommit:
-    """`on_done(batch, error)` is called on the loop; after an error give no more batches."""
+    """`on_done(round, error)` is called on the loop; after an error nothing more is begun."""
 
     def __init__(
         self,
         log: SegmentLog,
         hard_state: HardStateFile,
-        on_done: Callable[[SyncBatch, Exception | None], None],
+        on_done: Callable[[SyncRound, Exception | None], None],
     ) -> None:
         self._log = log
         self._hard_state = hard_state
         self._on_done = on_done
         self._loop = asyncio.get_running_loop()
-        self._batches: queue.SimpleQueue[tuple[SyncBatch, bool] | None] = queue.SimpleQueue()
+        self._running: SyncRound | None = None
+        self._next: SyncRound | None = None
+        self._failed = False
+        self._rounds: queue.SimpleQueue[SyncRound | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="raft-fsync", daemon=True)
         self._thread.start()
 
-    def begin(self, batch: SyncBatch) -> None:
-        """Carry out the batch. What is appended from now on is not claimed by it."""
-        batch.target = SyncedTo(index=self._log.last_index, term=self._log.last_term)
-        self._batches.put((batch, batch.sync_log))
+    def want_log(self) -> None:
+        """The log was appended to or truncated."""
+        self._filling().syncs_log = True
+
+    def want_hard_state(self, state: HardState, *, own_vote: bool) -> None:
+        """A later one replaces an earlier one that was not begun. `own_vote`: for itself."""
+        filling = self._filling()
+        filling.hard_state = state
+        filling.self_vote = None
+        if own_vote:
+            filling.self_vote = SelfVote(
+                term=state.current_term,
+                last_log_index=self._log.last_index,
+                last_log_term=self._log.last_term,
+            )
+
+    def log_truncated(self) -> None:
+        """What a round under way covers may be gone, or come back before it ends."""
+        if self._running is not None:
+            self._running.durable = None
+
+    def defer(self, messages: Sequence[Message]) -> bool:
+        """Keep the messages until what was given before is durable; False where it is."""
+        last = self._next or self._running
+        if last is not None:
+            last.messages += messages
+        return last is not None
+
+    def begin(self) -> None:
+        """Begin the next round, if there is one and none is under way."""
+        if self._running is not None or self._next is None or self._failed:
+            return
+        self._running, self._next = self._next, None
+        if self._running.syncs_log:
+            log = self._log
+            self._running.durable = SyncedTo(index=log.last_index, term=log.last_term)
+        self._rounds.put(self._running)
 
     async def stop(self) -> None:
-        """Wait for the batches given, then end the thread."""
-        self._batches.put(None)
+        """Wait for the round under way, then end the thread."""
+        self._failed = True
+        self._rounds.put(None)
         await asyncio.to_thread(self._thread.join)
 
+    def _filling(self) -> SyncRound:
+        if self._next is None:
+            self._next = SyncRound()
+        return self._next
+
+    def _finish(self, done: SyncRound, error: Exception | None) -> None:
+        assert done is self._running
+        self._running = None
+        self._failed = self._failed or error is not None
+        self._on_done(done, error)
+
     def _run(self) -> None:
-        while (work := self._batches.get()) is not None:
-            batch, sync_log = work
+        """The thread. It reads of a round only what no one changes any more."""
+        while (work := self._rounds.get()) is not None:
             error: Exception | None = None
             try:
-                if batch.hard_state is not None:
-                    self._hard_state.save(batch.hard_state)
-                if sync_log:
+                if work.hard_state is not None:
+                    self._hard_state.save(work.hard_state)
+                if work.syncs_log:
                     self._log.sync()
             except Exception as raised:  # noqa: BLE001 - the thread's edge: it stops the node
                 error = raised
             if self._loop.is_closed():
                 return
-            self._loop.call_soon_threadsafe(self._on_done, batch, error)
+            self._loop.call_soon_threadsafe(self._finish, work, error)

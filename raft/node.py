@@ -16,8 +16,7 @@ fake:
 6. apply up to `commit_index`, then resolve proposals and reads.
 
 Work of one loop turn is gathered: at its end the trace is flushed, then messages leave in one
-write per peer, then the next round of fsync begins. Applying is bounded per turn, so that a long
-replay doesn't starve heartbeats.
+write per peer, then the next round of fsync begins.
 
 Invariants:
 - a failed write or fsync, a broken invariant and a state machine that raises all stop the node:
@@ -38,6 +37,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Concatenate, ParamSpec
 
+from raft.applier import Applier
 from raft.core import Core
 from raft.events import (
     Event,
@@ -52,31 +52,20 @@ from raft.events import (
     Tick,
     TransferLeadership,
 )
-from raft.group_commit import GroupCommit, SelfVote, SyncBatch
+from raft.group_commit import GroupCommit, SyncRound
 from raft.handshake import Identity
 from raft.log_format import HEADER_SIZE
-from raft.messages import HardState, Index, Message, NodeId, Term
+from raft.messages import Index, Message, NodeId, Term
 from raft.node_config import NodeConfig
 from raft.node_store import NodeStore
 from raft.open_calls import OpenProposals, OpenReads
 from raft.ready_trace import ReadyTrace
-from raft.replicated_log import (
-    CommittedEntry,
-    LogStatus,
-    NotLeaderError,
-    ProposalResult,
-    Slot,
-    StateMachine,
-)
+from raft.replicated_log import LogStatus, NotLeaderError, ProposalResult, Slot, StateMachine
 from raft.storage import Disk
 from raft.transport import TcpTransport, Transport
 
 __all__ = ["RaftNode"]
 
-_APPLY_ENTRIES_PER_TURN_MAX = 64
-_APPLY_ENTRIES_PER_CALL_MAX = 8
-_APPLY_SIZE_BYTES_PER_CALL_MAX = 1 << 20
-_APPLY_TIME_PER_TURN_MAX_S = 0.005
 _LATE_TIMER_MS = 20
 _LATE_TIMER_GRACE_MS = 2
 
@@ -127,9 +116,6 @@ class RaftNode:
         self._background: asyncio.Task[None] | None = None
         self._proposals = OpenProposals()
         self._reads = OpenReads()
-        self._running: SyncBatch | None = None
-        self._pending: SyncBatch | None = None
-        self._applied_index: Index = 0
         self._commit_index: Index = 0  # as traced
         self._noop_index: Index = 0  # of the term led; it may propose once that is applied
         self._told: tuple[Role, Term, NodeId | None, bool] = (Role.FOLLOWER, 0, None, False)
@@ -172,6 +158,7 @@ class RaftNode:
         except BaseException:
             store.close()
             raise
+        self._applier = Applier(store.log, self._state_machine, self._proposals, self._trace)
         self._group_commit = GroupCommit(store.log, store.hard_state_file, self._on_synced)
         self.stopped = False
         self._note_commit(self._core.commit_index)
@@ -200,7 +187,7 @@ class RaftNode:
                 # A failure here still tells that what was written may not be safe.
                 await asyncio.to_thread(self._segment_log.sync)
                 self._trace.flush()
-                commit_index, applied_index = self._core.commit_index, self._applied_index
+                commit_index, applied_index = self._core.commit_index, self._applier.applied_index
                 self._store.write_checkpoint(commit_index, applied_index, clean=True)
         finally:
             self._store.close()
@@ -261,7 +248,10 @@ class RaftNode:
             commit_index = min(self._core.commit_index, self._core.durable_index)
             if self._store.checkpoint.commit_index != commit_index:
                 await asyncio.to_thread(
-                    self._store.write_checkpoint, commit_index, self._applied_index, clean=False
+                    self._store.write_checkpoint,
+                    commit_index,
+                    self._applier.applied_index,
+                    clean=False,
                 )
 
     # --- what the broker calls -----------------------------------------------------------------
@@ -276,7 +266,7 @@ class RaftNode:
             first_index=self._segment_log.first_index,
             last_index=self._segment_log.last_index,
             commit_index=core.commit_index,
-            applied_index=self._applied_index,
+            applied_index=self._applier.applied_index,
             voters=core.voters,
         )
 
@@ -308,11 +298,8 @@ class RaftNode:
 
     async def read_index(self) -> Index:
         """See `ReplicatedLog.read_index`. NotLeaderError also where too many reads are open."""
-        if (
-            self.stopped
-            or not self._is_ready()
-            or self._reads.count >= self._config.reads_count_max
-        ):
+        too_many = self._reads.count >= self._config.reads_count_max
+        if self.stopped or not self._is_ready() or too_many:
             raise NotLeaderError(None if self.stopped else self._core.leader_id)
         future: asyncio.Future[Index] = self._loop.create_future()
         if self._reads.gather(future):
@@ -363,25 +350,21 @@ class RaftNode:
         self._step(ReadIndexRequest(now_ms=self._now_ms(), request_id=request_id))
 
     @_stops_node
-    def _on_synced(self, batch: SyncBatch, error: Exception | None) -> None:
+    def _on_synced(self, done: SyncRound, error: Exception | None) -> None:
         """A round of fsync is over: steps 4 and 5 of the contract."""
-        assert batch is self._running
         if error is not None:
             raise error
-        self._running = None
-        target = batch.target
-        assert target is not None
-        term = self._core.current_term
-        if batch.self_vote is not None:
-            self._trace.voted_for_self(term, batch.self_vote)
-        if batch.sync_log:
-            self._trace.synced(term, target.index)
-        for message in batch.messages:
+        term, durable = self._core.current_term, done.durable
+        if done.self_vote is not None:
+            self._trace.voted_for_self(term, done.self_vote)
+        if durable is not None:
+            self._trace.synced(term, durable.index)
+        for message in done.messages:
             # What speaks for a term that has passed meanwhile would only be refused.
             if message.term >= term:
                 self._send(message)
-        if batch.sync_log:
-            self._step(LogDurable(now_ms=self._now_ms(), index=target.index, term=target.term))
+        if durable is not None:
+            self._step(LogDurable(now_ms=self._now_ms(), index=durable.index, term=durable.term))
         self._schedule_turn_end()
 
     @_stops_node
@@ -390,21 +373,17 @@ class RaftNode:
         self._turn_end_scheduled = False
         self._trace.flush()
         self._transport.flush()
-        self._begin_sync()
+        self._group_commit.begin()
 
     @_stops_node
     def _apply_turn(self) -> None:
         """Step 6, bounded in entries and time."""
         self._apply_scheduled = False
-        begin = time.perf_counter()
-        limit = self._applied_index + _APPLY_ENTRIES_PER_TURN_MAX
-        while self._applied_index < min(self._core.commit_index, limit):
-            self._apply_some(min(self._core.commit_index, limit))
-            if time.perf_counter() - begin > _APPLY_TIME_PER_TURN_MAX_S:
-                break
-        self._reads.applied(self._applied_index)
+        self._schedule_turn_end()  # before the proposals' callers wake: the trace goes first
+        self._applier.turn(self._core.commit_index, self._core.current_term)
+        self._reads.applied(self._applier.applied_index)
         self._tell_status()
-        if self._applied_index < self._core.commit_index:
+        if self._applier.applied_index < self._core.commit_index:
             self._schedule_apply()
 
     @_stops_node
@@ -423,26 +402,21 @@ class RaftNode:
         self._arm_timer()
 
     def _carry_out(self, ready: Ready) -> None:
+        self._schedule_turn_end()  # before anybody who is answered wakes: the trace goes first
         role_before = self._told[0]
         self._trace.stepped(ready)
-        persists_log = ready.truncate_from is not None or bool(ready.entries)
-        if persists_log or ready.hard_state is not None:
-            batch = self._pending = self._pending or SyncBatch()
-            batch.sync_log |= persists_log
-            if ready.hard_state is not None:
-                batch.hard_state = ready.hard_state
-                batch.self_vote = self._self_vote(ready.hard_state)
-        if persists_log:
+        if ready.hard_state is not None:
+            # Before the append: a vote for itself stands on the log as the candidate had it.
+            own = ready.hard_state.voted_for == self._config.node_id
+            self._group_commit.want_hard_state(ready.hard_state, own_vote=own)
+        if ready.entries or ready.truncate_from is not None:
+            self._group_commit.want_log()
             self._write_log(ready)
         for message in ready.messages:
             self._send(message)
-        if ready.messages_after_sync:
-            waiting = self._pending or self._running
-            if waiting is not None:
-                waiting.messages += ready.messages_after_sync
-            else:
-                for message in ready.messages_after_sync:
-                    self._send(message)
+        if ready.messages_after_sync and not self._group_commit.defer(ready.messages_after_sync):
+            for message in ready.messages_after_sync:
+                self._send(message)
         if ready.role is not Role.LEADER:
             self._not_leading.set()
         elif role_before is not Role.LEADER:
@@ -455,24 +429,15 @@ class RaftNode:
         for read_state in ready.read_states:
             self._on_read_state(read_state)
         self._tell_status()
-        if not self._turn_end_scheduled:
-            self._schedule_turn_end()
 
     def _write_log(self, ready: Ready) -> None:
         log = self._segment_log
         if ready.truncate_from is not None:
             log.truncate_from(ready.truncate_from)
             self._trace.truncated(ready.term, ready.truncate_from)
-            if self._running is not None:
-                # What it covers may be gone, or come back before it ends: it proves nothing.
-                self._running.sync_log = False
+            self._group_commit.log_truncated()
         log.append(ready.entries)
         self._trace.appended(ready.term, ready.entries)
-
-    def _begin_sync(self) -> None:
-        if self._running is None and self._pending is not None:
-            self._running, self._pending = self._pending, None
-            self._group_commit.begin(self._running)
 
     def _send(self, message: Message) -> None:
         self._trace.sent(self._core.current_term, message)
@@ -482,30 +447,8 @@ class RaftNode:
         self._commit_index = commit_index
         if commit_index:
             self._trace.committed(self._core.current_term, commit_index)
-        if self._applied_index < commit_index:
+        if self._applier.applied_index < commit_index:
             self._schedule_apply()
-
-    def _apply_some(self, limit: Index) -> None:
-        log = self._segment_log
-        first = self._applied_index + 1
-        high = min(limit, self._applied_index + _APPLY_ENTRIES_PER_CALL_MAX) + 1
-        committed = [
-            CommittedEntry(
-                index=entry.index,
-                term=entry.term,
-                kind=entry.kind,
-                position=log.position(entry.index) + HEADER_SIZE,
-                payload=entry.payload,
-                chain=log.chain(entry.index),
-            )
-            for entry in log.entries(first, high, _APPLY_SIZE_BYTES_PER_CALL_MAX)
-        ]
-        self._state_machine.apply(committed)
-        self._applied_index = committed[-1].index
-        self._trace.applied(self._core.current_term, committed)
-        self._schedule_turn_end()
-        for entry in committed:
-            self._proposals.applied(entry.index, entry.term)
 
     def _on_read_state(self, state: ReadState) -> None:
         batch = self._reads.answered(state.request_id)
@@ -514,30 +457,20 @@ class RaftNode:
             return
         self._trace.read(self._core.current_term, batch.t_begin, state.index)
         self._reads.await_applied(batch.futures, state.index)
-        self._reads.applied(self._applied_index)
+        self._reads.applied(self._applier.applied_index)
 
     def _is_ready(self) -> bool:
-        return self._core.ready and self._applied_index >= self._noop_index
+        return self._core.ready and self._applier.applied_index >= self._noop_index
 
     def _tell_status(self) -> None:
         core = self._core
         told = (core.role, core.current_term, core.leader_id, self._is_ready())
-        if told != self._told:
-            self._told = told
-            if not self._statuses:
-                self._loop.call_soon(self._tell_statuses)
-            self._statuses.append(self.status())
-
-    def _self_vote(self, hard_state: HardState) -> SelfVote | None:
-        """Before the entries of the same Ready are appended: the log as the candidate had it."""
-        if hard_state.voted_for != self._config.node_id:
-            return None
-        log = self._segment_log
-        return SelfVote(
-            term=hard_state.current_term,
-            last_log_index=log.last_index,
-            last_log_term=log.last_term,
-        )
+        if told == self._told:
+            return
+        self._told = told
+        if not self._statuses:
+            self._loop.call_soon(self._tell_statuses)
+        self._statuses.append(self.status())
 
     # --- scheduling ----------------------------------------------------------------------------
 
