@@ -33,6 +33,7 @@ from verify.report.wording import (
 __all__ = ["Reduced", "page_values"]
 
 _CELL_MAX = 400
+_LINE_MAX = 150
 _TEXT_MAX = 64 * 1024
 _ROWS_MAX = 200
 _VERDICTS = ("pass", "fail", "unknown")
@@ -198,20 +199,30 @@ def _fault_row(fault: Fault, pause: Pause | None) -> dict[str, object]:
     return {
         "number": fault.number,
         "name": clipped(fault.name, _CELL_MAX),
-        "targets": clipped(", ".join(fault.targets), _CELL_MAX),
-        "params": "" if fault.params in {"", "{}"} else clipped(fault.params, _CELL_MAX),
+        "targets": clipped(", ".join(fault.targets), 2 * _LINE_MAX),
+        "params": _params(fault.params),
         "start": seconds(fault.t_start),
         "effect_at": seconds(fault.t_effect),
         "healed": seconds(fault.t_healed),
         "effect": fault.effect if fault.effect in EFFECT_WORDS else "unknown",
         "effect_word": EFFECT_WORDS.get(fault.effect, fault.effect),
-        "evidence": clipped(fault.evidence, _CELL_MAX * 4),
+        "evidence": clipped(fault.evidence, _CELL_MAX * 10),
+        "evidence_short": clipped(fault.evidence, _LINE_MAX),
         "pause": "–" if pause is None else _pause(pause),
         "group": "" if pause is None else clipped(pause.group, _CELL_MAX),
         "detect": duration(pause.detect if pause else None),
         "elect": duration(pause.elect if pause else None),
         "recover": duration(pause.recover if pause else None),
     }
+
+
+def _params(text: str) -> str:
+    """A fault's parameters in words, or as they stand where they are no JSON."""
+    try:
+        params = json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        params = text
+    return "" if params == {} else _cell(params)
 
 
 def _pause(pause: Pause) -> str:
@@ -289,6 +300,8 @@ def _cell(value: object) -> str:
         return "none"
     if isinstance(value, str):
         return clipped(value, _CELL_MAX)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, dict) and all(not isinstance(v, dict | list) for v in value.values()):

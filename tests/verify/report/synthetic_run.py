@@ -105,7 +105,7 @@ def fault_rows() -> list[dict[str, object]]:
             24 * S,
             31 * S,
             targets=[f"broker-a/n1->broker-a/n{n}" for n in (0, 2)],
-            evidence="broker-a/n1->broker-a/n0: silent for 600 ms; passed in 0.4 ms before",
+            evidence="broker-a/n1->broker-a/n0: silent for 600 ms; " * 5 + "the last of it",
         ),
         fault_row(3, "slow_links", 38 * S, 42 * S, effect="not_taken", t_effect=None),
         fault_row(4, HOSTILE, 46 * S, 50 * S, effect="unknown", t_effect=None, evidence=HOSTILE),

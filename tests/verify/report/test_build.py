@@ -88,6 +88,8 @@ def test_it_says_what_matters(page: Page) -> None:
         "Only what this run did is judged.",
         "3.11.7",
         "n0, n1, n2",
+        "kill target leader",
+        "the last of it",
     ):
         assert words in page.text
 
