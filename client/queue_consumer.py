@@ -55,6 +55,7 @@ _log = logging.getLogger(__name__)
 
 _FAILED_PULL_WAIT_MS_MIN: Final = 20
 _FAILED_PULL_WAIT_MS_MAX: Final = 1_000
+_HINTS_MAX: Final = 2
 _EMPTY_PULL_WAIT_MS: Final = 50
 _POSITION_DOUBTS_MAX: Final = 3
 _POSITION_DOUBT_WAIT_MS: Final = 500
@@ -147,14 +148,14 @@ class QueueConsumer:
     # Where to begin.
 
     async def _begin(self) -> ProcessQueue:
-        wait_ms = _FAILED_PULL_WAIT_MS_MIN
+        failures = 0
         while True:
             try:
                 offset = await self._first_offset()
             except ClientError as error:
                 _log.info("no offset of %s yet: %s", self.queue, error)
-                await asyncio.sleep(wait_ms / 1000)
-                wait_ms = min(wait_ms * 2, _FAILED_PULL_WAIT_MS_MAX)
+                failures += 1
+                await asyncio.sleep(_failed_pull_wait_ms(failures) / 1000)
             else:
                 return ProcessQueue(
                     offset,
@@ -203,7 +204,7 @@ class QueueConsumer:
     async def _pull(self) -> None:
         process = self._process = await self._begin()
         self._changed.set()
-        wait_ms = _FAILED_PULL_WAIT_MS_MIN
+        failures = 0
         while True:
             while not process.has_room:
                 self._changed.clear()
@@ -211,16 +212,15 @@ class QueueConsumer:
             began = self._instance.now_ms()
             try:
                 result = await self._pull_once(process.next_offset)
-            except NotLeaderError as error:
-                if error.leader is None:
-                    await asyncio.sleep(wait_ms / 1000)
-                    wait_ms = min(wait_ms * 2, _FAILED_PULL_WAIT_MS_MAX)
             except ClientError as error:
                 _log.debug("pull of %s failed: %s", self.queue, error)
-                await asyncio.sleep(wait_ms / 1000)
-                wait_ms = min(wait_ms * 2, _FAILED_PULL_WAIT_MS_MAX)
+                failures += 1
+                hinted = isinstance(error, NotLeaderError) and error.leader is not None
+                # Hints are followed at once, unless nodes send us round in a circle.
+                if not hinted or failures > _HINTS_MAX:
+                    await asyncio.sleep(_failed_pull_wait_ms(failures) / 1000)
             else:
-                wait_ms = _FAILED_PULL_WAIT_MS_MIN
+                failures = 0
                 await self._take(process, result, self._instance.now_ms() - began)
 
     async def _pull_once(self, offset: int) -> PullResult:
@@ -385,3 +385,7 @@ class QueueConsumer:
             _log.info("%s kept here for its retry: %s", message.uniq_key, error)
             return False
         return True
+
+
+def _failed_pull_wait_ms(failures: int) -> int:
+    return min(_FAILED_PULL_WAIT_MS_MAX, _FAILED_PULL_WAIT_MS_MIN << min(failures - 1, 16))

@@ -72,6 +72,7 @@ class FakeGroup:
     halves: list[Half] = field(default_factory=list)
     members: dict[str, dict[str, Connection]] = field(default_factory=dict)
     producers: dict[str, list[Connection]] = field(default_factory=dict)
+    hints: dict[int, str] = field(default_factory=dict)
     created: list[str] = field(default_factory=list)
     min_offset: int = 0
     position: int = 0
@@ -162,6 +163,7 @@ class FakeGroup:
             RequestCode.UNREGISTER_CLIENT,
         }:
             leader = "unknown" if self.leader is None else self.address(self.leader)
+            leader = self.hints.get(node, leader)
             connection.send(command.response(14, f"not the leader; leader is {leader}"))
             return
         act = self.script(seen)

@@ -301,6 +301,28 @@ async def test_delivery_goes_on_at_the_new_leader(node_dies: bool) -> None:
         await wait_until(lambda: listener.bodies == [b"a", b"b"])
 
 
+async def test_nodes_that_name_each_other_are_not_asked_in_a_hurry() -> None:
+    async with setup() as cluster:
+        await cluster.send(b"a")
+        listener = Listener()
+        await cluster.consumer(listener)
+        await wait_until(lambda: listener.bodies == [b"a"])
+        for node in range(3):
+            cluster.group.hints[node] = cluster.group.address((node + 1) % 3)
+        cluster.group.lead(None)
+        for connection in cluster.group.servers[0].connections:
+            connection.abort("scripted")
+        before = len(cluster.group.sends(RequestCode.PULL_MESSAGE))
+        await asyncio.sleep(0.3)
+        pulls = len(cluster.group.sends(RequestCode.PULL_MESSAGE)) - before
+        # Four queues, each with two hints at once and then waits of 20, 40, 80 and 160 ms.
+        assert 4 <= pulls <= 4 * 8
+        cluster.group.hints.clear()
+        cluster.group.lead(1)
+        await cluster.send(b"b")
+        await wait_until(lambda: listener.bodies == [b"a", b"b"])
+
+
 async def test_tags_are_compared_exactly() -> None:
     async with setup() as cluster:
         listener = Listener()
