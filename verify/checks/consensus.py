@@ -157,6 +157,8 @@ def votes_for_old_logs(frames: Frames) -> DataFrame:
     """R11: a vote for a candidate whose log is behind the voter's own.
 
     Only the first time that a vote is told: when it is sent again the voter's log may have grown.
+    A vote is told once it is durable, which may be after entries of its own term have come from the
+    leader that others elected meanwhile: those say nothing about the log that was voted on.
     """
     first = (
         frames.trace.where((F.col("event") == "vote") & (F.col("peer") != F.col("node")))
@@ -165,7 +167,8 @@ def votes_for_old_logs(frames: Frames) -> DataFrame:
         .select(*_NODE, "term", "peer", "vote.*")
     )
     candidate = F.struct(F.col("last_term").alias("term"), F.col("last_index").alias("index"))
-    violations = first.where(candidate < F.col("own_last"))
+    voted_on = F.col("own_last.term") < F.col("term")
+    violations = first.where(voted_on & (candidate < F.col("own_last")))
     return findings(
         violations,
         check="R11",
