@@ -120,7 +120,7 @@ class Registration:
         return RegisterBrokerBody(
             data_version=DataVersion(
                 state_version=status.term,
-                timestamp_ms=state.store_timestamp_ms,
+                timestamp_ms=state.topics_changed_ms,
                 counter=state.topics_version,
             ),
             topics=[_wire(topic) for topic in state.topics.values()],

@@ -62,6 +62,7 @@ class BrokerState:
         self.halves = HalfTable(decided_max=limits.decided_max)
         self.store_timestamp_ms = 0
         self.topics_version = 0  # counts changes of `topics`
+        self.topics_changed_ms = 0  # store timestamp of the last one
 
     def _window(self) -> DedupeWindow:
         return DedupeWindow(
@@ -125,6 +126,7 @@ class BrokerState:
             case TopicCommand():
                 self.topics[command.name] = Topic.of_command(command)
                 self.topics_version += 1
+                self.topics_changed_ms = self.store_timestamp_ms
             case GroupCommand():
                 self.groups[command.name] = dict(command.config)
             case _:

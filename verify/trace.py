@@ -67,7 +67,7 @@ def with_state(raft: DataFrame) -> DataFrame:
 
 
 def known_entries(raft: DataFrame, log: DataFrame | None) -> DataFrame:
-    """(broker_group, node, index, entry_term, chain, is_committed, source, seq) of every telling."""
+    """Every telling of an entry: who tells it, index, entry_term, chain, and if it is committed."""
     events = raft.where(
         F.col("event").isin("append", "commit", "apply", "start", "install")
         & (F.col("index") > 0)

@@ -75,7 +75,7 @@ class AdminProcessor:
             },
             "dataVersion": {
                 "stateVersion": status.term,
-                "timestamp": state.store_timestamp_ms,
+                "timestamp": state.topics_changed_ms,
                 "counter": state.topics_version,
             },
         }

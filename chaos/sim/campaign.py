@@ -15,13 +15,25 @@ from dataclasses import dataclass, field
 
 from chaos.sim.cluster import SimCluster
 from chaos.sim.coverage import Coverage
-from chaos.sim.node import Parts
 from chaos.sim.options import draw_options, nodes_of_seed
 from chaos.sim.violation import Violation
+from chaos.sim.world import Parts
+from raft.log_format import CorruptLogError
 
 __all__ = ["CampaignResult", "Replay", "SeedFailure", "replay", "run_campaign", "run_seed"]
 
 _SEEDS_PER_TASK = 10
+_BROKEN = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    CorruptLogError,
+    LookupError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +120,7 @@ def run_campaign(
     jobs: int = 2,
     progress: Callable[[CampaignResult], None] | None = None,
 ) -> CampaignResult:
-    """Every seed of `seeds`, over `jobs` processes; `progress` is called with what is done so far."""
+    """Every seed of `seeds`, over `jobs` processes; `progress` hears what is done so far."""
     started = time.monotonic()
     total = Coverage()
     result = CampaignResult(coverage=total.counts)
@@ -127,7 +139,9 @@ _TaskResult = tuple[list[SeedFailure], dict[str, int], int]
 
 
 def _results(seeds: range, nodes: int | None, jobs: int) -> Iterator[_TaskResult]:
-    tasks = [seeds[start : start + _SEEDS_PER_TASK] for start in range(0, len(seeds), _SEEDS_PER_TASK)]
+    tasks = [
+        seeds[start : start + _SEEDS_PER_TASK] for start in range(0, len(seeds), _SEEDS_PER_TASK)
+    ]
     if jobs <= 1 or len(tasks) <= 1:
         for task in tasks:
             yield _run_task(task, nodes)
@@ -158,7 +172,7 @@ def _run(cluster: SimCluster, seed: int, nodes: int | None) -> SeedFailure | Non
         cluster.run()
     except Violation as violation:
         rule, detail = violation.rule, violation.detail
-    except Exception as error:  # noqa: BLE001 the edge of a seed: whatever broke is its finding
+    except _BROKEN as error:  # whatever broke is the finding of this seed
         frame = traceback.extract_tb(error.__traceback__)[-1]
         rule = "exception"
         detail = f"{type(error).__name__}: {error} ({frame.name}, line {frame.lineno})"

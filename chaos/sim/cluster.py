@@ -21,13 +21,14 @@ from chaos.sim.coverage import Coverage
 from chaos.sim.invariants import Invariants
 from chaos.sim.nemesis import Nemesis
 from chaos.sim.network import Network
-from chaos.sim.node import Parts, SimNode
+from chaos.sim.node import SimNode
 from chaos.sim.options import SimOptions
 from chaos.sim.promises import Promises
 from chaos.sim.scheduler import Scheduler
 from chaos.sim.trace import Trace
 from chaos.sim.violation import Violation
 from chaos.sim.workload import Workload
+from chaos.sim.world import Parts
 from raft.messages import Message, NodeId
 
 __all__ = ["LIVENESS_TIMEOUTS_MAX", "SimCluster"]
@@ -117,7 +118,9 @@ class SimCluster:
         lasts = [node.log.last_index for node in self.nodes if node.alive]
         exchange_us = 2 * self._calm_delay_us + options.sync_us_max + options.timer_lateness_us_max
         catch_up_us = (max(lasts, default=0) - min(lasts, default=0)) * exchange_us
-        return self.scheduler.now_us + int(LIVENESS_TIMEOUTS_MAX * timeout_us * slowest) + catch_up_us
+        return (
+            self.scheduler.now_us + int(LIVENESS_TIMEOUTS_MAX * timeout_us * slowest) + catch_up_us
+        )
 
     def _heal(self) -> list[SimNode]:
         """A majority becomes healthy, the rest stays as it is, cut off from it."""
@@ -145,11 +148,14 @@ class SimCluster:
         before = self.promises.acknowledged_count
         done = self.scheduler.run_until(
             self._deadline_us(),
-            stop=lambda: self.promises.acknowledged_count > before
-            and any(node.is_ready for node in healthy),
+            stop=lambda: (
+                self.promises.acknowledged_count > before and any(node.is_ready for node in healthy)
+            ),
         )
         if not done:
-            states = ", ".join(f"{node.name} term {node.term} leads {node.leads}" for node in healthy)
+            states = ", ".join(
+                f"{node.name} term {node.term} leads {node.leads}" for node in healthy
+            )
             raise Violation(
                 "liveness",
                 f"the healthy majority has committed nothing new within {LIVENESS_TIMEOUTS_MAX} "
@@ -168,8 +174,8 @@ class SimCluster:
             states = ", ".join(f"{node.name} applied {node.applied_index}" for node in self.nodes)
             raise Violation(
                 "liveness",
-                f"not all nodes have applied the log up to {self.invariants.committed_index} within "
-                f"{LIVENESS_TIMEOUTS_MAX} election timeouts: {states}",
+                f"not all nodes have applied the log up to {self.invariants.committed_index} "
+                f"within {LIVENESS_TIMEOUTS_MAX} election timeouts: {states}",
             )
 
     def _has_converged(self) -> bool:

@@ -31,8 +31,12 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeAlias
 
 from chaos.sim.violation import CrashNow
+
+_Operation: TypeAlias = tuple[int, bytes | None]
+_Operations: TypeAlias = list[_Operation]  # `list` is a method's name below
 
 __all__ = ["DiskFault", "SimDisk", "SimFile", "Survival"]
 
@@ -63,10 +67,10 @@ class _Inode:
         self.data = bytearray()
         self.durable = bytearray()
         # (offset, bytes) is a write, (size, None) a truncation.
-        self.pending: list[tuple[int, bytes | None]] = []
+        self.pending: _Operations = []
         self.settled_count = 0  # operations ever made durable: names a place in `pending`
 
-    def do(self, operation: tuple[int, bytes | None]) -> None:
+    def do(self, operation: _Operation) -> None:
         _perform(self.data, operation)
         self.pending.append(operation)
 
@@ -274,9 +278,7 @@ class SimDisk:
         inode.pending = []
         inode.data = bytearray(inode.durable)
 
-    def _surviving(
-        self, pending: Sequence[tuple[int, bytes | None]], survival: Survival
-    ) -> list[tuple[int, bytes | None]]:
+    def _surviving(self, pending: Sequence[_Operation], survival: Survival) -> _Operations:
         rng = self._rng
         match survival:
             case Survival.NONE:
@@ -304,10 +306,10 @@ class SimDisk:
                         survivors += self._scatter(offset, data, sector)
                 return survivors
 
-    def _scatter(self, offset: int, data: bytes, sector: int) -> list[tuple[int, bytes | None]]:
+    def _scatter(self, offset: int, data: bytes, sector: int) -> _Operations:
         """Each sector of the write by itself; garbage only where the write would have been."""
         rng = self._rng
-        survivors: list[tuple[int, bytes | None]] = []
+        survivors: _Operations = []
         start = offset
         end = offset + len(data)
         keep_rate = rng.choice((0.3, 0.7, 0.95))
@@ -351,7 +353,7 @@ class SimDisk:
             raise OSError(fault.error, os.strerror(fault.error))
 
 
-def _perform(content: bytearray, operation: tuple[int, bytes | None]) -> None:
+def _perform(content: bytearray, operation: _Operation) -> None:
     place, data = operation
     if data is None:
         if place < len(content):

@@ -233,9 +233,7 @@ class Invariants:
                 f"{mirror.durable_term}",
             )
 
-    def _on_vote_leaves(
-        self, node: NodeId, mirror: _Mirror, term: Term, candidate: NodeId
-    ) -> None:
+    def _on_vote_leaves(self, node: NodeId, mirror: _Mirror, term: Term, candidate: NodeId) -> None:
         before = self._votes.setdefault((node, term), candidate)
         if before != candidate:
             raise Violation("R2", f"{node} votes in term {term} for {before} and {candidate}")

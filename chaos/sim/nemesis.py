@@ -94,7 +94,9 @@ class Nemesis:
     # --- drawing -------------------------------------------------------------------------------
 
     def _schedule(self) -> None:
-        delay_us = self._rng.expovariate(sum(self._weights)) * 1_000_000
+        # Rates are per 10 election timeouts, so that quick clusters are broken as often as slow.
+        unit_us = 10_000 * self._options.election_timeout_ms_min
+        delay_us = self._rng.expovariate(sum(self._weights)) * unit_us
         self._scheduler.after(int(delay_us) + 1, self._strike)
 
     def _strike(self) -> None:
@@ -109,7 +111,7 @@ class Nemesis:
         self._schedule()
 
     def _duration_us(self) -> int:
-        return 1_000 + int(self._rng.random() ** 2 * self._options.fault_duration_us_max)
+        return 1_000 + int(self._rng.random() * self._options.fault_duration_us_max)
 
     def _restart_delay_us(self) -> int:
         return int(self._rng.random() ** 3 * self._options.restart_us_max)
@@ -123,9 +125,12 @@ class Nemesis:
         return max(leaders, key=lambda node: node.term) if leaders else None
 
     def _heal_later(self, heal: Callable[[], None]) -> None:
+        self._heal_after(self._duration_us(), heal)
+
+    def _heal_after(self, delay_us: int, heal: Callable[[], None]) -> None:
         self._heal_count += 1
         self._heals[self._heal_count] = heal
-        self._scheduler.after(self._duration_us(), partial(self._heal, self._heal_count))
+        self._scheduler.after(delay_us, partial(self._heal, self._heal_count))
 
     def _heal(self, number: int) -> None:
         heal = self._heals.pop(number, None)
@@ -249,6 +254,31 @@ class Nemesis:
         company = self._rng.randint(0, (len(self._nodes) - 1) // 2 - 1)
         return self._split([leader.name, *self._rng.sample(others, company)])
 
+    def _depose_and_return(self) -> str | None:
+        """The leader goes on with a minority behind it while others elect another one; then it
+        is made leader again, while messages of its first term may still be on their way."""
+        leader = self._leader()
+        if leader is None:
+            return None
+        others = [node.name for node in self._nodes if node is not leader]
+        company = self._rng.sample(others, (len(self._nodes) - 1) // 2 - 1)
+        side = [leader.name, *company]
+        links = [(a, b) for a in side for b in others if b not in company]
+        links += [(b, a) for a, b in links]
+        for sender, receiver in links:
+            self._network.cut(sender, receiver)
+        timeout_us = self._options.election_timeout_ms_max * 1000
+        heal_us = int(timeout_us * (1 + 2 * self._rng.random()))
+        self._heal_after(heal_us, partial(self._reconnect, links))
+        for delay_us in (timeout_us // 4, timeout_us // 2, timeout_us):
+            self._scheduler.after(heal_us + delay_us, partial(self._hand_over, leader))
+        return " ".join(side)
+
+    def _hand_over(self, target: SimNode) -> None:
+        leader = self._leader()
+        if self._running and leader is not None and leader is not target:
+            leader.transfer(target.name)
+
     def _halves(self) -> str | None:
         names = [node.name for node in self._nodes]
         return self._split(self._rng.sample(names, len(names) // 2))
@@ -271,7 +301,9 @@ class Nemesis:
         names = self._rng.sample([node.name for node in self._nodes], len(self._nodes))
         middle = len(names) // 2
         left, right = names[:middle], names[middle + 1 :]
-        return self._cut([(a, b) for a in left for b in right] + [(b, a) for a in left for b in right])
+        return self._cut(
+            [(a, b) for a in left for b in right] + [(b, a) for a in left for b in right]
+        )
 
     def _reset_link(self) -> str | None:
         sender, receiver = self._pair()

@@ -26,7 +26,7 @@ from raft.messages import Message, NodeId
 __all__ = ["Network"]
 
 _HELD_COUNT_MAX = 256  # messages a cut link keeps: a send buffer is not endless either
-_STALE_DELAY_US_MAX = 2_000_000
+_STALE_DELAY_TIMEOUTS_MAX = 10  # election timeouts
 
 
 class _Link:
@@ -67,6 +67,9 @@ class Network:
         self._unreachable = unreachable
         self._delay_us_min = options.link_delay_us_min
         self._delay_us_spread = max(0, options.link_delay_us_max - options.link_delay_us_min)
+        self._stale_delay_us_max = (
+            _STALE_DELAY_TIMEOUTS_MAX * options.election_timeout_ms_min * 1000
+        )
         self._drop_rate = options.message_drop_rate
         self._stale_rate = options.stale_rate
         self._duplicate_rate = options.duplicate_rate
@@ -116,7 +119,7 @@ class Network:
 
     def _deliver_late(self, link: _Link, message: Message, counter: str) -> None:
         """Outside of every order: as from the buffer of an old connection."""
-        delay_us = int(_STALE_DELAY_US_MAX * self._random() ** 3)
+        delay_us = int(self._stale_delay_us_max * self._random() ** 2)
         self._scheduler.after(delay_us, partial(self._arrive_late, link, message, counter))
 
     def _arrive_late(self, link: _Link, message: Message, counter: str) -> None:

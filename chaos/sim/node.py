@@ -19,21 +19,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
 
-from chaos.sim.coverage import Coverage
 from chaos.sim.disk import SimDisk, Survival
-from chaos.sim.invariants import Invariants
-from chaos.sim.network import Network
-from chaos.sim.options import SimOptions
-from chaos.sim.promises import Promises
-from chaos.sim.scheduler import Scheduler
-from chaos.sim.trace import Trace
+from chaos.sim.sync_rounds import SyncRounds
 from chaos.sim.violation import CrashNow, Violation
+from chaos.sim.world import World, message_line
 from raft.config import RaftConfig
-from raft.core import Core
 from raft.events import (
     Event,
     LogDurable,
@@ -46,62 +38,22 @@ from raft.events import (
     Tick,
     TransferLeadership,
 )
-from raft.hard_state import HardStateFile
 from raft.log_format import CorruptLogError
 from raft.messages import (
     AppendEntriesReply,
     EntryKind,
-    HardState,
     Index,
     Message,
     NodeId,
     RequestVoteReply,
     Term,
 )
-from raft.segment_log import SegmentLog
 
-__all__ = ["Parts", "SimNode", "World"]
+__all__ = ["SimNode"]
 
 _INBOX_COUNT_MAX = 5_000  # events that wait for a paused node
 _APPLY_SIZE_BYTES_MAX = 1 << 40
 _STEPS_MAX = 200_000  # of all nodes in one seed: fifty times the usual
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
-    """What a node is made of: the product's own parts, or a test's substitutes with a bug."""
-
-    core: type[Core] = Core
-    log: type[SegmentLog] = SegmentLog
-    hard_state: type[HardStateFile] = HardStateFile
-
-
-class World(Protocol):
-    """What a node is in; `chaos.sim.cluster` is one."""
-
-    options: SimOptions
-    parts: Parts
-    scheduler: Scheduler
-    network: Network
-    invariants: Invariants
-    promises: Promises
-    coverage: Coverage
-    trace: Trace
-
-    def on_death(self, node: SimNode) -> None:
-        """The node has died by itself; somebody may restart it."""
-
-
-@dataclass(slots=True, kw_only=True)
-class _Sync:
-    """One round of making durable: what it covers and who waits for it."""
-
-    hard_state: HardState | None
-    messages: list[Message]
-    log_is_dirty: bool
-    log_first: bool
-    covered: tuple[Index, Term] | None = None  # once begun
-    truncated_from: Index | None = None  # lowest truncation since it began
 
 
 class SimNode:
@@ -144,6 +96,7 @@ class SimNode:
         self.step_fuse = 0  # counts places between effects down; the node dies at 0
         self.fuse_is_power = False
         self._checkpoint_commit: Index = 0
+        self._rounds: SyncRounds | None = None
         self._forget()
 
     def _forget(self) -> None:
@@ -156,10 +109,6 @@ class SimNode:
         self._term: Term = 0
         self._applied: Index = 0
         self._commit: Index = 0
-        self._hard_state: HardState | None = None  # not yet begun to be made durable
-        self._log_is_dirty = False
-        self._waiting: list[Message] = []
-        self._syncing: _Sync | None = None
         self._proposals: dict[Index, tuple[Term, bytes]] = {}
         self._reads: list[tuple[int, Index]] = []
 
@@ -196,6 +145,7 @@ class SimNode:
         """Recover and begin to take part. It may die in the middle of it."""
         assert not self.alive, f"{self.name} runs already"
         self.incarnation += 1
+        self._rounds = None
         self._forget()
         try:
             self._recover()
@@ -233,7 +183,16 @@ class SimNode:
             self.now_ms(),
             commit_index=hint,
         )
-        self._hard_state_file = parts.hard_state(self.disk)
+        self._rounds = SyncRounds(
+            self,
+            log=self.log,
+            hard_state_file=parts.hard_state(self.disk),
+            options=options,
+            scheduler=self._scheduler,
+            invariants=self._invariants,
+            rng=self._rng,
+            counts=self._counts,
+        )
         self._term = self.core.current_term  # above the hard state's where the log knows better
         self.alive = True
         if self._trace.on:
@@ -251,6 +210,8 @@ class SimNode:
         """The process dies; with `power` the machine too."""
         assert self.alive, f"{self.name} is dead already"
         self.alive = False
+        if self._rounds is not None:
+            self._rounds.stopped = True
         self.step_fuse = 0
         self._counts["crashes"] += 1
         if self._trace.on:
@@ -274,7 +235,9 @@ class SimNode:
         return self._rng.choice(tuple(Survival))
 
     def _on_fuse(self, crash: CrashNow) -> None:
-        kind = "crashes_in_disk_operations" if crash.place.startswith("disk") else "crashes_in_steps"
+        kind = (
+            "crashes_in_disk_operations" if crash.place.startswith("disk") else "crashes_in_steps"
+        )
         self._counts[kind] += 1
         if self._trace.on:
             self._trace.add(self.name, f"is killed at: {crash.place}")
@@ -311,21 +274,21 @@ class SimNode:
     # --- events --------------------------------------------------------------------------------
 
     def receive(self, message: Message) -> None:
-        self._when_awake(partial(self._receive, message))
+        self.when_awake(partial(self._receive, message))
 
     def peer_unreachable(self, peer: NodeId) -> None:
-        self._when_awake(partial(self._peer_unreachable, peer))
+        self.when_awake(partial(self._peer_unreachable, peer))
 
     def propose(self, payload: bytes) -> None:
-        self._when_awake(partial(self._propose, payload))
+        self.when_awake(partial(self._propose, payload))
 
     def read(self, request_id: int) -> None:
-        self._when_awake(partial(self._read, request_id))
+        self.when_awake(partial(self._read, request_id))
 
     def transfer(self, target: NodeId) -> None:
-        self._when_awake(partial(self._transfer, target))
+        self.when_awake(partial(self._transfer, target))
 
-    def _when_awake(self, action: Callable[[], None]) -> None:
+    def when_awake(self, action: Callable[[], None]) -> None:
         if not self.alive:
             return
         if not self.paused:
@@ -335,7 +298,7 @@ class SimNode:
 
     def _receive(self, message: Message) -> None:
         if self._trace.on:
-            self._trace.add(self.name, f"<- {_short(message)}")
+            self._trace.add(self.name, f"<- {message_line(message)}")
         self._step(Receive(now_ms=self.now_ms(), message=message))
 
     def _peer_unreachable(self, peer: NodeId) -> None:
@@ -358,7 +321,7 @@ class SimNode:
         if self._timer_number != number or not self.alive:
             return  # another one, or another incarnation's, has taken its place
         self._wake_us = -1
-        self._when_awake(self._tick)
+        self.when_awake(self._tick)
 
     def _tick(self) -> None:
         now_ms = self.now_ms()
@@ -380,6 +343,21 @@ class SimNode:
         self._scheduler.at(due_us + lateness_us, partial(self._on_timer, self._timer_number))
 
     # --- steps ---------------------------------------------------------------------------------
+
+    def guard(self, action: Callable[[], None]) -> bool:
+        """Do it; False if the node died of it."""
+        try:
+            action()
+        except CrashNow as crash:
+            self._on_fuse(crash)
+        except OSError as error:
+            self._on_disk_error(error)
+        else:
+            return True
+        return False
+
+    def step_durable(self, index: Index, term: Term) -> None:
+        self._step(LogDurable(now_ms=self.now_ms(), index=index, term=term))
 
     def _step(self, event: Event) -> None:
         try:
@@ -405,18 +383,18 @@ class SimNode:
         if ready.commit_index > self._commit:
             self._on_commit(ready.commit_index)
         for message in ready.messages:
-            self._send(message)
-        if ready.hard_state is not None:
-            self._hard_state = ready.hard_state
-        self._waiting += ready.messages_after_sync
+            self.send(message)
+        rounds = self._rounds
+        assert rounds is not None, "a node that steps runs"
+        rounds.add(ready)
         for state in ready.read_states:
             if state.index is None:
                 self._world.promises.on_read(self.name, state.request_id, None)
             else:
                 self._reads.append((state.request_id, state.index))
-        self._maybe_sync()
+        rounds.maybe_begin()
         if self._applied < self._commit or self._reads:
-            self._place("apply")
+            self.place("apply")
             self._apply()
         self._arm_timer()
 
@@ -449,7 +427,7 @@ class SimNode:
         index = ready.truncate_from
         if index is not None:
             self._truncate(index, ready)
-            self._place("append after truncation")
+            self.place("append after truncation")
         if ready.entries:
             self.log.append(ready.entries)
             chain = self.log.chain
@@ -460,17 +438,14 @@ class SimNode:
                 first, last = ready.entries[0], ready.entries[-1]
                 self._trace.add(
                     self.name,
-                    f"appends {first.index}..{last.index}@{last.term} chain {chain(last.index):08x}",
+                    f"appends {first.index}..{last.index}@{last.term} "
+                    f"chain {chain(last.index):08x}",
                 )
-        self._log_is_dirty = True
-        self._place("send after append")
+        self.place("send after append")
 
     def _truncate(self, index: Index, ready: Ready) -> None:
-        sync = self._syncing
-        if sync is not None:
-            # A truncation waits for the sync under way; its report comes later all the same.
-            self.disk.complete_sync()
-            sync.truncated_from = min(index, sync.truncated_from or index)
+        assert self._rounds is not None, "a node that steps runs"
+        self._rounds.before_truncation(index)
         successor = ready.entries[0] if ready.entries else None
         had_durable = self._invariants.on_truncate(self.name, index, successor)
         self._counts["truncations"] += 1
@@ -479,7 +454,7 @@ class SimNode:
             self._trace.add(self.name, f"truncates from {index}")
         self.log.truncate_from(index)
 
-    def _send(self, message: Message) -> None:
+    def send(self, message: Message) -> None:
         self._invariants.on_send(self.name, message)
         match message:
             case RequestVoteReply(granted=False):
@@ -490,124 +465,16 @@ class SimNode:
             case _:
                 pass
         if self._trace.on:
-            self._trace.add(self.name, f"-> {_short(message)}")
+            self._trace.add(self.name, f"-> {message_line(message)}")
         self._world.network.send(message)
-        self._place("next effect after a send")
+        self.place("next effect after a send")
 
-    def _place(self, what: str) -> None:
+    def place(self, what: str) -> None:
         """Between two effects: here a node may die."""
         if self.step_fuse:
             self.step_fuse -= 1
             if not self.step_fuse:
                 raise CrashNow(what)
-
-    # --- durability ----------------------------------------------------------------------------
-
-    def _maybe_sync(self) -> None:
-        """Begin the next round, unless one is under way, which everything new waits for."""
-        if self._syncing is not None:
-            return
-        if self._hard_state is None and not self._log_is_dirty:
-            waiting, self._waiting = self._waiting, []
-            for message in waiting:
-                self._send(message)
-            return
-        self._syncing = sync = _Sync(
-            hard_state=self._hard_state,
-            messages=self._waiting,
-            log_is_dirty=self._log_is_dirty,
-            log_first=self._rng.random() < 0.5,
-        )
-        self._hard_state = None
-        self._waiting = []
-        self._log_is_dirty = False
-        phases: list[Callable[[_Sync], None]] = []
-        if sync.hard_state is not None:
-            phases.append(self._sync_hard_state)
-        if sync.log_is_dirty:
-            place = 0 if sync.log_first else len(phases)
-            phases[place:place] = [self._begin_log_sync, self._end_log_sync]
-        phases.append(self._end_sync)
-        self._next_phase(sync, phases)
-
-    def _next_phase(self, sync: _Sync, phases: list[Callable[[_Sync], None]]) -> None:
-        options = self._world.options
-        spread_us = max(1, options.sync_us_max - options.sync_us_min)
-        delay_us = options.sync_us_min + int(self._rng.random() ** 2 * spread_us) + self.sync_slow_us
-        if phases[0] in (self._begin_log_sync, self._end_sync):
-            delay_us = int(self._rng.random() * 100)  # these take no time of their own
-        run = partial(self._run_phase, self.incarnation, sync, phases)
-        self._scheduler.after(delay_us, run)
-
-    def _run_phase(
-        self, incarnation: int, sync: _Sync, phases: list[Callable[[_Sync], None]]
-    ) -> None:
-        if self.incarnation != incarnation or not self.alive:
-            return
-        if self.paused:
-            self._when_awake(partial(self._run_phase, incarnation, sync, phases))
-            return
-        phase = phases.pop(0)
-        try:
-            phase(sync)
-        except CrashNow as crash:
-            self._on_fuse(crash)
-            return
-        except OSError as error:
-            self._on_disk_error(error)
-            return
-        if phases and self.alive and self.incarnation == incarnation:
-            self._next_phase(sync, phases)
-
-    def _sync_hard_state(self, sync: _Sync) -> None:
-        assert sync.hard_state is not None
-        self._hard_state_file.save(sync.hard_state)
-        self._counts["hard_states_saved"] += 1
-        self._invariants.on_hard_state_durable(self.name, sync.hard_state)
-
-    def _begin_log_sync(self, sync: _Sync) -> None:
-        self.disk.begin_sync()
-        try:
-            covered = self.log.sync()
-        finally:
-            self.disk.end_begin_sync()
-        sync.covered = (covered.index, covered.term)
-
-    def _end_log_sync(self, sync: _Sync) -> None:
-        self.disk.complete_sync()
-        self._counts["syncs"] += 1
-
-    def _end_sync(self, sync: _Sync) -> None:
-        """Everything of this round is durable: say so, then send what waited for it."""
-        index, term = sync.covered or (0, 0)
-        if sync.truncated_from is not None:
-            index = min(index, sync.truncated_from - 1)
-        if index:
-            self._invariants.on_fsync(self.name, index)
-            if self._trace.on:
-                self._trace.add(self.name, f"durable up to {index}")
-        self._place("send after sync")
-        for message in sync.messages:
-            self._send(message)
-        self._syncing = None
-        if index:
-            self._report_durable(sync, index, term)
-        if self.alive:
-            self._maybe_sync()
-
-    def _report_durable(self, sync: _Sync, index: Index, term: Term) -> None:
-        now_ms = self.now_ms()
-        if sync.truncated_from is not None:
-            # The report of entries that are gone comes too, as long as it can be told from one
-            # of those in their place.
-            covered_index, covered_term = sync.covered or (0, 0)
-            is_gone = covered_index > self.log.last_index
-            if is_gone or self.log.term(covered_index) != covered_term:
-                self._step(LogDurable(now_ms=now_ms, index=covered_index, term=covered_term))
-            if not self.alive or index > self.log.last_index:
-                return
-            term = self.log.term(index)
-        self._step(LogDurable(now_ms=now_ms, index=index, term=term))
 
     # --- the state machine ---------------------------------------------------------------------
 
@@ -633,16 +500,3 @@ class SimNode:
             self._reads = [read for read in self._reads if read[1] > self._applied]
             for request_id, index in ready:
                 self._world.promises.on_read(self.name, request_id, index)
-
-
-def _short(message: Message) -> str:
-    """A message in one line of a trace."""
-    fields = []
-    for name in message.__slots__:
-        value = getattr(message, name)
-        if name in {"sender", "receiver"}:
-            continue
-        if name == "entries":
-            value = f"[{', '.join(f'{entry.index}@{entry.term}' for entry in value)}]"
-        fields.append(f"{name}={value}")
-    return f"{message.sender}->{message.receiver} {type(message).__name__} {' '.join(fields)}"

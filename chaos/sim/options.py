@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields
 
 __all__ = ["FAULTS", "SimOptions", "draw_options", "nodes_of_seed"]
 
-# Weight with which each fault is drawn into a seed, and its highest rate per virtual second.
+# Weight with which each fault is drawn into a seed, and its highest rate per 10 election timeouts.
 FAULTS: dict[str, tuple[float, float]] = {
     "crash_process": (0.45, 1.5),
     "crash_power": (0.6, 2.0),
@@ -28,6 +28,7 @@ FAULTS: dict[str, tuple[float, float]] = {
     "pause_leader": (0.5, 2.0),
     "isolate": (0.35, 1.2),
     "isolate_leader": (0.7, 2.5),
+    "depose_and_return": (0.7, 2.5),
     "halves": (0.35, 1.0),
     "one_way": (0.45, 1.5),
     "one_way_leader": (0.5, 2.0),
@@ -51,7 +52,7 @@ class SimOptions:
     fault_time_us: int
     """How long faults are injected, before everything is healed."""
     fault_rates: dict[str, float]
-    """Enabled faults and how often each comes, per virtual second."""
+    """Enabled faults and how often each comes, per 10 election timeouts."""
 
     heartbeat_ms: int
     election_timeout_ms_min: int
@@ -68,7 +69,7 @@ class SimOptions:
     stale_rate: float
     """Of what was in flight on a lost connection: the share that is delivered later anyway."""
     duplicate_rate: float
-    """Of messages sent: the share that is delivered once more, out of order, up to seconds later."""
+    """Of messages sent: the share that is delivered once more, up to seconds later."""
     held_survive_rate: float
     """Share of healed cuts after which what was swallowed arrives late instead of being lost."""
 
@@ -91,6 +92,8 @@ class SimOptions:
     propose_burst_max: int
     proposals_open_max: int
     """A leader with as many uncommitted entries is offered no more."""
+    clients_stick_us: int
+    """Longest search of clients for a new leader; 0: they ask every leader at once."""
     payload_size_max: int
     read_interval_us: int
 
@@ -116,7 +119,7 @@ def draw_options(seed: int, nodes: int | None = None) -> SimOptions:
     """The same seed and number of nodes: the same options."""
     node_count = nodes_of_seed(seed, nodes)
     rng = random.Random(f"options/{seed}/{node_count}")
-    heartbeat_ms = rng.choice((20, 40, 75, 75))
+    heartbeat_ms = rng.choice((10, 15, 20, 40, 75))
     timeout_min_ms = heartbeat_ms * rng.choice((3, 4, 4, 6))
     # Delays near the election timeout make leaders come and go; most seeds have a quick network.
     delay_max_us = int(timeout_min_ms * 1000 * rng.choice((0.01, 0.02, 0.05, 0.2, 0.5)))
@@ -125,7 +128,7 @@ def draw_options(seed: int, nodes: int | None = None) -> SimOptions:
     return SimOptions(
         seed=seed,
         node_count=node_count,
-        fault_time_us=rng.randint(1_500_000, 4_500_000),
+        fault_time_us=int(timeout_min_ms * 1000 * rng.uniform(12, 40)),
         fault_rates=_draw_faults(rng),
         heartbeat_ms=heartbeat_ms,
         election_timeout_ms_min=timeout_min_ms,
@@ -138,7 +141,7 @@ def draw_options(seed: int, nodes: int | None = None) -> SimOptions:
         link_delay_us_max=max(100, delay_max_us),
         message_drop_rate=rng.choice((0.0, 0.0, 0.002, 0.02)),
         stale_rate=rng.choice((0.0, 0.2, 0.7)),
-        duplicate_rate=rng.choice((0.0, 0.01, 0.1, 0.3)),
+        duplicate_rate=rng.choice((0.0, 0.02, 0.2, 0.4)),
         held_survive_rate=rng.choice((0.0, 0.5, 1.0)),
         sync_us_min=rng.choice((20, 200, sync_max_us // 2)),
         sync_us_max=max(300, sync_max_us),
@@ -149,12 +152,13 @@ def draw_options(seed: int, nodes: int | None = None) -> SimOptions:
         clock_rate_spread=rng.choice((0.0, 0.01, 0.1)),
         timer_lateness_us_max=rng.choice((0, 1000, 10_000)),
         restart_us_max=int(timeout_min_ms * 1000 * rng.choice((0.1, 1.0, 4.0))),
-        fault_duration_us_max=int(timeout_min_ms * 1000 * rng.choice((1.0, 3.0, 6.0))),
-        propose_interval_us=rng.choice((8_000, 25_000, 60_000)),
-        propose_burst_max=rng.choice((1, 2, 6)),
+        fault_duration_us_max=int(timeout_min_ms * 1000 * rng.choice((2.0, 5.0, 8.0))),
+        propose_interval_us=int(timeout_min_ms * 1000 * rng.choice((0.08, 0.2, 0.5))),
+        propose_burst_max=rng.choice((1, 2, 8)),
         proposals_open_max=rng.choice((4, 30, 100)),
+        clients_stick_us=int(timeout_min_ms * 1000 * rng.choice((0, 0.5, 2))),
         payload_size_max=rng.choice((16, 60, 400)),
-        read_interval_us=rng.choice((15_000, 50_000, 150_000)),
+        read_interval_us=int(timeout_min_ms * 1000 * rng.choice((0.15, 0.5, 1.5))),
     )
 
 
@@ -168,5 +172,5 @@ def _draw_faults(rng: random.Random) -> dict[str, float]:
             rates[name] = rate_max * intensity * (0.2 + 0.8 * rng.random())
     total = sum(rates.values())
     # Some seeds leave time between the faults, some hardly any for anything to be committed.
-    total_max = rng.choice((4.0, 8.0, 20.0))
+    total_max = rng.choice((4.0, 8.0, 16.0))
     return {name: rate * min(1.0, total_max / total) for name, rate in rates.items()}

@@ -38,6 +38,8 @@ class Workload:
         self._counts = coverage.counts
         self._rng = random.Random(f"workload/{options.seed}/{options.node_count}")
         self.running = True
+        self._leader: SimNode | None = None
+        self._find_leader_at_us = 0
 
     def start(self) -> None:
         self._schedule_proposals()
@@ -55,9 +57,11 @@ class Workload:
     def _propose(self) -> None:
         if not self.running:
             return
-        # Every node that believes to lead is asked: a deposed one must not acknowledge.
         leaders = [node for node in self._nodes if node.leads]
-        top_term = max((node.term for node in leaders), default=0)
+        if leaders and self._options.clients_stick_us:
+            leaders = self._followed(leaders)
+        # Else every node that believes to lead is asked: a deposed one must not acknowledge.
+        top_term = max((node.term for node in self._nodes if node.leads), default=0)
         for node in leaders:
             self._counts["proposals_at_stale_leaders"] += node.term < top_term
             burst = 1 + int(self._rng.random() * self._options.propose_burst_max)
@@ -65,6 +69,21 @@ class Workload:
                 if node.alive and node.open_count < self._options.proposals_open_max:
                     self.propose_once(node)
         self._schedule_proposals()
+
+    def _followed(self, leaders: list[SimNode]) -> list[SimNode]:
+        """Clients stay with a leader for as long as it leads, and then take a while to find the
+        next one: an isolated leader's log grows while its successor's does not."""
+        if self._leader in leaders:
+            return [self._leader]
+        now_us = self._scheduler.now_us
+        if self._leader is not None:
+            self._leader = None
+            delay_us = self._rng.random() * self._options.clients_stick_us
+            self._find_leader_at_us = now_us + int(delay_us)
+        if now_us < self._find_leader_at_us:
+            return []
+        self._leader = max(leaders, key=lambda node: node.term)
+        return [self._leader]
 
     def _schedule_reads(self) -> None:
         delay_us = int(self._options.read_interval_us * 2 * self._rng.random()) + 1

@@ -15,7 +15,7 @@ from unittest import mock
 import raft.core
 import raft.log_recovery
 import raft.segment_log
-from chaos.sim.node import Parts
+from chaos.sim.world import Parts
 from raft.core import Core
 from raft.events import Role
 from raft.hard_state import HardStateFile
@@ -33,7 +33,7 @@ __all__ = ["MUTANTS", "Mutant"]
 class Mutant:
     """`patches` maps a module to names in it and what stands there while the mutant runs."""
 
-    parts: Parts = Parts()
+    parts: Parts = field(default_factory=Parts)
     patches: tuple[tuple[object, str, object], ...] = field(default=())
 
     @contextmanager

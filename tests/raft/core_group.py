@@ -131,6 +131,7 @@ class Group:
             for number, name in enumerate(names, start=1)
         }
         self.on_ready: Callable[[NodeId, Ready], None] = lambda _name, _ready: None
+        self.on_send: Callable[[Message], None] = lambda _message: None
 
     def node(self, name: str) -> Node:
         return self.nodes[NodeId(name)]
@@ -161,7 +162,7 @@ class Group:
         node.storage.stored.extend(ready.entries)
         node.readies.append(ready)
         node.read_states.extend(ready.read_states)
-        self.network.extend(ready.messages)
+        self._send(ready.messages)
         node.unsynced.append(ready)
         self.on_ready(NodeId(name), ready)
         if self.auto_sync:
@@ -173,17 +174,24 @@ class Group:
         node = self.node(name)
         readies, node.unsynced = node.unsynced, []
         wrote_entries = False
+        to_send: list[Message] = []
         for ready in readies:
             if ready.hard_state is not None:
                 node.hard_state = ready.hard_state
             wrote_entries = wrote_entries or bool(ready.entries)
-            self.network.extend(ready.messages_after_sync)
+            to_send.extend(ready.messages_after_sync)
         node.durable_hard_state = node.hard_state
         node.durable_entries = list(node.storage.stored)
+        self._send(to_send)
         if not wrote_entries:
             return None
         last = node.storage.stored[-1]
         return self.step(name, LogDurable(now_ms=self.now_ms, index=last.index, term=last.term))
+
+    def _send(self, messages: Iterable[Message]) -> None:
+        for message in messages:
+            self.on_send(message)
+            self.network.append(message)
 
     def tick(self, name: str) -> Ready:
         """Advance the time to the node's deadline, if it is not past it, and tick it."""

@@ -6,6 +6,8 @@ first catch.
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from chaos.sim.campaign import SeedFailure, run_seed
@@ -27,5 +29,5 @@ def _seeds_until_caught(mutant: Mutant) -> tuple[int, SeedFailure | None]:
 def test_mutant_is_caught(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     count, failure = _seeds_until_caught(MUTANTS[name])
     with capsys.disabled():
-        print(f"\n{name}: caught after {count} seeds: {failure}")
+        sys.stdout.write(f"\n{name}: caught after {count} seeds: {failure}\n")
     assert failure is not None, f"{name}: not caught within {count} seeds"

@@ -81,5 +81,5 @@ def finding_rows(all_findings: Sequence[DataFrame]) -> DataFrame:
     """The union of findings."""
     rows = all_findings[0]
     for more in all_findings[1:]:
-        rows = rows.unionByName(more)
+        rows = rows.union(more)  # by place: `findings` fixes the columns and their order
     return rows

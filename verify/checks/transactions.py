@@ -68,9 +68,8 @@ def conflicting_resolutions(frames: Frames) -> DataFrame:
     """T5: op records of both kinds, or a final message of what an op record rolled back."""
     rolled_back = F.array_contains("op_decisions", "rollback")
     both = rolled_back & F.array_contains("op_decisions", "commit")
-    violations = frames.derived(transaction_outcomes).where(
-        both | (rolled_back & (F.col("finals") > 0))
-    )
+    outcomes = frames.derived(transaction_outcomes)
+    violations = outcomes.where(both | (rolled_back & (F.col("finals") > 0)))
     return findings(
         violations,
         check="T5",
