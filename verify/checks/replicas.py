@@ -153,7 +153,8 @@ def phantom_reads(frames: Frames) -> DataFrame:
         .where(kept)
         .drop("floor")
     )
-    hidden = reads.where(~placed).join(stored.select("value").distinct(), "value", how="left_anti")
+    delivered = stored.where(F.col("kind").isin("message", "final")).select("value").distinct()
+    hidden = reads.where(~placed).join(delivered, "value", how="left_anti")
     return findings(
         absent.unionByName(hidden),
         check="S6",
