@@ -245,13 +245,17 @@ class Nemesis:
     def _isolate(self) -> str | None:
         return self._split([self._rng.choice(self._nodes).name])
 
+    def _company_max(self) -> int:
+        """Followers that make a minority together with the leader."""
+        return max(0, (len(self._nodes) - 1) // 2 - 1)
+
     def _isolate_leader(self) -> str | None:
         """Alone, or with a minority of followers."""
         leader = self._leader()
         if leader is None:
             return None
         others = [node.name for node in self._nodes if node is not leader]
-        company = self._rng.randint(0, (len(self._nodes) - 1) // 2 - 1)
+        company = self._rng.randint(0, self._company_max())
         return self._split([leader.name, *self._rng.sample(others, company)])
 
     def _depose_and_return(self) -> str | None:
@@ -261,7 +265,7 @@ class Nemesis:
         if leader is None:
             return None
         others = [node.name for node in self._nodes if node is not leader]
-        company = self._rng.sample(others, (len(self._nodes) - 1) // 2 - 1)
+        company = self._rng.sample(others, self._company_max())
         side = [leader.name, *company]
         links = [(a, b) for a in side for b in others if b not in company]
         links += [(b, a) for a, b in links]

@@ -25,7 +25,6 @@ from chaos.sim.disk import SimDisk, Survival
 from chaos.sim.sync_rounds import SyncRounds
 from chaos.sim.violation import CrashNow, Violation
 from chaos.sim.world import World, message_line
-from raft.config import RaftConfig
 from raft.events import (
     Event,
     LogDurable,
@@ -73,19 +72,7 @@ class SimNode:
             short_write_rate=options.short_write_rate,
             garbage_rate=options.garbage_rate,
         )
-        self._config = RaftConfig(
-            node_id=name,
-            voters=voters,
-            heartbeat_ms=options.heartbeat_ms,
-            election_timeout_ms_min=options.election_timeout_ms_min,
-            election_timeout_ms_max=options.election_timeout_ms_max,
-            campaign_delay_ms_min=1,
-            campaign_delay_ms_max=max(2, options.election_timeout_ms_min // 4),
-            commit_notice_delay_ms=options.commit_notice_delay_ms,
-            append_size_bytes_max=options.append_size_bytes_max,
-            inflight_count_max=options.inflight_count_max,
-            log_cache_size_bytes_max=options.log_cache_size_bytes_max,
-        )
+        self._config = options.raft_config(name, voters)
         spread = options.clock_rate_spread
         self._clock_rate = 1.0 + spread * (2 * self._rng.random() - 1)
         self._clock_offset_ms = int(self._rng.random() * 1_000_000)

@@ -14,6 +14,9 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, fields
 
+from raft.config import RaftConfig
+from raft.messages import NodeId
+
 __all__ = ["FAULTS", "SimOptions", "draw_options", "nodes_of_seed"]
 
 # Weight with which each fault is drawn into a seed, and its highest rate per 10 election timeouts.
@@ -97,6 +100,21 @@ class SimOptions:
     payload_size_max: int
     read_interval_us: int
 
+    def raft_config(self, node: NodeId, voters: tuple[NodeId, ...]) -> RaftConfig:
+        return RaftConfig(
+            node_id=node,
+            voters=voters,
+            heartbeat_ms=self.heartbeat_ms,
+            election_timeout_ms_min=self.election_timeout_ms_min,
+            election_timeout_ms_max=self.election_timeout_ms_max,
+            campaign_delay_ms_min=1,
+            campaign_delay_ms_max=max(2, self.election_timeout_ms_min // 4),
+            commit_notice_delay_ms=self.commit_notice_delay_ms,
+            append_size_bytes_max=self.append_size_bytes_max,
+            inflight_count_max=self.inflight_count_max,
+            log_cache_size_bytes_max=self.log_cache_size_bytes_max,
+        )
+
     def describe(self) -> list[str]:
         """One `name=value` per line, for a person who replays the seed."""
         lines = []
@@ -129,7 +147,7 @@ def draw_options(seed: int, nodes: int | None = None) -> SimOptions:
         seed=seed,
         node_count=node_count,
         fault_time_us=int(timeout_min_ms * 1000 * rng.uniform(12, 40)),
-        fault_rates=_draw_faults(rng),
+        fault_rates=_draw_faults(rng, node_count),
         heartbeat_ms=heartbeat_ms,
         election_timeout_ms_min=timeout_min_ms,
         election_timeout_ms_max=int(timeout_min_ms * rng.choice((1.3, 2.0, 2.0))),
@@ -162,7 +180,7 @@ def draw_options(seed: int, nodes: int | None = None) -> SimOptions:
     )
 
 
-def _draw_faults(rng: random.Random) -> dict[str, float]:
+def _draw_faults(rng: random.Random, node_count: int) -> dict[str, float]:
     if rng.random() < 0.03:
         return {}  # a calm seed: nothing may go wrong without a reason either
     intensity = rng.choice((0.5, 1.0, 2.0))
@@ -170,7 +188,10 @@ def _draw_faults(rng: random.Random) -> dict[str, float]:
     for name, (weight, rate_max) in FAULTS.items():
         if rng.random() < weight * 0.6:
             rates[name] = rate_max * intensity * (0.2 + 0.8 * rng.random())
-    total = sum(rates.values())
+    if node_count == 1:  # there is no network to break
+        local = ("crash", "pause", "slow_disk", "disk_error")
+        rates = {name: rate for name, rate in rates.items() if name.startswith(local)}
+    total = sum(rates.values()) or 1.0
     # Some seeds leave time between the faults, some hardly any for anything to be committed.
     total_max = rng.choice((4.0, 8.0, 16.0))
     return {name: rate * min(1.0, total_max / total) for name, rate in rates.items()}

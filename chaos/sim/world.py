@@ -1,0 +1,66 @@
+"""What a simulated node is made of and what is around it.
+
+Place in the data path: `chaos.sim.cluster` is the one `World`; `chaos.sim.node` sees it through
+this protocol. `Parts` is where a test puts a substitute with a bug: the product's own parts know
+nothing of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from chaos.sim.coverage import Coverage
+from chaos.sim.invariants import Invariants
+from chaos.sim.network import Network
+from chaos.sim.options import SimOptions
+from chaos.sim.promises import Promises
+from chaos.sim.scheduler import Scheduler
+from chaos.sim.trace import Trace
+from raft.core import Core
+from raft.hard_state import HardStateFile
+from raft.messages import Message
+from raft.segment_log import SegmentLog
+
+if TYPE_CHECKING:
+    from chaos.sim.node import SimNode
+
+__all__ = ["Parts", "World", "message_line"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What a node is made of: the product's own parts, or a test's substitutes with a bug."""
+
+    core: type[Core] = Core
+    log: type[SegmentLog] = SegmentLog
+    hard_state: type[HardStateFile] = HardStateFile
+
+
+class World(Protocol):
+    """What a node is in; `chaos.sim.cluster` is one."""
+
+    options: SimOptions
+    parts: Parts
+    scheduler: Scheduler
+    network: Network
+    invariants: Invariants
+    promises: Promises
+    coverage: Coverage
+    trace: Trace
+
+    def on_death(self, node: SimNode) -> None:
+        """The node has died by itself; somebody may restart it."""
+
+
+def message_line(message: Message) -> str:
+    """A message in one line of a trace."""
+    fields = []
+    for name in message.__slots__:
+        value = getattr(message, name)
+        if name in {"sender", "receiver"}:
+            continue
+        if name == "entries":
+            value = f"[{', '.join(f'{entry.index}@{entry.term}' for entry in value)}]"
+        fields.append(f"{name}={value}")
+    return f"{message.sender}->{message.receiver} {type(message).__name__} {' '.join(fields)}"

@@ -1,0 +1,191 @@
+"""The simulated disk keeps what was synced, and only that for certain."""
+
+from __future__ import annotations
+
+import errno
+import random
+
+import pytest
+
+from chaos.sim.disk import DiskFault, SimDisk, Survival
+from chaos.sim.violation import CrashNow
+
+
+def _disk(seed: int = 1) -> SimDisk:
+    return SimDisk(random.Random(seed))
+
+
+def _content(disk: SimDisk, path: str) -> bytes:
+    return disk.open(path, create=False).pread(1 << 20, 0)
+
+
+def _synced_file(disk: SimDisk, data: bytes) -> None:
+    file = disk.open("f", create=True)
+    assert file.pwritev([data], 0) == len(data)
+    file.sync()
+    disk.sync_directory("")
+
+
+@pytest.mark.parametrize("survival", Survival)
+def test_synced_bytes_survive_a_power_failure(survival: Survival) -> None:
+    disk = _disk()
+    _synced_file(disk, b"synced")
+    disk.power_failure(survival)
+    assert _content(disk, "f") == b"synced"
+
+
+def test_unsynced_bytes_are_lost() -> None:
+    disk = _disk()
+    _synced_file(disk, b"synced")
+    disk.open("f", create=False).pwritev([b"not"], 6)
+    assert _content(disk, "f") == b"syncednot"
+    disk.power_failure(Survival.NONE)
+    assert _content(disk, "f") == b"synced"
+    assert disk.lost_bytes == 3
+
+
+def test_unsynced_bytes_outlive_a_process_but_are_not_durable() -> None:
+    disk = _disk()
+    _synced_file(disk, b"synced")
+    disk.open("f", create=False).pwritev([b"not"], 6)
+    disk.process_crash()
+    assert _content(disk, "f") == b"syncednot"
+    disk.power_failure(Survival.NONE)
+    assert _content(disk, "f") == b"synced"
+
+
+def test_a_torn_write_keeps_a_prefix() -> None:
+    lengths = set()
+    for seed in range(200):
+        disk = _disk(seed)
+        _synced_file(disk, b"")
+        disk.open("f", create=False).pwritev([b"abcdefgh"], 0)
+        disk.power_failure(Survival.PREFIX)
+        left = _content(disk, "f")
+        assert b"abcdefgh".startswith(left)
+        lengths.add(len(left))
+    assert lengths == set(range(9))
+
+
+def test_scattered_sectors_leave_holes() -> None:
+    found_hole = False
+    for seed in range(200):
+        disk = _disk(seed)
+        _synced_file(disk, b"")
+        disk.open("f", create=False).pwritev([b"x" * 256], 0)
+        disk.power_failure(Survival.SCATTER)
+        left = _content(disk, "f")
+        assert set(left) <= {0, ord("x")}
+        found_hole = found_hole or 0 in left
+    assert found_hole
+
+
+def test_unsynced_truncation_may_come_back() -> None:
+    disk = _disk()
+    _synced_file(disk, b"synced")
+    disk.open("f", create=False).truncate(2)
+    assert _content(disk, "f") == b"sy"
+    disk.power_failure(Survival.NONE)
+    assert _content(disk, "f") == b"synced"
+
+
+def test_a_name_without_directory_sync_is_lost() -> None:
+    disk = _disk()
+    file = disk.open("f", create=True)
+    file.pwritev([b"data"], 0)
+    file.sync()
+    disk.power_failure(Survival.NONE)
+    with pytest.raises(FileNotFoundError):
+        disk.open("f", create=False)
+
+
+def test_an_unsynced_rename_is_undone() -> None:
+    disk = _disk()
+    _synced_file(disk, b"old")
+    new = disk.open("new", create=True)
+    new.pwritev([b"new"], 0)
+    new.sync()
+    disk.sync_directory("")
+    disk.rename("new", "f")
+    assert _content(disk, "f") == b"new"
+    disk.power_failure(Survival.NONE)
+    assert _content(disk, "f") == b"old"
+    assert _content(disk, "new") == b"new"
+
+
+def test_a_removal_is_durable_with_the_directory() -> None:
+    disk = _disk()
+    _synced_file(disk, b"data")
+    disk.remove("f")
+    disk.power_failure(Survival.NONE)
+    assert _content(disk, "f") == b"data"
+    disk.remove("f")
+    disk.sync_directory("")
+    disk.power_failure(Survival.NONE)
+    assert disk.list("") == []
+
+
+def test_an_unsynced_directory_takes_its_files_along() -> None:
+    disk = _disk()
+    disk.make_directory("a/b")
+    file = disk.open("a/b/f", create=True)
+    file.sync()
+    disk.sync_directory("a/b")
+    assert disk.list("a") == ["b"]
+    disk.power_failure(Survival.NONE)
+    assert disk.list("") == []
+
+
+def test_a_sync_under_way_covers_what_was_written_before_it_began() -> None:
+    disk = _disk()
+    _synced_file(disk, b"")
+    file = disk.open("f", create=False)
+    file.pwritev([b"before"], 0)
+    disk.begin_sync()
+    file.sync()
+    disk.end_begin_sync()
+    file.pwritev([b"after"], 6)
+    disk.complete_sync()
+    disk.power_failure(Survival.NONE)
+    assert _content(disk, "f") == b"before"
+
+
+def test_a_crash_during_a_sync_finds_its_bytes_unsynced() -> None:
+    disk = _disk()
+    _synced_file(disk, b"")
+    file = disk.open("f", create=False)
+    file.pwritev([b"before"], 0)
+    disk.begin_sync()
+    file.sync()
+    disk.end_begin_sync()
+    disk.power_failure(Survival.NONE)
+    disk.complete_sync()
+    assert _content(disk, "f") == b""
+
+
+def test_the_fuse_kills_at_the_counted_operation() -> None:
+    disk = _disk()
+    _synced_file(disk, b"")
+    file = disk.open("f", create=False)
+    disk.fuse = 2
+    file.pwritev([b"whole"], 0)
+    with pytest.raises(CrashNow):
+        file.pwritev([b"torn by the crash"], 5)
+    assert b"wholetorn by the crash".startswith(_content(disk, "f"))
+
+
+def test_an_armed_error_is_raised_once() -> None:
+    disk = _disk()
+    _synced_file(disk, b"")
+    file = disk.open("f", create=False)
+    disk.fault = DiskFault(operation="write", error=errno.ENOSPC)
+    file.sync()
+    with pytest.raises(OSError, match="No space left"):
+        file.pwritev([b"x"], 0)
+    assert file.pwritev([b"x"], 0) == 1
+
+
+def test_short_writes_happen() -> None:
+    disk = SimDisk(random.Random(1), short_write_rate=1.0)
+    file = disk.open("f", create=True)
+    assert 1 <= file.pwritev([b"abcdefgh"], 0) < 8
