@@ -11,6 +11,7 @@ whose receiver is this node.
 
 from __future__ import annotations
 
+import abc
 import asyncio
 import logging
 import os
@@ -36,7 +37,7 @@ _TCP_USER_TIMEOUT_MS = 5_000  # unacknowledged bytes this old mean that the peer
 _log = logging.getLogger(__name__)
 
 
-class _Connection(asyncio.BufferedProtocol):
+class _Connection(asyncio.BufferedProtocol, abc.ABC):
     """What both directions share."""
 
     def __init__(self, handshake: Dialler | Acceptor, timeout_ms: int) -> None:
@@ -109,11 +110,13 @@ class _Connection(asyncio.BufferedProtocol):
             self._cancel_timer()
             self._on_established()
 
+    @abc.abstractmethod
     def _on_established(self) -> None:
-        raise NotImplementedError
+        """The handshake is done."""
 
+    @abc.abstractmethod
     def _on_frame(self, frame: memoryview) -> None:
-        raise NotImplementedError
+        """A frame after the handshake. Raises WireError where it must not be."""
 
     def _on_refused(self, error: WireError | HandshakeError) -> None:
         self.close(str(error))

@@ -16,9 +16,8 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
-import queue
-import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from raft.hard_state import HardStateFile
@@ -58,7 +57,7 @@ class GroupCommit:
         self,
         log: SegmentLog,
         hard_state: HardStateFile,
-        on_done: Callable[[SyncRound, Exception | None], None],
+        on_done: Callable[[SyncRound, BaseException | None], None],
     ) -> None:
         self._log = log
         self._hard_state = hard_state
@@ -67,9 +66,7 @@ class GroupCommit:
         self._running: SyncRound | None = None
         self._next: SyncRound | None = None
         self._failed = False
-        self._rounds: queue.SimpleQueue[SyncRound | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="raft-fsync", daemon=True)
-        self._thread.start()
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="raft-fsync")
 
     def want_log(self) -> None:
         """The log was appended to or truncated."""
@@ -107,36 +104,32 @@ class GroupCommit:
         if self._running.syncs_log:
             log = self._log
             self._running.durable = SyncedTo(index=log.last_index, term=log.last_term)
-        self._rounds.put(self._running)
+        self._thread.submit(self._persist, self._running).add_done_callback(self._persisted)
 
     async def stop(self) -> None:
         """Wait for the round under way, then end the thread."""
         self._failed = True
-        self._rounds.put(None)
-        await asyncio.to_thread(self._thread.join)
+        await asyncio.to_thread(self._thread.shutdown)
 
     def _filling(self) -> SyncRound:
         if self._next is None:
             self._next = SyncRound()
         return self._next
 
-    def _finish(self, done: SyncRound, error: Exception | None) -> None:
-        assert done is self._running
-        self._running = None
+    def _persist(self, work: SyncRound) -> None:
+        """On the thread. It reads of a round only what no one changes any more."""
+        if work.hard_state is not None:
+            self._hard_state.save(work.hard_state)
+        if work.syncs_log:
+            self._log.sync()
+
+    def _persisted(self, future: Future[None]) -> None:
+        """On the thread: back to the loop, with whatever was raised."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._finish, future.exception())
+
+    def _finish(self, error: BaseException | None) -> None:
+        done, self._running = self._running, None
+        assert done is not None
         self._failed = self._failed or error is not None
         self._on_done(done, error)
-
-    def _run(self) -> None:
-        """The thread. It reads of a round only what no one changes any more."""
-        while (work := self._rounds.get()) is not None:
-            error: Exception | None = None
-            try:
-                if work.hard_state is not None:
-                    self._hard_state.save(work.hard_state)
-                if work.syncs_log:
-                    self._log.sync()
-            except Exception as raised:  # noqa: BLE001 - the thread's edge: it stops the node
-                error = raised
-            if self._loop.is_closed():
-                return
-            self._loop.call_soon_threadsafe(self._finish, work, error)

@@ -29,16 +29,17 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
 import random
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Concatenate, ParamSpec
 
 from raft.applier import Applier
 from raft.core import Core
+from raft.edge import Edge, stops_node
 from raft.events import (
     Event,
     LogDurable,
@@ -70,25 +71,6 @@ _LATE_TIMER_MS = 20
 _LATE_TIMER_GRACE_MS = 2
 
 _log = logging.getLogger(__name__)
-
-_P = ParamSpec("_P")
-
-
-def _stops_node(
-    method: Callable[Concatenate[RaftNode, _P], None],
-) -> Callable[Concatenate[RaftNode, _P], None]:
-    """An entry from the loop: does nothing once the node has stopped, and stops it if it raises."""
-
-    @functools.wraps(method)
-    def entry(node: RaftNode, /, *args: _P.args, **kwargs: _P.kwargs) -> None:
-        if node.stopped:
-            return
-        try:
-            method(node, *args, **kwargs)
-        except Exception as error:  # noqa: BLE001 - the node's edge: whatever it is stops it
-            node.fail(error)
-
-    return entry
 
 
 class RaftNode:
@@ -125,6 +107,7 @@ class RaftNode:
         self._timer_at_ms = 0
         self._turn_end_scheduled = False
         self._apply_scheduled = False
+        self.edge = Edge(self.fail)
         self.stopped = True  # until started, and after a stop or a failure
 
     # --- start and stop ------------------------------------------------------------------------
@@ -140,7 +123,8 @@ class RaftNode:
         # On a thread: recovery of a long log takes seconds.
         self._store = store = await asyncio.to_thread(NodeStore, self._config, self._disk)
         self._segment_log = store.log
-        try:
+        with contextlib.ExitStack() as on_failure:
+            on_failure.callback(store.close)
             self._core = Core(
                 self._config.raft,
                 store.log,
@@ -155,9 +139,7 @@ class RaftNode:
             self._trace.started(term, self._core.voters)
             store.write_checkpoint(self._core.commit_index, 0, clean=False)
             await self._transport.start(self._on_message, self._on_unreachable)
-        except BaseException:
-            store.close()
-            raise
+            on_failure.pop_all()
         self._applier = Applier(store.log, self._state_machine, self._proposals, self._trace)
         self._group_commit = GroupCommit(store.log, store.hard_state_file, self._on_synced)
         self.stopped = False
@@ -165,6 +147,7 @@ class RaftNode:
         self._arm_timer()
         # The one task without a group: it outlives this call, `stop` and `fail` end it.
         self._background = asyncio.create_task(self._run_background(), name="raft-node")
+        self._background.add_done_callback(self._on_background_done)
 
     async def stop(self) -> None:
         """Leave cleanly: hand leadership over, make everything appended durable, checkpoint.
@@ -230,16 +213,21 @@ class RaftNode:
             _log.info("%s did not take over in time", target)
 
     async def _run_background(self) -> None:
-        """Connections and checkpoints, until the node stops. Their failure is the node's."""
+        """Connections and checkpoints, until the node stops."""
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._transport.run())
                 group.create_task(self._checkpoint_regularly())
-        except* Exception as errors:  # noqa: BLE001 - the task's edge: whatever it is stops the node
-            self.fail(errors.exceptions[0])
         finally:
             # Also after a failure: peers learn of it by the connections that break.
             await self._transport.stop()
+
+    def _on_background_done(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        if error is not None:
+            self.fail(error)
 
     async def _checkpoint_regularly(self) -> None:
         while True:
@@ -311,25 +299,25 @@ class RaftNode:
 
     # --- entries from the loop -----------------------------------------------------------------
 
-    @_stops_node
+    @stops_node
     def _on_message(self, message: Message) -> None:
         self._trace.received(message)
         self._step(Receive(now_ms=self._now_ms(), message=message))
 
-    @_stops_node
+    @stops_node
     def _on_unreachable(self, peer: NodeId) -> None:
         self._step(PeerUnreachable(now_ms=self._now_ms(), peer=peer))
 
-    @_stops_node
+    @stops_node
     def _step_entry(self, event: Event) -> None:
         self._step(event)
 
-    @_stops_node
+    @stops_node
     def _tick_entry(self, now_ms: int) -> None:
         if now_ms >= self._core.next_deadline_ms:
             self._carry_out(self._core.step(Tick(now_ms=now_ms)))
 
-    @_stops_node
+    @stops_node
     def _on_timer(self, *, late: bool = False) -> None:
         self._timer = None
         now_ms = self._now_ms()
@@ -344,13 +332,13 @@ class RaftNode:
             self._carry_out(self._core.step(Tick(now_ms=now_ms)))
         self._arm_timer()
 
-    @_stops_node
+    @stops_node
     def _ask_read_point(self) -> None:
         request_id = self._reads.ask(time.monotonic_ns())
         self._step(ReadIndexRequest(now_ms=self._now_ms(), request_id=request_id))
 
-    @_stops_node
-    def _on_synced(self, done: SyncRound, error: Exception | None) -> None:
+    @stops_node
+    def _on_synced(self, done: SyncRound, error: BaseException | None) -> None:
         """A round of fsync is over: steps 4 and 5 of the contract."""
         if error is not None:
             raise error
@@ -367,7 +355,7 @@ class RaftNode:
             self._step(LogDurable(now_ms=self._now_ms(), index=durable.index, term=durable.term))
         self._schedule_turn_end()
 
-    @_stops_node
+    @stops_node
     def _end_turn(self) -> None:
         """Trace, then messages, then the next round of fsync."""
         self._turn_end_scheduled = False
@@ -375,7 +363,7 @@ class RaftNode:
         self._transport.flush()
         self._group_commit.begin()
 
-    @_stops_node
+    @stops_node
     def _apply_turn(self) -> None:
         """Step 6, bounded in entries and time."""
         self._apply_scheduled = False
@@ -386,7 +374,7 @@ class RaftNode:
         if self._applier.applied_index < self._core.commit_index:
             self._schedule_apply()
 
-    @_stops_node
+    @stops_node
     def _tell_statuses(self) -> None:
         while self._statuses:
             self._state_machine.on_role_change(self._statuses.popleft())
