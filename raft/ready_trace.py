@@ -4,6 +4,9 @@ Place in the data path: `raft.node` tells it each step of the order contract as 
 
 Invariants: a vote is traced once it is durable and again each time it is told; an fsync once it
 is done; terms never fall along the trace, since nothing is traced for a term that has passed.
+What happens between a vote and its being durable (entries of a leader that others elected
+meanwhile) is traced behind it, so that the log before a vote in the trace is the log that was
+voted on.
 """
 
 from __future__ import annotations
@@ -42,6 +45,8 @@ class ReadyTrace:
         self._role: tuple[Role, Term] = (Role.FOLLOWER, term)  # as traced
         # What candidates said of their logs: the trace of a vote tells it.
         self._requests: dict[tuple[NodeId, Term], RequestVote] = {}
+        self._vote_under_way: Term | None = None  # given, not durable yet
+        self._behind_vote: list[tuple[str, Term, dict[str, int | str | list[str] | None]]] = []
 
     def started(self, term: Term, voters: Sequence[NodeId]) -> None:
         if self._trace is not None:
@@ -66,19 +71,23 @@ class ReadyTrace:
         """Role or term may have changed. A pre-candidate is still a follower to everybody else."""
         if self._trace is None:
             return
+        if self._vote_under_way is not None and ready.term > self._vote_under_way:
+            self._release()  # that vote will not be told any more
         role = Role.FOLLOWER if ready.role is Role.PRE_CANDIDATE else ready.role
         if (role, ready.term) != self._role:
             self._role = (role, ready.term)
-            self._trace.record("role", ready.term, role=role.value)
+            self._record("role", ready.term, role=role.value)
+        if self._gives_vote(ready):
+            self._vote_under_way = ready.term
 
     def truncated(self, term: Term, index: Index) -> None:
         if self._trace is not None:
-            self._trace.record("truncate", term, index=index)
+            self._record("truncate", term, index=index)
 
     def appended(self, term: Term, entries: Sequence[Entry]) -> None:
         if self._trace is not None:
             for entry in entries:
-                self._trace.record(
+                self._record(
                     "append",
                     term,
                     index=entry.index,
@@ -88,7 +97,7 @@ class ReadyTrace:
 
     def synced(self, term: Term, index: Index) -> None:
         if self._trace is not None:
-            self._trace.record("fsync", term, index=index)
+            self._record("fsync", term, index=index)
 
     def voted_for_self(self, term: Term, vote: SelfVote) -> None:
         if vote.term == term:
@@ -108,14 +117,14 @@ class ReadyTrace:
     def committed(self, term: Term, index: Index) -> None:
         if self._trace is not None:
             log = self._log
-            self._trace.record(
+            self._record(
                 "commit", term, index=index, entry_term=log.term(index), chain=log.chain(index)
             )
 
     def applied(self, term: Term, entries: Sequence[CommittedEntry]) -> None:
         if self._trace is not None:
             first, last = entries[0], entries[-1]
-            self._trace.record(
+            self._record(
                 "apply",
                 term,
                 first=first.index,
@@ -126,7 +135,7 @@ class ReadyTrace:
 
     def read(self, term: Term, t_begin: int, index: Index) -> None:
         if self._trace is not None:
-            self._trace.record("read", term, t_begin=t_begin, index=index)
+            self._record("read", term, t_begin=t_begin, index=index)
 
     def flush(self) -> None:
         if self._trace is not None:
@@ -135,3 +144,28 @@ class ReadyTrace:
     def _vote(self, term: Term, peer: NodeId, last_index: Index, last_term: Term) -> None:
         if self._trace is not None:
             self._trace.record("vote", term, peer=peer, last_index=last_index, last_term=last_term)
+            self._release()
+
+    def _gives_vote(self, ready: Ready) -> bool:
+        """Whether a vote of this Ready is told only once it is durable."""
+        state = ready.hard_state
+        if state is not None and state.voted_for == self._node_id:
+            return True
+        return any(
+            type(message) is RequestVoteReply and message.granted and not message.pre_vote
+            for message in ready.messages_after_sync
+        )
+
+    def _record(self, event: str, term: Term, **fields: int | str | list[str] | None) -> None:
+        assert self._trace is not None
+        if self._vote_under_way is None:
+            self._trace.record(event, term, **fields)
+        else:
+            self._behind_vote.append((event, term, fields))
+
+    def _release(self) -> None:
+        assert self._trace is not None
+        self._vote_under_way = None
+        for event, term, fields in self._behind_vote:
+            self._trace.record(event, term, **fields)
+        self._behind_vote.clear()

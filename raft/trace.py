@@ -50,15 +50,13 @@ class RaftTrace:
         self,
         event: str,
         term: int,
-        *,
-        t: int | None = None,
         **fields: int | str | list[str] | None,
     ) -> None:
-        """Note one event of the run format's table `raft`, now unless `t` says when (ns)."""
+        """Note one event of the run format's table `raft`, as of now."""
         self._seq += 1
         fields["incarnation"] = self._incarnation
         fields["seq"] = self._seq
-        fields["t"] = time.monotonic_ns() if t is None else t
+        fields["t"] = time.monotonic_ns()
         fields["event"] = event
         fields["term"] = term
         self._packer.pack(fields)
