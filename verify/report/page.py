@@ -11,6 +11,7 @@ import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from statistics import median
 
 from verify.report.activity import Activity
@@ -67,7 +68,7 @@ def page_values(source: RunSource, reduced: Reduced) -> dict[str, object]:
         "scenario_text": clipped(_text(scenario.get("text"), ""), _TEXT_MAX),
         "seed": _text(manifest.get("seed"), "unknown"),
         "world": _text(manifest.get("world"), "unknown"),
-        "started_at": _text(manifest.get("started_at"), "unknown"),
+        "started_at": _moment(_text(manifest.get("started_at"), "unknown")),
         "length": duration(reduced.end_ns),
         "run_name": source.run.resolve().name,
         "commands": _commands(source),
@@ -86,6 +87,15 @@ def page_values(source: RunSource, reduced: Reduced) -> dict[str, object]:
         "environment": _pairs(manifest.get("environment")),
         "tables": _tables(manifest),
     }
+
+
+def _moment(text: str) -> str:
+    """A date and time to the second; as it stands where it is none."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return clipped(text, _LINE_MAX)
+    return moment.strftime("%Y-%m-%d %H:%M:%S %Z").strip()
 
 
 def _commands(source: RunSource) -> dict[str, str]:

@@ -89,6 +89,7 @@ def test_it_says_what_matters(page: Page) -> None:
         "3.11.7",
         "n0, n1, n2",
         "kill target leader",
+        "2026-11-21 03:00:00 UTC",
         "the last of it",
     ):
         assert words in page.text
