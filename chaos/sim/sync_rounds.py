@@ -5,8 +5,9 @@ later waits for the next one (group commit). A round makes hard state and log du
 the other, in either order, with time in between, then lets go the messages that waited for it and
 reports what of the log it covered.
 
-Invariant: what a round reports was appended before its log sync began, and has not been truncated
-since.
+Invariant: what a round reports was appended before the round began, and has not been truncated
+since. So the hard state that came with an entry is in the same round or an earlier one, and a
+durable entry proves its term durable, which the core relies on.
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ class _Round:
 
     hard_state: HardState | None
     messages: list[Message]
+    target: tuple[Index, Term]  # the log's end when it began
     covered: tuple[Index, Term] = (0, 0)  # once its log sync has begun
     truncated_from: Index | None = None  # lowest truncation since
 
@@ -110,7 +112,11 @@ class SyncRounds:
             for message in messages:
                 self._shell.send(message)
             return
-        self._under_way = one = _Round(hard_state=self._hard_state, messages=messages)
+        self._under_way = one = _Round(
+            hard_state=self._hard_state,
+            messages=messages,
+            target=(self._log.last_index, self._log.last_term),
+        )
         phases: list[tuple[bool, Callable[[_Round], None]]] = []
         if self._hard_state is not None:
             phases.append((True, self._save_hard_state))
@@ -162,7 +168,7 @@ class SyncRounds:
             covered = self._log.sync()
         finally:
             disk.end_begin_sync()
-        one.covered = (covered.index, covered.term)
+        one.covered = min(one.target, (covered.index, covered.term))
 
     def _end_log_sync(self, one: _Round) -> None:
         self._shell.disk.complete_sync()
