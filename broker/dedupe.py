@@ -21,7 +21,7 @@ import enum
 from array import array
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -29,7 +29,9 @@ __all__ = ["DedupeWindow", "Verdict"]
 
 _GENERATION_KEYS_MAX = 32_768
 _GENERATIONS_PER_WINDOW = 8
-_FILTER_BITS = 1 << 18  # eight bits per key of a full generation
+_EPOCHS_MAX = 2
+_FILTER_BITS = 1 << 24  # 2 MiB; at half a million keys one question in thirty goes on to bisect
+_FILTER_MASK = _FILTER_BITS - 1
 
 
 class Verdict(enum.Enum):
@@ -45,25 +47,40 @@ class _Generation:
     positions: dict[str, int]  # key -> position of the record in the log
 
 
-class _Evicted:
-    """Sorted hashes of keys that have left, behind a bit filter that answers most misses."""
+class _Epoch:
+    """Keys that have left: sorted hashes of whole generations behind one bit filter.
 
-    __slots__ = ("_filter", "hashes", "last_ms")
+    The filter answers nearly every question about a key that never was here. An epoch is dropped
+    as a whole, so nothing is ever taken out of the filter.
+    """
 
-    def __init__(self, generation: _Generation) -> None:
-        self.last_ms = generation.last_ms
-        self.hashes = array("q", sorted(map(hash, generation.positions)))
+    __slots__ = ("_filter", "_hashes", "count", "last_ms")
+
+    def __init__(self) -> None:
         self._filter = bytearray(_FILTER_BITS >> 3)
-        for hashed in self.hashes:
-            bit = hashed & (_FILTER_BITS - 1)
-            self._filter[bit >> 3] |= 1 << (bit & 7)
+        self._hashes: list[array[int]] = []
+        self.count = 0
+        self.last_ms = 0
+
+    def add(self, generation: _Generation) -> None:
+        hashes = array("q", sorted(map(hash, generation.positions)))
+        bits = self._filter
+        for hashed in hashes:
+            bit = hashed & _FILTER_MASK
+            bits[bit >> 3] |= 1 << (bit & 7)
+        self._hashes.append(hashes)
+        self.count += len(hashes)
+        self.last_ms = max(self.last_ms, generation.last_ms)
 
     def __contains__(self, hashed: int) -> bool:
-        bit = hashed & (_FILTER_BITS - 1)
+        bit = hashed & _FILTER_MASK
         if not self._filter[bit >> 3] & (1 << (bit & 7)):
             return False
-        at = bisect_left(self.hashes, hashed)
-        return at < len(self.hashes) and self.hashes[at] == hashed
+        for hashes in self._hashes:
+            at = bisect_left(hashes, hashed)
+            if at < len(hashes) and hashes[at] == hashed:
+                return True
+        return False
 
 
 class DedupeWindow:
@@ -74,11 +91,10 @@ class DedupeWindow:
         self._generation_ms = max(1, window_ms // _GENERATIONS_PER_WINDOW)
         self._generation_keys = max(1, min(_GENERATION_KEYS_MAX, keys_max // 4))
         self._keys_max = keys_max
-        self._evicted_keys_max = evicted_keys_max
+        self._epoch_keys_max = max(1, evicted_keys_max // 2)
         self._generations: deque[_Generation] = deque()  # newest first
-        self._evicted: deque[_Evicted] = deque()  # oldest first
+        self._epochs: list[_Epoch] = []  # oldest first, at most two
         self._count = 0
-        self._evicted_count = 0
         self._memory_floor_ms = 0  # newest store timestamp whose hash is gone as well
 
     def __len__(self) -> int:
@@ -105,11 +121,23 @@ class DedupeWindow:
             if key in generation.positions:
                 in_window = generation.last_ms >= now_ms - self._window_ms
                 return Verdict.STORED if in_window else Verdict.EXPIRED
-        if self._evicted:
+        if self._epochs:
             hashed = hash(key)
-            if any(hashed in evicted for evicted in self._evicted):
-                return Verdict.EXPIRED
+            for epoch in self._epochs:
+                if hashed in epoch:
+                    return Verdict.EXPIRED
         return Verdict.EXPIRED if born_ms <= self._memory_floor_ms else Verdict.NEW
+
+    def knows_none(self, keys: Collection[str], *, born_ms: int) -> bool:
+        """True where `judge` would call every one of `keys` new; a quick way for batches."""
+        if self._epochs:
+            hashes = [hash(key) for key in keys]
+            for epoch in self._epochs:
+                if any(hashed in epoch for hashed in hashes):
+                    return False
+        return born_ms > self._memory_floor_ms and all(
+            generation.positions.keys().isdisjoint(keys) for generation in self._generations
+        )
 
     def add(self, keys: Sequence[str | None], positions: Iterable[int], stored_ms: int) -> None:
         """Keys of committed records, with their positions, in log order. None has no key."""
@@ -143,11 +171,9 @@ class DedupeWindow:
 
     def _evict(self, generation: _Generation) -> None:
         self._count -= len(generation.positions)
-        self._evicted.append(_Evicted(generation))
-        self._evicted_count += len(generation.positions)
-        while self._evicted and self._evicted_count > self._evicted_keys_max:
-            oldest = self._evicted.popleft()
-            self._evicted_count -= len(oldest.hashes)
-            self._memory_floor_ms = max(self._memory_floor_ms, oldest.last_ms)
         assert self._count >= 0
-        assert self._evicted_count >= 0
+        if not self._epochs or self._epochs[-1].count >= self._epoch_keys_max:
+            self._epochs.append(_Epoch())
+        if len(self._epochs) > _EPOCHS_MAX:
+            self._memory_floor_ms = max(self._memory_floor_ms, self._epochs.pop(0).last_ms)
+        self._epochs[-1].add(generation)

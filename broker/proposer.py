@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from broker.request import Request
@@ -100,6 +100,9 @@ class Proposer:
     def in_flight_key(self, key: str) -> PendingRecord | None:
         """The record in flight that carries this dedupe key."""
         return self._keys.get(key)
+
+    def has_none_in_flight(self, keys: Collection[str]) -> bool:
+        return self._keys.keys().isdisjoint(keys)
 
     def join_key(self, key: str, on_done: Callable[[ProposalStatus | None], None]) -> None:
         """Hear of the outcome of the record in flight with this key."""

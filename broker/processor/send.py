@@ -12,6 +12,7 @@ one key per message. Delayed messages are refused until they are served.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -345,15 +346,16 @@ class _Send:
         proposer = self._context.proposer
         duplicates: list[Place] = []
         in_flight: str | None = None
-        for record in self._records:
-            key = record.dedupe_key
-            if key is None:
-                continue
-            place = self._judge(record, key)
-            if place is not None:
-                duplicates.append(place)
-            elif in_flight is None and proposer.in_flight_key(key) is not None:
-                in_flight = key
+        if not self._is_surely_new():
+            for record in self._records:
+                key = record.dedupe_key
+                if key is None:
+                    continue
+                place = self._judge(record, key)
+                if place is not None:
+                    duplicates.append(place)
+                elif in_flight is None and proposer.in_flight_key(key) is not None:
+                    in_flight = key
         if not duplicates:
             if in_flight is None:
                 self._propose()
@@ -366,6 +368,17 @@ class _Send:
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"{len(duplicates)} of the {len(self._records)} messages are stored already",
             )
+
+    def _is_surely_new(self) -> bool:
+        """True where no key of a batch is stored, expired or in flight."""
+        if len(self._records) == 1:
+            return False  # judging it is as quick
+        keys = [record.dedupe_key for record in self._records if record.dedupe_key is not None]
+        return self._context.proposer.has_none_in_flight(
+            keys
+        ) and self._context.state.messages.knows_none(
+            keys, born_ms=self._records[0].template.born_ms
+        )
 
     def _judge(self, record: PendingRecord, key: str) -> Place | None:
         """The place of an earlier message with this key. Raises RefusedError where it expired."""
@@ -414,14 +427,13 @@ class _Send:
             self._request.refuse(refused)
             return
         assert status is not None
-        places = [
-            Place(record.topic, record.queue_id, record.queue_offset, record.position)
-            for record in self._records
-        ]
-        self._answer(store_code_of(status), status, places)
+        self._answer(store_code_of(status), status, self._records)
 
     def _answer(
-        self, code: ResponseCode, status: ProposalStatus | None, places: list[Place]
+        self,
+        code: ResponseCode,
+        status: ProposalStatus | None,
+        places: Sequence[Place | PendingRecord],
     ) -> None:
         prefix = self._context.store_host_hex
         fields = {
