@@ -44,7 +44,9 @@ def cpu_s(pids: list[int]) -> float:
 async def load(address: str, **options: object) -> LoadResult:
     host, _, port = address.rpartition(":")
     _, protocol = await asyncio.get_running_loop().create_connection(
-        lambda: SendLoad(**options), host, int(port)  # type: ignore[arg-type]
+        lambda: SendLoad(**options),
+        host,
+        int(port),  # type: ignore[arg-type]
     )
     return await protocol.done
 

@@ -108,9 +108,7 @@ async def measure(directory: Path, kills: int) -> dict[str, object]:
                 rounds.append(row)
                 print(number + 1, {name: round(value, 1) for name, value in row.items()})
                 name = f"{leader.group}-{leader.name}"
-                await asyncio.to_thread(
-                    table.start, name, cluster.broker_process(directory, name)
-                )
+                await asyncio.to_thread(table.start, name, cluster.broker_process(directory, name))
                 load.acknowledged.clear()
             for task in senders:
                 task.cancel()

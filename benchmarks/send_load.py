@@ -36,12 +36,8 @@ class LoadResult:
         return ordered[min(len(ordered) - 1, int(q * len(ordered)))] * 1000 if ordered else 0.0
 
 
-def send_frame(topic: str, queue_count: int, body_size: int) -> list[tuple[bytes, bytes, bytes]]:
-    """Per queue: the frame's bytes before the opaque, between opaque and key, and after it."""
-    return [_template(topic, queue, b"x" * body_size, RequestCode.SEND_MESSAGE_V2) for queue in range(queue_count)]
-
-
 def _template(topic: str, queue: int, body: bytes, code: int) -> tuple[bytes, bytes, bytes]:
+    """The frame before its opaque, between opaque and UNIQ_KEY, and after that."""
     key = "K" * _KEY_SIZE
     fields = {
         "a": "bench",
@@ -89,7 +85,6 @@ class SendLoad(asyncio.Protocol):
             code = RequestCode.SEND_BATCH_MESSAGE
             body = _batch_body(body, batch)
         self._templates = [_template(topic, queue, body, code) for queue in range(queues)]
-        self._batch_key_at = [i for i in range(len(body)) if body.startswith(b"J" * _KEY_SIZE, i)]
         self._run_id = time.time_ns() & 0xFFFF_FFFF_FFFF
         self._count = 0
         self._began: dict[int, float] = {}
@@ -160,8 +155,17 @@ class SendLoad(asyncio.Protocol):
 
 def _batch_body(body: bytes, count: int) -> bytes:
     properties = b"UNIQ_KEY\x01" + b"J" * _KEY_SIZE + b"\x02WAIT\x01true\x02"
-    item = struct.pack(
-        f">IIIiI{len(body)}sH", 20 + len(body) + 2 + len(properties), 0, 0, 0, len(body), body,
-        len(properties),
-    ) + properties
+    item = (
+        struct.pack(
+            f">IIIiI{len(body)}sH",
+            20 + len(body) + 2 + len(properties),
+            0,
+            0,
+            0,
+            len(body),
+            body,
+            len(properties),
+        )
+        + properties
+    )
     return item * count

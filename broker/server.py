@@ -262,18 +262,16 @@ async def run_broker(config: BrokerConfig) -> None:
     gc.freeze()  # what was imported stays
     gc.set_threshold(_GC_ALLOCATIONS_MAX, 20, 100)
     broker = Broker(config)
+    loop = asyncio.get_running_loop()
     try:
         await broker.start()
-    except BaseException:
-        await broker.stop()
-        raise
-    sys.stdout.write(f"ledgermq broker {config.group}/{config.node} listening on {config.listen}\n")
-    sys.stdout.flush()
-    loop = asyncio.get_running_loop()
-    serving = loop.create_task(broker.serve())
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, serving.cancel)
-    try:
+        sys.stdout.write(
+            f"ledgermq broker {config.group}/{config.node} listening on {config.listen}\n"
+        )
+        sys.stdout.flush()
+        serving = loop.create_task(broker.serve())
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, serving.cancel)
         await serving
     except asyncio.CancelledError:
         _log.info("%s/%s: stopping", config.group, config.node)
