@@ -159,13 +159,19 @@ class RemotingClient:
 
     async def _dial_peer(self, address: str, peer: _Peer) -> Connection:
         loop = asyncio.get_running_loop()
+        connection = self._make_connection()
         try:
             host, port = split_host(self._dial.get(address, address))
-            _, connection = await loop.create_connection(self._make_connection, host, port)
+            await loop.create_connection(lambda: connection, host, port)
         except (OSError, RecordError) as error:
             peer.failures += 1
             peer.failure = f"can't connect to {self._target_text(address)}: {error}"
             raise ConnectError(peer.failure) from error
+        except asyncio.CancelledError:
+            # uvloop closes the transport of a cancelled dial and tells an opened protocol nothing.
+            if connection in self._open:
+                connection.connection_lost(None)
+            raise
         if self._closed:
             connection.abort("the client stops")
             raise ConnectError("the client is closed")
