@@ -7,7 +7,7 @@ import zlib
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raft.disk import OsDisk
@@ -28,6 +28,7 @@ def test_the_bytes_are_drawn_in_formats() -> None:
     assert encode_hard_state(STATE) == head + zlib.crc32(head).to_bytes(4, "big")
 
 
+@settings(deadline=None)
 @given(term=st.integers(0, 2**64 - 1), name=st.none() | st.text(min_size=1, max_size=60))
 def test_what_is_encoded_is_decoded(term: int, name: str | None) -> None:
     state = HardState(current_term=term, voted_for=NodeId(name) if name else None)
@@ -46,6 +47,7 @@ def test_it_survives_a_restart(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["hard_state"]
 
 
+@settings(deadline=None)
 @given(seed=st.integers(0, 2**32), keep=st.sampled_from([0.0, 0.5, 1.0]))
 def test_what_save_returned_from_is_durable(seed: int, keep: float) -> None:
     disk = ForgetfulDisk(random.Random(seed))
@@ -56,6 +58,7 @@ def test_what_save_returned_from_is_durable(seed: int, keep: float) -> None:
         assert HardStateFile(disk).load() == state
 
 
+@settings(deadline=None)
 @given(seed=st.integers(0, 2**32), keep=st.sampled_from([0.0, 0.5, 1.0]))
 def test_a_failed_save_leaves_the_old_state(seed: int, keep: float) -> None:
     disk = ForgetfulDisk(random.Random(seed))

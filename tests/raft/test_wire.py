@@ -7,7 +7,7 @@ import struct
 
 import msgpack
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raft.messages import (
@@ -117,6 +117,7 @@ def test_golden_bytes() -> None:
     )
 
 
+@settings(deadline=None)
 @given(messages)
 def test_what_is_encoded_is_decoded(message: Message) -> None:
     assert decode_message(body(message)) == message
@@ -137,12 +138,14 @@ def test_payloads_are_not_copied_when_sent() -> None:
     assert encode_message(message)[1] is entry.payload
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=300))
 def test_garbage_is_a_wire_error(data: bytes) -> None:
     with pytest.raises(WireError):
         decode_message(memoryview(data))
 
 
+@settings(deadline=None)
 @given(
     st.lists(
         st.one_of(
@@ -167,6 +170,7 @@ def test_wrong_fields_are_wire_errors_or_messages(
         assert body(decode_message(frame)) == frame
 
 
+@settings(deadline=None)
 @given(messages, st.data())
 def test_a_flipped_bit_is_a_wire_error_or_another_message(
     message: Message, data: st.DataObject
@@ -222,6 +226,7 @@ def read_all(reader: FrameReader, stream: bytes, sizes: list[int]) -> list[bytes
     return frames
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.sampled_from([0, 1, 5, 1000, 200_000, 300_000, 700_000]), max_size=6),
     st.lists(st.integers(1, 400_000), max_size=20),
