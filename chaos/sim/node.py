@@ -52,7 +52,7 @@ __all__ = ["SimNode"]
 
 _INBOX_COUNT_MAX = 5_000  # events that wait for a paused node
 _APPLY_SIZE_BYTES_MAX = 1 << 40
-_STEPS_MAX = 200_000  # of all nodes in one seed: fifty times the usual
+_STEPS_MAX = 500_000  # of all nodes in one seed: more than a hundred times the usual
 
 
 class SimNode:

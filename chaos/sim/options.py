@@ -143,6 +143,9 @@ def draw_options(seed: int, nodes: int | None = None) -> SimOptions:
     delay_max_us = int(timeout_min_ms * 1000 * rng.choice((0.01, 0.02, 0.05, 0.2, 0.5)))
     sync_max_us = int(timeout_min_ms * 1000 * rng.choice((0.005, 0.02, 0.1, 0.4)))
     segment_size = rng.choice((256, 512, 1024, 4096, 65536))
+    append_size = rng.choice((1, 200, 2000, 1 << 20, 1 << 20))
+    # One entry per message: a long backlog would cost more steps than it shows.
+    proposals_open_max = rng.choice((4, 30, 100) if append_size > 200 else (4, 12, 30))
     return SimOptions(
         seed=seed,
         node_count=node_count,
@@ -152,7 +155,7 @@ def draw_options(seed: int, nodes: int | None = None) -> SimOptions:
         election_timeout_ms_min=timeout_min_ms,
         election_timeout_ms_max=int(timeout_min_ms * rng.choice((1.3, 2.0, 2.0))),
         commit_notice_delay_ms=rng.choice((0, 2, 5)),
-        append_size_bytes_max=rng.choice((1, 200, 2000, 1 << 20, 1 << 20)),
+        append_size_bytes_max=append_size,
         inflight_count_max=rng.choice((1, 4, 128, 128)),
         log_cache_size_bytes_max=rng.choice((1, 500, 1 << 20)),
         link_delay_us_min=rng.choice((0, 50, delay_max_us // 2)),
@@ -173,7 +176,7 @@ def draw_options(seed: int, nodes: int | None = None) -> SimOptions:
         fault_duration_us_max=int(timeout_min_ms * 1000 * rng.choice((2.0, 5.0, 8.0))),
         propose_interval_us=int(timeout_min_ms * 1000 * rng.choice((0.08, 0.2, 0.5))),
         propose_burst_max=rng.choice((1, 2, 8)),
-        proposals_open_max=rng.choice((4, 30, 100)),
+        proposals_open_max=proposals_open_max,
         clients_stick_us=int(timeout_min_ms * 1000 * rng.choice((0, 0.5, 2))),
         payload_size_max=rng.choice((16, 60, 400)),
         read_interval_us=int(timeout_min_ms * 1000 * rng.choice((0.15, 0.5, 1.5))),
