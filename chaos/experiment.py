@@ -25,7 +25,7 @@ import importlib.metadata
 import random
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -57,7 +57,7 @@ __all__ = ["WORLDS", "ExperimentError", "run_experiment"]
 
 WORLDS: Final = ("local",)
 START_SECONDS_MAX: Final = 60.0
-SENDERS_STOP_SECONDS_MAX: Final = 60.0
+CLIENTS_END_SECONDS_MAX: Final = 60.0
 
 
 class ExperimentError(Exception):
@@ -210,7 +210,7 @@ class _Experiment:
             await self._heal(parts)
             await self._drain(parts)
             parts.workload.end_readers()
-            await working
+            await _within(working, CLIENTS_END_SECONDS_MAX, parts.workload)
             watching.cancel()
         history.note("phases", self._phases.as_json())
 
@@ -255,8 +255,7 @@ class _Experiment:
         loop = asyncio.get_running_loop()
         with self._phases.measured("heal"):
             parts.workload.stop_sending()
-            async with asyncio.timeout(SENDERS_STOP_SECONDS_MAX):
-                await parts.workload.senders_done()
+            await _within(parts.workload.senders_done(), CLIENTS_END_SECONDS_MAX, parts.workload)
             deadline_s = loop.time() + self._scenario.load.heal_seconds_max
             await await_caught_up(parts.world, parts.watch, deadline_s=deadline_s)
             await await_settled(
@@ -344,6 +343,16 @@ def _lay_out(scenario: Scenario) -> ClusterLayout:
             **cluster.broker,
         },
     )
+
+
+async def _within(ending: Awaitable[None], seconds: float, workload: Workload) -> None:
+    """A client that does not end is a bug of the client or of the laboratory: name it."""
+    try:
+        async with asyncio.timeout(seconds):
+            await ending
+    except TimeoutError as error:
+        left = ", ".join(workload.working())
+        raise WorldError(f"clients did not end within {seconds:.0f} s: {left}") from error
 
 
 @contextlib.contextmanager

@@ -59,6 +59,7 @@ class Workload:
         self._senders_stop = asyncio.Event()
         self._transactions_end = asyncio.Event()
         self._drained = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
         self._senders_left = 0
         self._senders_done = asyncio.Event()
         database = LocalDatabase()
@@ -105,21 +106,27 @@ class Workload:
         return groups
 
     async def run(self) -> None:
+        work: dict[str, Coroutine[None, None, None]] = {}
+        for i, client in enumerate(self._plain):
+            work[f"plain-{i}"] = self._counted(client.run(self._senders_stop))
+        for i, producer in enumerate(self._transactional):
+            work[f"tx-{i}"] = producer.run(self._senders_stop, self._transactions_end)
+        for i, push in enumerate(self._push):
+            work[f"push-{i}"] = push.run(self._senders_stop, self._drained)
+        for i, pull in enumerate(self._pull):
+            work[f"pull-{i}"] = pull.run(self._senders_stop, self._drained)
         offsets_rate = self._context.scenario.workload.offset_reads_rate
+        if offsets_rate > 0:
+            reader = OffsetReader(
+                self._context, self._slot(OFFSET_SLOT), rate=offsets_rate, rng=self._child()
+            )
+            work[OFFSET_SLOT] = reader.run(self._senders_stop)
         async with asyncio.TaskGroup() as tasks:
-            for client in self._plain:
-                tasks.create_task(self._counted(client.run(self._senders_stop)))
-            for producer in self._transactional:
-                tasks.create_task(producer.run(self._senders_stop, self._transactions_end))
-            for push in self._push:
-                tasks.create_task(push.run(self._senders_stop, self._drained))
-            for pull in self._pull:
-                tasks.create_task(pull.run(self._senders_stop, self._drained))
-            if offsets_rate > 0:
-                reader = OffsetReader(
-                    self._context, self._slot(OFFSET_SLOT), rate=offsets_rate, rng=self._child()
-                )
-                tasks.create_task(reader.run(self._senders_stop))
+            self._tasks = [tasks.create_task(each, name=name) for name, each in work.items()]
+
+    def working(self) -> list[str]:
+        """Slots whose clients have not ended."""
+        return [task.get_name() for task in self._tasks if not task.done()]
 
     def stop_sending(self) -> None:
         self._senders_stop.set()

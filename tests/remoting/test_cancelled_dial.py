@@ -1,4 +1,4 @@
-"""A dial that is cancelled when its connection already stands leaves nothing that `close` awaits."""
+"""A dial that is cancelled at any step leaves nothing that `close` waits for."""
 
 from __future__ import annotations
 
