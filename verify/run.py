@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 from pathlib import Path
@@ -111,37 +111,41 @@ def _nothing_proven(reason: str) -> Verdict:
 
 def _judge(frames: Frames) -> Verdict:
     counts = count(frames)
-    applying = [check for check in CHECKS if check.applies(frames.manifest, counts)]
-    runnable = [check for check in applying if frames.has(*check.needs)]
-    found = _collect(runnable, frames)
-    own = frames.manifest.system == OWN_SYSTEM
-    results = [
-        _result(check, counts, found, _gaps(frames, check, counts, own=own))
-        for check in applying
-        if own or check in runnable
-    ]
-    return Verdict(
-        checks=results,
-        coverage=coverage(frames, counts),
-        not_shown=not_shown(
-            frames, counts, left_out=[c for c in CHECKS if c.id not in {r.id for r in results}]
-        ),
-    )
-
-
-def _gaps(frames: Frames, check: Check, counts: Counts, *, own: bool) -> list[str]:
-    """What the check should have been given and was not.
-
-    Only a run of our own must list every table; an empty one proves nothing in any run, but for
-    faults, of which a run may have none.
-    """
     rows = {
         "ops": counts.ops(),
         "log": counts.records(),
         "cq": counts.units,
         "raft": counts.events(),
-        "faults": 1,
+        "faults": 1,  # a run may have none
     }
+    own = frames.manifest.system == OWN_SYSTEM
+    applying = [
+        check
+        for check in CHECKS
+        if check.applies(frames.manifest, counts) and (own or frames.has(*check.needs))
+    ]
+    runnable = [
+        check
+        for check in applying
+        if frames.has(*check.needs) and all(rows[name] for name in check.needs)
+    ]
+    found = _collect(runnable, frames)
+    results = [
+        _result(check, counts, found, _gaps(frames, check, rows, own=own)) for check in applying
+    ]
+    left_out = [check for check in CHECKS if check not in applying]
+    return Verdict(
+        checks=results,
+        coverage=coverage(frames, counts),
+        not_shown=not_shown(frames, counts, left_out=left_out),
+    )
+
+
+def _gaps(frames: Frames, check: Check, rows: Mapping[str, int], *, own: bool) -> list[str]:
+    """What the check should have been given and was not.
+
+    Only a run of our own must list every table; one that is empty proves nothing in any run.
+    """
     wanted = (*check.needs, *check.wants)
     missing = [f"the run lists no table {name}" for name in wanted if own and not frames.has(name)]
     empty = [f"table {name} is empty" for name in wanted if frames.has(name) and not rows[name]]

@@ -43,31 +43,39 @@ def unavailability(frames: Frames) -> DataFrame:
 
 def recovery_times(frames: Frames) -> DataFrame:
     """Per fault taken: last ok answer at or before its effect, first after; the end where none."""
-    answers = _answers(frames).select(F.col("t_complete").alias("t"))
-    end = frames.ops.agg(F.max(F.greatest("t_invoke", "t_complete")).alias("t_end"))
     if not frames.has("faults"):
-        faults = frames.session.createDataFrame([], "fault long, name string, t_effect long")
+        faults = frames.session.createDataFrame([], "t long, fault string")
     else:
         faults = frames.faults.where(F.col("effect") == "taken").select(
-            "fault", "name", F.coalesce("t_effect", "t_start").alias("t_effect")
+            F.coalesce("t_effect", "t_start").alias("t"),
+            F.concat_ws(" ", F.col("fault").cast("string"), "name").alias("fault"),
         )
-    after = F.col("t") > F.col("t_effect")
+    answers = _answers(frames).select(
+        F.col("t_complete").alias("t"), F.lit(None).cast("string").alias("fault")
+    )
+    answered = F.when(F.col("fault").isNull(), F.col("t"))
+    # Range frames, so that an answer at the very time of the effect counts as before it; both grow
+    # as they go, for a frame that shrinks costs Spark a pass over the rest at every row.
+    before = Window.orderBy("t").rangeBetween(Window.unboundedPreceding, Window.currentRow)
+    after = Window.orderBy(F.desc("t")).rangeBetween(Window.unboundedPreceding, -1)
+    end = frames.ops.agg(F.max(F.greatest("t_invoke", "t_complete")).alias("t_end"))
     return (
-        faults.join(answers, how="cross")
-        .groupBy("fault", "name", "t_effect")
-        .agg(
-            F.max(F.when(~after, F.col("t"))).alias("t_from"),
-            F.min(F.when(after, F.col("t"))).alias("first_after"),
+        answers.unionByName(faults)
+        .select(
+            "t", "fault",
+            F.max(answered).over(before).alias("t_from"),
+            F.min(answered).over(after).alias("first_after"),
         )
+        .where(F.col("fault").isNotNull())
         .join(F.broadcast(end), how="cross")
         .select(
             F.lit("recovery").alias("measure"),
-            F.concat_ws(" ", F.col("fault").cast("string"), "name").alias("name"),
-            F.coalesce("t_from", "t_effect").alias("t_from"),
+            F.col("fault").alias("name"),
+            F.coalesce("t_from", "t").alias("t_from"),
             F.coalesce("first_after", "t_end").alias("t_to"),
         )
         .withColumn("took_ms", _took())
-    )
+    )  # fmt: skip
 
 
 def client_gaps(frames: Frames) -> DataFrame:

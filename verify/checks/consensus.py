@@ -167,7 +167,7 @@ def votes_for_old_logs(frames: Frames) -> DataFrame:
         .select(*_NODE, "term", "peer", "vote.*")
     )
     candidate = F.struct(F.col("last_term").alias("term"), F.col("last_index").alias("index"))
-    voted_on = F.col("own_last.term") < F.col("term")
+    voted_on = (F.col("own_last.term") < F.col("term")) & F.col("last_term").isNotNull()
     violations = first.where(voted_on & (candidate < F.col("own_last")))
     return findings(
         violations,

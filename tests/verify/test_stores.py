@@ -1,0 +1,175 @@
+"""Replica stores read as they lie on disk: the same rows as an export, and honest about damage."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.verify.store_writer import relist, write_stores
+from tests.verify.synthetic import SyntheticRun
+from verify.run import verify_in
+from verify.sources.commitlog import ARROW_SCHEMA, CommitLogReader, segment_rows
+from verify.sources.consumequeue import unit_batch
+from verify.sources.records import tag_hash
+from verify.sources.stores import queue_files
+from verify.verdict import CheckResult, Outcome, Verdict
+
+EXPORTED = ("ops", "faults", "raft")
+
+
+def stored_run(run: Path, *, clean: bool = True) -> SyntheticRun:
+    """A run whose log and ConsumeQueues are to be read from nodes/."""
+    synthetic = SyntheticRun()
+    write_stores(synthetic, run, clean=clean)
+    chains = {entry.index: entry.chain for entry in synthetic.entries}
+    for event in synthetic.raft:
+        if event.get("chain"):
+            event["chain"] = chains[event["index"]]
+    synthetic.write(run, tables=EXPORTED)
+    return synthetic
+
+
+def log_rows(run: Path, node: str) -> list[dict[str, object]]:
+    rows = []
+    for partition in CommitLogReader(run).partitions():
+        if partition.value.node == node:
+            rows.extend(segment_rows(partition.value))
+    return rows
+
+
+def flip(path: Path, offset: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[offset] ^= 0xFF
+    path.write_bytes(content)
+
+
+def segments(run: Path, node: str) -> list[Path]:
+    return sorted((run / "nodes" / "broker-a" / node / "commitlog").iterdir())
+
+
+def result(verdict: Verdict, check: str) -> CheckResult:
+    return next(item for item in verdict.checks if item.id == check)
+
+
+def test_rows_are_those_that_an_export_has(tmp_path: Path) -> None:
+    synthetic = stored_run(tmp_path)
+    exported = [row for row in SyntheticRun().log if row["node"] == "n1"]
+    rows = log_rows(tmp_path, "n1")
+    assert len(segments(tmp_path, "n1")) == 1 + len(synthetic.entries) // 41
+    compared = ("index", "term", "kind", "topic", "queue", "queue_offset", "value", "uniq_key")
+    places = {(row["index"], row["kind"], row.get("topic")) for row in exported}
+    assert {(row["index"], row["kind"], row.get("topic")) for row in rows} >= places
+    for row in rows:
+        if row["kind"] in {"message", "half", "final"}:
+            twin = next(
+                other
+                for other in exported
+                if (other["index"], other["kind"]) == (row["index"], row["kind"])
+            )
+            assert [row.get(name) for name in compared] == [twin.get(name) for name in compared]
+            assert row["cq_ok"] is True
+            assert row["committed"] is True
+    decisions = [row["decision"] for row in rows if row["kind"] == "op"]
+    assert sorted(decisions) == ["commit", "commit", "rollback", "rollback"]
+    assert set(rows[0]) <= set(ARROW_SCHEMA.names)
+
+
+def test_units_are_read_up_to_what_was_written(tmp_path: Path) -> None:
+    synthetic = stored_run(tmp_path)
+    files = list(queue_files(tmp_path / "nodes" / "broker-a" / "n0"))
+    count = sum(unit_batch("broker-a", "n0", file).num_rows for file in files)
+    assert count == sum(rec.size is not None for entry in synthetic.entries for rec in entry.recs)
+
+
+def test_torn_tail_is_told_at_its_place(tmp_path: Path) -> None:
+    synthetic = stored_run(tmp_path, clean=False)
+    last = segments(tmp_path, "n2")[-1]
+    content = last.read_bytes().rstrip(b"\0")
+    last.write_bytes(content[:-3])
+    rows = log_rows(tmp_path, "n2")
+    assert rows[-1]["kind"] == "damaged"
+    assert rows[-1]["index"] == synthetic.entries[-1].index
+    assert "cut short" in str(rows[-1]["damage"])
+
+
+def test_clean_stop_that_lost_its_tail_is_told(tmp_path: Path) -> None:
+    synthetic = stored_run(tmp_path)
+    last = segments(tmp_path, "n2")[-1]
+    start, end = int(last.name), synthetic.entries[-1].position
+    last.write_bytes(last.read_bytes()[: end - start])
+    rows = log_rows(tmp_path, "n2")
+    assert rows[-1]["kind"] == "damaged"
+    assert "stopped cleanly" in str(rows[-1]["damage"])
+
+
+def test_missing_segment_is_told(tmp_path: Path) -> None:
+    synthetic = SyntheticRun()
+    write_stores(synthetic, tmp_path, segment_entries=8)
+    segments(tmp_path, "n0")[1].unlink()
+    damaged = [row for row in log_rows(tmp_path, "n0") if row["kind"] == "damaged"]
+    assert damaged[0]["index"] == 9
+    assert "the next begins at" in str(damaged[0]["damage"])
+
+
+def test_garbage_never_raises(tmp_path: Path) -> None:
+    stored_run(tmp_path)
+    path = segments(tmp_path, "n1")[0]
+    whole = path.read_bytes()
+    for offset in range(0, len(whole), 211):
+        path.write_bytes(whole[:offset] + b"\xff" * 7 + whole[offset + 7 :])
+        assert any(row["kind"] == "damaged" for row in log_rows(tmp_path, "n1")), offset
+
+
+def test_record_that_is_no_record_is_told(tmp_path: Path) -> None:
+    """A payload whose CRC is right and whose content is not as drawn."""
+    import zlib
+
+    folder = tmp_path / "nodes" / "broker-a" / "n0" / "commitlog"
+    folder.mkdir(parents=True)
+    payload = struct.pack(">B3xI", 1, 4) + b"\x93\x01\x90\x90" + b"no record"
+    head = struct.pack(">4sIQQQB3sI", b"LMQ1", 44 + len(payload), 1, 1, 0, 2, b"\0\0\0", 0)
+    chain = zlib.crc32(payload, zlib.crc32(head))
+    (folder / f"{0:020d}").write_bytes(head + struct.pack(">I", chain) + payload)
+    (row,) = log_rows(tmp_path, "n0")
+    assert row["kind"] == "damaged"
+    assert "record at byte" in str(row["damage"])
+
+
+@pytest.mark.parametrize(
+    ("tags", "code"), [(None, 0), ("", 0), ("TagA", 2598919), ("polygenelubricants", -(1 << 31))]
+)
+def test_tag_hash_is_javas(tags: str | None, code: int) -> None:
+    assert tag_hash(tags) == code
+
+
+@pytest.mark.spark
+def test_clean_stores_pass(spark: SparkSession, tmp_path: Path) -> None:
+    stored_run(tmp_path)
+    verdict = verify_in(spark, tmp_path)
+    assert verdict.outcome is Outcome.PASS, [c for c in verdict.checks if c.reason or c.violations]
+
+
+@pytest.mark.spark
+def test_damaged_store_fails(spark: SparkSession, tmp_path: Path) -> None:
+    """One flipped byte below the commit index of n2, one ConsumeQueue unit zeroed on n1."""
+    synthetic = stored_run(tmp_path)
+    flip(segments(tmp_path, "n2")[0], 3000)
+    queue = tmp_path / "nodes" / "broker-a" / "n1" / "consumequeue" / "Orders" / "0"
+    unit = bytearray((queue / f"{0:020d}").read_bytes())
+    unit[40:60] = bytes(20)
+    (queue / f"{0:020d}").write_bytes(unit)
+    relist(synthetic.manifest, tmp_path)
+    verdict = verify_in(spark, tmp_path)
+    differ, queues = result(verdict, "S2"), result(verdict, "S1")
+    assert differ.verdict is Outcome.FAIL
+    assert "CRC" in json.dumps(differ.witnesses[0])
+    assert "n2" in json.dumps(differ.witnesses[0])
+    assert queues.verdict is Outcome.FAIL
+    lost = [witness for witness in queues.witnesses if witness["node"] == "n1"]
+    assert [witness["offset"] for witness in lost] == [2]
+    assert "a message without its unit" in str(lost[0]["problems"])
+    assert "cq_ok is false" in str(lost[0]["problems"])

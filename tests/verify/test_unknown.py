@@ -1,0 +1,136 @@
+"""What is damaged, cut off or empty proves nothing: unknown with its reason, never pass or fail."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.verify.synthetic import SyntheticRun, write_manifest
+from verify.run import verify_in, verify_run
+from verify.verdict import CheckResult, Outcome, Verdict
+
+OPS = "history/part-0.parquet"
+
+
+def _edit(run: Path, change: Callable[[dict[str, object]], object]) -> None:
+    manifest = json.loads((run / "run.json").read_text())
+    change(manifest)
+    write_manifest(run, manifest)
+
+
+def _truncate_history(run: Path) -> None:
+    content = (run / OPS).read_bytes()
+    (run / OPS).write_bytes(content[: len(content) // 2])
+
+
+def _drop_rows(run: Path) -> None:
+    table = pq.read_table(run / OPS)
+    pq.write_table(table.slice(0, table.num_rows - 5), run / OPS)
+
+
+def _other_count(run: Path) -> None:
+    _edit(run, lambda m: m["tables"]["ops"]["files"][0].update(rows=7))  # type: ignore[index]
+
+
+DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
+    "no manifest": (lambda run: (run / "run.json").unlink(), "no run.json"),
+    "broken manifest": (lambda run: (run / "run.json").write_text('{"format": 1'), "can't be read"),
+    "incomplete": (lambda run: _edit(run, lambda m: m.update(complete=False)), "not complete"),
+    "other format": (lambda run: _edit(run, lambda m: m.update(format=2)), "format 2"),
+    "key missing": (lambda run: _edit(run, lambda m: m.pop("dedupe")), "dedupe"),
+    "path outside": (
+        lambda run: _edit(
+            run,
+            lambda m: m["tables"]["ops"]["files"][0].update(name="../ops"),  # type: ignore[index]
+        ),
+        "relative path",
+    ),
+    "file missing": (lambda run: (run / OPS).unlink(), "can't be read"),
+    "history truncated": (_truncate_history, "sha256 differs"),
+    "rows dropped": (_drop_rows, "sha256 differs"),
+    "other row count": (_other_count, "7 are listed"),
+}
+
+
+@pytest.mark.parametrize("case", DAMAGE)
+def test_damaged_run_is_unknown(case: str, tmp_path: Path) -> None:
+    """Found before Spark starts, and left in verdict.json."""
+    damage, reason = DAMAGE[case]
+    SyntheticRun().write(tmp_path)
+    damage(tmp_path)
+    verdict = verify_run(tmp_path)
+    assert verdict.outcome is Outcome.UNKNOWN
+    assert verdict.outcome.exit_code == 2
+    assert all(reason in str(check.reason) for check in verdict.checks), verdict.checks[0].reason
+    written = json.loads((tmp_path / "verdict.json").read_text())
+    assert written["verdict"] == "unknown"
+    assert set(written["promises"].values()) == {"unknown"}
+
+
+def _result(verdict: Verdict, check: str) -> CheckResult | None:
+    return next((item for item in verdict.checks if item.id == check), None)
+
+
+@pytest.mark.spark
+def test_unread_values_of_an_undrained_queue_are_unknown(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    run = SyntheticRun()
+    for queue in run.manifest["queues"]:
+        queue["drained"] = False
+    gone = f"{run.name}.v13"
+    for op in run.ops:
+        if op["client_group"] == "pull" and op.get("messages"):
+            op["messages"] = [m for m in op["messages"] if m["value"] != gone]
+    verdict = verify_in(spark, run.write(tmp_path))
+    unseen = _result(verdict, "A5")
+    assert unseen is not None
+    assert unseen.verdict is Outcome.UNKNOWN
+    assert "not drained" in str(unseen.reason)
+    assert [witness["value"] for witness in unseen.witnesses] == [gone]
+    assert verdict.outcome is Outcome.UNKNOWN
+
+
+@pytest.mark.spark
+def test_empty_and_unlisted_tables_are_unknown(spark: SparkSession, tmp_path: Path) -> None:
+    run = SyntheticRun()
+    run.ops, run.raft = [], []
+    verdict = verify_in(spark, run.write(tmp_path, tables=("ops", "faults", "raft", "log")))
+    assert verdict.outcome is Outcome.UNKNOWN
+    for check in ("A1", "A5", "T1", "R1", "S1"):
+        found = _result(verdict, check)
+        assert found is not None
+        assert found.verdict is Outcome.UNKNOWN, check
+        assert "empty" in str(found.reason) or "no table cq" in str(found.reason)
+
+
+@pytest.mark.spark
+def test_other_systems_leave_out_what_they_do_not_have(spark: SparkSession, tmp_path: Path) -> None:
+    run = SyntheticRun()
+    run.manifest |= {"system": "another", "transactions": None}
+    verdict = verify_in(spark, run.write(tmp_path, tables=("ops",)))
+    assert verdict.outcome is Outcome.PASS
+    assert {check.id[0] for check in verdict.checks} == {"A"}
+    assert any("no table raft" in sentence for sentence in verdict.not_shown)
+    assert any("T1" in sentence and "left out" in sentence for sentence in verdict.not_shown)
+
+
+@pytest.mark.spark
+def test_missing_column_is_unknown(spark: SparkSession, tmp_path: Path) -> None:
+    run = SyntheticRun()
+    run.write(tmp_path)
+    table = pq.read_table(tmp_path / OPS).drop_columns(["decision"])
+    pq.write_table(table, tmp_path / OPS)
+    import hashlib
+
+    digest = hashlib.sha256((tmp_path / OPS).read_bytes()).hexdigest()
+    run.manifest["tables"]["ops"]["files"][0]["sha256"] = digest
+    write_manifest(tmp_path, run.manifest)
+    verdict = verify_in(spark, tmp_path)
+    assert verdict.outcome is Outcome.UNKNOWN
+    assert "decision" in str(verdict.checks[0].reason)
