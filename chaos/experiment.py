@@ -347,12 +347,13 @@ def _lay_out(scenario: Scenario) -> ClusterLayout:
 
 async def _within(ending: Awaitable[None], seconds: float, workload: Workload) -> None:
     """A client that does not end is a bug of the client or of the laboratory: name it."""
-    try:
-        async with asyncio.timeout(seconds):
-            await ending
-    except TimeoutError as error:
+    task = asyncio.ensure_future(ending)
+    done, _ = await asyncio.wait([task], timeout=seconds)
+    if not done:
         left = ", ".join(workload.working())
-        raise WorldError(f"clients did not end within {seconds:.0f} s: {left}") from error
+        task.cancel()
+        raise WorldError(f"clients did not end within {seconds:.0f} s: {left}")
+    await task
 
 
 @contextlib.contextmanager
