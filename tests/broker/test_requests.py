@@ -1,0 +1,269 @@
+"""Offsets, clients and administration: answers, refusals, notifications."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from broker.clients import Clients, ClientsFullError, Subscription
+from broker.processor.admin import AdminProcessor
+from broker.processor.clients import ClientProcessor
+from broker.processor.known_properties import KnownProperties
+from broker.processor.offsets import OffsetProcessor
+from broker.processor.send import SendProcessor
+from broker.processor.subscription import SubscriptionError, parse_tags
+from remoting.codes import RequestCode, ResponseCode
+from remoting.message import tags_code
+from remoting.properties import parse_properties_text
+from tests.broker.rig import FakeConnection, Rig, send_fields
+
+
+@pytest.fixture
+async def rig(tmp_path):
+    rig = Rig(tmp_path / "store")
+    await rig.ask(
+        SendProcessor(rig.context).handle, RequestCode.SEND_MESSAGE_V2, send_fields(), b"x"
+    )
+    yield rig
+    await rig.tasks.stop()
+    rig.queues.close()
+
+
+def offset_fields(**more: str) -> dict[str, str]:
+    return {"consumerGroup": "G", "topic": "T", "queueId": "0", **more}
+
+
+async def test_an_offset_is_stored_and_read_back(rig, tmp_path):
+    offsets = OffsetProcessor(rig.context, rig.tasks)
+    code = RequestCode.UPDATE_CONSUMER_OFFSET
+    stored = await rig.ask(offsets.update, code, offset_fields(commitOffset="1"))
+    assert stored.code == ResponseCode.SUCCESS
+    read = await rig.ask(offsets.query, RequestCode.QUERY_CONSUMER_OFFSET, offset_fields())
+    assert read.ext_fields["offset"] == "1"
+    replica = rig.replay(tmp_path / "replica")
+    assert replica.consumer_offsets == {("G", "T", 0): 1}, "it survives a failover"
+
+
+async def test_nothing_stored_is_zero_or_not_found(rig):
+    offsets = OffsetProcessor(rig.context, rig.tasks)
+    code = RequestCode.QUERY_CONSUMER_OFFSET
+    zero = await rig.ask(offsets.query, code, offset_fields())
+    assert (zero.code, zero.ext_fields["offset"]) == (ResponseCode.SUCCESS, "0")
+    none = await rig.ask(offsets.query, code, offset_fields(setZeroIfNotFound="false"))
+    assert none.code == ResponseCode.QUERY_NOT_FOUND
+
+
+async def test_bounds_are_read_on_the_leader_only(rig):
+    offsets = OffsetProcessor(rig.context, rig.tasks)
+    fields = {"topic": "T", "queueId": "0"}
+    top = await rig.ask(offsets.maximum, RequestCode.GET_MAX_OFFSET, fields)
+    low = await rig.ask(offsets.minimum, RequestCode.GET_MIN_OFFSET, fields)
+    assert (top.ext_fields["offset"], low.ext_fields["offset"]) == ("1", "0")
+    unknown = await rig.ask(
+        offsets.maximum, RequestCode.GET_MAX_OFFSET, {"topic": "none", "queueId": "123456789"}
+    )
+    assert unknown.ext_fields["offset"] == "0"
+    rig.log.depose()
+    for handler, code in (
+        (offsets.maximum, RequestCode.GET_MAX_OFFSET),
+        (offsets.query, RequestCode.QUERY_CONSUMER_OFFSET),
+    ):
+        refused = await rig.ask(handler, code, offset_fields())
+        assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"commitOffset": "-1"}, ResponseCode.INVALID_PARAMETER),
+        ({"commitOffset": "x"}, ResponseCode.SYSTEM_ERROR),
+        ({"commitOffset": "9" * 40}, ResponseCode.SYSTEM_ERROR),
+        ({"commitOffset": "1", "topic": "unknown"}, ResponseCode.TOPIC_NOT_EXIST),
+        ({"commitOffset": "1", "consumerGroup": "G" * 300}, ResponseCode.INVALID_PARAMETER),
+        ({}, ResponseCode.SYSTEM_ERROR),
+    ],
+)
+async def test_bad_offsets_are_refused(rig, fields, code):
+    offsets = OffsetProcessor(rig.context, rig.tasks)
+    answer = await rig.ask(
+        offsets.update, RequestCode.UPDATE_CONSUMER_OFFSET, offset_fields(**fields)
+    )
+    assert answer.code == code
+    assert rig.state.consumer_offsets == {}
+
+
+def heartbeat(client: str, group: str = "G", topic: str = "T", tags: str = "*") -> bytes:
+    return json.dumps(
+        {
+            "clientID": client,
+            "producerDataSet": [{"groupName": "PG"}],
+            "consumerDataSet": [
+                {
+                    "groupName": group,
+                    "consumeType": "CONSUME_PASSIVELY",
+                    "messageModel": "CLUSTERING",
+                    "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
+                    "unitMode": False,
+                    "subscriptionDataSet": [
+                        {"topic": topic, "subString": tags, "subVersion": 1, "tagsSet": []}
+                    ],
+                }
+            ],
+        }
+    ).encode()
+
+
+async def test_members_come_and_go_and_hear_of_it(rig):
+    clients = ClientProcessor(rig.context)
+    first, second = FakeConnection("127.0.0.1:1001"), FakeConnection("127.0.0.1:1002")
+    await rig.ask(clients.heartbeat, RequestCode.HEART_BEAT, {}, heartbeat("c1"), first)
+    await rig.ask(clients.heartbeat, RequestCode.HEART_BEAT, {}, heartbeat("c2"), second)
+    told = [c for c in first.sent if c.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED]
+    assert told, "the older member hears of the younger"
+    assert all(command.is_oneway for command in told)
+    listed = await rig.ask(
+        clients.consumer_list, RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "G"}
+    )
+    assert json.loads(listed.body) == {"consumerIdList": ["c1", "c2"]}
+    assert rig.context.clients.producer("PG") in {first, second}
+    before = len(first.sent)
+    second.closed = True
+    rig.context.clients.connection_closed(second)
+    assert len(first.sent) == before + 1
+    assert rig.context.clients.consumer_ids("G") == ["c1"]
+    first.closed = True
+    rig.context.clients.connection_closed(first)
+    gone = await rig.ask(
+        clients.consumer_list, RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "G"}
+    )
+    assert gone.code == ResponseCode.SYSTEM_ERROR
+    assert rig.context.clients.producer("PG") is None
+
+
+async def test_a_heartbeat_makes_the_retry_topic(rig):
+    clients = ClientProcessor(rig.context)
+    await rig.ask(clients.heartbeat, RequestCode.HEART_BEAT, {}, heartbeat("c1"))
+    rig.log.commit()
+    topic = rig.context.proposer.topic("%RETRY%G")
+    assert topic is not None
+    assert topic.read_queue_count == 1
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"clientID":5}', b"\xff\xfe"])
+async def test_a_bad_heartbeat_is_refused(rig, body):
+    answer = await rig.ask(ClientProcessor(rig.context).heartbeat, RequestCode.HEART_BEAT, {}, body)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert answer.remark
+
+
+def test_silent_clients_are_dropped():
+    clients = Clients(clients_max=2, client_silence_ms_max=100)
+    connection = FakeConnection()
+    clients.producer_seen("PG", "a", connection, 0)  # type: ignore[arg-type]
+    clients.producer_seen("PG", "b", connection, 60)  # type: ignore[arg-type]
+    with pytest.raises(ClientsFullError):
+        clients.producer_seen("PG", "c", connection, 60)  # type: ignore[arg-type]
+    clients.expire(120)
+    clients.producer_seen("PG", "c", connection, 120)  # type: ignore[arg-type]
+    clients.unregister("b", "PG", "")
+    clients.unregister("c", "PG", "")
+    assert clients.producer("PG") is None
+
+
+def test_a_newer_subscription_replaces_an_older_one():
+    clients = Clients(clients_max=9, client_silence_ms_max=100)
+
+    def seen(version: int, tags: str) -> None:
+        subscription = Subscription(
+            topic="T", expression=tags, version=version, tag_codes=parse_tags(tags)
+        )
+        clients.consumer_seen(
+            "G",
+            "a",
+            FakeConnection(),  # type: ignore[arg-type]
+            message_model="CLUSTERING",
+            subscriptions=[subscription],
+            now_ms=0,
+        )
+
+    seen(2, "red")
+    seen(1, "blue")
+    assert clients.subscriptions("G")["T"].expression == "red"
+    seen(3, "green")
+    assert clients.subscriptions("G")["T"].tag_codes == {tags_code("green")}
+
+
+@pytest.mark.parametrize(
+    ("expression", "codes"),
+    [
+        (None, None),
+        ("*", None),
+        ("", None),
+        ("a", {tags_code("a")}),
+        (" a || b ", {tags_code("a"), tags_code("b")}),
+    ],
+)
+def test_tag_expressions(expression, codes):
+    assert parse_tags(expression) == codes
+
+
+def test_an_expression_without_a_tag_is_refused():
+    with pytest.raises(SubscriptionError):
+        parse_tags("||")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "UNIQ_KEY\x01K\x02TAGS\x01t\x02",
+        "TAGS\x01t\x02UNIQ_KEY\x01K",
+        "XUNIQ_KEY\x01no\x02UNIQ_KEY\x01yes\x02",
+        "UNIQ_KEY\x01yes\x02XUNIQ_KEY\x01no\x02",
+        "UNIQ_KEY\x011\x02UNIQ_KEY\x012\x02",
+        "MYTAGS\x01no\x02",
+        "TAGS\x01\x02UNIQ_KEY\x01K\x02",
+        "TRAN_MSG\x01TRUE\x02UNIQ_KEY\x01K\x02",
+        "DELAY\x013\x02",
+        "NODELAY\x013\x02TAGS\x01x\x02",
+        "POP_CK\x01p\x02",
+    ],
+)
+def test_the_quick_look_at_properties_agrees_with_the_parser(text):
+    pairs, known = parse_properties_text(text), KnownProperties.of(text)
+    assert known.uniq_key == pairs.get("UNIQ_KEY")
+    assert known.tags == pairs.get("TAGS")
+    assert known.is_half == (pairs.get("TRAN_MSG", "").lower() == "true")
+    assert (known.delay is not None) == ("DELAY" in pairs)
+    assert known.pop_check == pairs.get("POP_CK")
+
+
+@pytest.mark.parametrize(
+    ("fields", "remark"),
+    [
+        ({"topic": "TBW102"}, "conflict with system topic"),
+        ({"topic": "no good"}, "illegal characters"),
+        ({"readQueueNums": "0"}, "queues must be"),
+        ({"perm": "9"}, "perm 0 to 7"),
+        ({"attributes": "k=v"}, "attribute"),
+    ],
+)
+async def test_bad_topics_are_refused(rig, fields, remark):
+    good = {
+        "topic": "New",
+        "readQueueNums": "4",
+        "writeQueueNums": "4",
+        "perm": "6",
+    }
+    admin = AdminProcessor(rig.context)
+    answer = await rig.ask(admin.update_topic, RequestCode.UPDATE_AND_CREATE_TOPIC, good | fields)
+    assert answer.code == ResponseCode.INVALID_PARAMETER
+    assert remark in (answer.remark or "")
+
+
+async def test_status_tells_how_the_replica_stands(rig):
+    answer = await rig.ask(AdminProcessor(rig.context).status, RequestCode.LEDGERMQ_STATUS, {})
+    status = json.loads(answer.body)
+    assert status["role"] == "leader"
+    assert status["queues"] == [{"topic": "T", "queue": 0, "min_offset": 0, "max_offset": 1}]
