@@ -9,7 +9,7 @@ LEDGERMQ := $(BIN)/ledgermq
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check format sim bench interop clean
+.PHONY: help venv demo test check format sim bench planted clean
 
 help:
 	@echo "make demo    set up, run the main experiment, verify it with Spark, write its report"
@@ -17,6 +17,7 @@ help:
 	@echo "make check   lint and types only"
 	@echo "make sim     simulate SEEDS=$(SEEDS) with the real core and log"
 	@echo "make bench   measure this machine; figures go to figures/"
+	@echo "make planted experiments on brokers with a planted bug, which must fail"
 	@echo "make venv    the environment alone: $(LEDGERMQ)"
 
 venv: $(STAMP)
@@ -55,6 +56,14 @@ bench: $(STAMP)
 	@mkdir -p figures
 	$(BIN)/python benchmarks/cluster_throughput.py --output figures/throughput.json
 	$(BIN)/python benchmarks/failover.py --output figures/failover.json
+	$(BIN)/python benchmarks/remoting_codec.py
+	$(BIN)/python benchmarks/client_send.py
+	$(BIN)/python benchmarks/raft_node.py
+
+# Ten experiments on brokers with a planted bug: the verdict must be fail.
+planted: $(STAMP)
+	@mkdir -p figures
+	$(BIN)/python tests/mutants/planted_experiments.py --output figures/planted.json
 
 clean:
 	rm -rf $(VENV) runs figures .mypy_cache .ruff_cache .pytest_cache .hypothesis
