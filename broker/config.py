@@ -10,6 +10,7 @@ import dataclasses
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -80,10 +81,13 @@ class BrokerConfig:
             split_address(key, getattr(self, key))
         for name, address in [*self.peers.items(), *self.brokers.items(), *self.dial.items()]:
             split_address(name, address)
-        for key in _POSITIVE:
-            value = getattr(self, key)
-            if value is not None and value <= 0:
-                raise ConfigError(f"{key}: {value} is not above 0")
+        for address in self.name_servers:
+            split_address("name_servers", address)
+        for owner, keys in ((self, _POSITIVE), (self.limits, None), (self.proposer, None)):
+            for key in keys or sorted(_fields_of(type(owner)) - _MAY_BE_ZERO):
+                value = getattr(owner, key)
+                if value is not None and value <= 0:
+                    raise ConfigError(f"{key}: {value} is not above 0")
 
 
 _POSITIVE = (
@@ -98,6 +102,7 @@ _POSITIVE = (
     "registration_interval_ms",
     "client_silence_ms_max",
 )
+_MAY_BE_ZERO = frozenset({"dedupe_evicted_keys_max"})
 _TABLES = ("peers", "brokers", "dial")
 _SECTIONS = ("raft", "broker")
 
@@ -115,7 +120,7 @@ def load_config(path: Path) -> BrokerConfig:
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: {error}") from error
+        raise ConfigError(f"not TOML: {error}") from error
     values: dict[str, Any] = {}
     for key, value in document.items():
         if key in _SECTIONS:
@@ -139,16 +144,20 @@ def _config_of(values: dict[str, Any]) -> BrokerConfig:
         elif key in hints and key not in nested_types:
             arguments[key] = _converted(key, value, hints[key])
         else:
-            raise ConfigError(f"{key}: there is no such setting")
+            known = (hints.keys() - nested_types.keys()) | set(_SECTIONS)
+            known |= {name for kind in nested_types.values() for name in _fields_of(kind)}
+            matches = get_close_matches(key, sorted(known), n=3)
+            hint = f" (did you mean {' or '.join(map(repr, matches))}?)" if matches else ""
+            raise ConfigError(f"{key}: there is no such setting{hint}")
     for name, kind in nested_types.items():
         arguments[name] = kind(**nested[name])
-    try:
-        return BrokerConfig(**arguments)
-    except TypeError as error:
-        raise ConfigError(str(error).replace("BrokerConfig.__init__() ", "")) from error
+    for key in ("group", "node"):
+        if key not in arguments:
+            raise ConfigError(f"{key}: is missing")
+    return BrokerConfig(**arguments)
 
 
-def _fields_of(kind: type[StateLimits] | type[ProposerLimits]) -> set[str]:
+def _fields_of(kind: type[BrokerConfig] | type[StateLimits] | type[ProposerLimits]) -> set[str]:
     return {field_.name for field_ in dataclasses.fields(kind)}
 
 

@@ -53,7 +53,7 @@ from chaos.worlds.base import World, WorldError
 from chaos.worlds.local import LocalWorld
 from client.errors import ClientError
 
-__all__ = ["WORLDS", "ExperimentError", "run_experiment"]
+__all__ = ["WORLDS", "ExperimentError", "NothingBegunError", "run_experiment"]
 
 WORLDS: Final = ("local",)
 START_SECONDS_MAX: Final = 60.0
@@ -69,6 +69,10 @@ class ExperimentError(Exception):
         self.run = run
 
 
+class NothingBegunError(ExperimentError):
+    """The world or the directory asked for can't be used: no process was started."""
+
+
 def run_experiment(
     scenario: Scenario,
     *,
@@ -82,12 +86,15 @@ def run_experiment(
     `out` must not exist or be empty; None: runs/<scenario>-<time>-<seed>. Raises ExperimentError.
     """
     if world not in WORLDS:
-        raise ExperimentError(f"unknown world {world!r}: known are {', '.join(WORLDS)}")
+        raise NothingBegunError(f"unknown world {world!r}: known are {', '.join(WORLDS)}")
     started = datetime.now(UTC)
     run = out or Path("runs") / f"{scenario.name}-{started:%Y%m%dT%H%M%S}-{seed}"
-    if run.exists() and any(run.iterdir()):
-        raise ExperimentError(f"{run} exists and is not empty")
-    run.mkdir(parents=True, exist_ok=True)
+    try:
+        run.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise NothingBegunError(f"{run} can't be made: {error.strerror}") from error
+    if any(run.iterdir()):
+        raise NothingBegunError(f"{run} exists and is not empty")
     experiment = _Experiment(
         scenario, run.resolve(), seed=seed, toxiproxy_url=toxiproxy_url, started=started
     )

@@ -35,7 +35,7 @@ def main() -> None:
     except (Abort, KeyboardInterrupt):
         raise SystemExit(130) from None
     except TyperException as error:
-        sys.stderr.write(f"ledgermq: {getattr(error, 'message', None) or error}\n")
+        sys.stderr.write(f"ledgermq: {error.format_message()}\n")
         wrong_line = getattr(error, "exit_code", 1) == _USAGE_ERROR
         raise SystemExit(EXIT_USAGE if wrong_line else EXIT_ERROR) from None
     raise SystemExit(code if isinstance(code, int) else 0)

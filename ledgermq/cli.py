@@ -36,8 +36,16 @@ NameServers = Annotated[str, typer.Option("--namesrv", help="Name servers, A;B."
 
 
 def _stop_with(error: Exception | str, code: int = EXIT_ERROR) -> NoReturn:
-    sys.stderr.write(f"ledgermq: {error}\n")
+    text = _reason(error) if isinstance(error, OSError) else error
+    sys.stderr.write(f"ledgermq: {text}\n")
     raise typer.Exit(code)
+
+
+def _reason(error: OSError) -> str:
+    """What went wrong, and with which file, without the error's number."""
+    if error.strerror is None:
+        return str(error)
+    return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
 
 
 def _run(work: Coroutine[Any, Any, None]) -> None:
@@ -74,7 +82,7 @@ def namesrv(
     try:
         _run(run(config))
     except OSError as error:
-        _stop_with(f"name server on {listen}: {error}")
+        _stop_with(error)
 
 
 @app.command()
@@ -87,14 +95,19 @@ def broker(config: Annotated[Path, typer.Option(help="TOML file")]) -> None:
     _log_to_stderr()
     try:
         settings = load_config(config)
-    except (ConfigError, OSError) as error:
+    except ConfigError as error:
         _stop_with(f"{config}: {error}", EXIT_USAGE)
+    except OSError as error:
+        _stop_with(error, EXIT_USAGE)
+    stopped = f"broker {settings.group}/{settings.node} stopped"
     try:
         _run(run_broker(settings))
     except ConfigError as error:
         _stop_with(f"{config}: {error}", EXIT_USAGE)
-    except (OSError, CorruptLogError) as error:
-        _stop_with(f"broker {settings.group}/{settings.node} stopped: {error}")
+    except OSError as error:
+        _stop_with(f"{stopped}: {_reason(error)}")
+    except CorruptLogError as error:
+        _stop_with(f"{stopped}: {error}")
 
 
 @app.command()
@@ -143,7 +156,7 @@ def cluster_up(
         )
     except LayoutError as error:
         _stop_with(error, EXIT_USAGE)
-    except (cluster.ClusterError, ProcessError) as error:
+    except (cluster.ClusterError, ProcessError, OSError) as error:
         _stop_with(error)
 
 

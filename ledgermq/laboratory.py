@@ -36,19 +36,29 @@ def experiment_to_report(
     verify_after: bool,
 ) -> int:
     """Run, verify, report. The exit code is the verdict's."""
-    from chaos.experiment import ExperimentError, run_experiment  # noqa: PLC0415
+    from chaos.experiment import (  # noqa: PLC0415
+        ExperimentError,
+        NothingBegunError,
+        run_experiment,
+    )
     from chaos.scenario import ScenarioError, load_scenario  # noqa: PLC0415
 
     try:
         scenario = load_scenario(scenario_file)
-    except (ScenarioError, OSError) as error:
-        _tell(f"{scenario_file}: {error}")
+    except ScenarioError as error:  # it names the file
+        _tell(str(error))
+        return EXIT_USAGE
+    except OSError as error:
+        _tell(f"{scenario_file}: {error.strerror or error}")
         return EXIT_USAGE
     chosen = random.SystemRandom().randrange(1 << 31) if seed is None else seed
     try:
         run = run_experiment(
             scenario, world=world, seed=chosen, toxiproxy_url=toxiproxy_url, out=out
         )
+    except NothingBegunError as error:
+        _tell(str(error))
+        return EXIT_USAGE
     except ExperimentError as error:
         _tell(f"the experiment ended early, so nothing is known: {error}")
         return EXIT_ERROR

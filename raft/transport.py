@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -110,7 +111,14 @@ class TcpTransport:
         self._on_unreachable = on_unreachable
         host, port = self._listen
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self._accept, host, port)
+        try:
+            self._server = await loop.create_server(self._accept, host, port)
+        except OSError as error:
+            # The loop's own text differs between loops and names the address as a tuple.
+            reason = os.strerror(error.errno) if error.errno else str(error)
+            raise OSError(
+                error.errno, f"can't listen on {host}:{port} for Raft: {reason}"
+            ) from error
 
     @property
     def port(self) -> int:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 
 from remoting.connection import CloseHandler, Connection, ConnectionLimits, RequestHandler
 from remoting.message_id import join_host
@@ -65,12 +66,19 @@ class RemotingServer:
         return frozenset(self._connections)
 
     async def start(self) -> None:
-        """Bind and listen. Raises OSError, for instance where the port is in use."""
+        """Bind and listen. Raises OSError naming the address, where the port is in use say."""
         assert self._server is None, "started twice"
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            self._make_connection, self._host, self._port, backlog=_BACKLOG
-        )
+        try:
+            self._server = await loop.create_server(
+                self._make_connection, self._host, self._port, backlog=_BACKLOG
+            )
+        except OSError as error:
+            # The loop's own text differs between loops and names the address as a tuple.
+            reason = os.strerror(error.errno) if error.errno else str(error)
+            raise OSError(
+                error.errno, f"can't listen on {self.address} for remoting: {reason}"
+            ) from error
         self._port = self._server.sockets[0].getsockname()[1]
         self._idle_timer = loop.call_later(self._idle_timeout / 4, self._close_idle)
 

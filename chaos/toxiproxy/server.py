@@ -9,6 +9,7 @@ differs on purpose.
 
 import asyncio
 import logging
+import os
 import re
 import resource
 import secrets
@@ -236,7 +237,8 @@ async def _serve(host: str, port: int, seed: int | None) -> int:
             sys.stdout.flush()
             await stopped.wait()
     except OSError as error:
-        sys.stderr.write(f"ledgermq toxiproxy: cannot listen on {host}:{port}: {error}\n")
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        sys.stderr.write(f"ledgermq: toxiproxy can't listen on {host}:{port}: {reason}\n")
         return 1
     return 0
 

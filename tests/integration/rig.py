@@ -1,0 +1,303 @@
+"""Real processes for the tests of what happens when things are wrong.
+
+`Processes` is one cluster in a directory: laid out, started, killed and started again through
+`chaos`; `ledgermq` runs one command as a person would. Everything waits with a deadline, and
+every process ends with its test.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import re
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from chaos import cluster
+from chaos.broker_status import BrokerStatus, ask_all
+from chaos.cluster_layout import BrokerPlace, ClusterLayout, lay_out
+from chaos.processes import ProcessTable, free_ports
+from remoting.command import RemotingCommand
+from remoting.errors import RemotingError
+from remoting.rpc import RemotingClient
+
+__all__ = [
+    "Processes",
+    "Stored",
+    "await_until",
+    "free_port",
+    "ledgermq",
+    "one_line",
+    "request",
+    "send_command",
+]
+
+COMMAND_TIMEOUT_S = 60
+DEADLINE_S = 20.0
+
+
+def ledgermq(
+    *arguments: str | Path,
+    environment: Mapping[str, str] | None = None,
+    flags: Sequence[str] = (),
+    timeout_s: float = COMMAND_TIMEOUT_S,
+) -> subprocess.CompletedProcess[str]:
+    """One command to its end. `flags` are the interpreter's."""
+    return subprocess.run(
+        [sys.executable, *flags, "-m", "ledgermq", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        timeout=timeout_s,
+        env=None if environment is None else dict(environment),
+    )
+
+
+def one_line(done: subprocess.CompletedProcess[str], code: int) -> str:
+    """The one line with which a command refused, after checking that it is one."""
+    told = f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+    assert done.returncode == code, told
+    assert "Traceback" not in done.stderr, told
+    lines = [line for line in done.stderr.splitlines() if not re.match(r"\d{4}-\d\d-\d\d ", line)]
+    assert len(lines) == 1, told
+    assert lines[0].startswith("ledgermq"), told
+    print(lines[0])  # noqa: T201 - what a person sees: shown by `pytest -rP`
+    return lines[0]
+
+
+def await_until(condition: Callable[[], bool], what: str, seconds: float = DEADLINE_S) -> None:
+    """Poll until it holds; `what` should have happened by then."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
+        time.sleep(0.02)
+
+
+def free_port() -> int:
+    """A port that nobody holds now, which outgoing connections won't take either."""
+    return free_ports(1, random.Random(secrets.randbits(64)))[0]
+
+
+def request(
+    address: str, command: RemotingCommand, timeout_ms: int = 3_000
+) -> RemotingCommand | RemotingError:
+    """One request over a connection of its own: its answer, or why there is none."""
+
+    async def ask() -> RemotingCommand | RemotingError:
+        client = RemotingClient()
+        try:
+            return await client.request(address, command, timeout_ms)
+        except RemotingError as error:
+            return error
+        finally:
+            await client.close()
+
+    return asyncio.run(ask())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """Where a broker says that it stored a message."""
+
+    queue_id: int
+    queue_offset: int
+    offset_msg_id: str
+
+
+def send_command(
+    topic: str, body: bytes, key: str, *, queue_id: int = 0, born_ms: int | None = None
+) -> RemotingCommand:
+    """A plain send, as RocketMQ's clients write it (V2), with the UNIQ_KEY given."""
+    return RemotingCommand(
+        code=310,
+        ext_fields={
+            "a": "PG",
+            "b": topic,
+            "c": "TBW102",
+            "d": "4",
+            "e": str(queue_id),
+            "f": "0",
+            "g": str(time.time_ns() // 1_000_000 if born_ms is None else born_ms),
+            "h": "0",
+            "i": f"UNIQ_KEY\x01{key}\x02",
+            "j": "0",
+            "k": "false",
+            "m": "false",
+        },
+        body=body,
+    )
+
+
+class Processes:
+    """A cluster of real processes in `directory`."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        replicas: int = 3,
+        name_servers: int = 1,
+        broker_settings: Mapping[str, int | bool] | None = None,
+    ) -> None:
+        self.directory = directory
+        ports = cluster.plan_ports(
+            groups=1, replicas=replicas, name_servers=name_servers, namesrv_port=0, base_port=0
+        )
+        self.layout: ClusterLayout = lay_out(
+            groups=1,
+            replicas=replicas,
+            name_servers=name_servers,
+            ports=ports,
+            broker_settings=broker_settings,
+        )
+        cluster.write_directory(directory, self.layout)
+        self.table = ProcessTable(directory)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.table.stop(self.table.names(), timeout_s=5)
+
+    # Who is there ------------------------------------------------------------------------------
+
+    @property
+    def name_servers(self) -> list[str]:
+        return list(self.layout.name_server_addresses)
+
+    @property
+    def brokers(self) -> list[str]:
+        """Process names."""
+        return [place.name for place in self.layout.brokers]
+
+    def place(self, name: str) -> BrokerPlace:
+        return self.layout.broker(name)
+
+    def store(self, name: str) -> Path:
+        return self.layout.store_directory(self.directory, self.place(name))
+
+    def config(self, name: str) -> Path:
+        return self.directory / "config" / f"{name}.toml"
+
+    def output(self, name: str) -> str:
+        return self.table.output_file(name).read_text(encoding="utf-8", errors="replace")
+
+    def pid(self, name: str) -> int:
+        process = self.table.find(name)
+        assert process is not None, f"{name} has ended:\n{self.table.output_tail(name)}"
+        return process.pid
+
+    def rss_bytes(self, name: str) -> int:
+        """Resident memory now."""
+        pages = Path(f"/proc/{self.pid(name)}/statm").read_text(encoding="ascii").split()[1]
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+    # Start and end -----------------------------------------------------------------------------
+
+    def start(self) -> Self:
+        """All of it, ready."""
+        cluster._start_all(self.table, self.directory, self.layout)
+        self.await_ready()
+        return self
+
+    def await_ready(self) -> None:
+        asyncio.run(cluster.await_ready(self.table, self.layout))
+
+    def start_broker(self, name: str) -> None:
+        """Not waited for."""
+        self.table.start(name, cluster.broker_process(self.directory, name))
+
+    def kill(self, *names: str) -> None:
+        """kill -9, all of them before the first is waited for."""
+        for name in names:
+            self.table.signal(name, signal.SIGKILL)
+        for name in names:
+            await_until(lambda name=name: self.table.find(name) is None, f"{name} is dead")
+
+    def terminate(self, name: str, seconds: float = 10) -> int:
+        """SIGTERM, and the exit code."""
+        self.table.signal(name, signal.SIGTERM)
+        return self.await_end(name, seconds)
+
+    def await_end(self, name: str, seconds: float = 10) -> int:
+        await_until(lambda: self.table.find(name) is None, f"{name} ends", seconds)
+        code = self.table.exit_code(name)
+        assert code is not None
+        return code
+
+    def run_broker(self, name: str) -> subprocess.CompletedProcess[str]:
+        """A broker that is expected to end by itself."""
+        return ledgermq("broker", "--config", self.config(name))
+
+    # What it says ------------------------------------------------------------------------------
+
+    def statuses(self) -> dict[str, BrokerStatus]:
+        """By process name; silent nodes are left out."""
+        names = {place.address: place.name for place in self.layout.brokers}
+        answers = asyncio.run(ask_all(list(names), timeout_ms=1_000))
+        return {names[address]: answer for address, answer in answers.items()}
+
+    def leader(self, *, other_than: str | None = None) -> str:
+        """The ready leader, waited for."""
+        deadline = time.monotonic() + DEADLINE_S
+        while time.monotonic() < deadline:
+            ready = [name for name, status in self.statuses().items() if status.ready]
+            if len(ready) == 1 and ready[0] != other_than:
+                return ready[0]
+            time.sleep(0.05)
+        raise AssertionError(f"no leader but {other_than} in {DEADLINE_S:g} s")
+
+    def await_caught_up(self) -> None:
+        """Until every replica has applied the same entries."""
+
+        def all_equal() -> bool:
+            statuses = self.statuses().values()
+            ends = {(s.last_index, s.commit_index, s.applied_index) for s in statuses}
+            return len(statuses) == len(self.layout.brokers) and len(ends) == 1
+
+        await_until(all_equal, "all replicas hold the same log")
+
+    def send(self, topic: str, body: bytes, key: str, **more: int) -> Stored:
+        """Send to the leader, again with the same key until it is acknowledged."""
+        deadline = time.monotonic() + DEADLINE_S
+        said: object = None
+        while time.monotonic() < deadline:
+            for place in self.layout.brokers:
+                said = request(place.address, send_command(topic, body, key, **more))
+                if isinstance(said, RemotingCommand) and said.code == 0:
+                    return Stored(
+                        queue_id=int(said.ext_fields["queueId"]),
+                        queue_offset=int(said.ext_fields["queueOffset"]),
+                        offset_msg_id=said.ext_fields["msgId"],
+                    )
+            time.sleep(0.05)
+        raise AssertionError(f"{key} was not acknowledged: {said}")
+
+
+def listening_socket() -> socket.socket:
+    """Holds a port of loopback; the caller closes it."""
+    holder = socket.socket()
+    holder.bind(("127.0.0.1", 0))
+    holder.listen()
+    return holder
+
+
+def json_of(text: str) -> object:
+    return json.loads(text)
