@@ -35,6 +35,8 @@ def run_planted(run: Path, seed: int) -> dict[str, object]:
         timeout=400,
         check=False,
     )
+    if not (run / "verdict.json").exists():
+        return {"seed": seed, "exit_code": done.returncode, "said": done.stderr[-2000:]}
     verdict = json.loads((run / "verdict.json").read_text())
     lost = {
         witness["value"]
@@ -68,7 +70,7 @@ def main() -> None:
         rows.append(row)
         sys.stdout.write(json.dumps(row) + "\n")
         sys.stdout.flush()
-    caught = sum(1 for row in rows if row["exit_code"] == 1 and row["lost_named"])
+    caught = sum(1 for row in rows if row["exit_code"] == 1 and row.get("lost_named"))
     figures = {"runs": len(rows), "caught": caught, "rows": rows}
     sys.stdout.write(f"caught {caught} of {len(rows)}\n")
     if arguments.output is not None:
