@@ -20,6 +20,9 @@ from remoting.connection import Connection
 __all__ = ["Client", "Clients", "ClientsFullError", "Subscription"]
 
 
+_NEWCOMER_WAITS_MS = 300
+
+
 class ClientsFullError(Exception):
     """More clients or groups than this broker keeps."""
 
@@ -49,12 +52,16 @@ class ConsumerGroup:
 
 
 class Clients:
-    def __init__(self, *, clients_max: int, client_silence_ms_max: int) -> None:
+    def __init__(
+        self, *, clients_max: int, client_silence_ms_max: int, groups_max: int = 10_000
+    ) -> None:
         self._clients_max = clients_max
+        self._groups_max = groups_max
         self._silence_ms_max = client_silence_ms_max
         self._consumers: dict[str, ConsumerGroup] = {}
         self._producers: dict[str, dict[str, Client]] = {}
         self._turn: dict[str, int] = {}
+        self._told_later: dict[tuple[str, str], int] = {}  # (group, client id) -> when, in ms
 
     # Heartbeats --------------------------------------------------------------------------------
 
@@ -62,6 +69,8 @@ class Clients:
         self, group: str, client_id: str, connection: Connection, now_ms: int
     ) -> None:
         """Raises ClientsFullError."""
+        if group not in self._producers and len(self._producers) >= self._groups_max:
+            raise ClientsFullError(f"{self._groups_max} producer groups are known already")
         self._seen(self._producers.setdefault(group, {}), client_id, connection, now_ms)
 
     def consumer_seen(
@@ -74,7 +83,15 @@ class Clients:
         subscriptions: Iterable[Subscription],
         now_ms: int,
     ) -> None:
-        """Notifies the group if a member is new or a subscription changed. ClientsFullError."""
+        """Notifies the group if a member is new or a subscription changed. ClientsFullError.
+
+        The client whose heartbeat it is hears of it a little later (`tell_newcomers`): a Java
+        client still holds its heartbeat lock then, since it goes on to the group's other nodes; a
+        rebalance in that moment could not announce its new subscription version, and every pull
+        would be refused with 25 until the next heartbeat, half a minute later.
+        """
+        if group not in self._consumers and len(self._consumers) >= self._groups_max:
+            raise ClientsFullError(f"{self._groups_max} consumer groups are known already")
         state = self._consumers.setdefault(group, ConsumerGroup())
         state.message_model = message_model
         changed = self._seen(state.members, client_id, connection, now_ms)
@@ -88,7 +105,19 @@ class Clients:
             del state.subscriptions[topic]
             changed = True
         if changed:
-            self._notify(group)
+            self._notify(group, but=client_id)
+            self._told_later[group, client_id] = now_ms + _NEWCOMER_WAITS_MS
+
+    def tell_newcomers(self, now_ms: int) -> None:
+        """Notify those whose own heartbeat changed their group; called by the shell's ticks."""
+        for (group, client_id), due_ms in list(self._told_later.items()):
+            if due_ms > now_ms:
+                continue
+            del self._told_later[group, client_id]
+            state = self._consumers.get(group)
+            client = None if state is None else state.members.get(client_id)
+            if state is not None and client is not None:
+                _tell(state, group, client)
 
     def _seen(
         self, members: dict[str, Client], client_id: str, connection: Connection, now_ms: int
@@ -146,18 +175,11 @@ class Clients:
         else:
             del self._consumers[name]
 
-    def _notify(self, group: str) -> None:
-        if self._consumers[group].message_model == "BROADCASTING":
-            return
-        for client in self._consumers[group].members.values():
-            if not client.connection.closed:
-                client.connection.send(
-                    RemotingCommand(
-                        code=RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
-                        flag=FLAG_ONEWAY,
-                        ext_fields={"consumerGroup": group},
-                    )
-                )
+    def _notify(self, group: str, *, but: str | None = None) -> None:
+        state = self._consumers[group]
+        for client in state.members.values():
+            if client.client_id != but:
+                _tell(state, group, client)
 
     # Questions ---------------------------------------------------------------------------------
 
@@ -181,3 +203,15 @@ class Clients:
             return None
         turn = self._turn[group] = (self._turn.get(group, -1) + 1) % len(members)
         return members[turn].connection
+
+
+def _tell(state: ConsumerGroup, group: str, client: Client) -> None:
+    if state.message_model == "BROADCASTING" or client.connection.closed:
+        return
+    client.connection.send(
+        RemotingCommand(
+            code=RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
+            flag=FLAG_ONEWAY,
+            ext_fields={"consumerGroup": group},
+        )
+    )

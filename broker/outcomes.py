@@ -50,7 +50,7 @@ def refused_of(
         return RefusedError(ResponseCode.SERVICE_NOT_AVAILABLE, not_leader_remark())
     if status is ProposalStatus.TRUNCATED:
         return RefusedError(
-            ResponseCode.SERVICE_NOT_AVAILABLE, "not stored: another leader's entry took its place"
+            ResponseCode.SERVICE_NOT_AVAILABLE, "not stored: the log did not keep the entry"
         )
     return RefusedError(
         ResponseCode.SYSTEM_ERROR,

@@ -16,11 +16,11 @@ proposal is answered twice, none is forgotten; a refusal without a log entry is 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
-from broker.request import Request
 from broker.state import BrokerState
 from broker.store.payload import (
     PAYLOAD_HEADER,
@@ -37,6 +37,11 @@ from broker.topics import Topic
 from raft.replicated_log import NotLeaderError, ProposalResult, ProposalStatus, ReplicatedLog, Slot
 
 __all__ = ["BusyError", "Proposal", "Proposer", "ProposerLimits"]
+
+_WAITING_PER_KEY_MAX = 1_000
+
+
+_log = logging.getLogger(__name__)
 
 
 class BusyError(Exception):
@@ -63,7 +68,7 @@ class Proposal:
     commands: list[Command] = field(default_factory=list)
     on_done: Callable[[ProposalStatus | None], None]
     half_queue_offset: int | None = None  # the half that it decides or discards
-    waiting: list[Request] = field(default_factory=list)  # later decisions on the same half
+    waiting: list[Callable[[], None]] = field(default_factory=list)  # called after `on_done`
 
 
 class Proposer:
@@ -85,6 +90,7 @@ class Proposer:
         self._in_flight = 0
         self._flush_scheduled = False
         self._next_offsets: dict[tuple[str, int], int] = {}
+        self._taken: dict[tuple[str, int], int | None] = {}  # what the last entry's places moved
         self._last_store_ms = 0
         self._waiting_for: dict[str, list[Callable[[ProposalStatus | None], None]]] = {}
         self._keys: dict[str, PendingRecord] = {}
@@ -105,8 +111,11 @@ class Proposer:
         return self._keys.keys().isdisjoint(keys)
 
     def join_key(self, key: str, on_done: Callable[[ProposalStatus | None], None]) -> None:
-        """Hear of the outcome of the record in flight with this key."""
-        self._waiting_for.setdefault(key, []).append(on_done)
+        """Hear of the outcome of the record in flight with this key. Raises BusyError."""
+        waiting = self._waiting_for.setdefault(key, [])
+        if len(waiting) >= _WAITING_PER_KEY_MAX:
+            raise BusyError(f"{len(waiting)} retries of one message wait already")
+        waiting.append(on_done)
 
     def in_flight_decision(self, half_queue_offset: int) -> Proposal | None:
         return self._decisions.get(half_queue_offset)
@@ -154,6 +163,13 @@ class Proposer:
                 self._finish(proposal, None)
             self.lost_leadership()
             return
+        except ValueError:  # an entry larger than the log takes: the limits before it have a gap
+            _log.exception("a batch of %d proposals is no entry", len(batch))
+            self._take_places_back()
+            for proposal in batch:
+                self._finish(proposal, ProposalStatus.TRUNCATED)
+            self._schedule_flush()
+            return
         self._in_flight += 1
         future.add_done_callback(lambda done: self._on_result(batch, done))
         if self._pending:
@@ -181,6 +197,7 @@ class Proposer:
         store_ms = self._last_store_ms = max(
             self._clock_ms(), self._last_store_ms, self._state.store_timestamp_ms
         )
+        self._taken.clear()
         grouped: dict[tuple[str, int], list[PendingRecord]] = {}
         commands: list[Command] = []
         for proposal in batch:
@@ -207,6 +224,7 @@ class Proposer:
             first = self._state.next_offset(*key)
         for queue_offset, record in enumerate(records, first):
             record.queue_offset = queue_offset
+        self._taken[key] = self._next_offsets.get(key)
         self._next_offsets[key] = first + len(records)
         keys = [record.dedupe_key for record in records]
         return Run(
@@ -216,6 +234,14 @@ class Proposer:
             bytes(UNIT_SIZE * len(records)),  # as long as the real units: sizes the table
             keys if any(keys) else None,
         )
+
+    def _take_places_back(self) -> None:
+        """Undo the offsets that the last `_encode` gave: its entry never entered the log."""
+        for key, before in self._taken.items():
+            if before is None:
+                del self._next_offsets[key]
+            else:
+                self._next_offsets[key] = before
 
     # Outcomes ----------------------------------------------------------------------------------
 
@@ -238,6 +264,8 @@ class Proposer:
         if half is not None and self._decisions.get(half) is proposal:
             del self._decisions[half]
         proposal.on_done(status)
+        for go_on in proposal.waiting:
+            go_on()
         if self._waiting_for:
             for record in proposal.records:
                 if record.dedupe_key is not None:

@@ -16,6 +16,7 @@ from remoting.connection import Connection
 __all__ = ["RefusedError", "Request"]
 
 _INT64_MAX = (1 << 63) - 1
+_REMARK_SIZE_MAX = 4_096  # it may quote the request, which may have 16 MiB
 
 
 class RefusedError(Exception):
@@ -74,6 +75,8 @@ class Request:
         assert not self.answered, f"request {self.command.opaque} answered twice"
         self.answered = True
         if not self.command.is_oneway and not self.connection.closed:
+            if remark is not None and len(remark) > _REMARK_SIZE_MAX:
+                remark = f"{remark[:_REMARK_SIZE_MAX]}..."
             self.connection.send(self.command.response(code, remark, fields, body))
 
     def refuse(self, refused: RefusedError) -> None:

@@ -232,7 +232,9 @@ class Broker:
     # Ticks -------------------------------------------------------------------------------------
 
     def _expire_pulls(self) -> None:
-        self.context.long_polling.expire(wall_clock_ms())
+        now_ms = wall_clock_ms()
+        self.context.long_polling.expire(now_ms)
+        self.context.clients.tell_newcomers(now_ms)
 
     def _keep_house(self) -> None:
         self.context.clients.expire(wall_clock_ms())

@@ -24,8 +24,10 @@ __all__ = [
     "TRANS_CHECK_MAX_TOPIC",
     "Topic",
     "TopicNameError",
+    "check_group_name",
     "check_topic_name",
     "is_dedupe_topic",
+    "is_group_name",
     "is_system_topic",
     "system_topics",
 ]
@@ -34,6 +36,7 @@ PERM_READ = 4
 PERM_WRITE = 2
 PERM_INHERIT = 1
 TOPIC_NAME_SIZE_MAX = 127
+GROUP_NAME_SIZE_MAX = 247  # %RETRY% and the name still make a file name
 
 DEFAULT_TOPIC = "TBW102"
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
@@ -126,6 +129,22 @@ def check_topic_name(name: str) -> None:
         raise TopicNameError(
             f"the specified topic is longer than topic max length {TOPIC_NAME_SIZE_MAX}"
         )
+
+
+def check_group_name(name: str) -> None:
+    """RocketMQ's rule for groups, kept here too: a group's name becomes part of topics and paths.
+
+    Raises TopicNameError.
+    """
+    if not is_group_name(name):
+        raise TopicNameError(
+            f"the specified group {name[:40]!r} is blank, has more than {GROUP_NAME_SIZE_MAX} "
+            "characters, or others than ^[%|a-zA-Z0-9_-]+$"
+        )
+
+
+def is_group_name(name: str) -> bool:
+    return len(name) <= GROUP_NAME_SIZE_MAX and _NAME.fullmatch(name) is not None
 
 
 def is_system_topic(name: str) -> bool:

@@ -22,6 +22,9 @@ from remoting.codes import ResponseCode
 __all__ = ["AdminProcessor"]
 
 _QUEUE_COUNT_MAX = 1_024
+_ATTRIBUTES_MAX = 64
+_ATTRIBUTES_SIZE_MAX = 4_096
+_FILTER_TYPES = (None, "", "SINGLE_TAG", "MULTI_TAG")
 
 
 class AdminProcessor:
@@ -41,6 +44,13 @@ class AdminProcessor:
             raise RefusedError(ResponseCode.SYSTEM_BUSY, "this broker has its most topics already")
         if known is not None:
             attributes = {**known.attributes, **topic.attributes}
+            for name in _removed_attributes(request):
+                attributes.pop(name, None)
+            if len(attributes) > _ATTRIBUTES_MAX:
+                raise RefusedError(
+                    ResponseCode.INVALID_PARAMETER,
+                    f"{len(attributes)} attributes; at most {_ATTRIBUTES_MAX} are allowed",
+                )
             topic = Topic(**{**_values(topic), "attributes": attributes})
 
         def done(status: ProposalStatus | None) -> None:
@@ -136,13 +146,20 @@ def _topic_of(request: Request) -> Topic:
             f"readQueueNums {read}, writeQueueNums {write}, perm {perm}: queues must be 1 to "
             f"{_QUEUE_COUNT_MAX}, perm 0 to 7",
         )
+    sys_flag = request.integer_or("topicSysFlag", 0)
+    filter_type = request.fields.get("topicFilterType")
+    if not 0 <= sys_flag < 1 << 31 or filter_type not in _FILTER_TYPES:
+        raise RefusedError(
+            ResponseCode.INVALID_PARAMETER,
+            f"topicSysFlag {sys_flag}, topicFilterType {str(filter_type)[:40]!r}: not both legal",
+        )
     return Topic(
         name=name,
         read_queue_count=read,
         write_queue_count=write,
         perm=perm,
-        filter_type=request.fields.get("topicFilterType") or "SINGLE_TAG",
-        sys_flag=request.integer_or("topicSysFlag", 0),
+        filter_type=filter_type or "SINGLE_TAG",
+        sys_flag=sys_flag,
         order=request.boolean_or("order", False),
         attributes=_attributes(request.fields.get("attributes") or ""),
     )
@@ -150,6 +167,11 @@ def _topic_of(request: Request) -> Topic:
 
 def _attributes(text: str) -> dict[str, str]:
     """RocketMQ's "+k=v,+k2=v2"; a removal ("-k") of what a new topic has not is ignored."""
+    if len(text) > _ATTRIBUTES_SIZE_MAX:
+        raise RefusedError(
+            ResponseCode.INVALID_PARAMETER,
+            f"attributes of {len(text)} characters; at most {_ATTRIBUTES_SIZE_MAX} are allowed",
+        )
     attributes: dict[str, str] = {}
     for item in filter(None, text.split(",")):
         name, separator, value = item[1:].partition("=")
@@ -160,3 +182,8 @@ def _attributes(text: str) -> dict[str, str]:
                 ResponseCode.INVALID_PARAMETER, f"attribute {item[:40]!r} is not +key=value or -key"
             )
     return attributes
+
+
+def _removed_attributes(request: Request) -> list[str]:
+    text = request.fields.get("attributes") or ""
+    return [item[1:] for item in text.split(",") if item.startswith("-")]

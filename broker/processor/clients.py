@@ -14,10 +14,14 @@ from broker.context import BrokerContext
 from broker.processor.subscription import SubscriptionError, parse_tags
 from broker.proposer import BusyError, Proposal
 from broker.request import RefusedError, Request
-from broker.topics import RETRY_PREFIX, Topic
+from broker.topics import RETRY_PREFIX, Topic, TopicNameError, check_group_name
 from remoting.codes import ResponseCode
 
 __all__ = ["ClientProcessor"]
+
+
+_CLIENT_ID_SIZE_MAX = 1_024
+_SUBSCRIPTIONS_MAX = 1_024
 
 
 class _Subscription(msgspec.Struct):
@@ -54,8 +58,9 @@ class ClientProcessor:
         """HEART_BEAT."""
         try:
             heartbeat = _decoder.decode(request.command.body)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise RefusedError(ResponseCode.SYSTEM_ERROR, f"heartbeat: {error}") from error
+        _check_names(heartbeat)
         clients, now_ms = self._context.clients, self._context.clock_ms()
         try:
             for producer in heartbeat.producerDataSet:
@@ -110,6 +115,29 @@ class ClientProcessor:
             context.proposer.submit(Proposal(commands=[topic.command()], on_done=lambda _: None))
         except BusyError:
             return  # the next heartbeat makes it
+
+
+def _check_names(heartbeat: _Heartbeat) -> None:
+    groups = [producer.groupName for producer in heartbeat.producerDataSet]
+    groups += [consumer.groupName for consumer in heartbeat.consumerDataSet]
+    try:
+        for group in groups:
+            check_group_name(group)
+    except TopicNameError as error:
+        raise RefusedError(ResponseCode.INVALID_PARAMETER, f"{error}.") from error
+    if len(heartbeat.clientID) > _CLIENT_ID_SIZE_MAX:
+        raise RefusedError(
+            ResponseCode.INVALID_PARAMETER,
+            f"a client id of {len(heartbeat.clientID)} characters; at most "
+            f"{_CLIENT_ID_SIZE_MAX} are allowed",
+        )
+    for consumer in heartbeat.consumerDataSet:
+        if len(consumer.subscriptionDataSet) > _SUBSCRIPTIONS_MAX:
+            raise RefusedError(
+                ResponseCode.INVALID_PARAMETER,
+                f"{len(consumer.subscriptionDataSet)} subscriptions; at most "
+                f"{_SUBSCRIPTIONS_MAX} are allowed",
+            )
 
 
 def _subscription(data: _Subscription) -> Subscription:

@@ -13,12 +13,13 @@ from broker.proposer import BusyError, Proposal
 from broker.request import RefusedError, Request
 from broker.store.payload import OffsetCommand
 from broker.tasks import TaskOwner
+from broker.topics import is_group_name
 from raft.replicated_log import NotLeaderError, ProposalStatus
 from remoting.codes import ResponseCode
 
 __all__ = ["OffsetProcessor"]
 
-_NAME_SIZE_MAX = 255
+_INT32_END = 1 << 31
 
 
 class OffsetProcessor:
@@ -34,7 +35,7 @@ class OffsetProcessor:
         queue_id, offset = request.integer("queueId"), request.integer("commitOffset")
         if topic not in context.state.topics:
             raise RefusedError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
-        if not group or len(group) > _NAME_SIZE_MAX or queue_id < 0 or offset < 0:
+        if not is_group_name(group) or not 0 <= queue_id < _INT32_END or offset < 0:
             raise RefusedError(
                 ResponseCode.INVALID_PARAMETER,
                 f"group {group[:40]!r}, queueId {queue_id}, commitOffset {offset}: not all legal",

@@ -25,6 +25,7 @@ from broker.proposer import BusyError, Proposal
 from broker.request import RefusedError, Request
 from broker.store.payload import UNIT, OffsetCommand
 from broker.tasks import TaskOwner
+from broker.topics import is_group_name
 from raft.replicated_log import NotLeaderError
 from remoting.codes import ResponseCode
 
@@ -141,8 +142,11 @@ class PullProcessor:
         context = self._context
         group = request.text("consumerGroup")
         offset = request.integer("commitOffset")
-        known = context.state.consumer_offsets.get((group, pull.topic, pull.queue_id))
-        if offset < 0 or known == offset or not context.ready:
+        offsets = context.state.consumer_offsets
+        known = offsets.get((group, pull.topic, pull.queue_id))
+        if offset < 0 or known == offset or not context.ready or not is_group_name(group):
+            return
+        if known is None and len(offsets) >= context.state.limits.consumer_offsets_max:
             return
         try:
             context.proposer.submit(

@@ -209,6 +209,11 @@ class SendProcessor:
             self._refuse_half()
             text += f"REAL_TOPIC\x01{topic.name}\x02REAL_QID\x01{queue_id}\x02"
             sys_flag = flags.with_transaction_type(sys_flag, flags.TRANSACTION_NONE)
+        elif sys_flag & flags.TRANSACTION_MASK:
+            raise RefusedError(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"sysFlag {sys_flag} marks a transactional message, property TRAN_MSG does not",
+            )
         encoded = text.encode()
         if len(encoded) > PROPERTIES_SIZE_MAX:
             raise self._illegal()
@@ -252,6 +257,8 @@ class SendProcessor:
         dedupes = topic.dedupes
         records: list[PendingRecord] = []
         for at, (body, properties, flag) in enumerate(items):
+            if len(properties) > PROPERTIES_SIZE_MAX:
+                raise self._illegal()
             try:
                 known = KnownProperties.of(properties.decode())
             except UnicodeDecodeError as error:
@@ -276,7 +283,8 @@ class SendProcessor:
                     dedupe_key=key if dedupes else None,
                 )
             )
-        if len({record.dedupe_key for record in records}) < len(records) and dedupes and batch_key:
+        keys = [record.dedupe_key for record in records if record.dedupe_key is not None]
+        if len(set(keys)) < len(keys):
             raise RefusedError(
                 ResponseCode.MESSAGE_ILLEGAL, "two messages of the batch have one UNIQ_KEY"
             )
@@ -360,7 +368,10 @@ class _Send:
             if in_flight is None:
                 self._propose()
             else:
-                proposer.join_key(in_flight, self._after_first_attempt)
+                try:
+                    proposer.join_key(in_flight, self._after_first_attempt)
+                except BusyError as error:
+                    raise RefusedError(ResponseCode.SYSTEM_BUSY, str(error)) from error
         elif len(duplicates) == len(self._records):
             self._answer(ResponseCode.SUCCESS, None, duplicates)
         else:

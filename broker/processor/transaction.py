@@ -116,10 +116,7 @@ class EndTransactionProcessor:
                 request.reply(ResponseCode.SUCCESS)
             else:
                 request.refuse(refused)
-            for again in waiting:
-                self._again(again)
 
-        waiting: list[Request] = []
         proposal = Proposal(
             records=records,
             commands=[
@@ -132,20 +129,18 @@ class EndTransactionProcessor:
             ],
             on_done=done,
             half_queue_offset=half.queue_offset,
-            waiting=waiting,
         )
         try:
             context.proposer.submit(proposal)
         except BusyError as error:
             raise RefusedError(ResponseCode.SYSTEM_BUSY, str(error)) from error
 
-    @staticmethod
-    def _wait_for(in_flight: Proposal, request: Request) -> None:
+    def _wait_for(self, in_flight: Proposal, request: Request) -> None:
         if len(in_flight.waiting) >= _WAITING_MAX:
             raise RefusedError(
                 ResponseCode.SYSTEM_BUSY, "too many decisions wait for this transaction"
             )
-        in_flight.waiting.append(request)
+        in_flight.waiting.append(lambda: self._again(request))
 
     def _again(self, request: Request) -> None:
         try:

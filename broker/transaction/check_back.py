@@ -33,6 +33,7 @@ __all__ = ["CHECK_GROUP", "CheckBack"]
 _log = logging.getLogger(__name__)
 CHECK_GROUP = "CID_RMQ_SYS_TRANS"
 _CHECKS_PER_ROUND_MAX = 2_000
+_IMMUNITY_DIGITS_MAX = 9
 
 
 class CheckBack:
@@ -165,4 +166,6 @@ class CheckBack:
 def _immunity_ms(properties: dict[str, str]) -> int | None:
     """CHECK_IMMUNITY_TIME_IN_SECONDS in milliseconds, where it is a number above 0."""
     text = properties.get("CHECK_IMMUNITY_TIME_IN_SECONDS", "")
-    return int(text) * 1000 if text.isdecimal() and int(text) > 0 else None
+    if not text.isdecimal() or len(text) > _IMMUNITY_DIGITS_MAX:
+        return None
+    return int(text) * 1000 or None

@@ -73,12 +73,11 @@ class MemoryLog:
     def propose(self, fill: Callable[[Slot], bytes]) -> asyncio.Future[ProposalResult]:
         if not self.leader:
             raise NotLeaderError(None)
-        index = len(self.entries) + len(self.open) + 1
-        slot = Slot(index=index, term=self.term, position=len(self.data) + HEADER_SIZE)
+        slot = self.next_slot()
         payload = bytes(fill(slot))
         self.data += bytes(HEADER_SIZE) + payload
         entry = CommittedEntry(
-            index=index,
+            index=slot.index,
             term=self.term,
             kind=EntryKind.DATA,
             position=slot.position,
@@ -91,6 +90,11 @@ class MemoryLog:
         if self.auto_commit:
             loop.call_soon(self.commit)
         return future
+
+    def next_slot(self) -> Slot:
+        """Where the next entry will stand."""
+        index = len(self.entries) + len(self.open) + 1
+        return Slot(index=index, term=self.term, position=len(self.data) + HEADER_SIZE)
 
     def commit(self) -> None:
         """Commit everything that is open."""
