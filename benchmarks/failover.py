@@ -144,7 +144,9 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=".", prefix="bench-") as name:
         directory = Path(name).resolve()
-        cluster.up(directory, base_port=0, namesrv_port=0, detach=True, say=lambda _: None)
+        cluster.up(
+            directory, base_port=0, namesrv_port=0, detach=True, trace=True, say=lambda _: None
+        )
         try:
             figures = uvloop.run(measure(directory, arguments.kills))
         finally:

@@ -116,6 +116,7 @@ def up(
     namesrv_port: int = 9876,
     base_port: int = 10911,
     detach: bool = False,
+    trace: bool = False,
     say: Callable[[str], None] | None = None,
 ) -> ClusterStatus:
     """Start a cluster in `directory` and wait until every group has a ready leader.
@@ -146,7 +147,7 @@ def up(
         owners[int(place.address.rpartition(":")[2])] = f"{place.name} (remoting)"
         owners[int(place.raft_address.rpartition(":")[2])] = f"{place.name} (Raft)"
     check_ports_free(owners)
-    write_directory(directory, layout)
+    write_directory(directory, layout, trace=trace)
     stopped = None if detach else _StopSignals()
     keep = False
     try:
@@ -228,10 +229,14 @@ def load_layout(directory: Path) -> ClusterLayout:
 
 
 def write_directory(
-    directory: Path, layout: ClusterLayout, dial: Mapping[str, Mapping[str, str]] | None = None
+    directory: Path,
+    layout: ClusterLayout,
+    dial: Mapping[str, Mapping[str, str]] | None = None,
+    *,
+    trace: bool = True,
 ) -> None:
     """cluster.json, secrets and configurations. `dial`: by process name, table address = the
-    address really dialled."""
+    address really dialled. `trace`: Raft traces, which grow for as long as brokers run."""
     for name in ("config", "secrets", "nodes", "output", "pids"):
         (directory / name).mkdir(parents=True, exist_ok=True)
     (directory / "cluster.json").write_text(layout_to_json(layout), encoding="utf-8")
@@ -246,6 +251,7 @@ def write_directory(
             store=store,
             secret_file=directory / "secrets" / place.group,
             dial=(dial or {}).get(place.name, {}),
+            trace=trace,
         )
         (directory / "config" / f"{place.name}.toml").write_text(text, encoding="utf-8")
 

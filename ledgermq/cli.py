@@ -137,6 +137,7 @@ def cluster_up(
     namesrv_port: Annotated[int, typer.Option(min=0, max=65535)] = 9876,
     base_port: Annotated[int, typer.Option(min=0, max=65535)] = 10911,
     detach: Annotated[bool, typer.Option("--detach", help="Return once it serves.")] = False,
+    trace: Annotated[bool, typer.Option("--trace", help="Write Raft traces, which grow.")] = False,
 ) -> None:
     """Start a local cluster in DIR."""
     from chaos import cluster  # noqa: PLC0415
@@ -153,6 +154,7 @@ def cluster_up(
             namesrv_port=namesrv_port,
             base_port=base_port,
             detach=detach,
+            trace=trace,
         )
     except LayoutError as error:
         _stop_with(error, EXIT_USAGE)
