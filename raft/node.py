@@ -351,6 +351,7 @@ class RaftNode:
             # What speaks for a term that has passed meanwhile would only be refused.
             if message.term >= term:
                 self._send(message)
+        self._trace.saved(done.hard_state)
         if durable is not None:
             self._step(LogDurable(now_ms=self._now_ms(), index=durable.index, term=durable.term))
         self._schedule_turn_end()

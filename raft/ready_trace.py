@@ -4,19 +4,23 @@ Place in the data path: `raft.node` tells it each step of the order contract as 
 
 Invariants: a vote is traced once it is durable and again each time it is told; an fsync once it
 is done; terms never fall along the trace, since nothing is traced for a term that has passed.
-What happens between a vote and its being durable (entries of a leader that others elected
-meanwhile) is traced behind it, so that the log before a vote in the trace is the log that was
-voted on.
+
+From the moment that term or vote changes until that is durable, events are held back: a kill in
+between would leave a trace that knows more than the disk, whose term then falls at the restart.
+A vote stands in the trace where it was given, so that the log before it is the log voted on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
 
 from raft.events import Ready, Role
 from raft.group_commit import SelfVote
 from raft.messages import (
     Entry,
+    HardState,
     Index,
     Message,
     NodeId,
@@ -31,6 +35,16 @@ from raft.trace import RaftTrace
 __all__ = ["ReadyTrace"]
 
 _VOTE_REQUESTS_MAX = 64
+_Fields: TypeAlias = dict[str, int | str | list[str] | None]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Held:
+    """An event that waits; `fields` None: a vote that has not been told yet."""
+
+    event: str
+    term: Term
+    fields: _Fields | None = None
 
 
 class ReadyTrace:
@@ -45,8 +59,8 @@ class ReadyTrace:
         self._role: tuple[Role, Term] = (Role.FOLLOWER, term)  # as traced
         # What candidates said of their logs: the trace of a vote tells it.
         self._requests: dict[tuple[NodeId, Term], RequestVote] = {}
-        self._vote_under_way: Term | None = None  # given, not durable yet
-        self._behind_vote: list[tuple[str, Term, dict[str, int | str | list[str] | None]]] = []
+        self._unsaved: HardState | None = None  # events are held while it is not durable
+        self._held: list[_Held] = []
 
     def started(self, term: Term, voters: Sequence[NodeId]) -> None:
         if self._trace is not None:
@@ -71,14 +85,14 @@ class ReadyTrace:
         """Role or term may have changed. A pre-candidate is still a follower to everybody else."""
         if self._trace is None:
             return
-        if self._vote_under_way is not None and ready.term > self._vote_under_way:
-            self._release()  # that vote will not be told any more
+        if ready.hard_state is not None:
+            self._unsaved = ready.hard_state
         role = Role.FOLLOWER if ready.role is Role.PRE_CANDIDATE else ready.role
         if (role, ready.term) != self._role:
             self._role = (role, ready.term)
             self._record("role", ready.term, role=role.value)
-        if self._gives_vote(ready):
-            self._vote_under_way = ready.term
+        if self._unsaved is not None and self._gives_vote(ready):
+            self._held.append(_Held(event="vote", term=ready.term))  # filled when it is told
 
     def truncated(self, term: Term, index: Index) -> None:
         if self._trace is not None:
@@ -141,10 +155,25 @@ class ReadyTrace:
         if self._trace is not None:
             self._trace.flush()
 
+    def saved(self, hard_state: HardState | None) -> None:
+        """A round is over that made `hard_state` durable; what was held for it is traced."""
+        if self._trace is None or hard_state is None or hard_state is not self._unsaved:
+            return
+        self._unsaved = None
+        for held in self._held:
+            if held.fields is not None:  # else a vote that was never told
+                self._trace.record(held.event, held.term, **held.fields)
+        self._held.clear()
+
     def _vote(self, term: Term, peer: NodeId, last_index: Index, last_term: Term) -> None:
-        if self._trace is not None:
-            self._trace.record("vote", term, peer=peer, last_index=last_index, last_term=last_term)
-            self._release()
+        if self._trace is None:
+            return
+        fields: _Fields = {"peer": peer, "last_index": last_index, "last_term": last_term}
+        for held in self._held:
+            if held.event == "vote" and held.term == term and held.fields is None:
+                held.fields = fields
+                return
+        self._record("vote", term, **fields)
 
     def _gives_vote(self, ready: Ready) -> bool:
         """Whether a vote of this Ready is told only once it is durable."""
@@ -158,14 +187,7 @@ class ReadyTrace:
 
     def _record(self, event: str, term: Term, **fields: int | str | list[str] | None) -> None:
         assert self._trace is not None
-        if self._vote_under_way is None:
+        if self._unsaved is None:
             self._trace.record(event, term, **fields)
         else:
-            self._behind_vote.append((event, term, fields))
-
-    def _release(self) -> None:
-        assert self._trace is not None
-        self._vote_under_way = None
-        for event, term, fields in self._behind_vote:
-            self._trace.record(event, term, **fields)
-        self._behind_vote.clear()
+            self._held.append(_Held(event=event, term=term, fields=fields))

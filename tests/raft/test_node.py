@@ -297,7 +297,7 @@ async def test_a_port_in_use_is_an_os_error_and_frees_the_store(tmp_path: Path) 
     async with running(tmp_path, 1) as group:
         config = node_config(tmp_path / "other", "n0", group.peers)
         for _ in range(2):
-            with pytest.raises(OSError, match="address already in use"):
+            with pytest.raises(OSError, match="Address already in use"):
                 await RaftNode(config, Recorder()).start()
 
 
