@@ -9,7 +9,10 @@ Invariants:
 - memory is bounded: one unfinished frame, `pending_requests_max` open requests, and
   `write_buffer_size_max` unsent bytes, beyond which the connection is aborted. While more than
   `write_buffer_size_high` bytes are unsent, new requests wait, and an accepted connection is not
-  read from; a dialled one goes on reading (were both ends to stop, neither could ever go on).
+  read from, nor are requests that were read handed on; a dialled one goes on reading (were both
+  ends to stop, neither could ever go on);
+- an accepted connection hands on at most `_REQUESTS_PER_TURN_MAX` requests in one turn of the
+  loop, so that one client's flood holds up neither others nor heartbeats.
 
 Source: RocketMQ NettyRemotingAbstract; the protocol's answers keep the request's opaque.
 """
@@ -18,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeAlias, cast
@@ -41,6 +45,7 @@ _log = logging.getLogger(__name__)
 _OPAQUE_MASK: Final = 0x7FFF_FFFF
 # A body at least this large is handed to the transport as it is instead of being copied.
 _BODY_APART_SIZE_MIN: Final = 16_384
+_REQUESTS_PER_TURN_MAX: Final = 256
 
 RequestHandler: TypeAlias = Callable[["Connection", RemotingCommand], None]
 CloseHandler: TypeAlias = Callable[["Connection"], None]
@@ -97,6 +102,8 @@ class Connection(asyncio.Protocol):
         self._unsent_size = 0
         self._flush_is_due = False
         self._is_write_paused = False
+        self._is_read_paused = False
+        self._read: deque[RemotingCommand] = deque()  # of an accepted one: not handed on yet
         self._waiting_for_turn: list[asyncio.Future[None]] = []
         self._opaque = 0
         self._pending: dict[int, tuple[asyncio.Future[RemotingCommand], asyncio.TimerHandle]] = {}
@@ -213,30 +220,25 @@ class Connection(asyncio.Protocol):
             _log.warning("closing the connection to %s: %s", self.peer, error)
             self.abort(f"the peer sent no frame: {error}")
             return
+        if self._accepted:
+            self._read += commands
+            if not self._is_read_paused:
+                self._hand_on()
+            return
         for command in commands:
             if self._closed:
                 return
-            if command.flag & FLAG_RESPONSE:
-                self._take_answer(command)
-            elif self._on_request is not None:
-                self._on_request(self, command)
-            elif not command.is_oneway:
-                self.send(
-                    command.response(
-                        ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
-                        f"request code {command.code} is not supported here",
-                    )
-                )
+            self._take(command)
 
     def pause_writing(self) -> None:
         self._is_write_paused = True
-        if self._accepted and self._transport is not None and not self._closed:
-            self._transport.pause_reading()
+        if self._accepted:
+            self._pause_reading()
 
     def resume_writing(self) -> None:
         self._end_write_pause()
-        if self._accepted and self._transport is not None and not self._closed:
-            self._transport.resume_reading()
+        if self._is_read_paused:
+            self._loop.call_soon(self._hand_on)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closed = True
@@ -244,6 +246,7 @@ class Connection(asyncio.Protocol):
         self._end_write_pause()
         self._unsent.clear()
         self._unsent_size = 0
+        self._read.clear()
         reason = self._close_reason or (str(exc) if exc is not None else "closed by the peer")
         pending = list(self._pending.values())
         self._pending.clear()
@@ -255,6 +258,40 @@ class Connection(asyncio.Protocol):
             on_close(self)
 
     # Internals.
+
+    def _hand_on(self) -> None:
+        """Requests in their order, as many as a turn may hold; then reading goes on, or waits."""
+        read = self._read
+        left = _REQUESTS_PER_TURN_MAX
+        while read and left and not self._is_write_paused and not self._closed:
+            left -= 1
+            self._take(read.popleft())
+        if self._closed or self._is_write_paused:
+            return  # what was read waits for `resume_writing`, or ends with the connection
+        if read:
+            self._pause_reading()
+            self._loop.call_soon(self._hand_on)
+        elif self._is_read_paused and self._transport is not None:
+            self._is_read_paused = False
+            self._transport.resume_reading()
+
+    def _pause_reading(self) -> None:
+        if not self._is_read_paused and self._transport is not None and not self._closed:
+            self._is_read_paused = True
+            self._transport.pause_reading()
+
+    def _take(self, command: RemotingCommand) -> None:
+        if command.flag & FLAG_RESPONSE:
+            self._take_answer(command)
+        elif self._on_request is not None:
+            self._on_request(self, command)
+        elif not command.is_oneway:
+            self.send(
+                command.response(
+                    ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+                    f"request code {command.code} is not supported here",
+                )
+            )
 
     async def _wait_for_turn(self, timeout_ms: int) -> int:
         """Returns what is left of the time once the peer takes bytes again."""

@@ -30,6 +30,7 @@ from chaos.cluster_layout import BrokerPlace, ClusterLayout, lay_out
 from chaos.processes import ProcessTable, free_ports
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
+from remoting.message_id import parse_offset_msg_id
 from remoting.rpc import RemotingClient
 
 __all__ = [
@@ -113,7 +114,7 @@ class Stored:
 
     queue_id: int
     queue_offset: int
-    offset_msg_id: str
+    position: int  # in the log
 
 
 def send_command(
@@ -285,7 +286,7 @@ class Processes:
                     return Stored(
                         queue_id=int(said.ext_fields["queueId"]),
                         queue_offset=int(said.ext_fields["queueOffset"]),
-                        offset_msg_id=said.ext_fields["msgId"],
+                        position=parse_offset_msg_id(said.ext_fields["msgId"])[2],
                     )
             time.sleep(0.05)
         raise AssertionError(f"{key} was not acknowledged: {said}")

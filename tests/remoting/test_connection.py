@@ -348,6 +348,37 @@ async def test_a_peer_that_does_not_read_is_not_read_from_and_in_the_end_closed(
     await echo.server.stop()
 
 
+async def test_a_flood_of_requests_leaves_turns_to_others() -> None:
+    seen: list[int] = []
+    turns: list[int] = []  # requests handed on in each turn of the loop
+
+    def on_request(connection: Connection, command: RemotingCommand) -> None:
+        seen.append(command.opaque)
+        if not command.is_oneway:
+            connection.send(command.response(0))
+
+    server = RemotingServer("127.0.0.1", 0, on_request)
+    await server.start()
+    loop = asyncio.get_running_loop()
+    flood = b"".join(
+        encode(RemotingCommand(code=1, opaque=number, flag=FLAG_ONEWAY)) for number in range(20_000)
+    )
+    with socket.create_connection(("127.0.0.1", server.port)) as peer:
+        peer.setblocking(False)
+        writing = asyncio.create_task(loop.sock_sendall(peer, flood))
+        deadline = time.monotonic() + 10
+        before = 0
+        while len(seen) < 20_000:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0)
+            turns.append(len(seen) - before)
+            before = len(seen)
+        await writing
+    assert seen == list(range(20_000)), "in their order, none lost"
+    assert max(turns) <= 2 * 256, "one more may have been due from the socket"
+    await server.stop()
+
+
 async def test_a_client_whose_sends_are_stuck_goes_on_reading() -> None:
     # Both ends send much at once; were both to stop reading, neither request would end. The
     # requests together are far above the hard limit, so they must wait for their turn.
@@ -507,6 +538,7 @@ def test_limits_are_checked() -> None:
 @pytest.mark.parametrize(
     "scenario",
     [
+        test_a_flood_of_requests_leaves_turns_to_others,
         test_a_client_whose_sends_are_stuck_goes_on_reading,
         test_a_request_that_gets_no_turn_is_definitely_not_sent,
         test_a_peer_that_does_not_read_is_not_read_from_and_in_the_end_closed,

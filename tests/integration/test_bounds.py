@@ -1,0 +1,176 @@
+"""Clients that take more than their share: memory stays bounded, and others are served."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import socket
+import time
+from collections import Counter
+
+import pytest
+
+from remoting.command import RemotingCommand
+from remoting.frame import FrameDecoder, encode
+from tests.integration.rig import Processes, await_until, request, send_command
+
+pytestmark = pytest.mark.cluster
+
+IDLE_CONNECTIONS = 2_000
+IDLE_MEMORY_BYTES_MAX = 64 << 20
+GREEDY_MEMORY_BYTES_MAX = 200 << 20  # 64 MiB unsent at most, and what is read for the answers
+PIPELINED = 100_000
+PIPELINED_MEMORY_BYTES_MAX = 250 << 20
+SERVED_WITHIN_S = 3.0
+
+
+def connect(address: str) -> socket.socket:
+    host, _, port = address.rpartition(":")
+    return socket.create_connection((host, int(port)), timeout=5)
+
+
+def assert_others_are_served(processes: Processes, key: str) -> float:
+    """Seconds that one send of somebody else took."""
+    began = time.monotonic()
+    address = processes.place(processes.leader()).address
+    answer = request(address, send_command("Kept", b"other", key), timeout_ms=5_000)
+    took = time.monotonic() - began
+    assert isinstance(answer, RemotingCommand), answer
+    assert answer.code == 0, answer.remark
+    assert took < SERVED_WITHIN_S
+    return took
+
+
+def test_two_thousand_idle_connections(untouched: Processes) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 2 * IDLE_CONNECTIONS + 200
+    if hard != resource.RLIM_INFINITY and hard < wanted:
+        pytest.skip(f"needs {wanted} open files, the limit is {hard}")
+    leader = untouched.leader()
+    servers = {leader: untouched.place(leader).address, "namesrv-0": untouched.name_servers[0]}
+    before = {name: untouched.rss_bytes(name) for name in servers}
+    idle: list[socket.socket] = []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
+    try:
+        for address in servers.values():
+            idle += [connect(address) for _ in range(IDLE_CONNECTIONS)]
+        took = assert_others_are_served(untouched, "beside-idle-ones")
+        for name in servers:
+            grown = untouched.rss_bytes(name) - before[name]
+            print(f"{name}: {IDLE_CONNECTIONS} idle connections, {grown / 2**20:.1f} MiB more")  # noqa: T201
+            assert grown < IDLE_MEMORY_BYTES_MAX
+        print(f"a send beside them took {took * 1000:.0f} ms")  # noqa: T201
+    finally:
+        for peer in idle:
+            peer.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_client_that_never_reads_its_answers(untouched: Processes) -> None:
+    body = bytes(1 << 20)
+    for number in range(8):
+        untouched.send("Big", body, f"big-{number}")
+    leader = untouched.leader()
+    before = untouched.rss_bytes(leader)
+    pull = RemotingCommand(
+        code=11,
+        ext_fields={
+            "consumerGroup": "Greedy",
+            "topic": "Big",
+            "queueId": "0",
+            "queueOffset": "0",
+            "maxMsgNums": "32",
+            "sysFlag": "4",
+            "commitOffset": "0",
+            "suspendTimeoutMillis": "0",
+            "subscription": "*",
+            "subVersion": "0",
+        },
+    )
+    requests = bytearray()
+    for number in range(500):
+        pull.opaque = number + 1
+        requests += encode(pull)
+    highest = before
+    with connect(untouched.place(leader).address) as greedy:
+        greedy.settimeout(0.2)
+        for _ in range(10):
+            try:
+                greedy.sendall(requests)
+            except TimeoutError:
+                pass  # it is not read from any more: that is the point
+            except OSError:
+                break  # or it was closed
+            highest = max(highest, untouched.rss_bytes(leader))
+            assert_others_are_served(untouched, "beside-a-greedy-one")
+    grown = highest - before
+    print(f"never reads: {grown / 2**20:.1f} MiB more at the worst")  # noqa: T201
+    assert grown < GREEDY_MEMORY_BYTES_MAX
+
+
+async def _pipeline(address: str, commands: bytes, count: int) -> Counter[int]:
+    """Codes of all answers; reads while it writes."""
+    host, _, port = address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    codes: Counter[int] = Counter()
+
+    async def write() -> None:
+        for start in range(0, len(commands), 1 << 18):
+            writer.write(commands[start : start + (1 << 18)])
+            await writer.drain()
+
+    async def read() -> None:
+        decoder = FrameDecoder()
+        while codes.total() < count:
+            data = await reader.read(1 << 18)
+            assert data, f"closed after {codes.total()} answers"
+            codes.update(answer.code for answer in decoder.feed(data))
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(write())
+        group.create_task(read())
+    writer.close()
+    await writer.wait_closed()
+    return codes
+
+
+async def test_a_hundred_thousand_requests_on_one_connection(untouched: Processes) -> None:
+    leader = await asyncio.to_thread(untouched.leader)
+    address = untouched.place(leader).address
+    before = highest = untouched.rss_bytes(leader)
+    requests = bytearray()
+    for number in range(PIPELINED):
+        command = send_command("Flood", b"x", f"flood-{number}", queue_id=number & 3)
+        command.opaque = number + 1
+        requests += encode(command)
+    work = asyncio.create_task(_pipeline(address, bytes(requests), PIPELINED))
+    slowest = 0.0
+    number = 0
+    while not work.done():
+        await asyncio.wait([work], timeout=0.25)
+        highest = max(highest, untouched.rss_bytes(leader))
+        if not work.done():
+            number += 1
+            slowest = max(slowest, await _one_send(address, f"beside-{number}"))
+    codes = await work
+    grown = highest - before
+    print(f"{dict(codes)}, {grown / 2**20:.1f} MiB more, others within {slowest:.2f} s")  # noqa: T201
+    assert codes.total() == PIPELINED
+    assert set(codes) <= {0, 2}, "stored, or refused as busy"
+    assert codes[0] > 0
+    assert grown < PIPELINED_MEMORY_BYTES_MAX
+
+
+async def _one_send(address: str, key: str) -> float:
+    """Seconds that somebody else's send takes; it may be told that the broker is busy."""
+    began = time.monotonic()
+    answer = await asyncio.to_thread(request, address, send_command("Kept", b"b", key), 10_000)
+    assert isinstance(answer, RemotingCommand), answer
+    assert answer.code in {0, 2}, answer.remark
+    return time.monotonic() - began
+
+
+def test_memory_comes_back_down_to_work(untouched: Processes) -> None:
+    """After all of the above the replicas agree and every one still follows."""
+    untouched.await_caught_up()
+    await_until(lambda: len(untouched.statuses()) == len(untouched.brokers), "all answer")
