@@ -15,7 +15,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from ledgermq.exit_codes import EXIT_ERROR, EXIT_FAIL, EXIT_OK, EXIT_USAGE
+from ledgermq.exit_codes import EXIT_ERROR, EXIT_OK, EXIT_USAGE
 
 __all__ = ["app"]
 
@@ -300,17 +300,9 @@ def sim(
     jobs: Annotated[int, typer.Option(min=1)] = 2,
 ) -> None:
     """Drive the real core and log through simulated faults, and check R1-R11 after every step."""
-    from ledgermq.laboratory import replay_seed, simulate  # noqa: PLC0415
+    from chaos.sim.command import sim_command  # noqa: PLC0415
 
-    if replay is not None:
-        raise typer.Exit(EXIT_OK if replay_seed(replay, nodes) else EXIT_FAIL)
-    first, separator, last = seeds.partition("..")
-    if not separator:
-        last = first
-    if not first.isdecimal() or not last.isdecimal() or int(first) > int(last):
-        _stop_with(f"--seeds {seeds!r} is not A..B", EXIT_USAGE)
-    clean = simulate(range(int(first), int(last) + 1), nodes=nodes, jobs=jobs)
-    raise typer.Exit(EXIT_OK if clean else EXIT_FAIL)
+    raise typer.Exit(sim_command(seeds=seeds, nodes=nodes, replay_seed=replay, jobs=jobs))
 
 
 @app.command()

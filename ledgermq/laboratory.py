@@ -1,4 +1,4 @@
-"""The laboratory's commands: experiment, verification, report, simulation.
+"""The laboratory's commands: experiment, verification, report.
 
 The only place that knows both sides of the run directory: `chaos` writes it, `verify` reads it.
 """
@@ -14,8 +14,6 @@ from ledgermq.exit_codes import EXIT_ERROR, EXIT_OK, EXIT_USAGE
 
 __all__ = [
     "experiment_to_report",
-    "replay_seed",
-    "simulate",
     "verify_to_verdict",
     "write_report",
 ]
@@ -93,43 +91,3 @@ def write_report(run: Path, output: Path) -> int:
         return EXIT_ERROR
     sys.stdout.write(f"report: {output}\n")
     return EXIT_OK
-
-
-def simulate(seeds: range, *, nodes: int | None, jobs: int) -> bool:
-    """Run a campaign; True where no seed broke a rule."""
-    from chaos.sim.campaign import CampaignResult, run_campaign  # noqa: PLC0415
-
-    def progress(done: CampaignResult) -> None:
-        sys.stderr.write(
-            f"\r{done.seeds_run}/{len(seeds)} seeds, {len(done.failures)} failed, "
-            f"{done.times_real_time:.0f} times real time"
-        )
-        sys.stderr.flush()
-
-    result = run_campaign(seeds, nodes, jobs, progress)
-    sys.stderr.write("\n")
-    for failure in result.failures:
-        sys.stdout.write(f"{failure}\n")
-    width = max(map(len, result.coverage), default=0)
-    for name, count in result.coverage.items():
-        sys.stdout.write(f"  {name:<{width}}  {count}\n")
-    for name in result.zero_counters():
-        sys.stdout.write(f"never came upon: {name}\n")
-    sys.stdout.write(
-        f"{result.seeds_run} seeds, {len(result.failures)} violations, "
-        f"{result.elapsed_s:.1f} s, {result.times_real_time:.0f} times real time\n"
-    )
-    return result.passed
-
-
-def replay_seed(seed: int, nodes: int | None) -> bool:
-    """Print one seed's options and trace; True where it breaks no rule."""
-    from chaos.sim.campaign import replay  # noqa: PLC0415
-
-    told = replay(seed, nodes)
-    for line in (*told.options, *told.trace):
-        sys.stdout.write(f"{line}\n")
-    sys.stdout.write(f"trace digest {told.digest}\n")
-    if told.failure is not None:
-        sys.stdout.write(f"{told.failure}\n")
-    return told.failure is None
