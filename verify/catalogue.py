@@ -55,6 +55,11 @@ def _has_transactions(manifest: Manifest, counts: Counts) -> bool:
     return manifest.transactions is not None
 
 
+def _has_checks(manifest: Manifest, counts: Counts) -> bool:
+    """T6 to T9 are about halves that were asked for."""
+    return manifest.transactions is not None and counts.ops("check") > 0
+
+
 def _has_ordered_shards(manifest: Manifest, counts: Counts) -> bool:
     return counts.sharded > 0 and any(group.ordered for group in manifest.consumer_groups)
 
@@ -217,6 +222,16 @@ CHECKS: Final[tuple[Check, ...]] = (
         examined=_halves,
         nothing=_NO_HALF,
         find=transactions.conflicting_resolutions,
+    ),
+    Check(
+        id="T9",
+        name="committed half discarded",
+        promise="G4",
+        needs=("ops", "log"),
+        applies=_has_checks,
+        examined=_halves,
+        nothing=_NO_HALF,
+        find=transactions.committed_half_discarded,
     ),
     Check(
         id="R1",

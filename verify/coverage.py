@@ -12,11 +12,14 @@ from collections.abc import Sequence
 
 from pyspark.sql import functions as F
 
+from verify.checks.availability import client_gaps, recovery_times
 from verify.checks.finding import Check
 from verify.counts import Counts
 from verify.frames import Frames, is_user_topic
 
 __all__ = ["coverage", "not_shown"]
+
+_MEASURES_MAX = 64
 
 
 def coverage(frames: Frames, counts: Counts) -> dict[str, object]:
@@ -37,6 +40,7 @@ def coverage(frames: Frames, counts: Counts) -> dict[str, object]:
         "faults": faults,
         "operations_in_fault_windows": in_windows,
         "queues_not_drained": _queues_not_drained(frames),
+        "availability": _availability(frames) if frames.has("ops") else [],
         "info_share": counts.ops(type="info") / total if total else 0.0,
     }
 
@@ -51,6 +55,19 @@ def _operations_in_fault_windows(frames: Frames) -> int:
     ends_after = F.col("t_complete").isNull() | (F.col("t_complete") >= F.col("t_from"))
     overlapping = frames.ops.join(F.broadcast(windows), begins_before & ends_after, how="left_semi")
     return overlapping.count()
+
+
+def _availability(frames: Frames) -> list[dict[str, object]]:
+    """How long recovery took per fault, and each client's longest gap: measured in every run."""
+    gaps = (
+        client_gaps(frames)
+        .groupBy("measure", "name")
+        .agg(F.max(F.struct("took_ms", "t_from", "t_to")).alias("longest"))
+        .select("measure", "name", "longest.*")
+    )
+    recoveries = recovery_times(frames).select(*gaps.columns)
+    longest = recoveries.union(gaps).orderBy(F.desc("measure"), F.desc("took_ms"), "name")
+    return [row.asDict() for row in longest.limit(_MEASURES_MAX).collect()]
 
 
 def _queues_not_drained(frames: Frames) -> list[dict[str, object]]:

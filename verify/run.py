@@ -16,6 +16,7 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
@@ -66,13 +67,13 @@ def verify_in(session: SparkSession, run: Path, manifest: Manifest | None = None
     try:
         known = manifest if manifest is not None else _sound_manifest(run)
         frames = Frames(session, known, load_tables(session, run, known))
-        return _judge(frames)
+        verdict = _judge(frames)
+        session.catalog.clearCache()
     except (ManifestError, TableError) as error:
         return _nothing_proven(str(error))
     except (PySparkException, Py4JError, pa.ArrowException, OSError) as error:
         return _nothing_proven(f"the verification itself failed: {_first_line(error)}")
-    finally:
-        session.catalog.clearCache()
+    return verdict
 
 
 def main(run: Path, master: str | None, *, as_json: bool) -> int:
@@ -152,18 +153,37 @@ def _gaps(frames: Frames, check: Check, rows: Mapping[str, int], *, own: bool) -
     return missing + empty
 
 
-def _collect(checks: Sequence[Check], frames: Frames) -> list[Row]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """What the checks found, and for those that could not be run, why."""
+
+    rows: Sequence[Row]
+    errors: Mapping[str, str]
+
+
+def _collect(checks: Sequence[Check], frames: Frames) -> _Found:
     """Per check and verdict: how many findings, and the smallest of them.
 
     One Spark job per family (A, S, T, R), whose checks share what they shuffle; a union of all
-    would be planned for longer than it runs. Two families run at a time.
+    would be planned for longer than it runs. Two families run at a time, and an error of one is
+    the unknown of its own checks only.
     """
-    families = [
-        _ranked(finding_rows([check.find(frames) for check in members]))
-        for _, members in groupby(checks, key=lambda check: check.id[0])
-    ]
+    families = [list(members) for _, members in groupby(checks, key=lambda check: check.id[0])]
+    rows: list[Row] = []
+    errors: dict[str, str] = {}
     with ThreadPoolExecutor(max_workers=_JOBS_AT_A_TIME) as pool:
-        return [row for rows in pool.map(DataFrame.collect, families) for row in rows]
+        jobs = [pool.submit(_ranked(_family(members, frames)).collect) for members in families]
+        for members, job in zip(families, jobs, strict=True):
+            try:
+                rows.extend(job.result())
+            except (PySparkException, Py4JError, OSError) as error:
+                reason = f"the verification itself failed: {_first_line(error)}"
+                errors |= {check.id: reason for check in members}
+    return _Found(rows=rows, errors=errors)
+
+
+def _family(checks: Sequence[Check], frames: Frames) -> DataFrame:
+    return finding_rows([check.find(frames) for check in checks])
 
 
 def _ranked(rows: DataFrame) -> DataFrame:
@@ -179,13 +199,16 @@ def _ranked(rows: DataFrame) -> DataFrame:
     )
 
 
-def _result(check: Check, counts: Counts, found: Sequence[Row], gaps: Sequence[str]) -> CheckResult:
-    failures = [row for row in found if row["check"] == check.id and row["verdict"] == "fail"]
-    doubts = [row for row in found if row["check"] == check.id and row["verdict"] == "unknown"]
+def _result(check: Check, counts: Counts, found: _Found, gaps: Sequence[str]) -> CheckResult:
+    rows = [row for row in found.rows if row["check"] == check.id]
+    failures = [row for row in rows if row["verdict"] == "fail"]
+    doubts = [row for row in rows if row["verdict"] == "unknown"]
     examined = check.examined(counts)
     verdict, reason, shown = Outcome.PASS, None, failures
     if failures:
         verdict = Outcome.FAIL
+    elif check.id in found.errors:
+        verdict, reason = Outcome.UNKNOWN, found.errors[check.id]
     elif gaps:
         verdict, reason = Outcome.UNKNOWN, "; ".join(gaps)
     elif doubts:

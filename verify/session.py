@@ -16,10 +16,11 @@ import shlex
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pyspark
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # py4j ships no types
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
@@ -61,8 +62,10 @@ def spark_session(*, master: str | None = None, rows: int = 0) -> Iterator[Spark
             session.dataSource.register(consumequeue.ConsumeQueueSource)
             yield session
         finally:
-            session.stop()
-            _close_gateway()
+            # A JVM that died is found by the query that it died under; it can't be stopped again.
+            with suppress(Py4JError, OSError):
+                session.stop()
+                _close_gateway()
 
 
 def _start(home: Path, java: Java, master: str, rows: int) -> SparkSession:

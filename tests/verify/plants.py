@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tests.verify.synthetic import MS, OP, TOPIC, Rec, Row, SyntheticRun
+from tests.verify.synthetic import DISCARDED, MS, OP, TOPIC, Rec, Row, SyntheticRun
 
 Plant = Callable[[SyntheticRun], None]
 
@@ -239,6 +239,14 @@ def committed_twice(run: SyntheticRun) -> None:
 def rolled_back_after_its_commit(run: SyntheticRun) -> None:
     half = run.find("half", tx=f"{run.name}.x0")
     run.append([Rec("op", OP, 0, decision="rollback", half_offset=half["offset"], tx=half["tx"])])
+
+
+@plant("T9", witness="x0", live=True)
+def discarded_after_its_commit(run: SyntheticRun) -> None:
+    half = run.find("half", tx=f"{run.name}.x0")
+    rec = _record(run, "message", "x0.v", 0, tx=half["tx"])
+    rec.topic = DISCARDED
+    run.append([rec])
 
 
 @plant("R1", witness='"term": 2')

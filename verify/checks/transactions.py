@@ -16,6 +16,7 @@ from verify.frames import Frames
 from verify.outcomes import transaction_outcomes
 
 __all__ = [
+    "committed_half_discarded",
     "committed_half_lost",
     "conflicting_resolutions",
     "double_commits",
@@ -23,6 +24,7 @@ __all__ = [
     "rolled_back_visible",
 ]
 
+_DISCARDED_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 _TOLD = ("tx", "t_commit", "t_rollback", "t_commit_acked")
 _STORED = ("finals", "first_final", "last_final", "delivered")
 
@@ -75,4 +77,22 @@ def conflicting_resolutions(frames: Frames) -> DataFrame:
         check="T5",
         order=("tx",),
         witness=(*_TOLD, "op_decisions", "first_op", "finals", "first_final"),
+    )
+
+
+def committed_half_discarded(frames: Frames) -> DataFrame:
+    """T9: a commit was acknowledged, and the half was discarded for want of a decision."""
+    discarded = (
+        frames.committed.where((F.col("topic") == _DISCARDED_TOPIC) & (F.col("kind") == "message"))
+        .groupBy("tx")
+        .agg(F.min(F.struct("broker_group", "index", "slot", "node", "value")).alias("discarded"))
+    )
+    acked = F.col("t_commit_acked").isNotNull() & F.col("kept")
+    outcomes = frames.derived(transaction_outcomes).where(acked)
+    violations = outcomes.join(discarded, "tx", how="inner")
+    return findings(
+        violations,
+        check="T9",
+        order=("tx",),
+        witness=(*_TOLD, "value", "op_commit_acked", "discarded", "finals"),
     )
