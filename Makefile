@@ -1,5 +1,6 @@
 # One door: people and CI call the same targets. Every target makes the virtual environment first.
 PYTHON ?= python3
+SEED ?= 7
 SEEDS ?= 1..2000
 RUN ?= runs/demo
 SCENARIO ?= scenarios/leader-partition.toml
@@ -35,7 +36,7 @@ $(STAMP): requirements.lock requirements-java.lock pyproject.toml
 
 demo: $(STAMP)
 	@rm -rf $(RUN)
-	$(LEDGERMQ) chaos run $(SCENARIO) --out $(RUN)
+	$(LEDGERMQ) chaos run $(SCENARIO) --seed $(SEED) --out $(RUN)
 
 test: $(STAMP) check
 	$(BIN)/python -m pytest
