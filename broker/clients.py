@@ -188,6 +188,41 @@ class Clients:
         state = self._consumers.get(group)
         return [] if state is None else sorted(state.members)
 
+    def consumer_groups(self) -> list[str]:
+        return list(self._consumers)
+
+    def describe(self, group: str) -> dict[str, object] | None:
+        """RocketMQ's ConsumerConnection; None where nobody of the group is connected."""
+        state = self._consumers.get(group)
+        if state is None:
+            return None
+        return {
+            "connectionSet": [
+                {
+                    "clientId": client.client_id,
+                    "clientAddr": client.connection.peer,
+                    "language": "JAVA",
+                    "version": 479,
+                }
+                for client in state.members.values()
+            ],
+            "subscriptionTable": {
+                topic: {
+                    "topic": topic,
+                    "subString": subscription.expression,
+                    "tagsSet": [],
+                    "codeSet": [],
+                    "subVersion": subscription.version,
+                    "expressionType": "TAG",
+                    "classFilterMode": False,
+                }
+                for topic, subscription in state.subscriptions.items()
+            },
+            "consumeType": "CONSUME_PASSIVELY",
+            "messageModel": state.message_model,
+            "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET",
+        }
+
     def subscriptions(self, group: str) -> Mapping[str, Subscription]:
         state = self._consumers.get(group)
         return {} if state is None else state.subscriptions

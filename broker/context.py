@@ -17,12 +17,15 @@ from broker.proposer import Proposer
 from broker.request import RefusedError
 from broker.state import BrokerState
 from broker.store.consume_queue import ConsumeQueues
+from broker.store.payload import UNIT
 from broker.store.record import host_bytes
 from raft.replicated_log import ReplicatedLog
 from remoting.codes import ResponseCode
-from remoting.message import UniqueIdGenerator
+from remoting.message import UniqueIdGenerator, decode_record
 
 __all__ = ["BrokerContext"]
+
+_RECORD_OVERHEAD_MAX = 65_536  # fixed fields, topic and properties
 
 
 @dataclass(slots=True, kw_only=True)
@@ -63,6 +66,23 @@ class BrokerContext:
         leader = self.log.status().leader_id
         address = None if leader is None else self.broker_addresses.get(leader)
         return f"not the leader; leader is {address or 'unknown'}"
+
+    def committed_record(self, position: int) -> bytes:
+        """The record at `position`, if a committed message of a queue begins there.
+
+        The position may be anybody's guess: the queue's own unit has to name it. Raises LookupError
+        and RecordError.
+        """
+        size = int.from_bytes(self.log.read(position, 4), "big")
+        if size > self.config.message_size_max + _RECORD_OVERHEAD_MAX:
+            raise LookupError(f"no message begins at {position}")
+        record = self.log.read(position, size)
+        header = decode_record(record)
+        queue = self.queues.find(header.topic, header.queue_id)
+        unit = b"" if queue is None else queue.read(header.queue_offset, 1)
+        if not unit or UNIT.unpack(unit)[0] != position:
+            raise LookupError(f"no committed message begins at {position}")
+        return record
 
     def read_record(self, position: int) -> bytes:
         """The record at a log position. Raises LookupError."""

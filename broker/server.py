@@ -29,8 +29,11 @@ from broker.context import BrokerContext
 from broker.long_polling import LongPolling
 from broker.processor.admin import AdminProcessor
 from broker.processor.clients import ClientProcessor
+from broker.processor.groups import GroupProcessor
 from broker.processor.offsets import OffsetProcessor
 from broker.processor.pull import PullProcessor
+from broker.processor.queries import QueryProcessor
+from broker.processor.runtime_info import RuntimeInfoProcessor
 from broker.processor.send import SendProcessor
 from broker.processor.transaction import EndTransactionProcessor
 from broker.proposer import Proposer
@@ -168,6 +171,9 @@ class Broker:
         offsets = OffsetProcessor(self.context, self._tasks)
         clients = ClientProcessor(self.context)
         admin = AdminProcessor(self.context)
+        groups = GroupProcessor(self.context)
+        runtime_info = RuntimeInfoProcessor(self.context)
+        queries = QueryProcessor(self.context, self._tasks)
         return {
             RequestCode.SEND_MESSAGE: send.handle,
             RequestCode.SEND_MESSAGE_V2: send.handle,
@@ -178,12 +184,20 @@ class Broker:
             RequestCode.UPDATE_CONSUMER_OFFSET: offsets.update,
             RequestCode.GET_MAX_OFFSET: offsets.maximum,
             RequestCode.GET_MIN_OFFSET: offsets.minimum,
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: queries.search_offset,
+            RequestCode.GET_EARLIEST_MSG_STORETIME: queries.earliest_store_time,
+            RequestCode.VIEW_MESSAGE_BY_ID: queries.view_message,
+            RequestCode.GET_TOPIC_STATS_INFO: queries.topic_stats,
             RequestCode.HEART_BEAT: clients.heartbeat,
             RequestCode.UNREGISTER_CLIENT: clients.unregister,
             RequestCode.GET_CONSUMER_LIST_BY_GROUP: clients.consumer_list,
             RequestCode.END_TRANSACTION: EndTransactionProcessor(self.context).handle,
             RequestCode.UPDATE_AND_CREATE_TOPIC: admin.update_topic,
             RequestCode.GET_ALL_TOPIC_CONFIG: admin.all_topics,
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: groups.update,
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: groups.all_groups,
+            RequestCode.GET_CONSUMER_CONNECTION_LIST: groups.consumer_connections,
+            RequestCode.GET_BROKER_RUNTIME_INFO: runtime_info.handle,
             RequestCode.LEDGERMQ_STATUS: admin.status,
         }
 

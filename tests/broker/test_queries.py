@@ -1,0 +1,146 @@
+"""Questions that RocketMQ's clients and tools ask beside sending and pulling."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from broker.processor.groups import GroupProcessor
+from broker.processor.pull import PullProcessor
+from broker.processor.queries import QueryProcessor
+from broker.processor.runtime_info import RuntimeInfoProcessor
+from broker.processor.send import SendProcessor
+from remoting.codes import RequestCode, ResponseCode
+from remoting.message import decode_record, encode_record
+from tests.broker.rig import START_MS, FakeConnection, Rig, send_fields
+
+QUEUE = {"topic": "T", "queueId": "0"}
+
+
+@pytest.fixture
+async def rig(tmp_path):
+    rig = Rig(tmp_path / "store")
+    yield rig
+    await rig.tasks.stop()
+    rig.queues.close()
+
+
+async def send_at(rig: Rig, key: str, now_ms: int, body: bytes = b"x") -> int:
+    """Store a message at a time of the broker's clock; its position."""
+    rig.now_ms = now_ms
+    handle = SendProcessor(rig.context).handle
+    answer = await rig.ask(handle, RequestCode.SEND_MESSAGE_V2, send_fields(key=key), body)
+    return int(answer.ext_fields["msgId"][16:], 16)
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "boundary", "offset"),
+    [
+        (0, "", 0),
+        (10, "", 0),
+        (11, "", 1),
+        (20, "LOWER", 1),
+        (30, "", 3),
+        (31, "", 4),
+        (0, "UPPER", 0),
+        (10, "UPPER", 0),
+        (20, "UPPER", 2),
+        (25, "UPPER", 2),
+        (99, "UPPER", 3),
+    ],
+)
+async def test_a_queue_is_searched_by_time(rig, timestamp, boundary, offset):
+    for key, at_ms in (("a", 10), ("b", 20), ("c", 20), ("d", 30)):
+        await send_at(rig, key, START_MS + at_ms)
+    queries = QueryProcessor(rig.context, rig.tasks)
+    fields = QUEUE | {"timestamp": str(START_MS + timestamp), "boundaryType": boundary}
+    code = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
+    answer = await rig.ask(queries.search_offset, code, fields)
+    assert answer.ext_fields["offset"] == str(offset)
+
+
+async def test_the_earliest_store_time_and_a_topics_bounds(rig):
+    queries = QueryProcessor(rig.context, rig.tasks)
+    earliest = RequestCode.GET_EARLIEST_MSG_STORETIME
+    none = await rig.ask(queries.earliest_store_time, earliest, QUEUE)
+    assert none.ext_fields["timestamp"] == "-1"
+    await send_at(rig, "a", START_MS + 10)
+    await send_at(rig, "b", START_MS + 20)
+    first = await rig.ask(queries.earliest_store_time, earliest, QUEUE)
+    assert first.ext_fields["timestamp"] == str(START_MS + 10)
+    code = RequestCode.GET_TOPIC_STATS_INFO
+    stats = await rig.ask(queries.topic_stats, code, {"topic": "T"})
+    table = json.loads(stats.body)["offsetTable"]
+    assert table['{"brokerName":"broker-a","queueId":0,"topic":"T"}'] == {
+        "minOffset": 0,
+        "maxOffset": 2,
+        "lastUpdateTimestamp": START_MS + 20,
+    }
+    unknown = await rig.ask(queries.topic_stats, code, {"topic": "nope"})
+    assert unknown.code == ResponseCode.TOPIC_NOT_EXIST
+
+
+async def test_a_message_is_viewed_by_its_position_and_only_there(rig):
+    forged = encode_record(decode_record(await _forged(rig)))
+    position = await send_at(rig, "a", START_MS, b"body " + forged)
+    queries = QueryProcessor(rig.context, rig.tasks)
+    code = RequestCode.VIEW_MESSAGE_BY_ID
+    seen = await rig.ask(queries.view_message, code, {"offset": str(position)})
+    assert decode_record(seen.body).body == b"body " + forged
+    inside = rig.log.data.index(forged, position)
+    for wrong in (inside, position + 1, position - 8, -1, 1 << 60):
+        refused = await rig.ask(queries.view_message, code, {"offset": str(wrong)})
+        assert refused.code == ResponseCode.SYSTEM_ERROR, wrong
+
+
+async def _forged(rig: Rig) -> bytes:
+    """A record that stands in the log already; its copy is to hide in another's body."""
+    position = await send_at(rig, "forged", START_MS)
+    return rig.context.read_record(position)
+
+
+async def test_queries_are_answered_by_the_leader_only(rig):
+    rig.log.leader = False
+    queries = QueryProcessor(rig.context, rig.tasks)
+    answer = await rig.ask(
+        queries.search_offset,
+        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+        QUEUE | {"timestamp": "0"},
+    )
+    assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+
+
+async def test_a_group_is_configured_replicated_and_obeyed(rig, tmp_path):
+    groups = GroupProcessor(rig.context)
+    update = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+    body = b"{groupName:'G',consumeEnable:false,retryMaxTimes:3}"
+    assert (await rig.ask(groups.update, update, {}, body)).code == ResponseCode.SUCCESS
+    assert rig.replay(tmp_path / "replica").groups["G"]["retryMaxTimes"] == 3
+    code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+    table = json.loads((await rig.ask(groups.all_groups, code, {})).body)
+    assert table["subscriptionGroupTable"]["G"]["consumeEnable"] is False
+    pull = PullProcessor(rig.context, rig.tasks)
+    fields = QUEUE | {"consumerGroup": "G"}
+    refused = await rig.ask(pull.handle, RequestCode.PULL_MESSAGE, fields)
+    assert refused.code == ResponseCode.NO_PERMISSION
+    for wrong in (b"", b"{}", b'{"groupName":"a/b"}', b'{"groupName":"G","retryMaxTimes":1e30}'):
+        assert (await rig.ask(groups.update, update, {}, wrong)).code == (
+            ResponseCode.INVALID_PARAMETER
+        )
+
+
+async def test_connections_of_a_group_and_the_brokers_own_table(rig):
+    groups = GroupProcessor(rig.context)
+    code = RequestCode.GET_CONSUMER_CONNECTION_LIST
+    offline = await rig.ask(groups.consumer_connections, code, {"consumerGroup": "G"})
+    assert offline.code == ResponseCode.CONSUMER_NOT_ONLINE
+    rig.context.clients.consumer_seen(
+        "G", "c1", FakeConnection(), message_model="CLUSTERING", subscriptions=[], now_ms=0
+    )
+    online = await rig.ask(groups.consumer_connections, code, {"consumerGroup": "G"})
+    assert json.loads(online.body)["connectionSet"][0]["clientId"] == "c1"
+    rig.directory.mkdir(exist_ok=True)
+    info = RuntimeInfoProcessor(rig.context)
+    answer = await rig.ask(info.handle, RequestCode.GET_BROKER_RUNTIME_INFO, {})
+    assert json.loads(answer.body)["table"]["brokerVersionDesc"] == "V5_3_3"
