@@ -106,8 +106,8 @@ def broker(config: Annotated[Path, typer.Option(help="TOML file")]) -> None:
         _stop_with(f"{config}: {error}", EXIT_USAGE)
     except OSError as error:
         _stop_with(f"{stopped}: {_reason(error)}")
-    except CorruptLogError as error:
-        _stop_with(f"{stopped}: {error}")
+    except CorruptLogError as error:  # its path is relative to the store
+        _stop_with(f"{stopped}: {settings.store}/{error}")
 
 
 @app.command()
