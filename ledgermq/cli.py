@@ -7,6 +7,7 @@ and keeps its traceback.
 
 from __future__ import annotations
 
+import errno
 import json
 import sys
 from collections.abc import Coroutine
@@ -105,7 +106,9 @@ def broker(config: Annotated[Path, typer.Option(help="TOML file")]) -> None:
     except ConfigError as error:
         _stop_with(f"{config}: {error}", EXIT_USAGE)
     except OSError as error:
-        _stop_with(f"{stopped}: {_reason(error)}")
+        of_disk = error.filename is None and error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EIO}
+        where = f"{settings.store}: " if of_disk else ""  # a failed write doesn't know its file
+        _stop_with(f"{stopped}: {where}{_reason(error)}")
     except CorruptLogError as error:  # its path is relative to the store
         _stop_with(f"{stopped}: {settings.store}/{error}")
 

@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import functools
 import logging
 import random
@@ -69,6 +70,7 @@ __all__ = ["RaftNode"]
 
 _LATE_TIMER_MS = 20
 _LATE_TIMER_GRACE_MS = 2
+_DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG})
 
 _log = logging.getLogger(__name__)
 
@@ -182,7 +184,9 @@ class RaftNode:
         """Stop for good: nothing is sent, appended or applied any more."""
         if self.stopped:
             return
-        _log.error("the node stops: %s: %s", type(error).__name__, error, exc_info=error)
+        # A disk that fails is for a person to mend; anything else is a bug and shows its way here.
+        trace = None if isinstance(error, OSError) and error.errno in _DISK_ERRORS else error
+        _log.error("the node stops: %s: %s", type(error).__name__, error, exc_info=trace)
         self.stopped = True
         self._shut()
         if self._background is not None:

@@ -1,0 +1,133 @@
+"""A store whose disk fills up: refused with RocketMQ's code and a remark, or the node stops with
+one clear line; nothing acknowledged is lost, and once there is room all is well again.
+
+The disk is a small tmpfs, so the tests need the right to mount (root); where that is not to be
+had they are skipped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from remoting.command import RemotingCommand
+from tests.integration.rig import Processes, Stored, await_until, request, send_command
+
+pytestmark = pytest.mark.cluster
+
+DISK_BYTES = 48 << 20
+WATERMARK_BYTES = 16 << 20
+
+
+@contextlib.contextmanager
+def small_disk(path: Path) -> Iterator[Path]:
+    """A tmpfs of DISK_BYTES at `path`; unmounted in the end."""
+    path.mkdir(parents=True, exist_ok=True)
+    if os.geteuid() != 0:
+        pytest.skip("mounting a tmpfs needs root")
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "ledgermq-test", str(path)]
+    done = subprocess.run(mount, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"a tmpfs can't be mounted here: {done.stderr.strip()}")
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", str(path)], check=True)
+
+
+def fill_disk(store: Path, left: int) -> Path:
+    """A file that leaves `left` bytes free."""
+    ballast = store / "ballast"
+    free = os.statvfs(store).f_bavail * os.statvfs(store).f_frsize
+    assert free > left
+    with ballast.open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, free - left)
+    return ballast
+
+
+def try_to_send(processes: Processes, name: str, key: str) -> RemotingCommand:
+    address = processes.place(name).address
+    answer = request(address, send_command("T", key.encode(), key))
+    assert isinstance(answer, RemotingCommand), answer
+    return answer
+
+
+def test_a_leader_below_the_watermark_refuses_and_recovers(tmp_path: Path) -> None:
+    with Processes(tmp_path / "cluster", replicas=1) as processes:
+        (name,) = processes.brokers
+        with small_disk(processes.store(name)) as store, processes:
+            processes.start()
+            kept = processes.send("T", b"before", "before")
+            ballast = fill_disk(store, WATERMARK_BYTES // 2)
+            await_until(
+                lambda: try_to_send(processes, name, "probe").code != 0, "sends are refused"
+            )
+            refused = try_to_send(processes, name, "never")
+            print(refused.remark)  # noqa: T201
+            assert refused.code == 14
+            assert "disk" in (refused.remark or "")
+            assert str(WATERMARK_BYTES) in (refused.remark or "")
+            offset = request(
+                processes.place(name).address,
+                RemotingCommand(code=30, ext_fields={"topic": "T", "queueId": "0"}),
+            )
+            assert isinstance(offset, RemotingCommand), offset
+            assert offset.code == 0, "what is stored can still be read"
+            assert "disk is full: sends are refused" in processes.output(name)
+            pid = processes.pid(name)
+            ballast.unlink()
+            await_until(lambda: try_to_send(processes, name, "after").code == 0, "taken again")
+            assert processes.pid(name) == pid
+            assert "disk is no longer full: sends are taken again" in processes.output(name)
+            assert processes.send("T", b"before", "before") == kept
+
+
+@pytest.mark.parametrize("victim", ["leader", "follower"])
+def test_a_node_whose_disk_is_full_stops_and_comes_back(tmp_path: Path, victim: str) -> None:
+    """The disk fills faster than the watermark can tell: the write itself fails."""
+    settings = {"disk_free_size_min": 1}
+    with contextlib.ExitStack() as stack:
+        processes = Processes(tmp_path / "cluster", broker_settings=settings)
+        for name in processes.brokers:
+            stack.enter_context(small_disk(processes.store(name)))
+        stack.enter_context(processes)
+        processes.start()
+        acknowledged: dict[str, Stored] = {
+            f"B{n}": processes.send("T", bytes(100_000), f"B{n}") for n in range(3)
+        }
+        leader = processes.leader()
+        full = next(n for n in processes.brokers if (n == leader) == (victim == "leader"))
+        ballast = fill_disk(processes.store(full), 0)
+        number = 0
+        while processes.table.find(full) is not None:
+            key = f"W{number}"
+            acknowledged[key] = processes.send("T", bytes(100_000), key)
+            number += 1
+            assert number < 200, f"{full} writes to a full disk"
+        assert processes.await_end(full) == 2
+        output = processes.output(full)
+        told = [line for line in output.splitlines() if line.startswith("ledgermq: ")]
+        assert told == [
+            f"ledgermq: broker broker-a/{processes.place(full).node} stopped: "
+            f"{processes.store(full)}: No space left on device"
+        ]
+        assert "Traceback" not in output, output
+        acknowledged["goes-on"] = processes.send("T", b"the group goes on", "goes-on")
+
+        processes.start_broker(full)
+        assert processes.await_end(full) == 2, "it can't start on a full disk"
+        again = processes.output(full)[len(output) :]
+        assert "No space left on device" in again.splitlines()[-1]
+        assert "Traceback" not in again, again
+
+        ballast.unlink()
+        processes.start_broker(full)
+        processes.await_ready()
+        processes.await_caught_up()
+        for key, place in acknowledged.items():
+            assert processes.send("T", b"again", key) == place
