@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tests.verify.clean_runs import retain_from
 from tests.verify.synthetic import DISCARDED, MS, OP, TOPIC, Rec, Row, SyntheticRun
 
 Plant = Callable[[SyntheticRun], None]
@@ -186,6 +187,12 @@ def bytes_differ_below_the_commit_index(run: SyntheticRun) -> None:
 @plant("S2", witness="keys")
 def keys_differ(run: SyntheticRun) -> None:
     next(row for row in run.logged("v6", "message") if row["node"] == "n1")["keys"] = None
+
+
+@plant("S2", "S1", witness='"missing_on": ["n2"]')
+def missing_above_a_late_first_entry(run: SyntheticRun) -> None:
+    retain_from(run, "n2", 12)
+    run.log.remove(next(row for row in run.logged("v12", "message") if row["node"] == "n2"))
 
 
 @plant("S6", witness="v99")

@@ -1,6 +1,6 @@
 """Each check catches its planted violations, with the right witness, and nothing else.
 
-All plants stand side by side in one run, each in a broker group of its own, beside a clean one; a
+All plants stand side by side in one run, each in a broker group of its own, beside clean ones; a
 single verification judges them all. A witness names the plant by the group, value or process.
 """
 
@@ -11,8 +11,9 @@ import json
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.verify.clean_runs import CLEAN, clean_runs
 from tests.verify.plants import PLANTS, Planted
-from tests.verify.synthetic import SyntheticRun, merge
+from tests.verify.synthetic import merge
 from verify.catalogue import CHECKS
 from verify.run import verify_in
 from verify.verdict import CheckResult, Outcome
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture(scope="session")
 def clean(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, CheckResult]:
-    run = SyntheticRun("clean").write(tmp_path_factory.mktemp("clean"), files=3)
+    run = merge(clean_runs()).write(tmp_path_factory.mktemp("clean"), files=3)
     return {check.id: check for check in verify_in(spark, run).checks}
 
 
@@ -30,7 +31,7 @@ def clean(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict
 def planted(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, CheckResult]:
-    runs = [SyntheticRun("clean"), *(planted.run() for planted in PLANTS)]
+    runs = [*clean_runs(), *(planted.run() for planted in PLANTS)]
     whole = merge(runs)
     whole.manifest["phases"]["load"] = [0, 60_000_000_000]
     run = whole.write(tmp_path_factory.mktemp("planted"))
@@ -60,7 +61,7 @@ def test_plant_is_caught(plant: Planted, planted: dict[str, CheckResult]) -> Non
 @pytest.mark.parametrize("check", [check.id for check in CHECKS])
 def test_nothing_else_is_accused(check: str, planted: dict[str, CheckResult]) -> None:
     told = [json.dumps(witness) for witness in planted[check].witnesses]
-    innocent = {"clean"} | {
+    innocent = set(CLEAN) | {
         plant.name for plant in PLANTS if check != plant.check and check not in plant.also
     }
     accused = {

@@ -109,27 +109,29 @@ class ConsumeQueues:
 
     def __init__(self, store: Path) -> None:
         self._root = store / "consumequeue"
-        self._files: OrderedDict[Path, bytes] = OrderedDict()
+        self._files: OrderedDict[tuple[str, int, int], bytes] = OrderedDict()
 
     def unit(self, topic: str, queue: int, queue_offset: int) -> tuple[int, int, int] | None:
         """(position, size, tag hash) of a unit; None where nothing was written."""
         at = queue_offset * UNIT.size
         first = at - at % _FILE_SIZE_BYTES
-        content = self._content(self._root / topic / str(queue) / f"{first:020d}")
+        content = self._content(topic, queue, first)
         if not 0 <= at - first <= len(content) - UNIT.size:
             return None
         position, size, tag_hash = UNIT.unpack_from(content, at - first)
         return (position, size, tag_hash) if size > 0 else None
 
-    def _content(self, path: Path) -> bytes:
-        content = self._files.get(path)
+    def _content(self, topic: str, queue: int, first: int) -> bytes:
+        name = (topic, queue, first)
+        content = self._files.get(name)
         if content is None:
+            path = self._root / topic / str(queue) / f"{first:020d}"
             content = path.read_bytes() if path.is_file() else b""
-            self._files[path] = content
+            self._files[name] = content
             if len(self._files) > _FILES_KEPT_MAX:
                 self._files.popitem(last=False)
         else:
-            self._files.move_to_end(path)
+            self._files.move_to_end(name)
         return content
 
 
