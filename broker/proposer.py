@@ -21,6 +21,7 @@ from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
+from broker.delay.levels import delay_ms
 from broker.state import BrokerState
 from broker.store.payload import (
     PAYLOAD_HEADER,
@@ -33,7 +34,7 @@ from broker.store.payload import (
     encode_table,
 )
 from broker.store.record import PendingRecord
-from broker.topics import Topic
+from broker.topics import SCHEDULE_TOPIC, Topic
 from raft.replicated_log import NotLeaderError, ProposalResult, ProposalStatus, ReplicatedLog, Slot
 
 __all__ = ["BusyError", "Proposal", "Proposer", "ProposerLimits"]
@@ -210,6 +211,9 @@ class Proposer:
         pack_unit = UNIT.pack
         for run, records in zip(runs, grouped.values(), strict=True):
             units: list[bytes] = []
+            if run.topic == SCHEDULE_TOPIC:
+                for record in records:  # the time of delivery stands where tags codes do
+                    record.tags_code = store_ms + delay_ms(run.queue_id)
             for record in records:
                 pieces += record.encode_at(at, store_ms, self._store_host)
                 units.append(pack_unit(at, record.size, record.tags_code))

@@ -26,6 +26,7 @@ from typing import Final
 from broker.clients import Clients
 from broker.config import BrokerConfig, split_address
 from broker.context import BrokerContext
+from broker.delay.delivery import DelayDelivery
 from broker.long_polling import LongPolling
 from broker.processor.admin import AdminProcessor
 from broker.processor.clients import ClientProcessor
@@ -35,6 +36,7 @@ from broker.processor.pull import PullProcessor
 from broker.processor.queries import QueryProcessor
 from broker.processor.runtime_info import RuntimeInfoProcessor
 from broker.processor.send import SendProcessor
+from broker.processor.send_back import SendBackProcessor
 from broker.processor.transaction import EndTransactionProcessor
 from broker.proposer import Proposer
 from broker.registration import Registration
@@ -60,6 +62,7 @@ __all__ = ["Broker", "run_broker"]
 
 _log = logging.getLogger(__name__)
 _HELD_PULLS_SCAN_MS: Final = 100
+_DELIVERY_MS: Final = 100
 _HOUSEKEEPING_MS: Final = 1_000
 # A batch makes thousands of short-lived objects; the default of 700 would look for cycles, which
 # requests don't have, several times in each.
@@ -115,6 +118,7 @@ class Broker:
             broker_addresses=config.brokers,
         )
         self._check_back = CheckBack(self.context)
+        self._delivery = DelayDelivery(self.context)
         self._name_server_client = RemotingClient(config.dial)
         self._registration = Registration(self.context, self._name_server_client)
         host, port = split_address("listen", config.listen)
@@ -137,6 +141,7 @@ class Broker:
             group.create_task(self._fail_with(self.log.wait_failed()))
             group.create_task(self._fail_with(self._tasks.wait_failed()))
             group.create_task(_every(_HELD_PULLS_SCAN_MS, self._expire_pulls))
+            group.create_task(_every(_DELIVERY_MS, self._delivery.round))
             group.create_task(_every(_HOUSEKEEPING_MS, self._keep_house))
             group.create_task(
                 _every(
@@ -178,6 +183,7 @@ class Broker:
             RequestCode.SEND_MESSAGE: send.handle,
             RequestCode.SEND_MESSAGE_V2: send.handle,
             RequestCode.SEND_BATCH_MESSAGE: send.handle,
+            RequestCode.CONSUMER_SEND_MSG_BACK: SendBackProcessor(self.context).handle,
             RequestCode.PULL_MESSAGE: pull.handle,
             RequestCode.LITE_PULL_MESSAGE: pull.handle,
             RequestCode.QUERY_CONSUMER_OFFSET: offsets.query,

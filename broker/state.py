@@ -21,6 +21,7 @@ from broker.store.payload import (
     CheckCommand,
     Command,
     DecideCommand,
+    DeliverCommand,
     DiscardCommand,
     GroupCommand,
     OffsetCommand,
@@ -57,6 +58,7 @@ class BrokerState:
         self.groups: dict[str, dict[str, Any]] = {}
         self.next_offsets: dict[tuple[str, int], int] = {}
         self.consumer_offsets: dict[tuple[str, str, int], int] = {}
+        self.delay_offsets: dict[int, int] = {}  # schedule queue -> next offset to deliver
         self.messages = self._window()  # UNIQ_KEYs of user topics
         self.half_keys = self._window()  # UNIQ_KEYs of half messages: a scope of their own
         self.halves = HalfTable(decided_max=limits.decided_max)
@@ -123,6 +125,13 @@ class BrokerState:
                 self.halves.check(command.half_queue_offset)
             case DiscardCommand():
                 self.halves.decide(command.half_queue_offset, "discard")
+            case DeliverCommand():
+                delivered = self.delay_offsets.get(command.queue_id, 0)
+                assert command.first_offset == delivered < command.next_offset, (
+                    f"schedule queue {command.queue_id}: delivery of {command.first_offset}, "
+                    f"delivered up to {delivered}"
+                )
+                self.delay_offsets[command.queue_id] = command.next_offset
             case TopicCommand():
                 self.topics[command.name] = Topic.of_command(command)
                 self.topics_version += 1

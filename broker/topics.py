@@ -21,6 +21,7 @@ __all__ = [
     "PERM_READ",
     "PERM_WRITE",
     "RETRY_PREFIX",
+    "SCHEDULE_TOPIC",
     "TRANS_CHECK_MAX_TOPIC",
     "Topic",
     "TopicNameError",

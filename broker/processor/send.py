@@ -18,8 +18,11 @@ from typing import Final
 
 from broker.context import BrokerContext
 from broker.dedupe import Verdict
+from broker.delay.levels import schedule_queue_id
 from broker.outcomes import refused_of, store_code_of
 from broker.processor.known_properties import KnownProperties
+from broker.processor.send_back import dead_letter_topic, waiting_level
+from broker.processor.send_names import FULL, LETTERS, SendNames
 from broker.proposer import BusyError, Proposal
 from broker.request import RefusedError, Request
 from broker.store.payload import Command
@@ -27,6 +30,7 @@ from broker.store.record import PendingRecord, RecordTemplate, host_bytes
 from broker.topics import (
     HALF_TOPIC,
     PERM_INHERIT,
+    SCHEDULE_TOPIC,
     Topic,
     TopicNameError,
     check_topic_name,
@@ -47,37 +51,9 @@ from remoting.properties import parse_properties_text
 __all__ = ["SendProcessor"]
 
 _BATCH_COUNT_MAX: Final = 4_096
+_WAITING_TOPICS: Final = frozenset({HALF_TOPIC, SCHEDULE_TOPIC})
 
 
-@dataclass(frozen=True, slots=True)
-class _Names:
-    """How a request spells its fields: in full, or by V2's letters."""
-
-    group: str
-    topic: str
-    default_topic: str
-    default_queue_count: str
-    queue_id: str
-    sys_flag: str
-    born: str
-    flag: str
-    properties: str
-    reconsume: str
-
-
-_FULL: Final = _Names(
-    "producerGroup",
-    "topic",
-    "defaultTopic",
-    "defaultTopicQueueNums",
-    "queueId",
-    "sysFlag",
-    "bornTimestamp",
-    "flag",
-    "properties",
-    "reconsumeTimes",
-)
-_LETTERS: Final = _Names("a", "b", "c", "d", "e", "f", "g", "h", "i", "j")
 _MESSAGE_ILLEGAL: Final = (
     "the message is illegal, maybe msg body or properties length not matched. "
     "msg body length limit {}B, msg properties length limit 32KB."
@@ -110,11 +86,15 @@ class SendProcessor:
         context = self._context
         context.require_leader()
         code = request.command.code
-        names = _FULL if code == RequestCode.SEND_MESSAGE else _LETTERS
+        names = FULL if code == RequestCode.SEND_MESSAGE else LETTERS
         topic_name = request.text(names.topic)
         queue_id = request.integer(names.queue_id)
         commands: list[Command] = []
-        topic = self._topic_for(request, names, topic_name, commands)
+        dead = dead_letter_topic(context, request, names, topic_name, commands)
+        if dead is not None:
+            topic, queue_id = dead, 0
+        else:
+            topic = self._topic_for(request, names, topic_name, commands)
         if queue_id < 0:
             queue_id = self._random.randrange(max(1, topic.write_queue_count))
         elif queue_id >= max(topic.read_queue_count, topic.write_queue_count):
@@ -142,7 +122,7 @@ class SendProcessor:
     # Checks ------------------------------------------------------------------------------------
 
     def _topic_for(
-        self, request: Request, names: _Names, name: str, commands: list[Command]
+        self, request: Request, names: SendNames, name: str, commands: list[Command]
     ) -> Topic:
         """The topic; where it is to be created, its command is added to `commands`."""
         topic = self._context.proposer.topic(name)
@@ -187,12 +167,12 @@ class SendProcessor:
     # Records -----------------------------------------------------------------------------------
 
     def _record(
-        self, request: Request, names: _Names, topic: Topic, queue_id: int
+        self, request: Request, names: SendNames, topic: Topic, queue_id: int
     ) -> tuple[PendingRecord, str]:
         """The record and its UNIQ_KEY."""
         text = request.fields.get(names.properties) or ""
         known = KnownProperties.of(text)
-        self._refuse_delay(known)
+        level = 0 if known.delay is None else waiting_level(known, text, topic)
         if text and not text.endswith("\x02"):
             text += "\x02"
         if known.pop_check is not None:
@@ -205,9 +185,14 @@ class SendProcessor:
             text += f"UNIQ_KEY\x01{key}\x02"
         text += self._added_text
         sys_flag = request.integer(names.sys_flag)
+        if level or known.is_half:
+            text += f"REAL_TOPIC\x01{topic.name}\x02REAL_QID\x01{queue_id}\x02"
+        place = topic.name, queue_id
+        if level:
+            place = SCHEDULE_TOPIC, schedule_queue_id(level)
         if known.is_half:
             self._refuse_half()
-            text += f"REAL_TOPIC\x01{topic.name}\x02REAL_QID\x01{queue_id}\x02"
+            place = HALF_TOPIC, 0
             sys_flag = flags.with_transaction_type(sys_flag, flags.TRANSACTION_NONE)
         elif sys_flag & flags.TRANSACTION_MASK:
             raise RefusedError(
@@ -220,8 +205,8 @@ class SendProcessor:
         template = self._template(
             request,
             names,
-            topic=HALF_TOPIC if known.is_half else topic.name,
-            queue_id=0 if known.is_half else queue_id,
+            topic=place[0],
+            queue_id=place[1],
             sys_flag=sys_flag,
         )
         record = PendingRecord(
@@ -235,7 +220,7 @@ class SendProcessor:
         return record, key
 
     def _batch_records(
-        self, request: Request, names: _Names, topic: Topic, queue_id: int
+        self, request: Request, names: SendNames, topic: Topic, queue_id: int
     ) -> list[PendingRecord]:
         try:
             items = decode_batch_body(request.command.body)
@@ -265,7 +250,11 @@ class SendProcessor:
                 raise RefusedError(
                     ResponseCode.MESSAGE_ILLEGAL, f"batch: properties of message {at}: {error}"
                 ) from error
-            self._refuse_delay(known)
+            if known.delay is not None:
+                raise RefusedError(
+                    ResponseCode.MESSAGE_ILLEGAL,
+                    f"a batch can't hold delayed messages (property {known.delay})",
+                )
             if known.is_half:
                 raise RefusedError(
                     ResponseCode.MESSAGE_ILLEGAL, "a batch can't hold transactional messages"
@@ -291,7 +280,7 @@ class SendProcessor:
         return records
 
     def _template(
-        self, request: Request, names: _Names, *, topic: str, queue_id: int, sys_flag: int
+        self, request: Request, names: SendNames, *, topic: str, queue_id: int, sys_flag: int
     ) -> RecordTemplate:
         return RecordTemplate(
             topic=topic,
@@ -309,14 +298,6 @@ class SendProcessor:
                 ResponseCode.NO_PERMISSION,
                 f"the broker[{self._context.config.group}] sending transaction message "
                 "is forbidden",
-            )
-
-    @staticmethod
-    def _refuse_delay(known: KnownProperties) -> None:
-        if known.delay is not None:
-            raise RefusedError(
-                ResponseCode.MESSAGE_ILLEGAL,
-                f"delayed messages are not served yet (property {known.delay})",
             )
 
 
@@ -449,7 +430,9 @@ class _Send:
         prefix = self._context.store_host_hex
         fields = {
             "msgId": ",".join([f"{prefix}{place.position:016X}" for place in places]),
-            "queueId": str(self._queue_id if places[0].topic == HALF_TOPIC else places[0].queue_id),
+            "queueId": str(
+                self._queue_id if places[0].topic in _WAITING_TOPICS else places[0].queue_id
+            ),
             "queueOffset": str(places[0].queue_offset),
             "MSG_REGION": self._context.config.region,
             "TRACE_ON": "true",

@@ -33,6 +33,7 @@ __all__ = [
     "CheckCommand",
     "Command",
     "DecideCommand",
+    "DeliverCommand",
     "DiscardCommand",
     "GroupCommand",
     "OffsetCommand",
@@ -128,8 +129,23 @@ class DiscardCommand:
     half_queue_offset: int
 
 
+@dataclass(frozen=True, slots=True)
+class DeliverCommand:
+    """Delayed messages [first_offset, next_offset) of a schedule queue are in the same entry."""
+
+    queue_id: int
+    first_offset: int
+    next_offset: int
+
+
 Command: TypeAlias = (
-    TopicCommand | GroupCommand | OffsetCommand | DecideCommand | CheckCommand | DiscardCommand
+    TopicCommand
+    | GroupCommand
+    | OffsetCommand
+    | DecideCommand
+    | CheckCommand
+    | DiscardCommand
+    | DeliverCommand
 )
 
 _NAME_OF: dict[type, str] = {
@@ -139,6 +155,7 @@ _NAME_OF: dict[type, str] = {
     DecideCommand: "decide",
     CheckCommand: "check",
     DiscardCommand: "discard",
+    DeliverCommand: "deliver",
 }
 _TYPE_OF = {name: kind for kind, name in _NAME_OF.items()}
 

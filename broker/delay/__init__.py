@@ -1,0 +1,1 @@
+"""Delayed messages: levels, where they wait, and their delivery."""

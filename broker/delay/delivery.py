@@ -1,0 +1,104 @@
+"""Delivery of delayed messages whose time has come.
+
+Place in the data path: runs on the ready leader at each short tick. What is due in a schedule
+queue becomes one proposal: the final messages and the queue's progress, in ONE log entry, so that
+no crash and no failover delivers a message twice or not at all (promise G5).
+
+Invariants: a message is never delivered before its time by the leader's clock; within a level,
+delivery keeps the order; one delivery per queue is under way at a time. RocketMQ keeps the
+progress in a file that is written every ten seconds and repeats deliveries after a failover.
+Rules: RocketMQ ScheduleMessageService.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from broker.context import BrokerContext
+from broker.delay.levels import DELAY_LEVEL_MAX
+from broker.proposer import BusyError, Proposal
+from broker.store.payload import UNIT, DeliverCommand
+from broker.store.record import PendingRecord, RecordTemplate, host_bytes
+from broker.topics import SCHEDULE_TOPIC
+from raft.replicated_log import ProposalStatus
+from remoting.message import decode_record, encode_properties, tags_code
+
+__all__ = ["DelayDelivery"]
+
+_log = logging.getLogger(__name__)
+_COUNT_MAX: Final = 256
+_SIZE_MAX: Final = 1 << 20
+
+
+class DelayDelivery:
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
+        self._under_way: set[int] = set()
+
+    def round(self) -> None:
+        """Deliver what is due. Called by the shell every 100 ms or so."""
+        context = self._context
+        if not context.ready or context.disk_full:
+            return
+        now_ms = context.clock_ms()
+        for queue_id in range(DELAY_LEVEL_MAX):
+            if queue_id not in self._under_way:
+                self._deliver(queue_id, now_ms)
+
+    def _deliver(self, queue_id: int, now_ms: int) -> None:
+        context = self._context
+        queue = context.queues.find(SCHEDULE_TOPIC, queue_id)
+        first = context.state.delay_offsets.get(queue_id, 0)
+        if queue is None or first >= queue.next_offset:
+            return
+        records: list[PendingRecord] = []
+        size_total = 0
+        for position, size, deliver_ms in UNIT.iter_unpack(queue.read(first, _COUNT_MAX)):
+            if deliver_ms > now_ms or (records and size_total + size > _SIZE_MAX):
+                break
+            records.append(self._final_record(context.log.read(position, size)))
+            size_total += size
+        if not records:
+            return
+        self._under_way.add(queue_id)
+
+        def done(_: ProposalStatus | None) -> None:
+            self._under_way.discard(queue_id)
+
+        try:
+            context.proposer.submit(
+                Proposal(
+                    records=records,
+                    commands=[DeliverCommand(queue_id, first, first + len(records))],
+                    on_done=done,
+                )
+            )
+        except BusyError:
+            self._under_way.discard(queue_id)
+            _log.info("the delivery of delayed messages waits: too many proposals are pending")
+
+    def _final_record(self, stored: bytes) -> PendingRecord:
+        """The message as its consumers get it: under its real topic, without its delay.
+
+        It has no dedupe key: the key counted when the delayed message was stored.
+        """
+        record = decode_record(stored)
+        properties = record.property_map()
+        del properties["DELAY"]
+        template = RecordTemplate(
+            topic=properties["REAL_TOPIC"],
+            queue_id=int(properties["REAL_QID"]),
+            sys_flag=record.sys_flag,
+            born_ms=record.born_timestamp_ms,
+            born_host=host_bytes(record.born_host),
+            store_host_size=len(self._context.store_host),
+            reconsume_times=record.reconsume_times,
+        )
+        return PendingRecord(
+            template,
+            record.body,
+            encode_properties(properties),
+            tags_code=tags_code(properties.get("TAGS")),
+            flag=record.flag,
+        )

@@ -1,0 +1,196 @@
+"""CONSUMER_SEND_MSG_BACK: a consumer could not handle a message and wants it again, later.
+
+Place in the data path: the message is stored anew, delayed, for `%RETRY%group`, with its count of
+attempts raised; after the last attempt, or at delay level -1, it goes to `%DLQ%group`. Rules:
+RocketMQ AbstractSendMessageProcessor.consumerSendMsgBack. The same rule for retries that a client
+sends by itself is in `dead_letter_topic`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.context import BrokerContext
+from broker.delay.levels import DELAY_LEVEL_MAX, delay_level_of, schedule_queue_id
+from broker.outcomes import refused_of
+from broker.processor.known_properties import KnownProperties
+from broker.processor.send_names import SendNames
+from broker.proposer import BusyError, Proposal
+from broker.request import RefusedError, Request
+from broker.store.payload import Command
+from broker.store.record import PendingRecord, RecordTemplate, host_bytes
+from broker.topics import (
+    DLQ_PREFIX,
+    RETRY_PREFIX,
+    SCHEDULE_TOPIC,
+    Topic,
+    TopicNameError,
+    check_group_name,
+)
+from raft.replicated_log import ProposalStatus
+from remoting.codes import ResponseCode
+from remoting.errors import RecordError
+from remoting.message import (
+    MessageRecord,
+    decode_record,
+    encode_properties,
+    offset_msg_id,
+    tags_code,
+)
+from remoting.message_id import split_host
+from remoting.properties import parse_properties_text
+
+__all__ = ["SendBackProcessor", "dead_letter_topic", "waiting_level"]
+
+_RETRIES_DEFAULT: Final = 16
+_FIRST_RETRY_LEVEL: Final = 3  # 10 seconds
+
+
+class SendBackProcessor:
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
+
+    def handle(self, request: Request) -> None:
+        """Raises RefusedError; else the answer follows once the copy is committed."""
+        context = self._context
+        context.require_leader()
+        group = request.text("group")
+        try:
+            check_group_name(group)
+        except TopicNameError as error:
+            raise RefusedError(ResponseCode.INVALID_PARAMETER, f"{error}.") from error
+        record = self._stored(request.integer("offset"))
+        if context.state.groups.get(group, {}).get("retryQueueNums", 1) <= 0:
+            request.reply(ResponseCode.SUCCESS, "the group wants no retries")
+            return
+        level = request.integer("delayLevel")
+        limit = request.integer_or("maxReconsumeTimes", -1)
+        commands: list[Command] = []
+        is_dead = level < 0 or _dead_letter_due(context, group, record.reconsume_times + 1, limit)
+        topic = _group_topic(context, DLQ_PREFIX if is_dead else RETRY_PREFIX, group, commands).name
+        if level == 0:
+            level = _FIRST_RETRY_LEVEL + record.reconsume_times
+        pending = self._copy(record, topic, 0 if is_dead else min(level, DELAY_LEVEL_MAX))
+
+        def done(status: ProposalStatus | None) -> None:
+            refused = refused_of(status, context.not_leader_remark)
+            if refused is None:
+                request.reply(ResponseCode.SUCCESS)
+            else:
+                request.refuse(refused)
+
+        try:
+            context.proposer.submit(Proposal(records=[pending], commands=commands, on_done=done))
+        except BusyError as error:
+            raise RefusedError(ResponseCode.SYSTEM_BUSY, str(error)) from error
+
+    def _stored(self, position: int) -> MessageRecord:
+        try:
+            return decode_record(self._context.committed_record(position))
+        except (LookupError, RecordError) as error:
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {position}: {error}"
+            ) from error
+
+    def _copy(self, record: MessageRecord, topic: str, level: int) -> PendingRecord:
+        context = self._context
+        properties = record.property_map()
+        for name in ("DELAY", "POP_CK", "REAL_TOPIC", "REAL_QID"):
+            properties.pop(name, None)
+        properties.setdefault("RETRY_TOPIC", record.topic)
+        properties.setdefault(
+            "ORIGIN_MESSAGE_ID",
+            offset_msg_id(*split_host(context.config.advertised), record.physical_offset),
+        )
+        if topic.startswith(DLQ_PREFIX):
+            properties["DLQ_ORIGIN_TOPIC"] = properties["RETRY_TOPIC"]
+            properties["DLQ_ORIGIN_MESSAGE_ID"] = properties["ORIGIN_MESSAGE_ID"]
+        if level:
+            properties |= {"DELAY": str(level), "REAL_TOPIC": topic, "REAL_QID": "0"}
+        try:
+            encoded = encode_properties(properties)
+        except RecordError as error:
+            raise RefusedError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
+        template = RecordTemplate(
+            topic=SCHEDULE_TOPIC if level else topic,
+            queue_id=schedule_queue_id(level) if level else 0,
+            sys_flag=record.sys_flag,
+            born_ms=record.born_timestamp_ms,
+            born_host=host_bytes(record.born_host),
+            store_host_size=len(context.store_host),
+            reconsume_times=record.reconsume_times + 1,
+        )
+        return PendingRecord(
+            template,
+            record.body,
+            encoded,
+            tags_code=tags_code(properties.get("TAGS")),
+            flag=record.flag,
+        )
+
+
+def _dead_letter_due(context: BrokerContext, group: str, attempts: int, limit: int) -> bool:
+    """Whether a message that was tried `attempts` times goes to the dead letters.
+
+    `limit` is the request's own maximum; below 0 the group's counts.
+    """
+    if limit < 0:
+        limit = context.state.groups.get(group, {}).get("retryMaxTimes", _RETRIES_DEFAULT)
+        limit = _RETRIES_DEFAULT if limit < 0 else limit
+    return attempts > limit
+
+
+def _group_topic(context: BrokerContext, prefix: str, group: str, commands: list[Command]) -> Topic:
+    """A group's retry or dead-letter topic; where it is not there, `commands` creates it."""
+    name = f"{prefix}{group}"
+    topic = context.proposer.topic(name)
+    if topic is None:
+        if len(context.state.topics) >= context.state.limits.topics_max:
+            raise RefusedError(ResponseCode.SYSTEM_BUSY, "this broker has its most topics already")
+        topic = Topic(name=name, read_queue_count=1, write_queue_count=1)
+        commands.append(topic.command())
+    return topic
+
+
+def dead_letter_topic(
+    context: BrokerContext,
+    request: Request,
+    names: SendNames,
+    topic: str,
+    commands: list[Command],
+) -> Topic | None:
+    """Where a retry goes that a client sends by itself and that has had its attempts; else None.
+
+    Raises RefusedError.
+    """
+    if not topic.startswith(RETRY_PREFIX):
+        return None
+    group = topic.removeprefix(RETRY_PREFIX)
+    try:
+        check_group_name(group)
+    except TopicNameError as error:
+        raise RefusedError(ResponseCode.INVALID_PARAMETER, f"{error}.") from error
+    attempts = request.integer_or(names.reconsume, 0)
+    limit = request.integer_or(names.reconsume_max, -1)
+    if not _dead_letter_due(context, group, attempts, limit):
+        return None
+    return _group_topic(context, DLQ_PREFIX, group, commands)
+
+
+def waiting_level(known: KnownProperties, text: str, topic: Topic) -> int:
+    """The delay level at which a message waits; 0 where it doesn't. Raises RefusedError."""
+    if topic.name.startswith(DLQ_PREFIX):
+        return 0
+    if known.delay != "DELAY" or known.is_half:
+        raise RefusedError(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"property {known.delay} is not served "
+            f"{'for transactional messages' if known.is_half else 'yet'}",
+        )
+    value = parse_properties_text(text)["DELAY"]
+    level = delay_level_of(value)
+    if level is None:
+        raise RefusedError(
+            ResponseCode.MESSAGE_ILLEGAL, f"property DELAY is {value[:40]!r}, not a number"
+        )
+    return level

@@ -1,0 +1,187 @@
+"""Delayed messages, messages that consumers send back, and dead letters."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from broker.delay.delivery import DelayDelivery
+from broker.delay.levels import delay_level_of, delay_ms
+from broker.processor.send import SendProcessor
+from broker.processor.send_back import SendBackProcessor
+from broker.store.payload import UNIT, DeliverCommand, decode_payload
+from broker.topics import SCHEDULE_TOPIC
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+from remoting.message import MessageRecord, decode_record, tags_code
+from tests.broker.rig import START_MS, Rig, send_fields
+
+SEND = RequestCode.SEND_MESSAGE_V2
+BACK = RequestCode.CONSUMER_SEND_MSG_BACK
+
+
+@pytest.fixture
+async def rig(tmp_path):
+    rig = Rig(tmp_path / "store")
+    yield rig
+    await rig.tasks.stop()
+    rig.queues.close()
+
+
+async def send(rig: Rig, body: bytes = b"x", **fields: str) -> RemotingCommand:
+    return await rig.ask(SendProcessor(rig.context).handle, SEND, send_fields(**fields), body)
+
+
+def messages(rig: Rig, topic: str, queue_id: int = 0) -> list[MessageRecord]:
+    queue = rig.queues.find(topic, queue_id)
+    if queue is None:
+        return []
+    units = UNIT.iter_unpack(queue.read(0, 1_000))
+    return [decode_record(rig.context.read_record(position)) for position, _, _ in units]
+
+
+async def settle() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+def test_levels():
+    assert [delay_ms(queue) for queue in (0, 3, 4, 17)] == [1_000, 30_000, 60_000, 7_200_000]
+    texts = ("0", "1", "18", "99", "-4", "x", "", "9" * 30, "٣")
+    assert [delay_level_of(text) for text in texts] == [0, 1, 18, 18, 0, None, None, None, None]
+
+
+async def test_a_delayed_message_comes_at_its_time_and_never_before(rig, tmp_path):
+    answer = await send(rig, b"later", queue=2, DELAY="2", TAGS="red", KEYS="k")
+    assert (answer.code, answer.ext_fields["queueId"]) == (ResponseCode.SUCCESS, "2")
+    assert rig.state.next_offset("T", 2) == 0
+    unit = rig.queues.get(SCHEDULE_TOPIC, 1).read(0, 1)
+    assert UNIT.unpack(unit)[2] == START_MS + 5_000, "the unit names the time of delivery"
+    delivery = DelayDelivery(rig.context)
+    rig.now_ms = START_MS + 4_999
+    delivery.round()
+    await settle()
+    assert messages(rig, "T", 2) == []
+    rig.now_ms = START_MS + 5_000
+    entries = len(rig.log.entries)
+    delivery.round()
+    delivery.round()
+    await settle()
+    delivery.round()
+    await settle()
+    (record,) = messages(rig, "T", 2)
+    properties = record.property_map()
+    assert (record.body, properties["UNIQ_KEY"], properties["TAGS"]) == (b"later", "K1", "red")
+    assert "DELAY" not in properties
+    assert UNIT.unpack(rig.queues.get("T", 2).read(0, 1))[2] == tags_code("red")
+    assert len(rig.log.entries) == entries + 1, "message and progress are one entry"
+    assert decode_payload(rig.log.entries[-1].payload).commands == [DeliverCommand(1, 0, 1)]
+    assert rig.replay(tmp_path / "replica").delay_offsets == {1: 1}
+
+
+async def test_a_delivery_that_fails_is_done_again_by_the_next_leader(rig):
+    await send(rig, DELAY="1")
+    rig.now_ms = START_MS + 1_000
+    rig.log.auto_commit = False
+    delivery = DelayDelivery(rig.context)
+    delivery.round()
+    await asyncio.sleep(0)
+    assert len(rig.log.open) == 1
+    rig.log.depose()
+    await settle()
+    delivery.round()
+    await settle()
+    assert rig.log.open == [], "a follower delivers nothing"
+    rig.log.leader = rig.log.auto_commit = True
+    rig.log.term = 2
+    rig.machine.on_role_change(rig.log.status())
+    delivery.round()
+    await settle()
+    assert len(messages(rig, "T")) == 1
+
+
+async def test_a_retried_delayed_send_is_stored_once(rig):
+    first, second = await send(rig, DELAY="1"), await send(rig, DELAY="1")
+    assert first.ext_fields == second.ext_fields
+    rig.now_ms = START_MS + 1_000
+    DelayDelivery(rig.context).round()
+    await settle()
+    third = await send(rig, DELAY="1")
+    assert third.ext_fields["msgId"] == first.ext_fields["msgId"]
+    assert len(messages(rig, "T")) == len(messages(rig, SCHEDULE_TOPIC)) == 1
+
+
+async def test_many_due_messages_keep_their_order(rig):
+    for number in range(600):
+        await send(rig, str(number).encode(), key=f"K{number}", DELAY="1")
+    rig.now_ms = START_MS + 1_000
+    delivery = DelayDelivery(rig.context)
+    for _ in range(3):
+        delivery.round()
+        await settle()
+    assert [record.body for record in messages(rig, "T")] == [b"%d" % n for n in range(600)]
+
+
+@pytest.mark.parametrize("more", [{"DELAY": "soon"}, {"TIMER_DELAY_SEC": "3"}])
+async def test_other_delays_are_refused(rig, more):
+    assert (await send(rig, **more)).code == ResponseCode.MESSAGE_ILLEGAL
+    half = await send(rig, DELAY="1", TRAN_MSG="true", PGROUP="PG")
+    assert half.code == ResponseCode.MESSAGE_ILLEGAL
+    assert (await send(rig, DELAY="0")).code == ResponseCode.SUCCESS
+
+
+async def back(rig: Rig, position: int, **more: str) -> RemotingCommand:
+    fields = {"group": "G", "offset": str(position), "delayLevel": "0", "originTopic": "T"}
+    return await rig.ask(SendBackProcessor(rig.context).handle, BACK, fields | more)
+
+
+async def test_a_message_sent_back_comes_again_and_then_is_a_dead_letter(rig):
+    answer = await send(rig, b"hard", TAGS="red")
+    position = int(answer.ext_fields["msgId"][16:], 16)
+    assert (await back(rig, position, maxReconsumeTimes="1")).code == ResponseCode.SUCCESS
+    (waiting,) = messages(rig, SCHEDULE_TOPIC, 2)
+    assert waiting.reconsume_times == 1
+    rig.now_ms = START_MS + 10_000
+    DelayDelivery(rig.context).round()
+    await settle()
+    (again,) = messages(rig, "%RETRY%G")
+    assert (again.body, again.reconsume_times) == (b"hard", 1)
+    properties = again.property_map()
+    assert properties["RETRY_TOPIC"] == "T"
+    assert properties["ORIGIN_MESSAGE_ID"] == answer.ext_fields["msgId"]
+    await back(rig, again.physical_offset, maxReconsumeTimes="1")
+    (dead,) = messages(rig, "%DLQ%G")
+    assert dead.reconsume_times == 2
+    assert dead.property_map()["DLQ_ORIGIN_TOPIC"] == "T"
+    assert dead.property_map()["ORIGIN_MESSAGE_ID"] == answer.ext_fields["msgId"]
+    assert rig.state.topics["%DLQ%G"].write_queue_count == 1
+
+
+@pytest.mark.parametrize(
+    ("more", "code"),
+    [
+        ({"offset": "1"}, ResponseCode.SYSTEM_ERROR),
+        ({"offset": "-1"}, ResponseCode.SYSTEM_ERROR),
+        ({"group": "a/b"}, ResponseCode.INVALID_PARAMETER),
+        ({"delayLevel": "x"}, ResponseCode.SYSTEM_ERROR),
+    ],
+)
+async def test_what_was_never_stored_is_not_sent_back(rig, more, code):
+    answer = await send(rig)
+    position = int(answer.ext_fields["msgId"][16:], 16)
+    assert (await back(rig, position, **more)).code == code
+    straight = await back(rig, position, delayLevel="-1")
+    assert straight.code == ResponseCode.SUCCESS
+    assert len(messages(rig, "%DLQ%G")) == 1
+
+
+async def test_a_retry_that_a_client_sends_itself_obeys_the_same_limit(rig):
+    fields = {"topic": "%RETRY%G", "RETRY_TOPIC": "T", "DELAY": "3"}
+    handle = SendProcessor(rig.context).handle
+    again = send_fields(**fields) | {"j": "2", "l": "2"}
+    assert (await rig.ask(handle, SEND, again, b"x")).code == ResponseCode.SUCCESS
+    assert len(messages(rig, SCHEDULE_TOPIC, 2)) == 1
+    dead = send_fields(**fields) | {"j": "3", "l": "2"}
+    assert (await rig.ask(handle, SEND, dead, b"x")).code == ResponseCode.SUCCESS
+    assert len(messages(rig, "%DLQ%G")) == 1
