@@ -32,14 +32,6 @@ RECORD_KINDS = ("message", "half", "op", "final")
 
 _SYSTEM_TOPICS = ("SCHEDULE_TOPIC_XXXX", "TRANS_CHECK_MAX_TIME_TOPIC")
 _SYSTEM_PREFIXES = ("%RETRY%", "%DLQ%", "RMQ_SYS_")
-_PLACE_TYPE = "struct<broker_group:string,topic:string,queue:int,offset:bigint>"
-_READ_TYPE = (
-    "struct<not_ok:boolean,op:bigint,f:string,"
-    "broker_group:string,topic:string,queue:int,offset:bigint>"
-)
-_LOGGED_TYPE = (
-    "struct<index:bigint,node:string,broker_group:string,topic:string,queue:int,offset:bigint>"
-)
 _OFFSET_MAX = (1 << 63) - 1
 
 
@@ -330,84 +322,3 @@ class Frames:
         proved = single.join(seen, "value", how="left_semi").select("op")
         acked = self.ops.where((F.col("f") == "send") & (F.col("type") == "ok")).select("op")
         return proved.unionByName(acked).distinct().cache()
-
-    @cached_property
-    def values(self) -> DataFrame:
-        """One row per value that was attempted, read or found in a log: all that is known of it."""
-        none = {
-            "sent_op": "long", "sent_type": "string", "sent_key": "string", "t_sent": "long",
-            "acked_op": "long", "tx": "string", "t_acked": "long", "acked_place": _PLACE_TYPE,
-            "must": "boolean", "read": _READ_TYPE, "ok_group": "string", "seen_key": "string",
-            "logged": _LOGGED_TYPE,
-        }  # fmt: skip
-        groups = [group.name for group in self.manifest.consumer_groups if group.at_least_once]
-
-        def facts(rows: DataFrame, **given: Column) -> DataFrame:
-            empty = {name: F.lit(None).cast(kind) for name, kind in none.items()}
-            columns = empty | given
-            return rows.select(
-                "value", *(columns[name].cast(none[name]).alias(name) for name in none)
-            )
-
-        place = F.struct(*PLACE)
-        ok = F.col("type") == "ok"
-        attempts = self.attempts.join(
-            self.must_have_committed.withColumn("must", F.lit(True)), "op", how="left"
-        )
-        parts = [
-            facts(
-                attempts,
-                sent_op=F.col("op"),
-                sent_type=F.col("type"),
-                sent_key=F.col("uniq_key"),
-                t_sent=F.when(F.col("type") != "fail", F.col("t_invoke")),
-                must=F.col("must") & (F.col("f") == "send"),
-            ),
-            facts(
-                self.acked,
-                acked_op=F.col("op"),
-                t_acked=F.col("t_acked"),
-                tx=F.col("tx"),
-                acked_place=place,
-                must=F.lit(True),
-            ),
-            facts(
-                self.reads,
-                read=F.struct((~ok).alias("not_ok"), "op", "f", *PLACE),
-                ok_group=F.when(ok, F.col("client_group")),
-                seen_key=F.col("uniq_key"),
-            ),
-        ]
-        if self.has("log"):
-            found = self.visible.withColumn("value", F.coalesce("value", "uniq_key"))
-            parts.append(
-                facts(found, seen_key=F.col("uniq_key"), logged=F.struct("index", "node", *PLACE))
-            )
-        rows = parts[0]
-        for part in parts[1:]:
-            rows = rows.unionByName(part)
-        attempted = F.col("sent_type").isNotNull()
-        return (
-            rows.groupBy("value")
-            .agg(
-                F.count("sent_type").alias("attempts"),
-                F.count_if(attempted & (F.col("sent_type") != "fail")).alias("open_attempts"),
-                F.count_if(attempted & F.col("sent_key").isNull()).alias("attempts_without_key"),
-                F.min("sent_op").alias("sent_op"),
-                F.min("t_sent").alias("t_sent"),
-                F.min("acked_op").alias("acked_op"),
-                F.min("tx").alias("tx"),
-                F.min("t_acked").alias("t_acked"),
-                F.max("acked_place").alias("acked_place"),
-                F.coalesce(F.bool_or("must"), F.lit(False)).alias("must"),
-                F.min("read").alias("read"),  # an ok one where there is one
-                F.collect_set(F.when(F.col("ok_group").isin(groups), F.col("ok_group"))).alias(
-                    "read_by"
-                ),
-                F.collect_set("sent_key").alias("sent_keys"),
-                F.collect_set("seen_key").alias("seen_keys"),
-                F.min("logged").alias("logged"),
-            )
-            .withColumn("was_read", F.col("read").isNotNull() & ~F.col("read.not_ok"))
-            .cache()
-        )

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from verify.checks.finding import findings
 from verify.frames import PLACE, QUEUE, Frames, is_user_topic
+from verify.values import value_facts
 
 __all__ = ["duplicates", "inconsistent_offsets"]
 
@@ -66,4 +67,4 @@ def duplicates(frames: Frames) -> DataFrame:
 
 
 def _tried_twice(frames: Frames) -> DataFrame:
-    return frames.values.where(F.col("open_attempts") > 1).select("value")
+    return frames.derived(value_facts).where(F.col("open_attempts") > 1).select("value")

@@ -1,6 +1,6 @@
 """A3, A4, A5 and A11: what was read against what was sent.
 
-All four look at the one row per value that `Frames.values` has.
+All four look at the one row per value that `value_facts` makes.
 
 Source: Jepsen's Kafka workload (G1a, lost-write, unseen) and total-queue (unexpected); the run
 format's rules for A5 and A11.
@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from verify.checks.finding import findings
 from verify.frames import QUEUE, Frames, is_user_topic
+from verify.values import value_facts
 
 __all__ = ["aborted_reads", "lost_writes", "unexpected_values", "unseen_values"]
 
@@ -20,7 +21,7 @@ __all__ = ["aborted_reads", "lost_writes", "unexpected_values", "unseen_values"]
 def aborted_reads(frames: Frames) -> DataFrame:
     """A3: an ok read of a value all of whose attempts failed."""
     failed = (F.col("attempts") > 0) & (F.col("open_attempts") == 0)
-    violations = frames.values.where(failed & F.col("was_read"))
+    violations = frames.derived(value_facts).where(failed & F.col("was_read"))
     return findings(
         violations,
         check="A3",
@@ -45,7 +46,11 @@ def lost_writes(frames: Frames) -> DataFrame:
         .groupBy(*QUEUE)
         .agg(F.max(F.struct("first", "value")).alias("bound"))
     )
-    unread = frames.values.where(F.col("must") & ~F.col("was_read")).select("value", "acked_op")
+    unread = (
+        frames.derived(value_facts)
+        .where(F.col("must") & ~F.col("was_read"))
+        .select("value", "acked_op")
+    )
     floors = frames.queues.select(*QUEUE, "floor")
     violations = (
         ends.where(~F.col("read_here"))
@@ -101,7 +106,7 @@ def unexpected_values(frames: Frames) -> DataFrame:
     seen = F.col("read").isNotNull() | F.col("logged").isNotNull()
     foreign_key = F.array_except("seen_keys", "sent_keys")
     unknown_pair = (F.col("attempts_without_key") == 0) & (F.size(foreign_key) > 0)
-    violations = frames.values.where(seen & ((F.col("attempts") == 0) | unknown_pair))
+    violations = frames.derived(value_facts).where(seen & ((F.col("attempts") == 0) | unknown_pair))
     return findings(
         violations,
         check="A11",
@@ -130,8 +135,10 @@ def _acked_on_user_topics(frames: Frames) -> DataFrame:
         )
     )
     topics = frames.queues.groupBy(*QUEUE[:2]).agg(F.bool_and(drained).alias("topic_drained"))
-    acked = frames.values.where(F.col("acked_op").isNotNull()).select(
-        "value", "acked_op", "acked_place", "read_by", "tx", "logged"
+    acked = (
+        frames.derived(value_facts)
+        .where(F.col("acked_op").isNotNull())
+        .select("value", "acked_op", "acked_place", "read_by", "tx", "logged")
     )
     of_user = F.coalesce(is_user_topic(F.col("acked_place.topic")), F.lit(True))
     has_log = F.lit(frames.has("log"))
