@@ -31,6 +31,7 @@ from broker.long_polling import LongPolling
 from broker.processor.admin import AdminProcessor
 from broker.processor.clients import ClientProcessor
 from broker.processor.groups import GroupProcessor
+from broker.processor.locks import LockProcessor
 from broker.processor.offsets import OffsetProcessor
 from broker.processor.pull import PullProcessor
 from broker.processor.queries import QueryProcessor
@@ -39,6 +40,7 @@ from broker.processor.send import SendProcessor
 from broker.processor.send_back import SendBackProcessor
 from broker.processor.transaction import EndTransactionProcessor
 from broker.proposer import Proposer
+from broker.rebalance_lock import RebalanceLocks
 from broker.registration import Registration
 from broker.replication import open_log
 from broker.request import RefusedError, Request
@@ -119,6 +121,7 @@ class Broker:
         )
         self._check_back = CheckBack(self.context)
         self._delivery = DelayDelivery(self.context)
+        self._locks = RebalanceLocks()
         self._name_server_client = RemotingClient(config.dial)
         self._registration = Registration(self.context, self._name_server_client)
         host, port = split_address("listen", config.listen)
@@ -177,6 +180,7 @@ class Broker:
         clients = ClientProcessor(self.context)
         admin = AdminProcessor(self.context)
         groups = GroupProcessor(self.context)
+        locks = LockProcessor(self.context, self._locks)
         runtime_info = RuntimeInfoProcessor(self.context)
         queries = QueryProcessor(self.context, self._tasks)
         return {
@@ -197,6 +201,8 @@ class Broker:
             RequestCode.HEART_BEAT: clients.heartbeat,
             RequestCode.UNREGISTER_CLIENT: clients.unregister,
             RequestCode.GET_CONSUMER_LIST_BY_GROUP: clients.consumer_list,
+            RequestCode.LOCK_BATCH_MQ: locks.lock,
+            RequestCode.UNLOCK_BATCH_MQ: locks.unlock,
             RequestCode.END_TRANSACTION: EndTransactionProcessor(self.context).handle,
             RequestCode.UPDATE_AND_CREATE_TOPIC: admin.update_topic,
             RequestCode.GET_ALL_TOPIC_CONFIG: admin.all_topics,
@@ -245,6 +251,7 @@ class Broker:
         if self._was_ready and not status.ready:
             self.context.proposer.lost_leadership()
             self._check_back.lost_leadership()
+            self._locks.clear()
         self._was_ready = self.context.ready = status.ready
         self.context.term = status.term
         self._registration.changed()
