@@ -46,6 +46,7 @@ from chaos.processes import (
     RunningProcess,
     check_ports_free,
     free_ports,
+    heeded_stop_signals,
     ledgermq_argv,
 )
 
@@ -121,8 +122,8 @@ def up(
 ) -> ClusterStatus:
     """Start a cluster in `directory` and wait until every group has a ready leader.
 
-    A port of 0 picks free ones. Without `detach` it stays until SIGINT or SIGTERM and then stops
-    the cluster. `say` takes each line for the person (default: standard output). Raises
+    A port of 0 picks free ones. Without `detach` it stays until SIGINT, SIGTERM or SIGHUP and then
+    stops the cluster. `say` takes each line for the person (default: standard output). Raises
     ClusterError, LayoutError or PortInUseError with everything that was started stopped again.
     """
     report = say or _print
@@ -353,11 +354,11 @@ def _lines(result: ClusterStatus) -> list[str]:
 
 
 class _StopSignals:
-    """Remembers SIGINT and SIGTERM from its construction on, so that none is missed."""
+    """Remembers a stop signal from its construction on, so that none is missed."""
 
     def __init__(self) -> None:
         self.received = False
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in heeded_stop_signals():
             signal.signal(number, self._remember)
 
     def _remember(self, _number: int, _frame: object) -> None:

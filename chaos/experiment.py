@@ -23,7 +23,6 @@ import asyncio
 import contextlib
 import importlib.metadata
 import random
-import signal
 import time
 from collections.abc import Awaitable, Iterator
 from dataclasses import dataclass
@@ -38,7 +37,7 @@ from chaos.cluster_layout import ClusterLayout, LayoutError, lay_out
 from chaos.history import HistoryError, HistoryWriter
 from chaos.nemesis.runner import Nemesis
 from chaos.phases import Phases
-from chaos.processes import ProcessError
+from chaos.processes import ProcessError, heeded_stop_signals
 from chaos.progress import Progress
 from chaos.run_export import HISTORY_FILE, ExportResult, export_run
 from chaos.run_manifest import describe_environment, write_manifest
@@ -365,7 +364,7 @@ async def _within(ending: Awaitable[None], seconds: float, workload: Workload) -
 
 @contextlib.contextmanager
 def _stop_signals() -> Iterator[None]:
-    """SIGINT and SIGTERM cancel the experiment, which then cleans up; a second one changes
+    """A stop signal cancels the experiment, which then cleans up; a second one changes
     nothing, so that the clean-up itself is not torn."""
     loop = asyncio.get_running_loop()
     task = asyncio.current_task()
@@ -378,12 +377,13 @@ def _stop_signals() -> Iterator[None]:
             stopping = True
             task.cancel()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    numbers = heeded_stop_signals()
+    for number in numbers:
         loop.add_signal_handler(number, stop)
     try:
         yield
     finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in numbers:
             loop.remove_signal_handler(number)
 
 

@@ -236,11 +236,14 @@ def _first_line(error: Exception) -> str:
 def _summary(verdict: Verdict) -> list[str]:
     lines = [f"verdict: {verdict.outcome.value}"]
     lines += [f"  {name} {outcome.value}" for name, outcome in verdict.promises.items()]
-    for check in verdict.checks:
-        told = f"  {check.id:<4}{check.verdict.value:<8}{check.name}, {check.examined} examined"
+    reasons = {check.reason for check in verdict.checks}
+    # What kept every check from being made stands once, in what is not shown.
+    told = verdict.checks if len(reasons) > 1 or None in reasons else []
+    for check in told:
+        line = f"  {check.id:<4}{check.verdict.value:<8}{check.name}, {check.examined} examined"
         if check.violations:
-            told += f", {check.violations} violations, the first: {json.dumps(check.witnesses[0])}"
+            line += f", {check.violations} violations, the first: {json.dumps(check.witnesses[0])}"
         if check.reason is not None:
-            told += f" ({check.reason})"
-        lines.append(told)
+            line += f" ({check.reason})"
+        lines.append(line)
     return [*lines, *(f"not shown: {sentence}" for sentence in verdict.not_shown)]

@@ -39,14 +39,14 @@ def sim_command(
     """Run a campaign, or replay one seed with its whole trace; returns the exit code."""
     out, err = out or sys.stdout, err or sys.stderr
     if nodes is not None and not 1 <= nodes <= _NODES_MAX:
-        err.write(f"nodes: {nodes} is not 1 to {_NODES_MAX}\n")
+        err.write(f"ledgermq: nodes: {nodes} is not 1 to {_NODES_MAX}\n")
         return 64
     if replay_seed is not None:
         return _replay(replay_seed, nodes, out)
     try:
         wanted = parse_seeds(seeds)
     except ValueError as error:
-        err.write(f"{error}\n")
+        err.write(f"ledgermq: {error}\n")
         return 64
     shown = 0
 

@@ -8,13 +8,13 @@ every process ends with its test.
 from __future__ import annotations
 
 import asyncio
-import json
+import contextlib
+import io
 import os
 import random
 import re
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -23,11 +23,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+from unittest import mock
 
 from chaos import cluster
 from chaos.broker_status import BrokerStatus, ask_all
 from chaos.cluster_layout import BrokerPlace, ClusterLayout, lay_out
 from chaos.processes import ProcessTable, free_ports
+from ledgermq.__main__ import main
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
 from remoting.message_id import parse_offset_msg_id
@@ -39,6 +41,7 @@ __all__ = [
     "await_until",
     "free_port",
     "ledgermq",
+    "ledgermq_here",
     "one_line",
     "request",
     "send_command",
@@ -64,6 +67,23 @@ def ledgermq(
         timeout=timeout_s,
         env=None if environment is None else dict(environment),
     )
+
+
+def ledgermq_here(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """The same in this process: for what is refused before anything is started."""
+    out, err = io.StringIO(), io.StringIO()
+    words = ["ledgermq", *map(str, arguments)]
+    with (
+        mock.patch.object(sys, "argv", words),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        try:
+            main()
+        except SystemExit as stop:
+            code = stop.code
+    assert isinstance(code, int)
+    return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
 
 
 def one_line(done: subprocess.CompletedProcess[str], code: int) -> str:
@@ -290,15 +310,3 @@ class Processes:
                     )
             time.sleep(0.05)
         raise AssertionError(f"{key} was not acknowledged: {said}")
-
-
-def listening_socket() -> socket.socket:
-    """Holds a port of loopback; the caller closes it."""
-    holder = socket.socket()
-    holder.bind(("127.0.0.1", 0))
-    holder.listen()
-    return holder
-
-
-def json_of(text: str) -> object:
-    return json.loads(text)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.rig import Processes, free_port, ledgermq, one_line
+from tests.integration.rig import Processes, free_port, ledgermq, ledgermq_here, one_line
 
 pytestmark = pytest.mark.cluster
 
@@ -42,7 +42,7 @@ def taken() -> Iterator[int]:
     ],
 )
 def test_a_wrong_command_line_is_64(arguments: tuple[str, ...], named: str) -> None:
-    line = one_line(ledgermq(*arguments), 64)
+    line = one_line(ledgermq_here(*arguments), 64)
     assert line.count(named) == 1
 
 
@@ -144,7 +144,7 @@ def test_a_wrong_configuration_names_its_key(
     tmp_path: Path, settings: dict[str, object], named: str
 ) -> None:
     path = broker_file(tmp_path, **settings)
-    line = one_line(ledgermq("broker", "--config", path), 64)
+    line = one_line(ledgermq_here("broker", "--config", path), 64)
     assert line.count(str(path)) == 1
     assert named in line
     assert not (tmp_path / "store").exists(), "nothing is made before the file is right"
@@ -153,7 +153,7 @@ def test_a_wrong_configuration_names_its_key(
 def test_a_secret_that_is_too_short_is_refused(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("short")
     path = broker_file(tmp_path, secret_file=str(tmp_path / "secret"))
-    assert "secret" in one_line(ledgermq("broker", "--config", path), 64)
+    assert "secret" in one_line(ledgermq_here("broker", "--config", path), 64)
 
 
 # Scenarios -------------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ def test_a_secret_that_is_too_short_is_refused(tmp_path: Path) -> None:
 def test_a_wrong_scenario_is_64_with_near_matches(tmp_path: Path, text: str, named: str) -> None:
     path = tmp_path / "wrong.toml"
     path.write_text(text, encoding="utf-8")
-    line = one_line(ledgermq("chaos", "run", path, "--out", tmp_path / "run"), 64)
+    line = one_line(ledgermq_here("chaos", "run", path, "--out", tmp_path / "run"), 64)
     assert named in line
     assert line.count(str(path)) == 1
     assert not (tmp_path / "run").exists()
@@ -181,7 +181,7 @@ def test_a_wrong_scenario_is_64_with_near_matches(tmp_path: Path, text: str, nam
 def test_an_unknown_world_is_64_with_near_matches(tmp_path: Path) -> None:
     path = tmp_path / "right.toml"
     path.write_text("[load]\nseconds = 1", encoding="utf-8")
-    done = ledgermq("chaos", "run", path, "--world", "locl", "--out", tmp_path / "run")
+    done = ledgermq_here("chaos", "run", path, "--world", "locl", "--out", tmp_path / "run")
     line = one_line(done, 64)
     assert "'locl'" in line
     assert "local" in line
