@@ -21,6 +21,9 @@ Invariants:
 - a committed entry is never truncated, a leader never truncates;
 - a stale or repeated AppendEntries never shortens the log: only an entry whose term differs does.
 
+Over 500 lines, because every rule that changes role, term or vote stands in this one class: split
+by role, the rules that hold in all of them would be written three times.
+
 Source: Raft, figure 2; Ongaro's dissertation 3.10 (transfer), 6.2 (check-quorum), 6.4 (ReadIndex),
 9.6 (pre-vote). Differences: `docs/DIVERGENCE.md`.
 """

@@ -42,7 +42,7 @@ def test_sections_and_nested_limits_are_read(tmp_path):
         ("pending_max = 5", "colour = 5", "colour: there is no such setting"),
         ("[broker]", '[broker]\nengine = "magic"', "engine: 'magic'"),
         ("[peers]", '[peers]\nn1 = "127.0.0.1:1"', "secret_file"),
-        ("[broker]", "[broker", "broker.toml"),
+        ("[broker]", "[broker", "not TOML"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path, old, new, message):
