@@ -262,7 +262,7 @@ async def test_queues_are_shared_and_taken_over() -> None:
         two = await cluster.consumer(Listener(), second)
         await wait_until(lambda: len(one.queues) == 2 and len(two.queues) == 2)
         assert not set(one.queues) & set(two.queues)
-        assert first.assignments[-1] == one.queues
+        await wait_until(lambda: first.assignments[-1] == one.queues)
         await two.stop()
         await wait_until(lambda: len(one.queues) == 4)
 
