@@ -46,7 +46,7 @@ from broker.replication import open_log
 from broker.request import RefusedError, Request
 from broker.state import BrokerState
 from broker.state_machine import BrokerStateMachine
-from broker.store.consume_queue import ConsumeQueues
+from broker.store.consume_queue import FILES_MAX, ConsumeQueues
 from broker.store.payload import Run
 from broker.store.record import host_bytes
 from broker.tasks import TaskOwner
@@ -57,6 +57,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.connection import Connection
 from remoting.message import UniqueIdGenerator
+from remoting.open_files import open_files_max, raise_open_files_limit
 from remoting.rpc import RemotingClient
 from remoting.server import RemotingServer
 
@@ -82,7 +83,11 @@ class Broker:
     def __init__(self, config: BrokerConfig) -> None:
         self.config = config
         self._tasks = TaskOwner()
-        self._queues = ConsumeQueues(config.store / "consumequeue")
+        self._queues = ConsumeQueues(
+            # Two descriptors each: a quarter of what the process may have.
+            config.store / "consumequeue",
+            files_max=max(1, min(FILES_MAX, open_files_max() // 8)),
+        )
         state = BrokerState(config.limits, system_topics(config.cluster, config.group))
         self._machine = BrokerStateMachine(
             state,
@@ -206,6 +211,9 @@ class Broker:
             RequestCode.END_TRANSACTION: EndTransactionProcessor(self.context).handle,
             RequestCode.UPDATE_AND_CREATE_TOPIC: admin.update_topic,
             RequestCode.GET_ALL_TOPIC_CONFIG: admin.all_topics,
+            RequestCode.GET_TOPIC_CONFIG: admin.topic_config,
+            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: groups.group_config,
+            RequestCode.GET_CONSUME_STATS: queries.consume_stats,
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: groups.update,
             RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: groups.all_groups,
             RequestCode.GET_CONSUMER_CONNECTION_LIST: groups.consumer_connections,
@@ -288,6 +296,7 @@ async def run_broker(config: BrokerConfig) -> None:
 
     Raises what stopped it: ConfigError, OSError (a port in use, a full disk), CorruptLogError.
     """
+    raise_open_files_limit()
     gc.freeze()  # what was imported stays
     gc.set_threshold(_GC_ALLOCATIONS_MAX, 20, 100)
     broker = Broker(config)

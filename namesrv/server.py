@@ -27,6 +27,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.connection import Connection
 from remoting.errors import BodyError, FrameError, HeaderError
+from remoting.open_files import raise_open_files_limit
 from remoting.server import RemotingServer
 
 __all__ = ["NameServer", "NameServerStartError", "run"]
@@ -304,6 +305,7 @@ async def run(config: NameServerConfig) -> None:
 
     Raises NameServerStartError.
     """
+    raise_open_files_limit()
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

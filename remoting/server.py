@@ -3,8 +3,9 @@
 Place in the data path: brokers and name servers stand behind it; each request of each connection
 reaches their `on_request`.
 
-Invariants: at most `connections_max` connections at a time (one more is closed at once, with a
-log line); a connection idle for `idle_timeout_ms` is closed; after `stop` none is left.
+Invariants: at most `connections_max` connections at a time, and no more than half of the files
+that the process may open (one more is closed at once, with a log line); a connection idle for
+`idle_timeout_ms` is closed; after `stop` none is left.
 
 Source: RocketMQ NettyRemotingServer (120 s idle rule).
 """
@@ -17,6 +18,7 @@ import os
 
 from remoting.connection import CloseHandler, Connection, ConnectionLimits, RequestHandler
 from remoting.message_id import join_host
+from remoting.open_files import connections_share
 
 __all__ = ["RemotingServer"]
 
@@ -42,7 +44,7 @@ class RemotingServer:
         self._port = port
         self._on_request = on_request
         self._on_close = on_close
-        self._connections_max = connections_max
+        self._connections_max = connections_share(connections_max)
         self._idle_timeout = idle_timeout_ms / 1000
         self._limits = limits or ConnectionLimits()
         self._connections: set[Connection] = set()

@@ -5,7 +5,8 @@ of them. Derived: deleting the files loses nothing, the log rebuilds them.
 
 Invariants: unit n is at byte 20·n; only committed records have units; units are dense from the
 queue's first offset; an append at an offset that is already filled must be the same bytes (a
-replay after a restart writes what stands there).
+replay after a restart writes what stands there). All queues together hold at most `files_max` files
+open, those opened last.
 
 Files are 6,000,000 bytes, sparse. Units are written with pwrite, so that a full disk is an OSError
 and never a SIGBUS, and read through a memory map, so that a pull costs a slice. The page cache
@@ -17,24 +18,47 @@ from __future__ import annotations
 
 import mmap
 import os
+from collections import deque
 from pathlib import Path
 
 from broker.store.payload import UNIT_SIZE
 
-__all__ = ["FILE_SIZE", "ConsumeQueue", "ConsumeQueues"]
+__all__ = ["FILES_MAX", "FILE_SIZE", "ConsumeQueue", "ConsumeQueues"]
 
 FILE_UNITS = 300_000
 FILE_SIZE = FILE_UNITS * UNIT_SIZE
+FILES_MAX = 1_024
 _NO_UNITS = bytes(0)
+
+
+class _OpenFiles:
+    """Closes the file that was opened first when there are too many.
+
+    First in, first out: reads and writes need not be noted, and opening one again is cheap.
+    """
+
+    __slots__ = ("_files_max", "_order")
+
+    def __init__(self, files_max: int) -> None:
+        assert files_max > 0
+        self._files_max = files_max
+        self._order: deque[tuple[ConsumeQueue, int]] = deque()
+
+    def opened(self, queue: ConsumeQueue, file_start: int) -> None:
+        self._order.append((queue, file_start))
+        if len(self._order) > self._files_max:
+            oldest, oldest_start = self._order.popleft()
+            oldest.close_file(oldest_start)
 
 
 class ConsumeQueue:
     """One queue's units. `next_offset` is the number of units ever appended (its max offset)."""
 
-    __slots__ = ("_directory", "_files", "next_offset")
+    __slots__ = ("_directory", "_files", "_open_files", "next_offset")
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, open_files: _OpenFiles | None = None) -> None:
         self._directory = directory
+        self._open_files = open_files or _OpenFiles(FILES_MAX)
         self._files: dict[int, tuple[int, mmap.mmap]] = {}
         self.next_offset = 0
 
@@ -68,10 +92,14 @@ class ConsumeQueue:
         return self._file(file_start)[1][at : min(at + count * UNIT_SIZE, FILE_SIZE)]
 
     def close(self) -> None:
-        for descriptor, area in self._files.values():
-            area.close()
-            os.close(descriptor)
-        self._files.clear()
+        for file_start in list(self._files):
+            self.close_file(file_start)
+
+    def close_file(self, file_start: int) -> None:
+        """The next read or append opens it again."""
+        descriptor, area = self._files.pop(file_start)
+        area.close()
+        os.close(descriptor)
 
     def _file(self, file_start: int) -> tuple[int, mmap.mmap]:
         file = self._files.get(file_start)
@@ -87,14 +115,16 @@ class ConsumeQueue:
                 os.close(descriptor)
                 raise
             self._files[file_start] = file
+            self._open_files.opened(self, file_start)
         return file
 
 
 class ConsumeQueues:
-    """All queues of one store, opened when first used."""
+    """All queues of one store. Each open file costs two descriptors, its map holding one."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, files_max: int = FILES_MAX) -> None:
         self._directory = directory
+        self._open_files = _OpenFiles(files_max)
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue:
@@ -102,7 +132,7 @@ class ConsumeQueues:
         key = (topic, queue_id)
         queue = self._queues.get(key)
         if queue is None:
-            queue = ConsumeQueue(self._directory / topic / str(queue_id))
+            queue = ConsumeQueue(self._directory / topic / str(queue_id), self._open_files)
             self._queues[key] = queue
         return queue
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.store.consume_queue import FILE_SIZE, ConsumeQueue
+from broker.store.consume_queue import FILE_SIZE, ConsumeQueue, ConsumeQueues
 from broker.store.payload import (
     PAYLOAD_HEADER,
     UNIT,
@@ -212,3 +214,16 @@ def test_units_at_the_wrong_offset_are_refused(tmp_path):
     with pytest.raises(AssertionError, match="next is 1"):
         queue.append(5, UNIT.pack(1, 2, 3))
     queue.close()
+
+
+def test_few_files_are_open_however_many_queues_there_are(tmp_path):
+    queues = ConsumeQueues(tmp_path, files_max=3)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for at in range(2):
+        for queue_id in range(50):
+            queues.get("T", queue_id).append(at, UNIT.pack(queue_id, at, 7))
+    assert len(list(Path("/proc/self/fd").iterdir())) - before <= 2 * 3
+    for queue_id in range(50):
+        units = UNIT.pack(queue_id, 0, 7) + UNIT.pack(queue_id, 1, 7)
+        assert queues.get("T", queue_id).read(0, 9) == units
+    queues.close()

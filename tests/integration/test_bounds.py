@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import resource
 import socket
 import time
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
+from chaos import cluster
 from remoting.command import RemotingCommand
 from remoting.frame import FrameDecoder, encode
 from tests.integration.rig import Processes, await_until, request, send_command
@@ -64,6 +67,30 @@ def test_two_thousand_idle_connections(untouched: Processes) -> None:
         for peer in idle:
             peer.close()
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_strangers_can_not_use_up_the_files_that_a_broker_needs(tmp_path: Path) -> None:
+    """A limit of 120 files, 400 connections: the store still opens what it needs."""
+    with Processes(tmp_path / "cluster", replicas=1) as processes:
+        (name,) = processes.brokers
+        processes.start()
+        processes.terminate(name)
+        broker = cluster.broker_process(processes.directory, name)
+        processes.table.start(name, ["/bin/sh", "-c", 'ulimit -n 120; exec "$@"', "sh", *broker])
+        processes.await_ready()
+        pid = processes.pid(name)
+        address = processes.place(name).address
+        with contextlib.ExitStack() as stack:
+            for _ in range(400):
+                stack.enter_context(connect(address))
+            await_until(
+                lambda: "refusing" in processes.output(name), "those beyond the share are refused"
+            )
+            assert "60 connections are open already" in processes.output(name)
+        for number in range(40):  # each a topic with a ConsumeQueue of its own
+            processes.send(f"T{number}", b"x", f"K{number}")
+        assert processes.pid(name) == pid
+        assert processes.send("T0", b"x", "K0").queue_offset == 0
 
 
 def test_a_client_that_never_reads_its_answers(untouched: Processes) -> None:
