@@ -70,19 +70,7 @@ class AdminProcessor:
         status = self._context.log.status()
         state = self._context.state
         body = {
-            "topicConfigTable": {
-                topic.name: {
-                    "topicName": topic.name,
-                    "readQueueNums": topic.read_queue_count,
-                    "writeQueueNums": topic.write_queue_count,
-                    "perm": topic.perm,
-                    "topicFilterType": topic.filter_type,
-                    "topicSysFlag": topic.sys_flag,
-                    "order": topic.order,
-                    "attributes": dict(topic.attributes),
-                }
-                for topic in state.topics.values()
-            },
+            "topicConfigTable": {topic.name: _shown(topic) for topic in state.topics.values()},
             "dataVersion": {
                 "stateVersion": status.term,
                 "timestamp": state.topics_changed_ms,
@@ -90,6 +78,16 @@ class AdminProcessor:
             },
         }
         request.reply(ResponseCode.SUCCESS, body=msgspec.json.encode(body))
+
+    def topic_config(self, request: Request) -> None:
+        """GET_TOPIC_CONFIG."""
+        name = request.text("topic")
+        topic = self._context.state.topics.get(name)
+        if topic is None:
+            raise RefusedError(
+                ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {name}"
+            )
+        request.reply(ResponseCode.SUCCESS, body=msgspec.json.encode(_shown(topic)))
 
     def status(self, request: Request) -> None:
         """LEDGERMQ_STATUS: how this replica stands; no promise goes with it."""
@@ -126,6 +124,20 @@ class AdminProcessor:
 
 def _values(topic: Topic) -> dict[str, Any]:
     return {name: getattr(topic, name) for name in Topic.__slots__}
+
+
+def _shown(topic: Topic) -> dict[str, Any]:
+    """RocketMQ's TopicConfig."""
+    return {
+        "topicName": topic.name,
+        "readQueueNums": topic.read_queue_count,
+        "writeQueueNums": topic.write_queue_count,
+        "perm": topic.perm,
+        "topicFilterType": topic.filter_type,
+        "topicSysFlag": topic.sys_flag,
+        "order": topic.order,
+        "attributes": dict(topic.attributes),
+    }
 
 
 def _topic_of(request: Request) -> Topic:

@@ -89,6 +89,12 @@ class GroupProcessor:
         }
         request.reply(ResponseCode.SUCCESS, body=msgspec.json.encode(body))
 
+    def group_config(self, request: Request) -> None:
+        """GET_SUBSCRIPTIONGROUP_CONFIG: the defaults where nobody configured the group."""
+        group = request.text("group")
+        config = self._context.state.groups.get(group) or _GroupConfig(groupName=group)
+        request.reply(ResponseCode.SUCCESS, body=msgspec.json.encode(config))
+
     def consumer_connections(self, request: Request) -> None:
         """GET_CONSUMER_CONNECTION_LIST."""
         group = request.text("consumerGroup")

@@ -48,6 +48,10 @@ class QueryProcessor:
         """GET_TOPIC_STATS_INFO."""
         self._at_read_point(request, self._stats)
 
+    def consume_stats(self, request: Request) -> None:
+        """GET_CONSUME_STATS: how far a group is behind, queue by queue."""
+        self._at_read_point(request, self._consume_stats)
+
     def view_message(self, request: Request) -> None:
         """VIEW_MESSAGE_BY_ID: the record at a log position."""
         position = request.integer("offset")
@@ -87,10 +91,9 @@ class QueryProcessor:
             raise RefusedError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
         table: dict[str, dict[str, int]] = {}
         for queue_id in range(max(topic.read_queue_count, topic.write_queue_count)):
-            key = {"brokerName": context.config.group, "queueId": queue_id, "topic": name}
             queue = context.queues.find(name, queue_id)
             last = 0 if queue is None else queue.next_offset
-            table[json.dumps(key, separators=(",", ":"))] = {
+            table[self._queue_text(name, queue_id)] = {
                 "minOffset": 0 if queue is None else queue.min_offset,
                 "maxOffset": last,
                 "lastUpdateTimestamp": 0
@@ -98,6 +101,26 @@ class QueryProcessor:
                 else self._stored_ms(queue, last - 1),
             }
         request.reply(ResponseCode.SUCCESS, body=msgspec.json.encode({"offsetTable": table}))
+
+    def _consume_stats(self, request: Request) -> None:
+        context = self._context
+        group, wanted = request.text("consumerGroup"), request.fields.get("topic")
+        table: dict[str, dict[str, int]] = {}
+        for (owner, topic, queue_id), offset in context.state.consumer_offsets.items():
+            if owner != group or (wanted and topic != wanted):
+                continue
+            queue = context.queues.find(topic, queue_id)
+            end = 0 if queue is None else queue.next_offset
+            table[self._queue_text(topic, queue_id)] = {
+                "brokerOffset": end,
+                "consumerOffset": offset,
+                "pullOffset": offset,
+                "lastTimestamp": self._stored_ms(queue, min(offset, end) - 1)
+                if queue is not None and min(offset, end) > 0
+                else 0,
+            }
+        body = {"consumeTps": 0.0, "offsetTable": table}
+        request.reply(ResponseCode.SUCCESS, body=msgspec.json.encode(body))
 
     # Reading -----------------------------------------------------------------------------------
 
@@ -112,6 +135,11 @@ class QueryProcessor:
             request.reply(ResponseCode.SERVICE_NOT_AVAILABLE, self._context.not_leader_remark())
         except RefusedError as refused:
             request.refuse(refused)
+
+    def _queue_text(self, topic: str, queue_id: int) -> str:
+        """A queue as the name of a JSON field: both generations of Java clients read that."""
+        key = {"brokerName": self._context.config.group, "queueId": queue_id, "topic": topic}
+        return json.dumps(key, separators=(",", ":"))
 
     def _queue(self, request: Request) -> ConsumeQueue | None:
         return self._context.queues.find(request.text("topic"), request.integer("queueId"))

@@ -28,6 +28,7 @@ _NOT_MEASURED: Final = {
             "getFoundTps",
             "getMissTps",
             "getTransferredTps",
+            "getTransferedTps",  # how 4.9 spells it
         ),
         "0.0 0.0 0.0",
     ),
@@ -73,7 +74,7 @@ class RuntimeInfoProcessor:
             "brokerVersion": "479",
             "brokerVersionDesc": "V5_3_3",
             "bootTimestamp": str(self._boot_ms),
-            "earliestMessageTimeStamp": "-1",
+            "earliestMessageTimeStamp": str(context.clock_ms()),  # not kept: age 0
             "commitLogMinOffset": "0",
             "commitLogDiskRatio": f"{disk.used / disk.total:.4f}",
             "consumeQueueDiskRatio": f"{disk.used / disk.total:.4f}",

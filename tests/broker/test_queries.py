@@ -7,6 +7,7 @@ import json
 import pytest
 
 from broker.processor.groups import GroupProcessor
+from broker.processor.offsets import OffsetProcessor
 from broker.processor.pull import PullProcessor
 from broker.processor.queries import QueryProcessor
 from broker.processor.runtime_info import RuntimeInfoProcessor
@@ -79,6 +80,27 @@ async def test_the_earliest_store_time_and_a_topics_bounds(rig):
     }
     unknown = await rig.ask(queries.topic_stats, code, {"topic": "nope"})
     assert unknown.code == ResponseCode.TOPIC_NOT_EXIST
+
+
+async def test_how_far_a_group_is_behind(rig):
+    for key in ("a", "b", "c"):
+        await send_at(rig, key, START_MS)
+    offsets = OffsetProcessor(rig.context, rig.tasks)
+    commit = QUEUE | {"consumerGroup": "G", "commitOffset": "1"}
+    await rig.ask(offsets.update, RequestCode.UPDATE_CONSUMER_OFFSET, commit)
+    queries = QueryProcessor(rig.context, rig.tasks)
+    code = RequestCode.GET_CONSUME_STATS
+    answer = await rig.ask(queries.consume_stats, code, {"consumerGroup": "G"})
+    assert json.loads(answer.body)["offsetTable"] == {
+        '{"brokerName":"broker-a","queueId":0,"topic":"T"}': {
+            "brokerOffset": 3,
+            "consumerOffset": 1,
+            "pullOffset": 1,
+            "lastTimestamp": START_MS,
+        }
+    }
+    other = await rig.ask(queries.consume_stats, code, {"consumerGroup": "other"})
+    assert json.loads(other.body)["offsetTable"] == {}
 
 
 async def test_a_message_is_viewed_by_its_position_and_only_there(rig):
