@@ -34,8 +34,8 @@ def transaction_outcomes(frames: Frames) -> DataFrame:
     """One row per transaction that anything tells of.
 
     `finals` final messages, with the first and last of them; `op_decisions` the set of decisions
-    in op records and `op_count` their number; `delivered` the earliest delivery; `kept` false
-    where retention may have taken the half.
+    in op records and `op_count` their number; `delivered` the delivery that ended first; `kept`
+    false where retention may have taken the half.
     """
     told = frames.transactions
     by_value = told.where(F.col("sent.value").isNotNull()).select(
@@ -93,12 +93,15 @@ def _deliveries(frames: Frames, by_value: DataFrame) -> DataFrame:
     """What consumers of user topics, or of their retries, were shown of a transaction."""
     topic = F.col("topic")
     to_consumers = topic.isNull() | is_user_topic(topic) | topic.startswith("%RETRY%")
-    shown = F.struct("t_complete", "op", "f", "type", *PLACE, "value")
+    # One of unknown outcome is open until the run's end: it shows the message, and never too early.
+    t_complete = F.when(F.col("type") != "info", F.col("t_complete")).alias("t_complete")
+    open_ended = t_complete.isNull().alias("open_ended")
+    shown = F.struct(open_ended, t_complete, "op", "f", "type", *PLACE, "value")
     return (
         frames.reads.where(to_consumers)
         .join(by_value, "value", how="inner")
         .groupBy(F.col("tx_of_value").alias("tx"))
-        .agg(F.min(shown).alias("delivered"))
+        .agg(F.min(shown).dropFields("open_ended").alias("delivered"))
     )
 
 

@@ -211,6 +211,15 @@ def delivered_before_its_commit(run: SyntheticRun) -> None:
     early |= {"t_invoke": half["t_complete"], "t_complete": half["t_complete"] + 1}
 
 
+@plant("T1", witness="x0")
+def delivered_early_beside_an_open_read(run: SyntheticRun) -> None:
+    """A read that never ended shows the same message; it must not hide the early one."""
+    delivered_before_its_commit(run)
+    early = run.find("deliver", "x0.v")
+    never = {"op": len(run.ops), "process": "open", "client_group": "tools", "f": "poll"}
+    run.ops.append({**early, **never, "type": "info", "t_complete": None})
+
+
 @plant("T1", witness="x2")
 def final_appended_before_the_check(run: SyntheticRun) -> None:
     index = run.logged("x2.v", "final")[0]["index"]
