@@ -57,6 +57,13 @@ class Record:
     half_offset: int | None  # of an op record: the half that it settles
 
 
+# In the units of delayed messages the time of delivery stands in place of a tag hash: the store
+# timestamp and the delay of the level, which is the queue + 1 (RocketMQ's 18 levels).
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+_DELAYS_S = (1, 5, 10, 30, *(60 * m for m in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30, 60, 120)))
+_DELAYS_MS = {queue: 1_000 * seconds for queue, seconds in enumerate(_DELAYS_S)}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Payload:
     records: list[Record]
@@ -119,7 +126,8 @@ def _record(payload: memoryview, offset: int) -> Record:
         raise PayloadError(f"the record at byte {offset} has magic {magic:08x} and size {size}")
     at = offset + _FIXED.size
     at += 20 if sys_flag & _BORN_HOST_IPV6 else 8
-    at += 8  # store timestamp
+    (stored_ms,) = struct.unpack_from(">q", payload, at)
+    at += 8
     at += 20 if sys_flag & _STORE_HOST_IPV6 else 8
     at += 12  # reconsume times, prepared transaction offset
     (body_size,) = struct.unpack_from(">i", payload, at)
@@ -148,7 +156,9 @@ def _record(payload: memoryview, offset: int) -> Record:
         topic=topic,
         queue=queue,
         queue_offset=queue_offset,
-        tag_hash=tag_hash(properties.get("TAGS")),
+        tag_hash=stored_ms + _DELAYS_MS[queue]
+        if topic == SCHEDULE_TOPIC and queue in _DELAYS_MS
+        else tag_hash(properties.get("TAGS")),
         value=None if is_op else properties.get("lmq_value", uniq_key),
         uniq_key=None if is_op else uniq_key,
         keys=None if is_op else (properties.get("KEYS", "").split() or None),
