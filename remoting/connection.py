@@ -76,7 +76,8 @@ class Connection(asyncio.Protocol):
 
     `on_request` is called for each request as it is decoded and must not block; it answers with
     `send(command.response(...))`, now or later, unless the request is oneway. `on_close` is called
-    exactly once, also for a connection that the server refuses in `on_open`.
+    exactly once, also for a connection that the server refuses in `on_open`. `on_unfinished` hears
+    by how many bytes the unfinished frame held here has grown or shrunk.
     """
 
     def __init__(
@@ -85,12 +86,14 @@ class Connection(asyncio.Protocol):
         on_close: CloseHandler | None = None,
         *,
         on_open: Callable[[Connection], None] | None = None,
+        on_unfinished: Callable[[int], None] | None = None,
         accepted: bool = False,
         limits: ConnectionLimits | None = None,
     ) -> None:
         self._on_request = on_request
         self._on_close = on_close
         self._on_open = on_open
+        self._on_unfinished = on_unfinished
         self._accepted = accepted
         self._limits = limits or ConnectionLimits()
         self._loop = asyncio.get_running_loop()
@@ -111,6 +114,8 @@ class Connection(asyncio.Protocol):
         """Address of the other end, "ip:port"."""
         self.local = "?"
         """Address of this end, "ip:port"."""
+        self.unfinished_size = 0
+        """Bytes held of a frame that is not complete yet."""
         self.last_active = self._loop.time()
         """Loop time, in seconds, at which bytes last came or a frame was last sent."""
 
@@ -220,6 +225,8 @@ class Connection(asyncio.Protocol):
             _log.warning("closing the connection to %s: %s", self.peer, error)
             self.abort(f"the peer sent no frame: {error}")
             return
+        if self._decoder.pending_size != self.unfinished_size:
+            self._note_unfinished(self._decoder.pending_size)
         if self._accepted:
             self._read += commands
             if not self._is_read_paused:
@@ -247,6 +254,7 @@ class Connection(asyncio.Protocol):
         self._unsent.clear()
         self._unsent_size = 0
         self._read.clear()
+        self._note_unfinished(0)
         reason = self._close_reason or (str(exc) if exc is not None else "closed by the peer")
         pending = list(self._pending.values())
         self._pending.clear()
@@ -279,6 +287,12 @@ class Connection(asyncio.Protocol):
         if not self._is_read_paused and self._transport is not None and not self._closed:
             self._is_read_paused = True
             self._transport.pause_reading()
+
+    def _note_unfinished(self, size: int) -> None:
+        grown = size - self.unfinished_size
+        self.unfinished_size = size
+        if self._on_unfinished is not None:
+            self._on_unfinished(grown)
 
     def _take(self, command: RemotingCommand) -> None:
         if command.flag & FLAG_RESPONSE:

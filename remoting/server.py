@@ -5,7 +5,8 @@ reaches their `on_request`.
 
 Invariants: at most `connections_max` connections at a time, and no more than half of the files
 that the process may open (one more is closed at once, with a log line); a connection idle for
-`idle_timeout_ms` is closed; after `stop` none is left.
+`idle_timeout_ms` is closed; unfinished frames take at most about `unfinished_size_max` bytes in
+all (the largest one's connection is closed); after `stop` none is left.
 
 Source: RocketMQ NettyRemotingServer (120 s idle rule).
 """
@@ -38,6 +39,7 @@ class RemotingServer:
         *,
         connections_max: int = 4096,
         idle_timeout_ms: int = 120_000,
+        unfinished_size_max: int = 256 << 20,
         limits: ConnectionLimits | None = None,
     ) -> None:
         self._host = host
@@ -47,6 +49,8 @@ class RemotingServer:
         self._connections_max = connections_share(connections_max)
         self._idle_timeout = idle_timeout_ms / 1000
         self._limits = limits or ConnectionLimits()
+        self._unfinished_size_max = unfinished_size_max
+        self._unfinished_size = 0
         self._connections: set[Connection] = set()
         self._server: asyncio.Server | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
@@ -113,6 +117,7 @@ class RemotingServer:
             self._on_request,
             self._forget,
             on_open=self._admit,
+            on_unfinished=self._note_unfinished,
             accepted=True,
             limits=self._limits,
         )
@@ -128,6 +133,22 @@ class RemotingServer:
             connection.abort("too many connections")
         elif self._server is None:
             connection.abort("the server stops")
+
+    def _note_unfinished(self, grown: int) -> None:
+        self._unfinished_size += grown
+        if grown <= 0 or self._unfinished_size <= self._unfinished_size_max:
+            return
+        open_ones = [connection for connection in self._connections if not connection.closed]
+        if open_ones:  # those closed already give their bytes back in this turn or the next
+            largest = max(open_ones, key=lambda connection: connection.unfinished_size)
+            _log.warning(
+                "closing the connection to %s: its unfinished frame holds %d bytes, all of them"
+                " together %d",
+                largest.peer,
+                largest.unfinished_size,
+                self._unfinished_size,
+            )
+            largest.abort("unfinished frames take too much memory")
 
     def _forget(self, connection: Connection) -> None:
         self._connections.discard(connection)

@@ -45,6 +45,7 @@ __all__ = [
     "one_line",
     "request",
     "send_command",
+    "tell",
 ]
 
 COMMAND_TIMEOUT_S = 60
@@ -94,8 +95,13 @@ def one_line(done: subprocess.CompletedProcess[str], code: int) -> str:
     lines = [line for line in done.stderr.splitlines() if not re.match(r"\d{4}-\d\d-\d\d ", line)]
     assert len(lines) == 1, told
     assert lines[0].startswith("ledgermq"), told
-    print(lines[0])  # noqa: T201 - what a person sees: shown by `pytest -rP`
+    tell(lines[0])
     return lines[0]
+
+
+def tell(text: str | None) -> None:
+    """What was measured, or what a person sees: shown by `pytest -rP`."""
+    sys.stdout.write(f"{text}\n")
 
 
 def await_until(condition: Callable[[], bool], what: str, seconds: float = DEADLINE_S) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import resource
 import socket
+import struct
 import time
 from collections import Counter
 from pathlib import Path
@@ -15,16 +16,21 @@ import pytest
 from chaos import cluster
 from remoting.command import RemotingCommand
 from remoting.frame import FrameDecoder, encode
-from tests.integration.rig import Processes, await_until, request, send_command
+from tests.integration.rig import Processes, await_until, request, send_command, tell
 
 pytestmark = pytest.mark.cluster
 
 IDLE_CONNECTIONS = 2_000
 IDLE_MEMORY_BYTES_MAX = 64 << 20
 GREEDY_MEMORY_BYTES_MAX = 200 << 20  # 64 MiB unsent at most, and what is read for the answers
+UNFINISHED_MEMORY_BYTES_MAX = 360 << 20  # 256 MiB, and what their buffers reserve
 PIPELINED = 100_000
 PIPELINED_MEMORY_BYTES_MAX = 250 << 20
 SERVED_WITHIN_S = 3.0
+# Stored, or refused as busy. A machine with far more to do than it has cores may change its leader
+# meanwhile: then also unknown, and not the leader. That a flood alone doesn't is tested in
+# tests/remoting/test_connection.py.
+ANSWERS = {0, 1, 2, 14}
 
 
 def connect(address: str) -> socket.socket:
@@ -33,13 +39,10 @@ def connect(address: str) -> socket.socket:
 
 
 def assert_others_are_served(processes: Processes, key: str) -> float:
-    """Seconds that one send of somebody else took."""
+    """Seconds that somebody else's send took, tried again until it is acknowledged."""
     began = time.monotonic()
-    address = processes.place(processes.leader()).address
-    answer = request(address, send_command("Kept", b"other", key), timeout_ms=5_000)
+    processes.send("Kept", b"other", key)
     took = time.monotonic() - began
-    assert isinstance(answer, RemotingCommand), answer
-    assert answer.code == 0, answer.remark
     assert took < SERVED_WITHIN_S
     return took
 
@@ -60,9 +63,9 @@ def test_two_thousand_idle_connections(untouched: Processes) -> None:
         took = assert_others_are_served(untouched, "beside-idle-ones")
         for name in servers:
             grown = untouched.rss_bytes(name) - before[name]
-            print(f"{name}: {IDLE_CONNECTIONS} idle connections, {grown / 2**20:.1f} MiB more")  # noqa: T201
+            tell(f"{name}: {IDLE_CONNECTIONS} idle connections, {grown / 2**20:.1f} MiB more")
             assert grown < IDLE_MEMORY_BYTES_MAX
-        print(f"a send beside them took {took * 1000:.0f} ms")  # noqa: T201
+        tell(f"a send beside them took {took * 1000:.0f} ms")
     finally:
         for peer in idle:
             peer.close()
@@ -91,6 +94,25 @@ def test_strangers_can_not_use_up_the_files_that_a_broker_needs(tmp_path: Path) 
             processes.send(f"T{number}", b"x", f"K{number}")
         assert processes.pid(name) == pid
         assert processes.send("T0", b"x", "K0").queue_offset == 0
+
+
+def test_unfinished_frames_are_bounded_together(untouched: Processes) -> None:
+    leader = untouched.leader()
+    before = highest = untouched.rss_bytes(leader)
+    piece = struct.pack(">II", 15 << 20, 100) + bytes((15 << 20) - 1000)
+    with contextlib.ExitStack() as stack:
+        for number in range(32):  # 480 MiB, each a frame that lacks its end
+            peer = stack.enter_context(connect(untouched.place(leader).address))
+            with contextlib.suppress(ConnectionError):
+                peer.sendall(piece)
+            if number % 4 == 0:
+                highest = max(highest, untouched.rss_bytes(leader))
+        highest = max(highest, untouched.rss_bytes(leader))
+        assert_others_are_served(untouched, "beside-unfinished-ones")
+    grown = highest - before
+    tell(f"32 unfinished frames of 15 MiB: {grown / 2**20:.1f} MiB more")
+    assert grown < UNFINISHED_MEMORY_BYTES_MAX
+    assert "its unfinished frame holds" in untouched.output(leader)
 
 
 def test_a_client_that_never_reads_its_answers(untouched: Processes) -> None:
@@ -131,7 +153,7 @@ def test_a_client_that_never_reads_its_answers(untouched: Processes) -> None:
             highest = max(highest, untouched.rss_bytes(leader))
             assert_others_are_served(untouched, "beside-a-greedy-one")
     grown = highest - before
-    print(f"never reads: {grown / 2**20:.1f} MiB more at the worst")  # noqa: T201
+    tell(f"never reads: {grown / 2**20:.1f} MiB more at the worst")
     assert grown < GREEDY_MEMORY_BYTES_MAX
 
 
@@ -180,10 +202,14 @@ async def test_a_hundred_thousand_requests_on_one_connection(untouched: Processe
             number += 1
             slowest = max(slowest, await _one_send(address, f"beside-{number}"))
     codes = await work
+    led_on = (await asyncio.to_thread(untouched.leader)) == leader
     grown = highest - before
-    print(f"{dict(codes)}, {grown / 2**20:.1f} MiB more, others within {slowest:.2f} s")  # noqa: T201
+    tell(
+        f"{dict(codes)}, {grown / 2**20:.1f} MiB more, others within {slowest:.2f} s, "
+        f"the leader is {'the same' if led_on else 'another'}"
+    )
     assert codes.total() == PIPELINED
-    assert set(codes) <= {0, 2}, "stored, or refused as busy"
+    assert set(codes) <= ANSWERS
     assert codes[0] > 0
     assert grown < PIPELINED_MEMORY_BYTES_MAX
 
@@ -193,7 +219,7 @@ async def _one_send(address: str, key: str) -> float:
     began = time.monotonic()
     answer = await asyncio.to_thread(request, address, send_command("Kept", b"b", key), 10_000)
     assert isinstance(answer, RemotingCommand), answer
-    assert answer.code in {0, 2}, answer.remark
+    assert answer.code in ANSWERS, answer.remark
     return time.monotonic() - began
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from remoting.command import RemotingCommand
-from tests.integration.rig import Processes, Stored, await_until, request, send_command
+from tests.integration.rig import Processes, Stored, await_until, request, send_command, tell
 
 pytestmark = pytest.mark.cluster
 
@@ -68,7 +68,7 @@ def test_a_leader_below_the_watermark_refuses_and_recovers(tmp_path: Path) -> No
                 lambda: try_to_send(processes, name, "probe").code != 0, "sends are refused"
             )
             refused = try_to_send(processes, name, "never")
-            print(refused.remark)  # noqa: T201
+            tell(refused.remark)
             assert refused.code == 14
             assert "disk" in (refused.remark or "")
             assert str(WATERMARK_BYTES) in (refused.remark or "")

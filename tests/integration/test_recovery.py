@@ -16,7 +16,15 @@ from client.message import Message
 from client.producer import Producer, ProducerSettings
 from remoting.command import RemotingCommand
 from remoting.message import decode_records
-from tests.integration.rig import Processes, Stored, await_until, one_line, request, send_command
+from tests.integration.rig import (
+    Processes,
+    Stored,
+    await_until,
+    one_line,
+    request,
+    send_command,
+    tell,
+)
 
 pytestmark = pytest.mark.cluster
 
@@ -238,7 +246,7 @@ def test_a_torn_tail_is_dropped_and_told(one: Processes) -> None:
     one.start_broker(name)
     one.await_ready()
     told = next(line for line in one.output(name).splitlines()[::-1] if "recovered" in line)
-    print(told)  # noqa: T201
+    tell(told)
     assert "77 torn bytes dropped (" in told
     assert one.send("T", b"kept", "K1") == stored
 
@@ -313,7 +321,7 @@ async def test_a_rolling_restart_shows_no_error_to_a_producer(three: Processes) 
     sending = asyncio.create_task(sender.run(until))
     try:
         for line in await asyncio.to_thread(rolling_restart, three, sender):
-            print(line)  # noqa: T201
+            tell(line)
         assert not sending.done()
     finally:
         until.set()
