@@ -24,10 +24,12 @@ import random
 import secrets
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Self
 
 from chaos.broker_status import BrokerStatus, ask_all
 from chaos.cluster_layout import (
@@ -60,6 +62,7 @@ __all__ = [
     "load_layout",
     "name_server_process",
     "plan_ports",
+    "start_all",
     "status",
     "up",
     "write_directory",
@@ -149,20 +152,20 @@ def up(
         owners[int(place.raft_address.rpartition(":")[2])] = f"{place.name} (Raft)"
     check_ports_free(owners)
     write_directory(directory, layout, trace=trace)
-    stopped = None if detach else _StopSignals()
     keep = False
-    try:
-        _start_all(table, directory, layout)
-        asyncio.run(await_ready(table, layout))
-        result = status(directory)
-        for line in _lines(result):
-            report(line)
-        if stopped is not None:
-            _watch(table, layout, stopped, report)
-        keep = detach
-    finally:
-        if not keep:
-            table.stop(table.names())
+    with _StopSignals() as stopped:
+        try:
+            start_all(table, directory, layout, stopped.check)
+            asyncio.run(await_ready(table, layout, stopped.check))
+            result = status(directory)
+            for line in _lines(result):
+                report(line)
+            if not detach:
+                _watch(table, layout, stopped, report)
+            keep = detach
+        finally:
+            if not keep:
+                table.stop(table.names())
     return result
 
 
@@ -276,18 +279,36 @@ def _write_secret(path: Path) -> None:
         file.write(secrets.token_hex(32))
 
 
-def _start_all(table: ProcessTable, directory: Path, layout: ClusterLayout) -> None:
+def _nothing() -> None:
+    """For callers that are not to be stopped."""
+
+
+def start_all(
+    table: ProcessTable,
+    directory: Path,
+    layout: ClusterLayout,
+    check: Callable[[], None] = _nothing,
+) -> None:
+    """Start every process, waiting for none. `check` is called before each, and may raise."""
     for server in layout.name_servers:
+        check()
         table.start(server.name, name_server_process(server.address))
     for place in layout.brokers:
+        check()
         table.start(place.name, broker_process(directory, place.name))
 
 
-async def await_ready(table: ProcessTable, layout: ClusterLayout) -> None:
-    """Until each node answers and each group has a ready leader. Raises ClusterError."""
+async def await_ready(
+    table: ProcessTable, layout: ClusterLayout, check: Callable[[], None] = _nothing
+) -> None:
+    """Until each node answers and each group has a ready leader. Raises ClusterError.
+
+    `check` is called meanwhile, and may raise.
+    """
     addresses = [place.address for place in layout.brokers]
     deadline = asyncio.get_running_loop().time() + READY_TIMEOUT_S
     while True:
+        check()
         for name in [*(s.name for s in layout.name_servers), *(b.name for b in layout.brokers)]:
             if table.find(name) is None:
                 raise ClusterError(f"{name} ended at its start:\n{table.output_tail(name)}")
@@ -354,12 +375,29 @@ def _lines(result: ClusterStatus) -> list[str]:
 
 
 class _StopSignals:
-    """Remembers a stop signal from its construction on, so that none is missed."""
+    """Remembers a stop signal, so that none is missed and none tears a start in two.
+
+    Signals are the main thread's: in another one nothing is remembered.
+    """
 
     def __init__(self) -> None:
         self.received = False
-        for number in heeded_stop_signals():
-            signal.signal(number, self._remember)
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            for number in heeded_stop_signals():
+                self._before[number] = signal.signal(number, self._remember)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def check(self) -> None:
+        """Raises KeyboardInterrupt where one was received."""
+        if self.received:
+            raise KeyboardInterrupt
 
     def _remember(self, _number: int, _frame: object) -> None:
         self.received = True

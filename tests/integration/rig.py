@@ -240,7 +240,7 @@ class Processes:
 
     def start(self) -> Self:
         """All of it, ready."""
-        cluster._start_all(self.table, self.directory, self.layout)
+        cluster.start_all(self.table, self.directory, self.layout)
         self.await_ready()
         return self
 

@@ -108,6 +108,24 @@ def test_a_foreground_cluster_ends_with_its_terminal(
         assert table.names() == []
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_start_that_is_broken_off_leaves_nothing(directory: Path, number: signal.Signals) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ledgermq", "cluster", "up", str(directory), "--detach", *PORTS],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        assert process.stderr is not None
+        pids = directory / "pids"
+        await_until(lambda: pids.exists() and any(pids.glob("*.json")), "it starts processes")
+        process.send_signal(number)
+        assert process.wait(timeout=20) == 130
+        assert process.stderr.read() == ""
+    assert ProcessTable(directory).names() == []
+
+
 def test_a_detached_cluster_outlives_its_parent_and_down_stops_just_it(
     directory: Path, tmp_path: Path
 ) -> None:
