@@ -281,7 +281,7 @@ def term_falls(run: SyntheticRun) -> None:
     _trace(run, "n1", "fsync", index=1)
 
 
-@plant("R4", witness="truncate")
+@plant("R4", "R8", witness="truncate")
 def leader_truncates(run: SyntheticRun) -> None:
     _trace(run, "n1", "truncate", index=_last(run, "n1")["index"])
 
@@ -307,6 +307,11 @@ def commit_beyond_the_log(run: SyntheticRun) -> None:
 def commit_falls(run: SyntheticRun) -> None:
     early = run.events("n2", "commit")[3]
     _trace(run, "n2", "commit", **{n: early[n] for n in ("index", "entry_term", "chain")})
+
+
+@plant("R8", witness="cut below it")
+def committed_end_is_truncated(run: SyntheticRun) -> None:
+    _trace(run, "n2", "truncate", index=_last(run, "n2")["index"])
 
 
 @plant("R8", "R5", "R6", witness="another term")

@@ -111,13 +111,16 @@ def committed_twice(frames: Frames) -> DataFrame:
 def commit_index_errors(frames: Frames) -> DataFrame:
     """R8: a commit index that falls, or is beyond the log, or a leader's on an older term's entry.
 
-    It falls only within an incarnation: a restart may forget it.
+    It falls only within an incarnation: a restart may forget it. It is beyond the log also where a
+    truncation takes what it had reached.
     """
+    is_commit = F.col("event") == "commit"
     problems = {
-        "below what it was": F.col("index") < F.col("committed_before"),
-        "beyond the log": F.col("index") > F.col("last_index_most"),
+        "below what it was": is_commit & (F.col("index") < F.col("committed_before")),
+        "beyond the log": is_commit & (F.col("index") > F.col("last_index_most")),
+        "the log is cut below it": ~is_commit & (F.col("index") <= F.col("committed_before")),
         "a leader counted for an entry of another term": (
-            (F.col("role_now") == "leader") & (F.col("entry_term") != F.col("term"))
+            is_commit & (F.col("role_now") == "leader") & (F.col("entry_term") != F.col("term"))
         ),
     }
     told = F.filter(
@@ -125,7 +128,7 @@ def commit_index_errors(frames: Frames) -> DataFrame:
         lambda text: text.isNotNull(),
     )
     violations = (
-        frames.trace.where(F.col("event") == "commit")
+        frames.trace.where(F.col("event").isin("commit", "truncate"))
         .withColumn("problems", told)
         .where(F.size("problems") > 0)
     )
@@ -134,7 +137,7 @@ def commit_index_errors(frames: Frames) -> DataFrame:
         check="R8",
         order=(*_NODE, "seq"),
         witness=(
-            *_NODE, "incarnation", "seq", "t", "term", "index", "entry_term", "problems",
+            *_NODE, "incarnation", "seq", "t", "event", "term", "index", "entry_term", "problems",
             "committed_before", F.col("last_index_most").alias("last_index"),
         ),
     )  # fmt: skip

@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from verify.checks.finding import findings
-from verify.frames import PLACE, QUEUE, RECORD_KINDS, Frames
+from verify.frames import PLACE, QUEUE, RECORD_KINDS, Frames, is_user_topic
 from verify.schema import LOG
 
 __all__ = ["consume_queues", "phantom_reads", "replica_differences"]
@@ -156,10 +156,37 @@ def phantom_reads(frames: Frames) -> DataFrame:
     delivered = stored.where(F.col("kind").isin("message", "final")).select("value").distinct()
     hidden = reads.where(~placed).join(delivered, "value", how="left_anti")
     return findings(
-        absent.unionByName(hidden),
+        absent.unionByName(_not_retained(frames, hidden)),
         check="S6",
         order=(*PLACE, "value"),
         witness=(*PLACE, "value", "read"),
+    )
+
+
+def _not_retained(frames: Frames, hidden: DataFrame) -> DataFrame:
+    """Reads of hidden places whose value retention can't have taken.
+
+    A value whose place is known from elsewhere (its acknowledgement, other reads) may be gone
+    where all its places are below their queues' floors; any other, where its topic has a floor.
+    """
+    floors = F.broadcast(frames.queues.select(*QUEUE, "floor"))
+    at_or_above = F.col("offset") >= F.coalesce("floor", F.lit(0))
+    known = (
+        frames.places.join(hidden.select("value").distinct(), "value", how="left_semi")
+        .join(floors, list(QUEUE), how="left")
+        .groupBy("value")
+        .agg(F.bool_or(at_or_above).alias("stands_above"))
+    )
+    floored = frames.queues.where(F.col("floor") > 0).agg(F.collect_set("topic").alias("floored"))
+    own_topic = F.coalesce(is_user_topic(F.col("topic")), F.lit(False))
+    untouched = F.when(own_topic, ~F.array_contains("floored", F.col("topic"))).otherwise(
+        F.size("floored") == 0
+    )
+    return (
+        hidden.join(known, "value", how="left")
+        .join(F.broadcast(floored), how="cross")
+        .where(F.coalesce("stands_above", untouched))
+        .select(*hidden.columns)
     )
 
 
