@@ -20,9 +20,6 @@ from remoting.connection import Connection
 __all__ = ["Client", "Clients", "ClientsFullError", "Subscription"]
 
 
-_NEWCOMER_WAITS_MS = 300
-
-
 class ClientsFullError(Exception):
     """More clients or groups than this broker keeps."""
 
@@ -61,7 +58,6 @@ class Clients:
         self._consumers: dict[str, ConsumerGroup] = {}
         self._producers: dict[str, dict[str, Client]] = {}
         self._turn: dict[str, int] = {}
-        self._told_later: dict[tuple[str, str], int] = {}  # (group, client id) -> when, in ms
 
     # Heartbeats --------------------------------------------------------------------------------
 
@@ -83,13 +79,7 @@ class Clients:
         subscriptions: Iterable[Subscription],
         now_ms: int,
     ) -> None:
-        """Notifies the group if a member is new or a subscription changed. ClientsFullError.
-
-        The client whose heartbeat it is hears of it a little later (`tell_newcomers`): a Java
-        client still holds its heartbeat lock then, since it goes on to the group's other nodes; a
-        rebalance in that moment could not announce its new subscription version, and every pull
-        would be refused with 25 until the next heartbeat, half a minute later.
-        """
+        """Notifies the group if a member is new or a subscription changed. ClientsFullError."""
         if group not in self._consumers and len(self._consumers) >= self._groups_max:
             raise ClientsFullError(f"{self._groups_max} consumer groups are known already")
         state = self._consumers.setdefault(group, ConsumerGroup())
@@ -105,19 +95,7 @@ class Clients:
             del state.subscriptions[topic]
             changed = True
         if changed:
-            self._notify(group, but=client_id)
-            self._told_later[group, client_id] = now_ms + _NEWCOMER_WAITS_MS
-
-    def tell_newcomers(self, now_ms: int) -> None:
-        """Notify those whose own heartbeat changed their group; called by the shell's ticks."""
-        for (group, client_id), due_ms in list(self._told_later.items()):
-            if due_ms > now_ms:
-                continue
-            del self._told_later[group, client_id]
-            state = self._consumers.get(group)
-            client = None if state is None else state.members.get(client_id)
-            if state is not None and client is not None:
-                _tell(state, group, client)
+            self._notify(group)
 
     def _seen(
         self, members: dict[str, Client], client_id: str, connection: Connection, now_ms: int
@@ -175,11 +153,18 @@ class Clients:
         else:
             del self._consumers[name]
 
-    def _notify(self, group: str, *, but: str | None = None) -> None:
-        state = self._consumers[group]
-        for client in state.members.values():
-            if client.client_id != but:
-                _tell(state, group, client)
+    def _notify(self, group: str) -> None:
+        if self._consumers[group].message_model == "BROADCASTING":
+            return
+        for client in self._consumers[group].members.values():
+            if not client.connection.closed:
+                client.connection.send(
+                    RemotingCommand(
+                        code=RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
+                        flag=FLAG_ONEWAY,
+                        ext_fields={"consumerGroup": group},
+                    )
+                )
 
     # Questions ---------------------------------------------------------------------------------
 
@@ -238,15 +223,3 @@ class Clients:
             return None
         turn = self._turn[group] = (self._turn.get(group, -1) + 1) % len(members)
         return members[turn].connection
-
-
-def _tell(state: ConsumerGroup, group: str, client: Client) -> None:
-    if state.message_model == "BROADCASTING" or client.connection.closed:
-        return
-    client.connection.send(
-        RemotingCommand(
-            code=RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
-            flag=FLAG_ONEWAY,
-            ext_fields={"consumerGroup": group},
-        )
-    )

@@ -267,9 +267,7 @@ class Broker:
     # Ticks -------------------------------------------------------------------------------------
 
     def _expire_pulls(self) -> None:
-        now_ms = wall_clock_ms()
-        self.context.long_polling.expire(now_ms)
-        self.context.clients.tell_newcomers(now_ms)
+        self.context.long_polling.expire(wall_clock_ms())
 
     def _keep_house(self) -> None:
         self.context.clients.expire(wall_clock_ms())

@@ -229,29 +229,3 @@ def test_groups_are_bounded():
         clients.producer_seen(group, "c", connection, 0)  # type: ignore[arg-type]
     with pytest.raises(ClientsFullError, match="2 producer groups"):
         clients.producer_seen("c", "c", connection, 0)  # type: ignore[arg-type]
-
-
-def test_a_newcomer_hears_of_its_own_joining_later_than_the_others():
-    clients = Clients(clients_max=10, client_silence_ms_max=1_000)
-    old, new = FakeConnection(), FakeConnection("127.0.0.1:50002")
-
-    def seen(client_id: str, connection: FakeConnection, now_ms: int) -> None:
-        clients.consumer_seen(
-            "g",
-            client_id,
-            connection,  # type: ignore[arg-type]
-            message_model="CLUSTERING",
-            subscriptions=[],
-            now_ms=now_ms,
-        )
-
-    seen("old", old, 0)
-    clients.tell_newcomers(1_000)
-    assert len(old.sent) == 1
-    seen("new", new, 2_000)
-    assert (len(old.sent), len(new.sent)) == (2, 0)
-    clients.tell_newcomers(2_100)
-    assert len(new.sent) == 0
-    clients.tell_newcomers(2_300)
-    clients.tell_newcomers(2_400)
-    assert (len(old.sent), len(new.sent)) == (2, 1)

@@ -6,8 +6,10 @@ import asyncio
 
 import pytest
 
+from broker.clients import Subscription
 from broker.processor.pull import PullProcessor
 from broker.processor.send import SendProcessor
+from broker.processor.subscription import parse_tags
 from broker.state import StateLimits
 from raft.replicated_log import ProposalStatus
 from remoting.codes import RequestCode, ResponseCode
@@ -292,3 +294,21 @@ async def test_a_second_replica_computes_the_same_state(rig, tmp_path):
         file = f"consumequeue/{name}/{0:020d}"
         ours = (tmp_path / "store" / file).read_bytes()
         assert ours == (tmp_path / "replica" / file).read_bytes()
+
+
+async def test_a_pull_with_a_newer_subscription_than_known_gets_more_not_less(rig):
+    send, pull = SendProcessor(rig.context), PullProcessor(rig.context, rig.tasks)
+    for key, tag in (("a", "red"), ("b", "blue")):
+        await rig.ask(send.handle, SEND, send_fields(key=key, TAGS=tag), b"x")
+    red = Subscription(topic="T", expression="red", version=7, tag_codes=parse_tags("red"))
+    rig.context.clients.consumer_seen(
+        "G", "c", FakeConnection(), message_model="CLUSTERING", subscriptions=[red], now_ms=0
+    )
+
+    async def found(version: int) -> int:
+        fields = pull_fields(sysFlag="0", subVersion=str(version))
+        answer = await rig.ask(pull.handle, RequestCode.PULL_MESSAGE, fields)
+        return len(decode_records(answer.body))
+
+    assert await found(version=7) == 1
+    assert await found(version=8) == 2, "the heartbeat that tells of it is still to come"
