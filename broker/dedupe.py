@@ -126,7 +126,7 @@ class DedupeWindow:
             for epoch in self._epochs:
                 if hashed in epoch:
                     return Verdict.EXPIRED
-        return Verdict.EXPIRED if born_ms <= self._memory_floor_ms else Verdict.NEW
+        return Verdict.EXPIRED if self._is_forgotten(born_ms) else Verdict.NEW
 
     def knows_none(self, keys: Collection[str], *, born_ms: int) -> bool:
         """True where `judge` would call every one of `keys` new; a quick way for batches."""
@@ -135,9 +135,13 @@ class DedupeWindow:
             for epoch in self._epochs:
                 if any(hashed in epoch for hashed in hashes):
                     return False
-        return born_ms > self._memory_floor_ms and all(
+        return not self._is_forgotten(born_ms) and all(
             generation.positions.keys().isdisjoint(keys) for generation in self._generations
         )
+
+    def _is_forgotten(self, born_ms: int) -> bool:
+        """Whether a message so old may have been stored before all that is remembered here."""
+        return self._memory_floor_ms > 0 and born_ms <= self._memory_floor_ms
 
     def add(self, keys: Sequence[str | None], positions: Iterable[int], stored_ms: int) -> None:
         """Keys of committed records, with their positions, in log order. None has no key."""
