@@ -97,6 +97,22 @@ def test_unread_values_of_an_undrained_queue_are_unknown(
 
 
 @pytest.mark.spark
+def test_history_without_any_read_is_unknown(spark: SparkSession, tmp_path: Path) -> None:
+    """Where reads were not recorded, nobody can be said not to have read."""
+    run = SyntheticRun()
+    run.ops = [op for op in run.ops if op["f"] not in {"poll", "deliver"}]
+    verdict = verify_in(spark, run.write(tmp_path))
+    assert verdict.outcome is Outcome.UNKNOWN
+    for check in ("A3", "A4", "A5", "A11", "S6"):
+        found = _result(verdict, check)
+        assert found is not None
+        assert found.verdict is Outcome.UNKNOWN, check
+    unseen = _result(verdict, "A5")
+    assert unseen is not None
+    assert "no read was recorded" in str(unseen.reason)
+
+
+@pytest.mark.spark
 def test_empty_and_unlisted_tables_are_unknown(spark: SparkSession, tmp_path: Path) -> None:
     run = SyntheticRun()
     run.ops, run.raft = [], []

@@ -77,8 +77,9 @@ def lost_writes(frames: Frames) -> DataFrame:
 def unseen_values(frames: Frames) -> DataFrame:
     """A5: acknowledged, and never read ok by a group that is to read everything.
 
-    In a queue that was not drained an unread value proves nothing. Acknowledged at or beyond the
-    queue's end, and in no replica's committed log: lost, whoever read it.
+    In a queue that was not drained an unread value proves nothing, nor does it in a history without
+    any read, be it of nothing. Acknowledged at or beyond the queue's end, and in no replica's
+    committed log: lost, whoever read it.
     """
     acked = _acked_on_user_topics(frames)
     lost = F.col("lost")
@@ -92,12 +93,19 @@ def unseen_values(frames: Frames) -> DataFrame:
         F.lit("not drained, so what is unread there proves nothing: "),
         F.concat_ws(" ", *QUEUE),
     )
+    is_read = F.col("f").isin("poll", "deliver") & (F.col("type") == "ok")
+    anybody = frames.ops.agg(F.coalesce(F.bool_or(is_read), F.lit(False)).alias("anybody_read"))
+    no_read = F.lit("no read was recorded, so nothing can be called unread")
     return findings(
-        acked.where(lost | F.col("kept")).select("*", F.explode(unread).alias("client_group")),
+        acked.where(lost | F.col("kept"))
+        .select("*", F.explode(unread).alias("client_group"))
+        .join(F.broadcast(anybody), how="cross"),
         check="A5",
         order=(*QUEUE, "offset", "value", "client_group"),
         witness=("value", "client_group", *QUEUE, "offset", "acked_op", "tx", "lost"),
-        unknown=F.when(~lost & ~F.col("was_drained"), undrained),
+        unknown=F.when(lost, None)
+        .when(~F.col("was_drained"), undrained)
+        .when(~F.col("anybody_read"), no_read),
     )
 
 
