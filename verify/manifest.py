@@ -50,7 +50,10 @@ class ListedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queue:
-    """A queue as read after the heal: [min_offset, max_offset) was there."""
+    """A queue as read after the heal: [min_offset, max_offset) was there.
+
+    `drained` is false where the manifest does not tell: only user topics need be drained.
+    """
 
     broker_group: str
     topic: str
@@ -183,6 +186,10 @@ class _Reader:
             raise ManifestError(f"{self._path}.{key} in run.json is not true or false")
         return value
 
+    def optional_flag(self, key: str) -> bool:
+        """False where the key is missing or null."""
+        return self._object.get(key) is not None and self.flag(key)
+
     def items(self, key: str) -> list[object]:
         value = self.raw(key)
         if not isinstance(value, list):
@@ -256,7 +263,7 @@ def _queues(root: _Reader) -> tuple[Queue, ...]:
             queue=reader.integer("queue"),
             min_offset=reader.integer("min_offset"),
             max_offset=reader.integer("max_offset"),
-            drained=reader.flag("drained"),
+            drained=reader.optional_flag("drained"),
         )
         name = (queue.broker_group, queue.topic, queue.queue)
         if name in queues:

@@ -468,7 +468,7 @@ class SyntheticRun:
                 "queue": queue,
                 "min_offset": 0,
                 "max_offset": end,
-                "drained": topic == TOPIC,
+                **({"drained": True} if topic == TOPIC else {}),  # only user topics need it
             }
             for (topic, queue), end in sorted(self._ends.items())
         ]
