@@ -53,8 +53,8 @@ class BusyError(Exception):
 class ProposerLimits:
     pending_max: int = 10_000  # proposals that wait for a batch
     batch_records_max: int = 1_024
-    batch_size_max: int = 1 << 20  # bytes of records; one larger proposal goes alone
-    entries_in_flight_max: int = 2
+    batch_size_max: int = 1 << 18  # bytes of records; one larger proposal goes alone
+    entries_in_flight_max: int = 6
 
 
 @dataclass(slots=True, kw_only=True)
