@@ -37,7 +37,11 @@ _ROWS_PER_PARTITION = 250_000
 _PARTITIONS_MAX = 512
 _SHORT_RUN_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _LOG_CONFIGURATION = Path(__file__).parent / "log4j2.properties"
-_JAVA_OPTIONS = f"-Dlog4j2.configurationFile={_LOG_CONFIGURATION.as_uri()}"
+# With one compiler tier the JVM reserves 48 MB for code by itself. A session of many checks fills
+# that, and a JVM with no room for an adapter fails a query with an InternalError.
+_JAVA_OPTIONS = (
+    f"-Dlog4j2.configurationFile={_LOG_CONFIGURATION.as_uri()} -XX:ReservedCodeCacheSize=240m"
+)
 
 
 class SessionError(Exception):
