@@ -62,7 +62,15 @@ from raft.node_config import NodeConfig
 from raft.node_store import NodeStore
 from raft.open_calls import OpenProposals, OpenReads
 from raft.ready_trace import ReadyTrace
-from raft.replicated_log import LogStatus, NotLeaderError, ProposalResult, Slot, StateMachine
+from raft.replicated_log import (
+    LogStatus,
+    NotLeaderError,
+    Phase,
+    ProposalResult,
+    RetentionBounds,
+    Slot,
+    StateMachine,
+)
 from raft.storage import Disk
 from raft.transport import TcpTransport, Transport
 
@@ -260,6 +268,10 @@ class RaftNode:
             commit_index=core.commit_index,
             applied_index=self._applier.applied_index,
             voters=core.voters,
+            learners=(),
+            begin_position=0,
+            writable=not self.stopped,
+            phase=Phase.SERVING,
         )
 
     def propose(self, fill: Callable[[Slot], bytes]) -> asyncio.Future[ProposalResult]:
@@ -300,6 +312,31 @@ class RaftNode:
 
     def read(self, position: int, size: int) -> bytes:
         return self._segment_log.read(position, size)
+
+    async def transfer_leadership(self, target: NodeId) -> None:
+        """See `ReplicatedLog.transfer_leadership`."""
+        core = self._core
+        if self.stopped or core.role is not Role.LEADER:
+            raise NotLeaderError(None if self.stopped else core.leader_id)
+        if target not in core.progress:
+            raise ValueError(f"{target} is no other voter of {self._config.group}")
+        self._step_entry(TransferLeadership(now_ms=self._now_ms(), target=target))
+        # The core gives a transfer up after this time, and goes on leading.
+        async with asyncio.timeout(self._config.raft.election_timeout_ms_max / 1000):
+            await self._not_leading.wait()
+
+    def retention_bounds(self) -> RetentionBounds:
+        """See `ReplicatedLog.retention_bounds`."""
+        return RetentionBounds(
+            begin_position=0,
+            end_position=self._segment_log.end_position,
+            snapshot_position=0,
+            follower_position=None,
+        )
+
+    async def retain_from(self, position: int) -> int:
+        """See `ReplicatedLog.retain_from`."""
+        return 0  # no snapshot is kept, so nothing may go
 
     # --- entries from the loop -----------------------------------------------------------------
 

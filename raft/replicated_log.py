@@ -10,7 +10,9 @@ Contract:
 - committed entries reach `StateMachine.apply` exactly once per incarnation, in index order,
   before the future of the proposal resolves.
 - a proposal's outcome is COMMITTED, a definite refusal (nothing will ever be stored), or unknown;
-  `ProposalStatus.definite` tells which.
+  `ProposalStatus.definite` tells which;
+- a state machine that can be captured and restored need not be replayed from the beginning, and
+  the log may lose its beginning: `retain_from`.
 
 Times are milliseconds of the caller's clock; positions are bytes from the log's beginning.
 """
@@ -19,7 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -30,10 +32,14 @@ __all__ = [
     "CommittedEntry",
     "LogStatus",
     "NotLeaderError",
+    "Phase",
     "ProposalResult",
     "ProposalStatus",
     "ReplicatedLog",
+    "RestorableStateMachine",
+    "RetentionBounds",
     "Slot",
+    "Snapshot",
     "StateMachine",
 ]
 
@@ -83,6 +89,15 @@ class CommittedEntry:
     chain: int
 
 
+class Phase(enum.Enum):
+    """What a node does with its store; it takes part in its group only while SERVING."""
+
+    RECOVERING = "recovering"  # reads its log, restores and replays its state
+    UNBORN = "unborn"  # its store is empty, and it is not known that the group is new
+    REPAIRING = "repairing"  # durable entries are damaged, copies are fetched from its peers
+    SERVING = "serving"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogStatus:
     role: Role
@@ -94,6 +109,20 @@ class LogStatus:
     commit_index: Index
     applied_index: Index
     voters: tuple[NodeId, ...]
+    learners: tuple[NodeId, ...]
+    begin_position: int  # of the log's first entry: what lies below it is gone
+    writable: bool  # its disk has room for more entries
+    phase: Phase
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionBounds:
+    """What a decision on retention needs to know of the log. Positions in bytes."""
+
+    begin_position: int
+    end_position: int
+    snapshot_position: int  # the older kept snapshot ends here: `retain_from` never goes beyond
+    follower_position: int | None  # what the slowest live follower lacks begins here; leader only
 
 
 class NotLeaderError(Exception):
@@ -114,6 +143,50 @@ class StateMachine(Protocol):
     def on_role_change(self, status: LogStatus) -> None:
         """Role, term, leader or readiness changed. After a loss of leadership every proposal
         still open has been, or is about to be, answered."""
+
+
+class Snapshot(Protocol):
+    """The state machine's state as it was when it was captured."""
+
+    def encode(self) -> Iterator[bytes]:
+        """Its bytes in chunks of at most 1 MiB. Runs on a thread while entries are applied."""
+
+
+class RestorableStateMachine(StateMachine, Protocol):
+    """A state machine whose state can be taken away and put back.
+
+    Its state is a function of the entries applied; beside it there may be derived files, which
+    hold something of each entry that is still in the log.
+    """
+
+    def capture(self) -> Snapshot:
+        """The state as it is now. On the loop, between two applies, so it must be quick."""
+
+    def restore(self, index: Index, chunks: Iterable[bytes]) -> None:
+        """Replace the whole state by the one captured after `index` was applied.
+
+        Nobody else calls meanwhile. Before the first apply it may run on a thread; later, when a
+        leader installs the beginning of its log here, it runs on the loop. Raises ValueError where
+        the chunks are no state (whatever the iterator raises passes through): the state is
+        undefined then.
+        """
+
+    @property
+    def needs_indexing(self) -> bool:
+        """After `restore`: derived files lack something of entries up to the restored index."""
+
+    def index_only(self, entries: Sequence[CommittedEntry]) -> None:
+        """Committed entries, in order, that the restored state contains: add to the derived files
+        what they lack. They may hold some or all of it already."""
+
+    def trim(self, position: int) -> None:
+        """The log begins at `position` now: derived files lose what lies below it. On the loop,
+        after `restore` and after each `retain_from` that removed something."""
+
+    def sync_derived(self) -> None:
+        """Make the derived files durable, with what was applied before this call. On a thread
+        while entries are applied; a snapshot counts only once this has returned. Raises OSError,
+        which stops the node."""
 
 
 class ReplicatedLog(Protocol):
@@ -142,6 +215,22 @@ class ReplicatedLog(Protocol):
         """`size` bytes of the log at `position`, as stored.
 
         Raises LookupError where the log no longer, or not yet, has them.
+        """
+
+    async def transfer_leadership(self, target: NodeId) -> None:
+        """Hand leadership to `target`; returns once this node has ceased to lead.
+
+        Raises NotLeaderError, ValueError where `target` is no other voter, and TimeoutError where
+        it did not take over in time: this node goes on leading then.
+        """
+
+    def retention_bounds(self) -> RetentionBounds: ...
+
+    async def retain_from(self, position: int) -> int:
+        """Drop whole segments below `position`, but none that the older kept snapshot needs.
+
+        Returns where the log begins now; `StateMachine.trim` has been called with it. Raises
+        OSError, which stops the node.
         """
 
     async def wait_failed(self) -> BaseException:

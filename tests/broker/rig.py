@@ -32,8 +32,10 @@ from raft.replicated_log import (
     CommittedEntry,
     LogStatus,
     NotLeaderError,
+    Phase,
     ProposalResult,
     ProposalStatus,
+    RetentionBounds,
     Slot,
     StateMachine,
 )
@@ -68,6 +70,10 @@ class MemoryLog:
             commit_index=len(self.entries),
             applied_index=len(self.entries),
             voters=(NodeId("n0"),),
+            learners=(),
+            begin_position=0,
+            writable=True,
+            phase=Phase.SERVING,
         )
 
     def propose(self, fill: Callable[[Slot], bytes]) -> asyncio.Future[ProposalResult]:
@@ -126,6 +132,20 @@ class MemoryLog:
         if position + size > len(self.data):
             raise LookupError(f"nothing at {position}")
         return bytes(self.data[position : position + size])
+
+    async def transfer_leadership(self, target: NodeId) -> None:
+        raise ValueError(f"{target} is no other voter")
+
+    def retention_bounds(self) -> RetentionBounds:
+        return RetentionBounds(
+            begin_position=0,
+            end_position=len(self.data),
+            snapshot_position=0,
+            follower_position=None,
+        )
+
+    async def retain_from(self, position: int) -> int:
+        return 0  # no snapshot is kept
 
     async def start(self) -> None: ...
 

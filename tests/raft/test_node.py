@@ -205,6 +205,23 @@ async def test_a_read_at_a_leader_cut_off_is_refused(tmp_path: Path) -> None:
                 await group.nodes[leader].read_index()
 
 
+async def test_leadership_is_handed_over_on_request(tmp_path: Path) -> None:
+    async with running(tmp_path) as group:
+        leader = await group.leader()
+        node = group.nodes[leader]
+        target = next(name for name in group.nodes if name != leader)
+        with pytest.raises(ValueError, match="n9 is no other voter"):
+            await node.transfer_leadership(NodeId("n9"))
+        with pytest.raises(NotLeaderError, match=f"leader is {leader}"):
+            await group.nodes[target].transfer_leadership(NodeId(leader))
+        await node.transfer_leadership(NodeId(target))
+        assert node.status().role is not Role.LEADER
+        assert await group.leader() == target
+        await group.crash(leader)
+        with pytest.raises(TimeoutError):  # nobody there to take over: it goes on leading
+            await group.nodes[target].transfer_leadership(NodeId(leader))
+
+
 async def test_one_node_is_a_group(tmp_path: Path) -> None:
     async with running(tmp_path, 1) as group:
         leader = await group.leader()
