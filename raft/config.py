@@ -13,12 +13,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from raft.membership import VOTERS_COUNT_MAX
 from raft.messages import NodeId
 
 __all__ = ["VOTERS_COUNT_MAX", "RaftConfig"]
-
-VOTERS_COUNT_MAX = 7
-"""A majority of more than seven costs more than it gives."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +27,8 @@ class RaftConfig:
     """This node's name, one of `voters` unless the node has been taken out of its group."""
 
     voters: tuple[NodeId, ...]
-    """The group before any CONFIG entry of the log says otherwise; 1 to VOTERS_COUNT_MAX names."""
+    """The group where nothing else says who belongs to it: neither a CONFIG entry of the log, nor
+    the `configuration` that the core was given; 1 to VOTERS_COUNT_MAX names."""
 
     heartbeat_ms: int = 75
     """Between a leader's heartbeats to each peer; at most a third of the election timeout."""
@@ -73,6 +72,22 @@ class RaftConfig:
     read_requests_count_max: int = 16_384
     """ReadIndex requests waiting for confirmation; one more is answered None at once."""
 
+    install_chunk_size_bytes: int = 256 * 1024
+    """Bytes of a snapshot in one InstallSnapshot."""
+
+    install_retry_ms: int = 1000
+    """An InstallSnapshot that was not answered for so long is asked for anew with a heartbeat."""
+
+    promotion_lag_max: int = 1000
+    """Entries that a learner may lack of the leader's log and still be promoted, and that the
+    preferred leader may lack and still be handed leadership."""
+
+    preferred_leader: NodeId | None = None
+    """Whoever else leads hands leadership to it, once it follows steadily and has room."""
+
+    preferred_after_ms: int = 5000
+    """How long it must have followed steadily; after a failed attempt, how long until the next."""
+
     def __post_init__(self) -> None:
         if not self.node_id:
             raise ValueError("node_id is empty")
@@ -103,6 +118,10 @@ class RaftConfig:
             "inflight_size_bytes_max",
             "log_cache_size_bytes_max",
             "read_requests_count_max",
+            "install_chunk_size_bytes",
+            "install_retry_ms",
+            "promotion_lag_max",
+            "preferred_after_ms",
         ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: {getattr(self, name)} is below 1")

@@ -27,7 +27,7 @@ from raft.handshake import (
     HandshakeError,
     Identity,
 )
-from raft.messages import Message, NodeId
+from raft.messages import NodeId, PeerMessage
 from raft.wire import FRAME_SIZE_BYTES_MAX, FrameReader, WireError, decode_message
 
 __all__ = ["AcceptedConnection", "DialledConnection"]
@@ -178,7 +178,7 @@ class AcceptedConnection(_Connection):
         timeout_ms: int,
         *,
         on_established: Callable[[AcceptedConnection], None],
-        on_message: Callable[[Message], None],
+        on_message: Callable[[PeerMessage], None],
         on_closed: Callable[[AcceptedConnection], None],
     ) -> None:
         super().__init__(Acceptor(identity, members, os.urandom(NONCE_SIZE)), timeout_ms)

@@ -34,7 +34,10 @@ from typing import TYPE_CHECKING, assert_never
 
 from raft.config import RaftConfig
 from raft.events import (
+    ChangeMembership,
+    ChunkStored,
     Event,
+    HardStateDurable,
     LogDurable,
     PeerUnreachable,
     Propose,
@@ -43,6 +46,8 @@ from raft.events import (
     Ready,
     Receive,
     Role,
+    RoomChanged,
+    SnapshotStored,
     Tick,
     TransferLeadership,
 )
@@ -54,6 +59,8 @@ from raft.messages import (
     EntryKind,
     HardState,
     Index,
+    InstallSnapshot,
+    InstallSnapshotReply,
     Message,
     NodeId,
     RequestVote,
@@ -205,6 +212,10 @@ class Core:
                 self._receive(message)
             case Propose(payload=payload):
                 self._propose(payload)
+            case HardStateDurable(term=term):
+                self._term_is_durable = self._term_is_durable or term == self._current_term
+            case ChangeMembership() | RoomChanged() | ChunkStored() | SnapshotStored():
+                pass  # no membership but the first, no snapshot and no bound of room yet
             case LogDurable(index=index, term=term):
                 self._on_log_durable(index, term)
             case Tick():
@@ -269,6 +280,8 @@ class Core:
                 self._on_request_vote_reply(message)
             case TimeoutNow():
                 self._on_timeout_now(message)
+            case InstallSnapshot() | InstallSnapshotReply():
+                return  # no log begins above 1 yet
             case _:
                 assert_never(message)
 

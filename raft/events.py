@@ -4,7 +4,8 @@ In: `Tick`, `Receive`, `Propose`, `LogDurable`, `HardStateDurable`... each with 
 Out: one `Ready` per step. The core never does IO; the shell carries a Ready out in this order,
 which is a contract (stated once more, numbered, in `raft.node`):
 
-1. append `truncate_from` and `entries` to the log file (no fsync yet);
+1. where there is an `install`, reset the log to its base, durably, and take over the state; else
+   append `truncate_from` and `entries` to the log file (no fsync yet);
 2. send `messages` (they depend on nothing that this Ready persists);
 3. make hard state and log durable (fsync; may run off the loop, batched over several Readys);
 4. send `messages_after_sync`, in order;
@@ -12,6 +13,13 @@ which is a contract (stated once more, numbered, in `raft.node`):
 6. apply up to `commit_index`.
 
 A failed persist in 1 or 3 stops the node: nothing after it happens.
+
+Installing a snapshot, seen from the shell. On the leader each `InstallChunk` of a Ready asks for
+one InstallSnapshot: the shell reads the bytes, at its own pace, and sends it; at most one per
+follower is asked for at a time. On the follower `received_chunk` is a piece for the shell to store;
+it answers with `ChunkStored`, which tells the leader where to go on, or, once the snapshot is
+whole, found right and durable as the newest of this store, with `SnapshotStored`. Only then the
+core orders the `install`, if the log still lacks what the snapshot covers.
 """
 
 from __future__ import annotations
@@ -20,10 +28,27 @@ import enum
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from raft.messages import Entry, HardState, Index, Message, NodeId, Term
+from raft.membership import Configuration, MembershipChange
+from raft.messages import (
+    Entry,
+    HardState,
+    Index,
+    InstallSnapshot,
+    LogBase,
+    Message,
+    NodeId,
+    Term,
+)
 
 __all__ = [
+    "ChangeMembership",
+    "ChangeRefusal",
+    "ChangeRefused",
+    "ChunkStored",
     "Event",
+    "HardStateDurable",
+    "Install",
+    "InstallChunk",
     "LogDurable",
     "PeerUnreachable",
     "Propose",
@@ -32,6 +57,8 @@ __all__ = [
     "Ready",
     "Receive",
     "Role",
+    "RoomChanged",
+    "SnapshotStored",
     "Tick",
     "TransferLeadership",
 ]
@@ -75,10 +102,26 @@ class LogDurable:
 
     The term names which entry it was: after a truncation a late report about a dropped entry
     must not count.
+
+    Caller's duty: name only an entry that was appended before the sync round began which made it
+    durable, and whose own hard state, that of its Ready or an earlier one, this round or an
+    earlier one has saved. So a durable entry proves its term, and the vote in it, durable.
     """
 
     now_ms: int
     index: Index
+    term: Term
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HardStateDurable:
+    """The hard state that a Ready gave with this `term` is fsynced here.
+
+    Only a relief: without it the core waits for a durable entry of the term, and all that it sends
+    meanwhile waits for rounds of fsync, heartbeat replies too.
+    """
+
+    now_ms: int
     term: Term
 
 
@@ -110,9 +153,120 @@ class TransferLeadership:
     target: NodeId
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeMembership:
+    """Change the membership by one step (dissertation 4.1).
+
+    Answered in the Ready of this step: `change_refused`, or a CONFIG entry among `entries` and the
+    new `configuration`. The change is done once that entry is committed.
+    """
+
+    now_ms: int
+    change: MembershipChange
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoomChanged:
+    """Whether the log has room for entries; True at the start.
+
+    Without room a follower takes no entries and says so in its replies, a leader goes on leading
+    (handing over is the shell's decision, and refusing proposals its duty), and a campaign waits
+    for nodes that have room.
+    """
+
+    now_ms: int
+    writable: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkStored:
+    """Of the snapshot that `leader` sends everything before `next_offset` is here.
+
+    To be said for every `received_chunk`, also for one that was of no use: it begins beyond what
+    is here, belongs to another snapshot than the one begun, or its checksum is wrong.
+    """
+
+    now_ms: int
+    leader: NodeId
+    base_index: Index
+    snapshot_index: Index
+    next_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotStored:
+    """A snapshot is whole, its checksum is right, and it is durable as this store's newest: a
+    restart would begin with it. The fields are those of its InstallSnapshot."""
+
+    now_ms: int
+    leader: NodeId
+    base: LogBase
+    configuration: Configuration
+    snapshot_index: Index
+    next_offset: int
+
+
 Event: TypeAlias = (
-    Tick | Receive | Propose | LogDurable | PeerUnreachable | ReadIndexRequest | TransferLeadership
+    Tick
+    | Receive
+    | Propose
+    | LogDurable
+    | HardStateDurable
+    | PeerUnreachable
+    | ReadIndexRequest
+    | TransferLeadership
+    | ChangeMembership
+    | RoomChanged
+    | ChunkStored
+    | SnapshotStored
 )
+
+
+class ChangeRefusal(enum.Enum):
+    """Why a change was not taken. Definite: nothing was appended."""
+
+    NOT_LEADER = "not the leader"
+    NOT_READY = "no entry of the leader's own term is committed yet"
+    UNDERWAY = "another change is not committed yet"
+    HANDING_OVER = "leadership is being handed over"
+    NOT_CAUGHT_UP = "the learner lacks too much of the log, or does not answer"
+    IMPOSSIBLE = "the change does not fit the membership"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeRefused:
+    """`detail` says more where the reason alone is not enough."""
+
+    reason: ChangeRefusal
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstallChunk:
+    """Send `receiver` one InstallSnapshot of this term, from `offset` on.
+
+    `snapshot_index` and `base_index` name the snapshot that the follower has begun; None and 0:
+    none, take the newest. Where the shell no longer has that one it begins with its newest, at 0.
+    A new InstallChunk for a follower takes the place of one that is not sent yet; one whose term
+    has passed is dropped.
+    """
+
+    receiver: NodeId
+    term: Term
+    snapshot_index: Index | None
+    base_index: Index
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Install:
+    """The log's beginning is replaced: it holds nothing but `base` after this, entries from
+    `base.index` + 1 on will come. The application takes over the state of the stored snapshot,
+    which holds what entries up to `snapshot_index` say: those are not applied any more."""
+
+    base: LogBase
+    configuration: Configuration
+    snapshot_index: Index
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,3 +294,8 @@ class Ready:
     role: Role = Role.FOLLOWER  # after the step, always filled
     term: Term = 0  # current term after the step, always filled
     leader_id: NodeId | None = None  # after the step, always filled
+    configuration: Configuration | None = None  # the one in force, where the step changed it
+    change_refused: ChangeRefused | None = None  # the answer to a ChangeMembership
+    install: Install | None = None  # then there are no `entries` and no `truncate_from`
+    install_chunks: tuple[InstallChunk, ...] = ()  # to be read and sent, as a leader
+    received_chunk: InstallSnapshot | None = None  # to be stored, as a follower

@@ -31,7 +31,7 @@ from raft.log_format import (
     EntryDefectError,
     parse_entry,
 )
-from raft.messages import Index, Term
+from raft.messages import EntryKind, Index, Term
 from raft.storage import DiskFile
 
 __all__ = ["RecoveredLog", "RecoveryReport", "recover"]
@@ -55,6 +55,7 @@ class RecoveredLog:
 
     positions: array[int] = field(default_factory=lambda: array("Q"))
     chains: array[int] = field(default_factory=lambda: array("I"))
+    config_indexes: array[int] = field(default_factory=lambda: array("Q"))
     term_runs: list[tuple[Index, Term]] = field(default_factory=list)
     end_position: int = 0
     torn_bytes: int = 0
@@ -129,6 +130,8 @@ def _walk(file: DiskFile, first_position: int, path: str, log: RecoveredLog) -> 
         if header.term != term_last:
             log.term_runs.append((index, header.term))
             term_last = header.term
+        if header.kind is EntryKind.CONFIG:
+            log.config_indexes.append(index)
         log.positions.append(position)
         log.chains.append(header.chain)
         chain = header.chain

@@ -3,44 +3,52 @@
 Place in the data path: `raft.core` emits and consumes these, `raft.wire` turns them into frames,
 `raft.transport` carries them. One frozen class per RPC, joined by the union `Message`.
 
-Every message carries the sender, the receiver and the sender's term, replies included: a reply
-that names no term, or one of an earlier term, must never move a follower's progress (that is how
-PySyncObj loses acknowledged writes).
+Every message of the core carries the sender, the receiver and the sender's term, replies included:
+a reply that names no term, or one of an earlier term, must never move a follower's progress (that
+is how PySyncObj loses acknowledged writes). `Introduce` and the fetch of entries are talk between
+shells: no rule of Raft depends on them, and they carry no term.
 
-Source: Raft, figure 2; Ongaro's dissertation 6.4 (ReadIndex) and 9.6 (pre-vote).
+Source: Raft, figure 2 and section 7; Ongaro's dissertation 6.4 (ReadIndex) and 9.6 (pre-vote);
+"Protocol-Aware Recovery for Consensus-Based Storage" (the fetch of entries).
 """
 
 from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import NewType, TypeAlias
+from typing import TypeAlias
+
+from raft.ids import Index, NodeId, Term
+from raft.membership import Configuration
 
 __all__ = [
     "AppendEntries",
     "AppendEntriesReply",
     "Entry",
     "EntryKind",
+    "FetchEntries",
+    "FetchEntriesReply",
     "HardState",
     "Index",
+    "InstallSnapshot",
+    "InstallSnapshotReply",
+    "Introduce",
+    "LogBase",
     "Message",
     "NodeId",
+    "PeerMessage",
     "RequestVote",
     "RequestVoteReply",
     "Term",
     "TimeoutNow",
 ]
 
-NodeId = NewType("NodeId", str)
-Term = int
-Index = int
-
 
 class EntryKind(enum.IntEnum):
     """What an entry's payload is to Raft."""
 
     NOOP = 0  # written by a new leader (dissertation 6.4); empty payload
-    CONFIG = 1  # msgpack list of voters; in force from its append (dissertation 4.1)
+    CONFIG = 1  # a membership; in force from its append (dissertation 4.1)
     DATA = 2  # the application's bytes, opaque here
 
 
@@ -60,6 +68,19 @@ class HardState:
 
     current_term: Term
     voted_for: NodeId | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogBase:
+    """What stands right before a log's first entry: where it was cut off, or nothing (all zero).
+
+    `position` is one past the last byte of that entry, `chain` its chain.
+    """
+
+    index: Index = 0
+    term: Term = 0
+    position: int = 0
+    chain: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +136,8 @@ class AppendEntriesReply:
     the first index of the term that the follower has at prev_log_index, or its last index + 1
     with conflict_term 0 where its log is too short. `rejected_prev_index` echoes the probe, so
     that a stale refusal can be told from a fresh one.
+    `writable`: whether the sender has room for entries. One without takes none, whatever else the
+    reply says, and tells with a later reply that it has room again.
     """
 
     sender: NodeId
@@ -126,6 +149,7 @@ class AppendEntriesReply:
     conflict_index: Index
     conflict_term: Term
     read_round: int
+    writable: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +161,98 @@ class TimeoutNow:
     term: Term
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstallSnapshot:
+    """A piece of the application's state for a follower whose log ends before the leader's begins
+    (Raft, section 7). Made by the leader's shell, where the core asked for it.
+
+    `base`: where the follower's log is to go on from, the leader's own base or beyond; the leader
+    has every entry behind it. `configuration`: the newest one at or before `snapshot_index`.
+    `snapshot_index` >= base.index: up to there the state already holds what the entries behind
+    `base` say, so they are stored but not applied. `crc` is the CRC32 of `data`, the bytes of the
+    snapshot from `offset` on, of `snapshot_size` in all.
+    """
+
+    sender: NodeId
+    receiver: NodeId
+    term: Term
+    base: LogBase
+    configuration: Configuration
+    snapshot_index: Index
+    snapshot_size: int
+    offset: int
+    data: bytes
+    crc: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstallSnapshotReply:
+    """Answers an InstallSnapshot of the same term.
+
+    `next_offset`: what the follower lacks of that snapshot begins here, so that a broken transfer
+    goes on where it broke. `installed`: the follower's log holds the entry at `base_index` or
+    begins right behind it, durably.
+    """
+
+    sender: NodeId
+    receiver: NodeId
+    term: Term
+    base_index: Index
+    snapshot_index: Index
+    next_offset: int
+    installed: bool
+
+
 Message: TypeAlias = (
-    RequestVote | RequestVoteReply | AppendEntries | AppendEntriesReply | TimeoutNow
+    RequestVote
+    | RequestVoteReply
+    | AppendEntries
+    | AppendEntriesReply
+    | TimeoutNow
+    | InstallSnapshot
+    | InstallSnapshotReply
 )
+"""What goes into `raft.core` and what comes out of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Introduce:
+    """A store tells a peer which one it is, before it takes part in anything.
+
+    `roster`: the name and store_id of every initial voter, sorted by name, once this store knows
+    that its group was formed; None while it doesn't.
+    """
+
+    sender: NodeId
+    receiver: NodeId
+    store_id: str
+    roster: tuple[tuple[NodeId, str], ...] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchEntries:
+    """Asks for good copies of [first_index, last_index], committed ones, to mend a damaged log."""
+
+    sender: NodeId
+    receiver: NodeId
+    request_id: int
+    first_index: Index
+    last_index: Index
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchEntriesReply:
+    """`entries` begin at the first_index asked for and may end before the last one asked for;
+    `chain_before` is the chain of the entry before them. `missing`: this node has no good copy of
+    the first one (`entries` is empty then)."""
+
+    sender: NodeId
+    receiver: NodeId
+    request_id: int
+    entries: tuple[Entry, ...]
+    chain_before: int
+    missing: bool
+
+
+PeerMessage: TypeAlias = Message | Introduce | FetchEntries | FetchEntriesReply
+"""What travels between nodes: the core's messages and those that never reach a core."""

@@ -57,7 +57,16 @@ from raft.events import (
 from raft.group_commit import GroupCommit, SyncRound
 from raft.handshake import Identity
 from raft.log_format import HEADER_SIZE
-from raft.messages import Index, Message, NodeId, Term
+from raft.messages import (
+    FetchEntries,
+    FetchEntriesReply,
+    Index,
+    Introduce,
+    Message,
+    NodeId,
+    PeerMessage,
+    Term,
+)
 from raft.node_config import NodeConfig
 from raft.node_store import NodeStore
 from raft.open_calls import OpenProposals, OpenReads
@@ -341,7 +350,9 @@ class RaftNode:
     # --- entries from the loop -----------------------------------------------------------------
 
     @stops_node
-    def _on_message(self, message: Message) -> None:
+    def _on_message(self, message: PeerMessage) -> None:
+        if isinstance(message, Introduce | FetchEntries | FetchEntriesReply):
+            return  # talk between shells, which this one does not take part in yet
         self._trace.received(message)
         self._step(Receive(now_ms=self._now_ms(), message=message))
 

@@ -35,7 +35,7 @@ from raft.log_format import (
     parse_entry,
 )
 from raft.log_recovery import RecoveryReport, recover
-from raft.messages import Entry, Index, Term
+from raft.messages import Entry, EntryKind, Index, LogBase, Term
 from raft.storage import Disk, DiskFile
 
 __all__ = ["SegmentLog", "SyncedTo"]
@@ -107,6 +107,7 @@ class SegmentLog:
         )
         self._positions: array[int] = recovered.positions
         self._chains: array[int] = recovered.chains
+        self._config_indexes: array[int] = recovered.config_indexes
         self._term_starts: array[int] = array("Q", [run[0] for run in recovered.term_runs])
         self._term_values: array[int] = array("Q", [run[1] for run in recovered.term_runs])
         self._end = recovered.end_position
@@ -134,8 +135,17 @@ class SegmentLog:
     # --- what the core reads -------------------------------------------------------------------
 
     @property
+    def base(self) -> LogBase:
+        return LogBase()
+
+    @property
     def first_index(self) -> Index:
         return 1
+
+    @property
+    def config_indexes(self) -> Sequence[Index]:
+        """Where CONFIG entries stand, ascending."""
+        return tuple(self._config_indexes)
 
     @property
     def last_index(self) -> Index:
@@ -325,6 +335,8 @@ class SegmentLog:
         if not self._term_values or self._term_values[-1] != entry.term:
             self._term_starts.append(entry.index)
             self._term_values.append(entry.term)
+        if entry.kind is EntryKind.CONFIG:
+            self._config_indexes.append(entry.index)
         self._positions.append(position)
         self._chains.append(chain)
         self._cached[entry.index] = entry
@@ -376,6 +388,8 @@ class SegmentLog:
         while self._term_starts and self._term_starts[-1] >= index:
             self._term_starts.pop()
             self._term_values.pop()
+        while self._config_indexes and self._config_indexes[-1] >= index:
+            self._config_indexes.pop()
         cached = self._cached
         for gone in range(max(index, self._cached_first), self._cached_first + len(cached)):
             self._cached_size_bytes -= HEADER_SIZE + len(cached.pop(gone).payload)

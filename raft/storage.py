@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from raft.messages import Entry, Index, Term
+from raft.messages import Entry, Index, LogBase, Term
 
-__all__ = ["Disk", "DiskFile", "LogStorage"]
+__all__ = ["Disk", "DiskFile", "LogBase", "LogStorage"]
 
 
 class DiskFile(Protocol):
@@ -55,8 +55,12 @@ class Disk(Protocol):
 class LogStorage(Protocol):
     """The log as the core reads it: every entry from first_index to last_index.
 
-    Invariant: index 0 is the empty log before the first entry, with term 0.
+    Invariant: `base` is what stands right before first_index == base.index + 1; a whole log begins
+    behind index 0, which has term 0. Where the log holds nothing else, last_index == base.index.
     """
+
+    @property
+    def base(self) -> LogBase: ...
 
     @property
     def first_index(self) -> Index: ...
@@ -64,8 +68,12 @@ class LogStorage(Protocol):
     @property
     def last_index(self) -> Index: ...
 
+    @property
+    def config_indexes(self) -> Sequence[Index]:
+        """Where the log's CONFIG entries stand, ascending; few. Read once, at the start."""
+
     def term(self, index: Index) -> Term:
-        """Raises IndexError outside [first_index - 1, last_index]."""
+        """Raises IndexError outside [base.index, last_index]; the base has its term."""
 
     def entries(self, low: Index, high: Index, size_max: int) -> tuple[Entry, ...]:
         """Entries of [low, high), at least one if low < high, then while within size_max bytes."""

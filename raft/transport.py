@@ -24,7 +24,7 @@ from typing import Protocol
 
 from raft.connection import AcceptedConnection, DialledConnection
 from raft.handshake import Identity
-from raft.messages import Message, NodeId
+from raft.messages import NodeId, PeerMessage
 from raft.wire import encode_message
 
 __all__ = ["TcpTransport", "Transport", "TransportLimits", "parse_address"]
@@ -36,13 +36,13 @@ class Transport(Protocol):
     """What `raft.node` needs of a transport; callbacks come on the loop's thread."""
 
     async def start(
-        self, on_message: Callable[[Message], None], on_unreachable: Callable[[NodeId], None]
+        self, on_message: Callable[[PeerMessage], None], on_unreachable: Callable[[NodeId], None]
     ) -> None: ...
 
     async def run(self) -> None:
         """Keep connections up until cancelled."""
 
-    def send(self, message: Message) -> None:
+    def send(self, message: PeerMessage) -> None:
         """Queue for `flush`; may lose the message, never blocks."""
 
     def flush(self) -> None: ...
@@ -104,7 +104,7 @@ class TcpTransport:
         self._stopped = False
 
     async def start(
-        self, on_message: Callable[[Message], None], on_unreachable: Callable[[NodeId], None]
+        self, on_message: Callable[[PeerMessage], None], on_unreachable: Callable[[NodeId], None]
     ) -> None:
         """Listen. Raises OSError (the address is taken). `run` dials."""
         self._on_message = on_message
@@ -132,7 +132,7 @@ class TcpTransport:
             for peer, link in self._links.items():
                 group.create_task(self._keep_connected(peer, link))
 
-    def send(self, message: Message) -> None:
+    def send(self, message: PeerMessage) -> None:
         """Queue for `flush`. Lost, and counted, where the peer is not connected or too slow."""
         link = self._links.get(message.receiver)
         if link is None or link.connection is None:

@@ -10,15 +10,16 @@ A frame:
 | 0 | 4 | size N of all that follows, at most FRAME_SIZE_BYTES_MAX |
 | 4 | 4 | size H of the head |
 | 8 | H | head: msgpack array [kind of message, sender, receiver, term, fields in order] |
-| 8+H | N-4-H | payloads of the entries, back to back |
+| 8+H | N-4-H | payloads of the entries, back to back, or the data of a snapshot |
 
-The head of an AppendEntries ends with a flat list of term, kind and payload size per entry; the
-indexes follow from prev_log_index. Payloads stand outside of msgpack so that sending copies none
-of their bytes and receiving copies them once.
+The head of a message with entries ends with a flat list of term, kind and payload size per entry;
+the indexes follow from that of the first. Payloads stand outside of msgpack so that sending copies
+none of their bytes and receiving copies them once. A membership is two flat lists, voters and
+learners, of name, address and store_id each.
 
 Invariants: what decodes is a well-formed message with every number in range, terms not falling
-along the entries and none above the message's; anything else is a WireError that names the field.
-A peer's bytes are never trusted, not even a proved peer's.
+along the entries and none above the message's, each CONFIG entry a membership; anything else is a
+WireError that names the field. A peer's bytes are never trusted, not even a proved peer's.
 """
 
 from __future__ import annotations
@@ -28,13 +29,30 @@ from typing import assert_never
 
 import msgpack
 
+from raft.frame_reader import FRAME_SIZE_BYTES_MAX, FrameReader, WireError
+from raft.membership import (
+    LEARNERS_COUNT_MAX,
+    NODE_NAME_SIZE_MAX,
+    VOTERS_COUNT_MAX,
+    Configuration,
+    Member,
+    Membership,
+    MembershipError,
+    decode_membership,
+)
 from raft.messages import (
     AppendEntries,
     AppendEntriesReply,
     Entry,
     EntryKind,
-    Message,
+    FetchEntries,
+    FetchEntriesReply,
+    InstallSnapshot,
+    InstallSnapshotReply,
+    Introduce,
+    LogBase,
     NodeId,
+    PeerMessage,
     RequestVote,
     RequestVoteReply,
     TimeoutNow,
@@ -43,6 +61,7 @@ from raft.messages import (
 __all__ = [
     "ENTRIES_COUNT_MAX",
     "FRAME_SIZE_BYTES_MAX",
+    "INSTALL_DATA_SIZE_MAX",
     "NODE_NAME_SIZE_MAX",
     "FrameReader",
     "WireError",
@@ -50,12 +69,10 @@ __all__ = [
     "encode_message",
 ]
 
-FRAME_SIZE_BYTES_MAX = 64 << 20
 ENTRIES_COUNT_MAX = 65_536
-NODE_NAME_SIZE_MAX = 255
+INSTALL_DATA_SIZE_MAX = 16 << 20
 _HEAD_SIZE_MAX = 4096 + 16 * ENTRIES_COUNT_MAX
 _NUMBER_MAX = 2**63 - 1
-_BUFFER_SIZE_MIN = 256 << 10
 
 _SIZE = struct.Struct(">I")
 _SIZES = struct.Struct(">II")
@@ -65,30 +82,38 @@ _REQUEST_VOTE_REPLY = 2
 _APPEND_ENTRIES = 3
 _APPEND_ENTRIES_REPLY = 4
 _TIMEOUT_NOW = 5
+_INSTALL_SNAPSHOT = 6
+_INSTALL_SNAPSHOT_REPLY = 7
+_INTRODUCE = 8
+_FETCH_ENTRIES = 9
+_FETCH_ENTRIES_REPLY = 10
+_WITH_PAYLOADS = (AppendEntries, FetchEntriesReply, InstallSnapshot)
 _KINDS = {int(kind): kind for kind in EntryKind}
 
 _pack = msgpack.Packer(autoreset=True).pack
 
 
-class WireError(Exception):
-    """The bytes are no message; the connection they came on is closed."""
-
-
-def encode_message(message: Message) -> list[bytes]:
+def encode_message(message: PeerMessage) -> list[bytes]:
     """The frame as buffers to be written one after the other; payloads are not copied.
 
-    Of an AppendEntries only the first ENTRIES_COUNT_MAX entries are sent: the rest counts as
-    lost, which Raft mends.
+    Of a message with entries only the first ENTRIES_COUNT_MAX are sent: the rest counts as lost,
+    which Raft mends, and so does who asks for entries.
     """
-    entries: tuple[Entry, ...] = ()
-    fields: tuple[object, ...]
+    payloads: list[bytes] = []
+    if isinstance(message, AppendEntries | FetchEntriesReply):
+        payloads = [one.payload for one in message.entries[:ENTRIES_COUNT_MAX] if one.payload]
+    elif isinstance(message, InstallSnapshot):
+        payloads = [message.data]
+    head: bytes = _pack(_head_fields(message))
+    size = 4 + len(head) + sum(map(len, payloads))
+    assert size <= FRAME_SIZE_BYTES_MAX, f"the configuration allows a frame of {size} bytes"
+    return [_SIZES.pack(size, len(head)) + head, *payloads]
+
+
+def _head_fields(message: PeerMessage) -> tuple[object, ...]:
     match message:
         case AppendEntries():
-            entries = message.entries[:ENTRIES_COUNT_MAX]
-            table: list[int] = []
-            for entry in entries:
-                table += (entry.term, entry.kind, len(entry.payload))
-            fields = (
+            return (
                 _APPEND_ENTRIES,
                 message.sender,
                 message.receiver,
@@ -97,10 +122,10 @@ def encode_message(message: Message) -> list[bytes]:
                 message.prev_log_term,
                 message.leader_commit,
                 message.read_round,
-                table,
+                _entry_table(message.entries),
             )
         case AppendEntriesReply():
-            fields = (
+            return (
                 _APPEND_ENTRIES_REPLY,
                 message.sender,
                 message.receiver,
@@ -111,9 +136,10 @@ def encode_message(message: Message) -> list[bytes]:
                 message.conflict_index,
                 message.conflict_term,
                 message.read_round,
+                message.writable,
             )
         case RequestVote():
-            fields = (
+            return (
                 _REQUEST_VOTE,
                 message.sender,
                 message.receiver,
@@ -124,7 +150,7 @@ def encode_message(message: Message) -> list[bytes]:
                 message.leadership_transfer,
             )
         case RequestVoteReply():
-            fields = (
+            return (
                 _REQUEST_VOTE_REPLY,
                 message.sender,
                 message.receiver,
@@ -133,17 +159,82 @@ def encode_message(message: Message) -> list[bytes]:
                 message.pre_vote,
             )
         case TimeoutNow():
-            fields = (_TIMEOUT_NOW, message.sender, message.receiver, message.term)
+            return (_TIMEOUT_NOW, message.sender, message.receiver, message.term)
+        case InstallSnapshot():
+            assert len(message.data) <= INSTALL_DATA_SIZE_MAX
+            return (_INSTALL_SNAPSHOT, *_install_fields(message))
+        case InstallSnapshotReply():
+            return (
+                _INSTALL_SNAPSHOT_REPLY,
+                message.sender,
+                message.receiver,
+                message.term,
+                message.base_index,
+                message.snapshot_index,
+                message.next_offset,
+                message.installed,
+            )
+        case Introduce():
+            roster = (
+                None if message.roster is None else [one for row in message.roster for one in row]
+            )
+            return (_INTRODUCE, message.sender, message.receiver, message.store_id, roster)
+        case FetchEntries():
+            return (
+                _FETCH_ENTRIES,
+                message.sender,
+                message.receiver,
+                message.request_id,
+                message.first_index,
+                message.last_index,
+            )
+        case FetchEntriesReply():
+            return (
+                _FETCH_ENTRIES_REPLY,
+                message.sender,
+                message.receiver,
+                message.request_id,
+                message.chain_before,
+                message.missing,
+                message.entries[0].index if message.entries else 0,
+                _entry_table(message.entries),
+            )
         case _:
             assert_never(message)
-    head: bytes = _pack(fields)
-    payloads = [entry.payload for entry in entries if entry.payload]
-    size = 4 + len(head) + sum(map(len, payloads))
-    assert size <= FRAME_SIZE_BYTES_MAX, f"the configuration allows a frame of {size} bytes"
-    return [_SIZES.pack(size, len(head)) + head, *payloads]
 
 
-def decode_message(frame: memoryview) -> Message:
+def _entry_table(entries: tuple[Entry, ...]) -> list[int]:
+    table: list[int] = []
+    for entry in entries[:ENTRIES_COUNT_MAX]:
+        table += (entry.term, entry.kind, len(entry.payload))
+    return table
+
+
+def _install_fields(message: InstallSnapshot) -> tuple[object, ...]:
+    base, membership = message.base, message.configuration.membership
+    return (
+        message.sender,
+        message.receiver,
+        message.term,
+        base.index,
+        base.term,
+        base.position,
+        base.chain,
+        message.configuration.index,
+        _flat(membership.voters),
+        _flat(membership.learners),
+        message.snapshot_index,
+        message.snapshot_size,
+        message.offset,
+        message.crc,
+    )
+
+
+def _flat(members: tuple[Member, ...]) -> list[str]:
+    return [one for member in members for one in (member.node_id, member.address, member.store_id)]
+
+
+def decode_message(frame: memoryview) -> PeerMessage:
     """The message of a frame (its size prefix taken off). Raises WireError."""
     if len(frame) < _SIZE.size:
         raise WireError(f"frame: {len(frame)} bytes are too few")
@@ -168,12 +259,12 @@ def decode_message(frame: memoryview) -> Message:
         raise WireError("head: not an array")
     fields = _Fields(head)
     message = _decode_fields(fields, frame, payload_offset)
-    if type(message) is not AppendEntries and payload_offset != len(frame):
+    if type(message) not in _WITH_PAYLOADS and payload_offset != len(frame):
         raise WireError(f"frame: {len(frame) - payload_offset} bytes behind the head")
     return message
 
 
-def _decode_fields(fields: _Fields, frame: memoryview, payload_offset: int) -> Message:
+def _decode_fields(fields: _Fields, frame: memoryview, payload_offset: int) -> PeerMessage:
     kind = fields.head[0]
     match kind:
         case 3:
@@ -201,7 +292,7 @@ def _decode_fields(fields: _Fields, frame: memoryview, payload_offset: int) -> M
                 ),
             )
         case 4:
-            fields.expect("AppendEntriesReply", 10)
+            fields.expect("AppendEntriesReply", 11)
             return AppendEntriesReply(
                 sender=fields.name("sender", 1),
                 receiver=fields.name("receiver", 2),
@@ -212,6 +303,7 @@ def _decode_fields(fields: _Fields, frame: memoryview, payload_offset: int) -> M
                 conflict_index=fields.number("conflict_index", 7),
                 conflict_term=fields.number("conflict_term", 8),
                 read_round=fields.number("read_round", 9),
+                writable=fields.boolean("writable", 10),
             )
         case 1:
             fields.expect("RequestVote", 8)
@@ -240,8 +332,96 @@ def _decode_fields(fields: _Fields, frame: memoryview, payload_offset: int) -> M
                 receiver=fields.name("receiver", 2),
                 term=fields.number("term", 3),
             )
+        case 6:
+            return _decode_install(fields, frame, payload_offset)
+        case 7:
+            fields.expect("InstallSnapshotReply", 8)
+            return InstallSnapshotReply(
+                sender=fields.name("sender", 1),
+                receiver=fields.name("receiver", 2),
+                term=fields.number("term", 3),
+                base_index=fields.number("base_index", 4),
+                snapshot_index=fields.number("snapshot_index", 5),
+                next_offset=fields.number("next_offset", 6),
+                installed=fields.boolean("installed", 7),
+            )
+        case 8 | 9 | 10:
+            return _decode_talk(fields, frame, payload_offset)
         case _:
             raise WireError(f"kind of message: {kind!r:.40} is unknown")
+
+
+def _decode_install(fields: _Fields, frame: memoryview, offset: int) -> InstallSnapshot:
+    fields.expect("InstallSnapshot", 15)
+    term = fields.number("term", 3)
+    base = LogBase(
+        index=fields.number("base index", 4),
+        term=fields.number("base term", 5),
+        position=fields.number("base position", 6),
+        chain=fields.number("base chain", 7),
+    )
+    message = InstallSnapshot(
+        sender=fields.name("sender", 1),
+        receiver=fields.name("receiver", 2),
+        term=term,
+        base=base,
+        configuration=Configuration(
+            index=fields.number("configuration index", 8), membership=fields.membership(9)
+        ),
+        snapshot_index=fields.number("snapshot_index", 11),
+        snapshot_size=fields.number("snapshot_size", 12),
+        offset=fields.number("offset", 13),
+        data=bytes(frame[offset:]),
+        crc=fields.number("crc", 14),
+    )
+    if base.term > term:
+        raise WireError(f"base term: {base.term} is above term {term}")
+    if not base.index <= message.snapshot_index >= message.configuration.index:
+        raise WireError(f"snapshot_index: {message.snapshot_index} is before what it covers")
+    if len(message.data) > INSTALL_DATA_SIZE_MAX:
+        raise WireError(f"data: {len(message.data)} bytes, at most {INSTALL_DATA_SIZE_MAX}")
+    if message.offset + len(message.data) > message.snapshot_size:
+        raise WireError(f"data: it ends behind the snapshot's {message.snapshot_size} bytes")
+    return message
+
+
+def _decode_talk(
+    fields: _Fields, frame: memoryview, offset: int
+) -> Introduce | FetchEntries | FetchEntriesReply:
+    """What shells say to each other; no term stands in it."""
+    kind = fields.head[0]
+    if kind == _INTRODUCE:
+        fields.expect("Introduce", 5)
+        return Introduce(
+            sender=fields.name("sender", 1),
+            receiver=fields.name("receiver", 2),
+            store_id=fields.text("store_id", fields.head[3]),
+            roster=fields.roster(4),
+        )
+    if kind == _FETCH_ENTRIES:
+        fields.expect("FetchEntries", 6)
+        return FetchEntries(
+            sender=fields.name("sender", 1),
+            receiver=fields.name("receiver", 2),
+            request_id=fields.number("request_id", 3),
+            first_index=fields.number("first_index", 4),
+            last_index=fields.number("last_index", 5),
+        )
+    fields.expect("FetchEntriesReply", 8)
+    first_index = fields.number("first_index", 6)
+    entries = _decode_entries(
+        fields.head[7], frame, offset, index=first_index, term_min=0, term_max=_NUMBER_MAX
+    )
+    if bool(entries) != bool(first_index):
+        raise WireError(f"first_index: {first_index} with {len(entries)} entries")
+    return FetchEntriesReply(
+        sender=fields.name("sender", 1),
+        receiver=fields.name("receiver", 2),
+        request_id=fields.number("request_id", 3),
+        chain_before=fields.number("chain_before", 4),
+        missing=fields.boolean("missing", 5),
+        entries=entries,
+    )
 
 
 def _decode_entries(
@@ -267,6 +447,8 @@ def _decode_entries(
         if type(size) is not int or not 0 <= size <= frame_size - offset:
             raise WireError(f"entry {index} size: {size!r:.40} does not fit in the frame")
         payload = bytes(frame[offset : offset + size])
+        if kind is EntryKind.CONFIG:
+            _check_membership(index, payload)
         entries.append(Entry(index=index, term=term, kind=kind, payload=payload))
         term_min = term
         offset += size
@@ -274,6 +456,14 @@ def _decode_entries(
     if offset != frame_size:
         raise WireError(f"frame: {frame_size - offset} bytes behind the last entry")
     return tuple(entries)
+
+
+def _check_membership(index: int, payload: bytes) -> None:
+    """The core decodes it, and trusts it then."""
+    try:
+        decode_membership(payload)
+    except MembershipError as error:
+        raise WireError(f"entry {index} membership: {error}") from error
 
 
 class _Fields:
@@ -306,60 +496,39 @@ class _Fields:
             raise WireError(f"{name}: {value!r:.40} is not a node's name")
         return NodeId(value)
 
+    def text(self, name: str, value: object) -> str:
+        if type(value) is not str:
+            raise WireError(f"{name}: {value!r:.40} is not text")
+        return value
 
-class FrameReader:
-    """Cuts a byte stream into frames, for a protocol that receives into a buffer of ours.
+    def texts(self, name: str, place: int, *, row: int, rows_max: int) -> list[tuple[str, ...]]:
+        """A flat list of texts as rows of `row` each."""
+        values = self.head[place]
+        if type(values) is not list or len(values) % row or len(values) > row * rows_max:
+            raise WireError(f"{name}: not a list of at most {rows_max} times {row} texts")
+        texts = [self.text(name, value) for value in values]
+        return [tuple(texts[begin : begin + row]) for begin in range(0, len(texts), row)]
 
-    Memory is bounded by the largest frame allowed; a larger one is refused by its prefix.
-    """
+    def roster(self, place: int) -> tuple[tuple[NodeId, str], ...] | None:
+        if self.head[place] is None:
+            return None
+        rows = self.texts("roster", place, row=2, rows_max=VOTERS_COUNT_MAX)
+        return tuple((NodeId(name), store_id) for name, store_id in rows)
 
-    __slots__ = ("_buffer", "_end", "_start", "size_bytes_max")
+    def membership(self, place: int) -> Membership:
+        """Voters at `place`, learners behind it."""
+        voters = self.texts("voters", place, row=3, rows_max=VOTERS_COUNT_MAX)
+        learners = self.texts("learners", place + 1, row=3, rows_max=LEARNERS_COUNT_MAX)
+        if not voters:
+            raise WireError("voters: none")
+        try:
+            return Membership(
+                voters=tuple(map(_member, voters)), learners=tuple(map(_member, learners))
+            )
+        except MembershipError as error:
+            raise WireError(f"membership: {error}") from error
 
-    def __init__(self, size_bytes_max: int = FRAME_SIZE_BYTES_MAX) -> None:
-        self.size_bytes_max = size_bytes_max
-        self._buffer = bytearray(_BUFFER_SIZE_MIN)
-        self._start = 0  # of the first byte not yet given out
-        self._end = 0  # of what was received
 
-    def get_buffer(self) -> memoryview:
-        """Where the next bytes are to be received. Frames given out before lose their bytes."""
-        held = self._end - self._start
-        needed = _BUFFER_SIZE_MIN // 2
-        if held >= _SIZE.size:
-            needed = self._frame_size() + _SIZE.size - held
-        if self._start == self._end:
-            self._start = self._end = 0
-            if len(self._buffer) > 4 * _BUFFER_SIZE_MIN:
-                self._buffer = bytearray(_BUFFER_SIZE_MIN)
-        elif self._start and len(self._buffer) - self._end < needed:
-            # Same size on both sides: the bytearray is not resized, views of it may exist.
-            self._buffer[:held] = self._buffer[self._start : self._end]
-            self._start, self._end = 0, held
-        if len(self._buffer) - self._end < needed and self._end:
-            grown = bytearray(max(held + needed, 2 * _BUFFER_SIZE_MIN))
-            grown[:held] = self._buffer[self._start : self._end]
-            self._buffer, self._start, self._end = grown, 0, held
-        return memoryview(self._buffer)[self._end :]
-
-    def received(self, count: int) -> list[memoryview]:
-        """The frames that are whole now, without their size prefix; valid until `get_buffer`.
-
-        Raises WireError where a prefix announces a frame beyond the limit.
-        """
-        self._end += count
-        frames: list[memoryview] = []
-        view = memoryview(self._buffer)
-        while self._end - self._start >= _SIZE.size:
-            size = self._frame_size()
-            if size > self.size_bytes_max:
-                raise WireError(f"frame of {size} bytes, at most {self.size_bytes_max} are allowed")
-            begin = self._start + _SIZE.size
-            if self._end - begin < size:
-                break
-            frames.append(view[begin : begin + size])
-            self._start = begin + size
-        return frames
-
-    def _frame_size(self) -> int:
-        (size,) = _SIZE.unpack_from(self._buffer, self._start)
-        return int(size)
+def _member(row: tuple[str, ...]) -> Member:
+    name, address, store_id = row
+    return Member(node_id=NodeId(name), address=address, store_id=store_id)

@@ -30,6 +30,7 @@ from raft.messages import (
     EntryKind,
     HardState,
     Index,
+    LogBase,
     Message,
     NodeId,
     RequestVote,
@@ -56,8 +57,16 @@ class MemoryStorage:
         self.reads_count = 0
 
     @property
+    def base(self) -> LogBase:
+        return LogBase()
+
+    @property
     def first_index(self) -> Index:
         return 1
+
+    @property
+    def config_indexes(self) -> list[Index]:
+        return [entry.index for entry in self.stored if entry.kind is EntryKind.CONFIG]
 
     @property
     def last_index(self) -> Index:
@@ -120,6 +129,7 @@ class Group:
         *,
         auto_sync: bool = True,
         rng: Callable[[int], Random] = lambda _: FirstOfRange(),
+        preferred_leader: NodeId | None = None,
         **config: int,
     ) -> None:
         self.now_ms = 0
@@ -127,7 +137,11 @@ class Group:
         self.network: list[Message] = []
         names = node_names(count)
         self.nodes = {
-            name: Node(RaftConfig(node_id=name, voters=names, **config), rng(number), 0)
+            name: Node(
+                RaftConfig(node_id=name, voters=names, preferred_leader=preferred_leader, **config),
+                rng(number),
+                0,
+            )
             for number, name in enumerate(names, start=1)
         }
         self.on_ready: Callable[[NodeId, Ready], None] = lambda _name, _ready: None

@@ -21,8 +21,8 @@ from raft.messages import (
     AppendEntriesReply,
     Entry,
     EntryKind,
-    Message,
     NodeId,
+    PeerMessage,
     RequestVote,
     RequestVoteReply,
 )
@@ -374,18 +374,18 @@ class RecordingTransport:
 
     def __init__(self, record: Callable[..., None]) -> None:
         self.record = record
-        self.sent: list[Message] = []
-        self.queued: list[Message] = []
+        self.sent: list[PeerMessage] = []
+        self.queued: list[PeerMessage] = []
 
     async def start(
-        self, on_message: Callable[[Message], None], on_unreachable: Callable[[NodeId], None]
+        self, on_message: Callable[[PeerMessage], None], on_unreachable: Callable[[NodeId], None]
     ) -> None:
         self.deliver = on_message
 
     async def run(self) -> None:
         await asyncio.Event().wait()
 
-    def send(self, message: Message) -> None:
+    def send(self, message: PeerMessage) -> None:
         self.queued.append(message)
 
     def flush(self) -> None:

@@ -12,7 +12,7 @@ import msgpack
 import pytest
 
 from raft.handshake import NONCE_SIZE, Acceptor, Dialler, HandshakeError, Identity
-from raft.messages import AppendEntries, Entry, EntryKind, Message, NodeId, TimeoutNow
+from raft.messages import AppendEntries, Entry, EntryKind, NodeId, PeerMessage, TimeoutNow
 from raft.transport import TcpTransport, TransportLimits, parse_address
 from raft.wire import encode_message
 from tests.raft.node_group import SECRET, eventually, free_port
@@ -35,7 +35,7 @@ class Side:
         limits: TransportLimits | None = None,
         dial: dict[str, str] | None = None,
     ) -> None:
-        self.messages: list[Message] = []
+        self.messages: list[PeerMessage] = []
         self.unreachable: list[NodeId] = []
         self.transport = TcpTransport(
             me, listen=f"127.0.0.1:{port}", peers=peers, limits=limits, dial=dial
@@ -54,7 +54,7 @@ class Side:
             self.task = None
         await self.transport.stop()
 
-    async def send_until(self, message: Message, other: Side) -> None:
+    async def send_until(self, message: PeerMessage, other: Side) -> None:
         """Messages are lost while there is no connection."""
 
         def arrived() -> bool:
@@ -99,7 +99,7 @@ async def test_order_and_bytes_hold() -> None:
     a, b = pair()
     async with running(a, b):
         await a.send_until(timeout_now(A, B), b)
-        sent: list[Message] = []
+        sent: list[PeerMessage] = []
         for number in range(40):
             entry = Entry(index=number + 1, term=1, kind=EntryKind.DATA, payload=bytes(100_000))
             sent.append(

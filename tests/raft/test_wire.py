@@ -10,13 +10,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from raft.membership import Configuration, Member, encode_membership, make_membership
 from raft.messages import (
     AppendEntries,
     AppendEntriesReply,
     Entry,
     EntryKind,
-    Message,
+    FetchEntries,
+    FetchEntriesReply,
+    InstallSnapshot,
+    InstallSnapshotReply,
+    Introduce,
+    LogBase,
     NodeId,
+    PeerMessage,
     RequestVote,
     RequestVoteReply,
     TimeoutNow,
@@ -25,6 +32,30 @@ from raft.wire import FrameReader, WireError, decode_message, encode_message
 
 numbers = st.integers(0, 2**63 - 1)
 names = st.text(min_size=1, max_size=30).map(NodeId)
+
+
+members = st.builds(
+    Member,
+    node_id=names,
+    address=st.text(max_size=30),
+    store_id=st.sampled_from(["", "0123456789abcdef" * 2, "f" * 32]),
+)
+memberships = (
+    st.lists(members, min_size=1, max_size=14, unique_by=lambda member: member.node_id)
+    .flatmap(lambda all_: st.tuples(st.just(all_), st.integers(1, min(7, len(all_)))))
+    .map(lambda drawn: make_membership(drawn[0][: drawn[1]], drawn[0][drawn[1] :][:7]))
+)
+
+
+def entries_from(draw: st.DrawFn, index: int, terms: list[int]) -> tuple[Entry, ...]:
+    entries = []
+    for place, term in enumerate(terms):
+        kind = draw(st.sampled_from(EntryKind))
+        payload = draw(st.binary(max_size=200))
+        if kind is EntryKind.CONFIG:
+            payload = encode_membership(draw(memberships))
+        entries.append(Entry(index=index + place, term=term, kind=kind, payload=payload))
+    return tuple(entries)
 
 
 @st.composite
@@ -39,15 +70,47 @@ def append_entries(draw: st.DrawFn) -> AppendEntries:
         prev_log_term=terms[0],
         leader_commit=draw(numbers),
         read_round=draw(numbers),
-        entries=tuple(
-            Entry(
-                index=prev_log_index + 1 + place,
-                term=term,
-                kind=draw(st.sampled_from(EntryKind)),
-                payload=draw(st.binary(max_size=200)),
-            )
-            for place, term in enumerate(terms[1:-1])
+        entries=entries_from(draw, prev_log_index + 1, terms[1:-1]),
+    )
+
+
+@st.composite
+def fetch_replies(draw: st.DrawFn) -> FetchEntriesReply:
+    terms = sorted(draw(st.lists(numbers, max_size=5)))
+    return FetchEntriesReply(
+        sender=draw(names),
+        receiver=draw(names),
+        request_id=draw(numbers),
+        entries=entries_from(draw, draw(st.integers(1, 2**62)), terms),
+        chain_before=draw(numbers),
+        missing=draw(st.booleans()),
+    )
+
+
+@st.composite
+def install_snapshots(draw: st.DrawFn) -> InstallSnapshot:
+    base_term, term = sorted(draw(st.tuples(numbers, numbers)))
+    snapshot_index = draw(numbers)
+    data = draw(st.binary(max_size=300))
+    offset = draw(st.integers(0, 2**62))
+    return InstallSnapshot(
+        sender=draw(names),
+        receiver=draw(names),
+        term=term,
+        base=LogBase(
+            index=draw(st.integers(0, snapshot_index)),
+            term=base_term,
+            position=draw(numbers),
+            chain=draw(st.integers(0, 2**32 - 1)),
         ),
+        configuration=Configuration(
+            index=draw(st.integers(0, snapshot_index)), membership=draw(memberships)
+        ),
+        snapshot_index=snapshot_index,
+        snapshot_size=offset + len(data) + draw(st.integers(0, 2**20)),
+        offset=offset,
+        data=data,
+        crc=draw(st.integers(0, 2**32 - 1)),
     )
 
 
@@ -64,6 +127,7 @@ messages = st.one_of(
         conflict_index=numbers,
         conflict_term=numbers,
         read_round=numbers,
+        writable=st.booleans(),
     ),
     st.builds(
         RequestVote,
@@ -84,20 +148,66 @@ messages = st.one_of(
         pre_vote=st.booleans(),
     ),
     st.builds(TimeoutNow, sender=names, receiver=names, term=numbers),
+    install_snapshots(),
+    st.builds(
+        InstallSnapshotReply,
+        sender=names,
+        receiver=names,
+        term=numbers,
+        base_index=numbers,
+        snapshot_index=numbers,
+        next_offset=numbers,
+        installed=st.booleans(),
+    ),
+    st.builds(
+        Introduce,
+        sender=names,
+        receiver=names,
+        store_id=st.text(max_size=32),
+        roster=st.none() | st.lists(st.tuples(names, st.text(max_size=32)), max_size=7).map(tuple),
+    ),
+    st.builds(
+        FetchEntries,
+        sender=names,
+        receiver=names,
+        request_id=numbers,
+        first_index=numbers,
+        last_index=numbers,
+    ),
+    fetch_replies(),
 )
 
 
-def framed(message: Message) -> bytes:
+def framed(message: PeerMessage) -> bytes:
     return b"".join(encode_message(message))
 
 
-def body(message: Message) -> memoryview:
+def body(message: PeerMessage) -> memoryview:
     return memoryview(framed(message))[4:]
 
 
 def head_of(*fields: object, payloads: bytes = b"") -> memoryview:
     head = msgpack.packb(fields)
     return memoryview(struct.pack(">I", len(head)) + head + payloads)
+
+
+# An InstallSnapshot behind its kind: base 5@1, snapshot 7 of 9 bytes, n1 the one voter.
+INSTALL_HEAD: tuple[object, ...] = (
+    "a",
+    "b",
+    1,
+    5,
+    1,
+    100,
+    77,
+    2,
+    ["n1", "h:1", ""],
+    [],
+    7,
+    9,
+    0,
+    0,
+)
 
 
 def test_golden_bytes() -> None:
@@ -119,7 +229,7 @@ def test_golden_bytes() -> None:
 
 @settings(deadline=None)
 @given(messages)
-def test_what_is_encoded_is_decoded(message: Message) -> None:
+def test_what_is_encoded_is_decoded(message: PeerMessage) -> None:
     assert decode_message(body(message)) == message
 
 
@@ -157,9 +267,9 @@ def test_garbage_is_a_wire_error(data: bytes) -> None:
             st.binary(max_size=5),
             st.lists(st.integers(-5, 5), max_size=4),
         ),
-        max_size=9,
+        max_size=14,
     ),
-    st.integers(0, 6),
+    st.integers(0, 11),
     st.binary(max_size=10),
 )
 def test_wrong_fields_are_wire_errors_or_messages(
@@ -173,7 +283,7 @@ def test_wrong_fields_are_wire_errors_or_messages(
 @settings(deadline=None)
 @given(messages, st.data())
 def test_a_flipped_bit_is_a_wire_error_or_another_message(
-    message: Message, data: st.DataObject
+    message: PeerMessage, data: st.DataObject
 ) -> None:
     frame = bytearray(body(message))
     place = data.draw(st.integers(0, len(frame) - 1))
@@ -185,7 +295,7 @@ def test_a_flipped_bit_is_a_wire_error_or_another_message(
 @pytest.mark.parametrize(
     ("frame", "text"),
     [
-        (head_of(9, "a", "b", 1), "kind of message: 9 is unknown"),
+        (head_of(11, "a", "b", 1), "kind of message: 11 is unknown"),
         (head_of(5, "a", "b"), "TimeoutNow: 3 fields, not 4"),
         (head_of(5, "", "b", 1), "sender: '' is not a node's name"),
         (head_of(5, "a", 7, 1), "receiver: 7 is not a node's name"),
@@ -203,6 +313,15 @@ def test_a_flipped_bit_is_a_wire_error_or_another_message(
             head_of(3, "a", "b", 1, 0, 0, 0, 0, [1, 2, 1], payloads=b"xy"),
             "frame: 1 bytes behind the last entry",
         ),
+        (head_of(3, "a", "b", 1, 0, 0, 0, 0, [1, 1, 0]), "entry 1 membership: "),
+        (head_of(6, *INSTALL_HEAD[:3], 0, 2, *INSTALL_HEAD[5:]), "base term: 2 is above term 1"),
+        (head_of(6, *INSTALL_HEAD[:10], 3, 9, 0, 0), "snapshot_index: 3 is before what it covers"),
+        (head_of(6, *INSTALL_HEAD, payloads=bytes(10)), "data: it ends behind the snapshot's 9"),
+        (head_of(6, *INSTALL_HEAD[:8], [], *INSTALL_HEAD[9:]), "voters: none"),
+        (head_of(6, *INSTALL_HEAD[:8], ["a", "b"], *INSTALL_HEAD[9:]), "voters: not a list of"),
+        (head_of(6, *INSTALL_HEAD[:9], ["n1", "", ""], *INSTALL_HEAD[10:]), "membership: a name"),
+        (head_of(8, "a", "b", "s", ["n1"]), "roster: not a list of at most 7 times 2 texts"),
+        (head_of(10, "a", "b", 1, 0, False, 1, []), "first_index: 1 with 0 entries"),
         (memoryview(b"\0\0\0\x09\x90"), "head size: 9 does not fit"),
         (memoryview(b"\0"), "frame: 1 bytes are too few"),
         (memoryview(b"\0\0\0\x01\x81"), "head: "),
