@@ -11,15 +11,15 @@ What it models:
   zeros, sometimes as garbage;
 - names (create, rename, remove, make directory) are durable only after `sync_directory` of the
   parent; of the rest a crash keeps a prefix per directory, as journalling file systems do;
-- a sync takes time: between `begin_sync` and `complete_sync` a crash finds its bytes un-fsynced,
-  and what was written in between is not covered by it;
+- a sync takes time: a crash between `begin_sync` and `complete_sync` finds as much of it done as
+  chance has it, from its beginning on, and what was written in between is not covered by it;
+- a sync that fails drops what it was to write: it stays readable, the next sync succeeds without
+  it, and a power failure takes it;
 - writes may be short; an armed error raises EIO or ENOSPC; an armed fuse kills the node at the
   n-th operation from now, in the middle of a write too.
 
-Not modelled: a later fsync that succeeds after one that failed, on pages the kernel has dropped.
-After a disk error the node's machine loses power as well, so that such pages are really gone.
-
-Source: Pillai et al., "All file systems are not created equal" (OSDI '14).
+Source: Pillai et al., "All file systems are not created equal" (OSDI '14); Rebello et al., "Can
+applications recover from fsync failures?" (ATC '20).
 """
 
 from __future__ import annotations
@@ -83,6 +83,11 @@ class _Inode:
             _perform(self.durable, operation)
         del self.pending[:settled]
         self.settled_count = count
+
+    def drop_pending(self) -> None:
+        """The kernel forgets that these pages are dirty: nothing will ever write them."""
+        self.settled_count += len(self.pending)
+        self.pending = []
 
     @property
     def operation_count(self) -> int:
@@ -214,7 +219,11 @@ class SimDisk:
             inode.do((size, None))
 
     def sync(self, inode: _Inode) -> None:
-        self._before("sync")
+        try:
+            self._before("sync")
+        except OSError:
+            inode.drop_pending()
+            raise
         settle = partial(inode.settle, inode.operation_count)
         if self._recording:
             assert self._sync_in_progress is not None
@@ -328,6 +337,9 @@ class SimDisk:
         return survivors
 
     def _reset(self) -> None:
+        under_way = self._sync_in_progress or []
+        for step in under_way[: int(self._rng.random() * (len(under_way) + 1))]:
+            step()
         self._sync_in_progress = None
         self._recording = False
         self.fuse = 0

@@ -171,6 +171,9 @@ class Invariants:
     def _on_leader(self, node: NodeId, mirror: _Mirror, term: Term) -> None:
         if term in self._leaders:
             raise Violation("R1", f"{node} and {self._leaders[term][0]} both lead term {term}")
+        voters = [name for name in self._nodes if self._votes.get((name, term)) == node]
+        if len({node, *voters}) < self._majority:
+            raise Violation("R1", f"{node} leads term {term} by the votes of {voters} only")
         self._leaders[term] = (node, list(mirror.chains))
         index = self.committed_index
         while index and self._committed_in_terms[index - 1] >= term:

@@ -150,17 +150,38 @@ def test_a_sync_under_way_covers_what_was_written_before_it_began() -> None:
     assert _content(disk, "f") == b"before"
 
 
-def test_a_crash_during_a_sync_finds_its_bytes_unsynced() -> None:
-    disk = _disk()
-    _synced_file(disk, b"")
-    file = disk.open("f", create=False)
-    file.pwritev([b"before"], 0)
+def test_a_crash_during_a_sync_finds_a_part_of_it_done() -> None:
+    found = {_after_crash_in_sync(seed) for seed in range(20)}
+    assert found == {(b"", b""), (b"first", b""), (b"first", b"second")}
+
+
+def _after_crash_in_sync(seed: int) -> tuple[bytes, bytes]:
+    disk = _disk(seed)
+    first, second = (disk.open(name, create=True) for name in ("f", "g"))
+    disk.sync_directory("")
+    first.pwritev([b"first"], 0)
+    second.pwritev([b"second"], 0)
     disk.begin_sync()
-    file.sync()
+    first.sync()
+    second.sync()
     disk.end_begin_sync()
     disk.power_failure(Survival.NONE)
     disk.complete_sync()
-    assert _content(disk, "f") == b""
+    return _content(disk, "f"), _content(disk, "g")
+
+
+def test_a_sync_that_failed_has_lost_its_pages() -> None:
+    disk = _disk()
+    _synced_file(disk, b"synced")
+    file = disk.open("f", create=False)
+    file.pwritev([b" and not"], 6)
+    disk.fault = DiskFault(operation="sync", error=errno.EIO)
+    with pytest.raises(OSError, match="Input/output"):
+        file.sync()
+    file.sync()
+    assert _content(disk, "f") == b"synced and not"
+    disk.power_failure(Survival.ALL)
+    assert _content(disk, "f") == b"synced"
 
 
 def test_the_fuse_kills_at_the_counted_operation() -> None:
