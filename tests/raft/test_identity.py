@@ -154,12 +154,9 @@ def test_a_new_group_is_born_together() -> None:
 def test_two_of_three_wait_for_the_third() -> None:
     a, b, c = three()
     exchange(a, b)
-    assert not a.born
-    assert not b.born
+    assert [node.born for node in (a, b)] == [False, False]
     exchange(a, b, c)
-    assert a.born
-    assert b.born
-    assert c.born
+    assert [node.born for node in (a, b, c)] == [True, True, True]
 
 
 def test_one_voter_is_born_alone() -> None:
