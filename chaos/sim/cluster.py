@@ -22,8 +22,9 @@ from chaos.sim.invariants import Invariants
 from chaos.sim.nemesis import Nemesis
 from chaos.sim.network import Network
 from chaos.sim.node import SimNode
-from chaos.sim.options import SimOptions
+from chaos.sim.options import SimOptions, calmed, core_schedule
 from chaos.sim.promises import Promises
+from chaos.sim.schedule import Schedule
 from chaos.sim.scheduler import Scheduler
 from chaos.sim.trace import Trace
 from chaos.sim.violation import Violation
@@ -40,7 +41,17 @@ LIVENESS_TIMEOUTS_MAX = 12
 class SimCluster:
     """Implements `chaos.sim.node.World`."""
 
-    def __init__(self, options: SimOptions, *, parts: Parts | None = None, traced: bool) -> None:
+    def __init__(
+        self,
+        options: SimOptions,
+        *,
+        parts: Parts | None = None,
+        schedule: Schedule | None = None,
+        traced: bool,
+    ) -> None:
+        """`schedule` takes the place of the seed's own."""
+        if schedule is not None:
+            options = calmed(options, schedule.calmed)
         self.options = options
         self.parts = parts or Parts()
         self.scheduler = Scheduler()
@@ -64,8 +75,10 @@ class SimCluster:
         )
         self.nodes = [SimNode(self, name, names) for name in names]
         self._by_name = {node.name: node for node in self.nodes}
+        self.schedule = schedule or core_schedule(options)
         self._nemesis = Nemesis(
-            options=options,
+            times=options,
+            schedule=self.schedule,
             nodes=self.nodes,
             scheduler=self.scheduler,
             network=self.network,

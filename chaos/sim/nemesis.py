@@ -1,10 +1,12 @@
-"""What goes wrong, when, and for how long.
+"""Carries a schedule of faults out: on whom, and for how long.
 
-Place in the data path: acts on nodes, network and disks of a `cluster` through the scheduler, at
-the rates that `options` drew; ends when it is told to heal, and then takes back everything.
+Place in the data path: acts on nodes, network and disks of a `cluster`, of bare cores or of whole
+processes, through the scheduler, as `schedule` lists it; ends when it is told to heal, and then
+takes back everything.
 
 Each fault is a method named like its entry in `options.FAULTS`; faults overlap freely, all nodes
-may be down at once. A crash leaves a node down for a time that may be next to nothing.
+may be down at once. A crash leaves a node down for a time that may be next to nothing. A fault
+draws from its own generator (`schedule`), a restart from one of its node and incarnation.
 """
 
 from __future__ import annotations
@@ -13,17 +15,81 @@ import errno
 import random
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Generic, Protocol, TypeVar
 
 from chaos.sim.coverage import Coverage
-from chaos.sim.disk import DiskFault
-from chaos.sim.network import Network
-from chaos.sim.node import SimNode
-from chaos.sim.options import SimOptions
+from chaos.sim.disk import DiskFault, SimDisk, Survival
+from chaos.sim.schedule import Fault, Schedule
 from chaos.sim.scheduler import Scheduler
 from chaos.sim.trace import Trace
-from raft.messages import NodeId
+from raft.messages import NodeId, Term
 
-__all__ = ["Nemesis"]
+__all__ = ["FaultNetwork", "FaultTimes", "Nemesis", "Target"]
+
+
+class Target(Protocol):
+    """A node that faults happen to."""
+
+    name: NodeId
+    disk: SimDisk
+    paused: bool
+    incarnation: int
+    step_fuse: int
+    fuse_is_power: bool
+    sync_slow_us: int
+
+    @property
+    def alive(self) -> bool: ...
+
+    @property
+    def leads(self) -> bool: ...
+
+    @property
+    def term(self) -> Term: ...
+
+    def start(self) -> None: ...
+
+    def crash(self, *, power: bool, survival: Survival) -> None: ...
+
+    def draw_survival(self) -> Survival: ...
+
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+    def transfer(self, target: NodeId) -> None: ...
+
+    def peer_unreachable(self, peer: NodeId) -> None: ...
+
+
+class FaultNetwork(Protocol):
+    """A network that breaks between any two of its machines."""
+
+    def cut(self, source: NodeId, target: NodeId, /) -> None: ...
+
+    def heal(self, source: NodeId, target: NodeId, /) -> None: ...
+
+    def slow(self, source: NodeId, target: NodeId, delay_us: int, /) -> None: ...
+
+    def reset(self, source: NodeId, target: NodeId, /) -> None: ...
+
+    def reset_node(self, node: NodeId, /) -> None: ...
+
+
+class FaultTimes(Protocol):
+    """What of a seed's options says how long faults last."""
+
+    @property
+    def election_timeout_ms_max(self) -> int: ...
+
+    @property
+    def fault_duration_us_max(self) -> int: ...
+
+    @property
+    def restart_us_max(self) -> int: ...
+
+
+_N = TypeVar("_N", bound=Target)
 
 _DISK_FAULTS = (
     DiskFault(operation="write", error=errno.ENOSPC),
@@ -35,37 +101,37 @@ _DISK_FAULTS = (
 )
 
 
-class Nemesis:
+class Nemesis(Generic[_N]):
     def __init__(
         self,
         *,
-        options: SimOptions,
-        nodes: Sequence[SimNode],
+        times: FaultTimes,
+        schedule: Schedule,
+        nodes: Sequence[_N],
         scheduler: Scheduler,
-        network: Network,
+        network: FaultNetwork,
         coverage: Coverage,
         trace: Trace,
     ) -> None:
-        self._options = options
+        self._times = times
+        self._schedule = schedule
         self._nodes = nodes
         self._scheduler = scheduler
         self._network = network
         self._counts = coverage.counts
         self._trace = trace
-        self._rng = random.Random(f"nemesis/{options.seed}/{options.node_count}")
+        self._rng = random.Random()  # of the fault or restart under way
         self._running = False
-        self._names = list(options.fault_rates)
-        self._weights = list(options.fault_rates.values())
         self._faults: dict[str, Callable[[], str | None]] = {
-            name: getattr(self, f"_{name}") for name in self._names
+            name: getattr(self, f"_{name}") for name in {fault.name for fault in schedule.faults}
         }
         self._heals: dict[int, Callable[[], None]] = {}
         self._heal_count = 0
 
     def start(self) -> None:
         self._running = True
-        if self._names:
-            self._schedule()
+        for fault in self._schedule.faults:
+            self._scheduler.at(fault.at_us, partial(self._strike, fault))
 
     def stop(self) -> None:
         """Nothing more goes wrong, and what is wrong now is healed; dead nodes stay dead."""
@@ -77,50 +143,46 @@ class Nemesis:
             node.disk.fuse = 0
             node.disk.fault = None
 
-    def on_death(self, node: SimNode) -> None:
+    def on_death(self, node: _N) -> None:
         """Bring it back in a while: before anybody noticed, or long after."""
         if self._running:
-            self._scheduler.after(self._restart_delay_us(), partial(self.restart, node))
+            rng = self._generator(f"restart/{node.name}/{node.incarnation}")
+            delay_us = int(rng.random() ** 3 * self._times.restart_us_max)
+            self._scheduler.after(delay_us, partial(self.restart, node, rng))
 
-    def restart(self, node: SimNode) -> None:
+    def restart(self, node: _N, rng: random.Random) -> None:
         if node.alive or not self._running:
             return
-        if self._rng.random() < 0.1:
+        if rng.random() < 0.1:
             # It may die again while it recovers.
-            node.fuse_is_power = self._rng.random() < 0.5
-            node.disk.fuse = 1 + int(self._rng.random() * 12)
+            node.fuse_is_power = rng.random() < 0.5
+            node.disk.fuse = 1 + int(rng.random() * 12)
         node.start()
 
     # --- drawing -------------------------------------------------------------------------------
 
-    def _schedule(self) -> None:
-        # Rates are per 10 election timeouts, so that quick clusters are broken as often as slow.
-        unit_us = 10_000 * self._options.election_timeout_ms_min
-        delay_us = self._rng.expovariate(sum(self._weights)) * unit_us
-        self._scheduler.after(int(delay_us) + 1, self._strike)
+    def _generator(self, what: str) -> random.Random:
+        schedule = self._schedule
+        return random.Random(f"{what}/{schedule.seed}/{schedule.kind}/{schedule.node_count}")
 
-    def _strike(self) -> None:
+    def _strike(self, fault: Fault) -> None:
         if not self._running:
             return
-        name = self._rng.choices(self._names, self._weights)[0]
-        what = self._faults[name]()
+        self._rng = self._generator(f"fault/{fault.number}")
+        what = self._faults[fault.name]()
         if what is not None:
-            self._counts[f"fault:{name}"] += 1
+            self._counts[f"fault:{fault.name}"] += 1
             if self._trace.on:
-                self._trace.add("nemesis", f"{name} {what}")
-        self._schedule()
+                self._trace.add("nemesis", f"{fault.number} {fault.name} {what}")
 
     def _duration_us(self) -> int:
-        return 1_000 + int(self._rng.random() * self._options.fault_duration_us_max)
+        return 1_000 + int(self._rng.random() * self._times.fault_duration_us_max)
 
-    def _restart_delay_us(self) -> int:
-        return int(self._rng.random() ** 3 * self._options.restart_us_max)
-
-    def _alive(self) -> SimNode | None:
+    def _alive(self) -> _N | None:
         alive = [node for node in self._nodes if node.alive]
         return self._rng.choice(alive) if alive else None
 
-    def _leader(self) -> SimNode | None:
+    def _leader(self) -> _N | None:
         leaders = [node for node in self._nodes if node.leads]
         return max(leaders, key=lambda node: node.term) if leaders else None
 
@@ -139,7 +201,7 @@ class Nemesis:
 
     # --- crashes -------------------------------------------------------------------------------
 
-    def _kill(self, node: SimNode | None, *, power: bool) -> str | None:
+    def _kill(self, node: _N | None, *, power: bool) -> str | None:
         if node is None:
             return None
         node.crash(power=power, survival=node.draw_survival())
@@ -188,7 +250,7 @@ class Nemesis:
 
     # --- pauses, slowness ----------------------------------------------------------------------
 
-    def _stop_for_a_while(self, node: SimNode | None) -> str | None:
+    def _stop_for_a_while(self, node: _N | None) -> str | None:
         if node is None or node.paused:
             return None
         node.pause()
@@ -196,7 +258,7 @@ class Nemesis:
         self._heal_later(partial(self._resume, node, incarnation))
         return node.name
 
-    def _resume(self, node: SimNode, incarnation: int) -> None:
+    def _resume(self, node: _N, incarnation: int) -> None:
         if node.alive and node.paused and node.incarnation == incarnation:
             node.resume()
 
@@ -208,14 +270,14 @@ class Nemesis:
 
     def _slow_disk(self) -> str | None:
         node = self._rng.choice(self._nodes)
-        timeout_us = self._options.election_timeout_ms_max * 1000
+        timeout_us = self._times.election_timeout_ms_max * 1000
         node.sync_slow_us = int(timeout_us * self._rng.choice((0.1, 0.5, 1.5)))
         self._heal_later(partial(setattr, node, "sync_slow_us", 0))
         return f"{node.name} {node.sync_slow_us}us"
 
     def _slow_link(self) -> str | None:
         sender, receiver = self._pair()
-        delay_us = int(self._options.election_timeout_ms_max * 1000 * self._rng.random())
+        delay_us = int(self._times.election_timeout_ms_max * 1000 * self._rng.random())
         self._network.slow(sender, receiver, delay_us)
         self._heal_later(partial(self._network.slow, sender, receiver, 0))
         return f"{sender}->{receiver} {delay_us}us"
@@ -271,14 +333,14 @@ class Nemesis:
         links += [(b, a) for a, b in links]
         for sender, receiver in links:
             self._network.cut(sender, receiver)
-        timeout_us = self._options.election_timeout_ms_max * 1000
+        timeout_us = self._times.election_timeout_ms_max * 1000
         heal_us = int(timeout_us * (1 + 2 * self._rng.random()))
         self._heal_after(heal_us, partial(self._reconnect, links))
         for delay_us in (timeout_us // 4, timeout_us // 2, timeout_us):
             self._scheduler.after(heal_us + delay_us, partial(self._hand_over, leader))
         return " ".join(side)
 
-    def _hand_over(self, target: SimNode) -> None:
+    def _hand_over(self, target: _N) -> None:
         leader = self._leader()
         if self._running and leader is not None and leader is not target:
             leader.transfer(target.name)

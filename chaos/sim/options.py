@@ -12,12 +12,22 @@ Source: Groce et al., "Swarm testing" (ISSTA '12); the VOPR of TigerBeetle print
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 
+from chaos.sim.schedule import Schedule, draw_faults
 from raft.config import RaftConfig
 from raft.messages import NodeId
 
-__all__ = ["FAULTS", "SimOptions", "draw_options", "nodes_of_seed"]
+__all__ = [
+    "CALMABLE",
+    "FAULTS",
+    "SimOptions",
+    "calmed",
+    "core_schedule",
+    "draw_options",
+    "nodes_of_seed",
+]
 
 # Weight with which each fault is drawn into a seed, and its highest rate per 10 election timeouts.
 FAULTS: dict[str, tuple[float, float]] = {
@@ -44,6 +54,18 @@ FAULTS: dict[str, tuple[float, float]] = {
     "transfer": (0.4, 3.0),
     "false_alarm": (0.3, 3.0),
 }
+
+# What goes wrong all the time, as far as drawn, and can be switched off while a seed is shrunk.
+CALMABLE = (
+    "message_drop_rate",
+    "stale_rate",
+    "duplicate_rate",
+    "held_survive_rate",
+    "short_write_rate",
+    "garbage_rate",
+    "clock_rate_spread",
+    "timer_lateness_us_max",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,6 +203,24 @@ def draw_options(seed: int, nodes: int | None = None) -> SimOptions:
         payload_size_max=rng.choice((16, 60, 400)),
         read_interval_us=int(timeout_min_ms * 1000 * rng.choice((0.15, 0.5, 1.5))),
     )
+
+
+def calmed(options: SimOptions, names: Sequence[str]) -> SimOptions:
+    """The options with some of CALMABLE switched off."""
+    return replace(options, **{name: type(getattr(options, name))() for name in names})
+
+
+def core_schedule(options: SimOptions) -> Schedule:
+    """The faults of a seed. Rates are per 10 election timeouts, so that quick clusters are broken
+    as often as slow ones."""
+    rng = random.Random(f"schedule/{options.seed}/{options.node_count}")
+    faults = draw_faults(
+        options.fault_rates,
+        unit_us=10_000 * options.election_timeout_ms_min,
+        until_us=options.fault_time_us,
+        rng=rng,
+    )
+    return Schedule(seed=options.seed, kind="core", node_count=options.node_count, faults=faults)
 
 
 def _draw_faults(rng: random.Random, node_count: int) -> dict[str, float]:

@@ -1,0 +1,103 @@
+"""The faults of a seed as a list: derived from the seed, written to a file, made shorter.
+
+Place in the data path: `options` draws how often each fault comes, `draw_schedule` makes the list
+of it, `nemesis` carries the list out; `shrink` takes faults away; a file of tests/sim/schedules
+keeps what is left.
+
+Invariants: a fault's own choices (whom, how long) come from its number alone, so taking another
+fault out of the list does not change them; the same seed, kind and number of nodes give the same
+list; a file read back gives what was written.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Fault", "Schedule", "ScheduleError", "draw_faults", "load_schedule"]
+
+_VERSION = 1
+_FAULTS_MAX = 100_000
+
+
+class ScheduleError(ValueError):
+    """The file is no schedule; the text says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """`number` is its place in the seed's whole list: it seeds the fault's choices."""
+
+    number: int
+    at_us: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """What a seed is to suffer. `calmed` names options that are drawn but not in force."""
+
+    seed: int
+    kind: str
+    node_count: int
+    faults: tuple[Fault, ...]
+    calmed: tuple[str, ...] = ()
+
+    def with_faults(self, faults: Sequence[Fault]) -> Schedule:
+        return replace(self, faults=tuple(faults))
+
+    def to_text(self) -> str:
+        """One line per fault, for a person to read and to cut."""
+        head: dict[str, Any] = {"version": _VERSION, **asdict(self)}
+        faults = head.pop("faults")
+        lines = ",\n".join(f"    {json.dumps(fault)}" for fault in faults)
+        body = json.dumps(head, indent=2).removesuffix("\n}")
+        return f'{body},\n  "faults": [\n{lines}\n  ]\n}}\n'
+
+
+def draw_faults(
+    rates: Mapping[str, float], *, unit_us: int, until_us: int, rng: random.Random
+) -> tuple[Fault, ...]:
+    """`rates` are per `unit_us`; the list ends with the time of faults."""
+    names, weights = list(rates), list(rates.values())
+    faults: list[Fault] = []
+    if not names:
+        return ()
+    at_us = 0.0
+    total = sum(weights)
+    while True:
+        at_us += rng.expovariate(total) * unit_us
+        if at_us >= until_us:
+            return tuple(faults)
+        name = rng.choices(names, weights)[0]
+        faults.append(Fault(number=len(faults), at_us=int(at_us), name=name))
+
+
+def load_schedule(path: Path) -> Schedule:
+    """Raises ScheduleError naming the file, and OSError where it can't be read."""
+    try:
+        return _parse(json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, KeyError, TypeError) as error:
+        raise ScheduleError(f"{path}: no schedule: {error}") from error
+
+
+def _parse(document: Any) -> Schedule:
+    if document["version"] != _VERSION:
+        raise ScheduleError(f"version {document['version']}, expected {_VERSION}")
+    faults = [
+        Fault(number=int(one["number"]), at_us=int(one["at_us"]), name=str(one["name"]))
+        for one in document["faults"]
+    ]
+    if len(faults) > _FAULTS_MAX:
+        raise ScheduleError(f"{len(faults)} faults")
+    return Schedule(
+        seed=int(document["seed"]),
+        kind=str(document["kind"]),
+        node_count=int(document["node_count"]),
+        faults=tuple(faults),
+        calmed=tuple(str(name) for name in document["calmed"]),
+    )

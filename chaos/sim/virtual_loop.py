@@ -1,0 +1,243 @@
+"""An asyncio event loop on virtual time: one per simulated process, all in one thread.
+
+Place in the data path: the whole-group seeds run the product's own processes (broker, name server,
+clients) on it. What would happen later is an action of `chaos.sim.scheduler`; what would go over
+a socket goes through `chaos.sim.tcp`; what would run on a thread runs as one action after a drawn
+delay.
+
+Invariants: callbacks run in the order in which they were scheduled, so a seed has exactly one
+course; while a callback runs, the loop is asyncio's running loop and its process the current one
+(`chaos.sim.virtual_host`); a killed loop never runs anything again, a paused one keeps everything
+for its resume. An exception that the product lets escape into the loop ends the seed.
+
+Source: the interface is asyncio.AbstractEventLoop; the idea is FoundationDB's and madsim's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator
+from concurrent.futures import Executor
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
+
+from chaos.sim import virtual_host
+from chaos.sim.violation import CrashNow, Violation
+
+if TYPE_CHECKING:
+    from chaos.sim.scheduler import Scheduler
+    from chaos.sim.tcp import SimTcp
+    from chaos.sim.tcp_transport import SimServer
+    from chaos.sim.virtual_host import VirtualProcess
+
+__all__ = ["VirtualLoop"]
+
+_T = TypeVar("_T")
+_Ts = TypeVarTuple("_Ts")
+_Context = contextvars.Context
+_set_running_loop = asyncio._set_running_loop
+
+
+class VirtualLoop(asyncio.AbstractEventLoop):
+    """Only what the product calls is there; anything else is AbstractEventLoop's refusal."""
+
+    def __init__(self, process: VirtualProcess, scheduler: Scheduler, tcp: SimTcp) -> None:
+        self.process = process
+        self.tcp = tcp
+        self._scheduler = scheduler
+        self._ready: deque[asyncio.Handle] = deque()
+        self._turn_scheduled = False
+        self._tasks: dict[asyncio.Task[Any], None] = {}
+        self.paused = False
+        self.dead = False
+        self.on_resume: list[Callable[[], None]] = []
+        self._run_turn_action = self._run_turn
+
+    # --- callbacks -----------------------------------------------------------------------------
+
+    def call_soon(
+        self,
+        callback: Callable[[*_Ts], object],
+        *args: *_Ts,
+        context: _Context | None = None,
+    ) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, args, self, context)
+        if self.dead:
+            return handle
+        self._ready.append(handle)
+        if not self._turn_scheduled and not self.paused:
+            self._turn_scheduled = True
+            self._scheduler.at(self._scheduler.now_us, self._run_turn_action)
+        return handle
+
+    call_soon_threadsafe = call_soon  # there is one thread
+
+    def call_later(
+        self,
+        delay: float,
+        callback: Callable[[*_Ts], object],
+        *args: *_Ts,
+        context: _Context | None = None,
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self.time() + delay, callback, *args, context=context)
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[[*_Ts], object],
+        *args: *_Ts,
+        context: _Context | None = None,
+    ) -> asyncio.TimerHandle:
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        if not self.dead:
+            due_us = self.process.clock.due_us(when)
+            self._scheduler.at(due_us, partial(self._on_timer, timer))
+        return timer
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """A cancelled timer stays in the heap and is passed over when it is due."""
+
+    def _on_timer(self, timer: asyncio.TimerHandle) -> None:
+        if self.dead or timer.cancelled():
+            return
+        self._ready.append(timer)
+        if not self._turn_scheduled and not self.paused:
+            self._run_turn()
+
+    def _run_turn(self) -> None:
+        """What is ready now, and not what that makes ready: as asyncio's own loop does."""
+        self._turn_scheduled = False
+        if self.dead or self.paused:
+            return
+        ready = self._ready
+        process_before = virtual_host.enter(self.process)
+        _set_running_loop(self)
+        try:
+            for _ in range(len(ready)):
+                handle = ready.popleft()
+                if not handle.cancelled():
+                    handle._run()
+                if not ready:  # it was killed
+                    break
+        finally:
+            _set_running_loop(None)
+            virtual_host.leave(process_before)
+        if ready and not self._turn_scheduled:
+            self._turn_scheduled = True
+            self._scheduler.at(self._scheduler.now_us, self._run_turn_action)
+
+    # --- life ----------------------------------------------------------------------------------
+
+    def kill(self) -> None:
+        """Nothing runs any more, from this very moment on."""
+        if self.dead:
+            return
+        self.dead = True
+        self._ready.clear()
+        for task in list(self._tasks):
+            # A dead process says nothing about its unfinished work, and finishes none of it.
+            task._log_destroy_pending = False  # type: ignore[attr-defined]  # asyncio's own way
+        self.process.graveyard.extend(self._tasks)
+        self._tasks.clear()
+
+    def resume(self) -> None:
+        self.paused = False
+        waiting, self.on_resume = self.on_resume, []
+        for action in waiting:
+            self._scheduler.after(0, action)
+        if self._ready and not self._turn_scheduled:
+            self._turn_scheduled = True
+            self._scheduler.at(self._scheduler.now_us, self._run_turn_action)
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if self.dead or isinstance(error, CrashNow):
+            return
+        if isinstance(error, Violation):
+            self.process.failures.append(error)
+            return
+        text = f"{self.process.name}: {context.get('message')}: {type(error).__name__}: {error}"
+        failure = Violation("escaped", text)
+        failure.__cause__ = error if isinstance(error, Exception) else None
+        self.process.failures.append(failure)
+
+    def time(self) -> float:
+        return self.process.clock.monotonic()
+
+    def get_debug(self) -> bool:
+        return False
+
+    def is_running(self) -> bool:
+        return True
+
+    def is_closed(self) -> bool:
+        return self.dead
+
+    # --- futures, tasks, threads ---------------------------------------------------------------
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return asyncio.Future(loop=self)
+
+    def create_task(
+        self,
+        coro: Coroutine[Any, Any, _T] | Generator[Any, None, _T],
+        *,
+        name: str | None = None,
+        context: _Context | None = None,
+        **_: object,
+    ) -> asyncio.Task[_T]:
+        task: asyncio.Task[_T] = asyncio.Task(coro, loop=self, name=name, context=context)
+        if self.dead:
+            task._log_destroy_pending = False  # type: ignore[attr-defined]  # asyncio's own way
+            self.process.graveyard.append(task)
+        else:
+            self._tasks[task] = None
+            task.add_done_callback(self._forget_task)
+        return task
+
+    def _forget_task(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.pop(task, None)
+
+    def run_in_executor(
+        self,
+        executor: Executor | None,
+        func: Callable[[*_Ts], _T],
+        *args: *_Ts,
+    ) -> asyncio.Future[_T]:
+        """The work is one action, some time from now; a crash finds it not begun or done."""
+        assert executor is None, "the product has no pools of its own here"
+        future: asyncio.Future[_T] = self.create_future()
+        self.process.on_thread(partial(func, *args), partial(_settle, future))
+        return future
+
+    # --- the network ---------------------------------------------------------------------------
+
+    async def create_connection(  # type: ignore[override]  # the one way in which it is called
+        self,
+        protocol_factory: Callable[[], asyncio.BaseProtocol],
+        host: str,
+        port: int,
+    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+        return await self.tcp.connect(self, protocol_factory, (host, port))
+
+    async def create_server(  # type: ignore[override]  # the one way in which it is called
+        self,
+        protocol_factory: Callable[[], asyncio.BaseProtocol],
+        host: str,
+        port: int,
+        *,
+        backlog: int = 100,
+    ) -> SimServer:
+        assert backlog > 0
+        return self.tcp.listen(self, protocol_factory, (host, port))
+
+
+def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)
