@@ -177,6 +177,7 @@ class Processes:
         replicas: int = 3,
         name_servers: int = 1,
         broker_settings: Mapping[str, int | bool] | None = None,
+        raft_settings: Mapping[str, int] | None = None,
     ) -> None:
         self.directory = directory
         ports = cluster.plan_ports(
@@ -188,6 +189,7 @@ class Processes:
             name_servers=name_servers,
             ports=ports,
             broker_settings=broker_settings,
+            raft_settings=raft_settings,
         )
         cluster.write_directory(directory, self.layout)
         self.table = ProcessTable(directory)
