@@ -154,10 +154,12 @@ def main() -> None:
     parser.add_argument("--rate", type=int, default=2_000)
     parser.add_argument("--output", type=Path)
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="drill-", dir=".") as name:
-        with Processes(Path(name).resolve()) as group:
-            group.start()
-            figures = uvloop.run(drill(group, arguments.log_mib << 20, arguments.rate))
+    with (
+        tempfile.TemporaryDirectory(prefix="drill-", dir=".") as name,
+        Processes(Path(name).resolve()) as group,
+    ):
+        group.start()
+        figures = uvloop.run(drill(group, arguments.log_mib << 20, arguments.rate))
     print(json.dumps(figures, indent=1))
     if arguments.output is not None:
         arguments.output.write_text(json.dumps(figures, indent=2) + "\n")
