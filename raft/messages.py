@@ -219,14 +219,16 @@ Message: TypeAlias = (
 class Introduce:
     """A store tells a peer which one it is, before it takes part in anything.
 
-    `roster`: the name and store_id of every initial voter, sorted by name, once this store knows
-    that its group was formed; None while it doesn't.
+    `configuration`: the one in force at a node that takes part in its group; None at one that is
+    not born yet (`raft.formation`), whose `roster` holds the stores that it has heard of, by name,
+    its own included.
     """
 
     sender: NodeId
     receiver: NodeId
     store_id: str
-    roster: tuple[tuple[NodeId, str], ...] | None
+    roster: tuple[tuple[NodeId, str], ...]
+    configuration: Configuration | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,7 +246,8 @@ class FetchEntries:
 class FetchEntriesReply:
     """`entries` begin at the first_index asked for and may end before the last one asked for;
     `chain_before` is the chain of the entry before them. `missing`: this node has no good copy of
-    the first one (`entries` is empty then)."""
+    the first one (`entries` is empty then). `commit_index`: up to there what it sends is committed,
+    so that an asker whose entries differ knows that its own never were."""
 
     sender: NodeId
     receiver: NodeId
@@ -252,6 +255,7 @@ class FetchEntriesReply:
     entries: tuple[Entry, ...]
     chain_before: int
     missing: bool
+    commit_index: Index
 
 
 PeerMessage: TypeAlias = Message | Introduce | FetchEntries | FetchEntriesReply

@@ -24,6 +24,7 @@ WireError that names the field. A peer's bytes are never trusted, not even a pro
 
 from __future__ import annotations
 
+import re
 import struct
 from typing import assert_never
 
@@ -73,6 +74,8 @@ ENTRIES_COUNT_MAX = 65_536
 INSTALL_DATA_SIZE_MAX = 16 << 20
 _HEAD_SIZE_MAX = 4096 + 16 * ENTRIES_COUNT_MAX
 _NUMBER_MAX = 2**63 - 1
+_CHAIN_MAX = 2**32 - 1
+_STORE_ID = re.compile(r"[0-9a-f]{32}")
 
 _SIZE = struct.Struct(">I")
 _SIZES = struct.Struct(">II")
@@ -175,10 +178,14 @@ def _head_fields(message: PeerMessage) -> tuple[object, ...]:
                 message.installed,
             )
         case Introduce():
-            roster = (
-                None if message.roster is None else [one for row in message.roster for one in row]
+            return (
+                _INTRODUCE,
+                message.sender,
+                message.receiver,
+                message.store_id,
+                [one for row in message.roster for one in row],
+                *_configuration_fields(message.configuration),
             )
-            return (_INTRODUCE, message.sender, message.receiver, message.store_id, roster)
         case FetchEntries():
             return (
                 _FETCH_ENTRIES,
@@ -196,6 +203,7 @@ def _head_fields(message: PeerMessage) -> tuple[object, ...]:
                 message.request_id,
                 message.chain_before,
                 message.missing,
+                message.commit_index,
                 message.entries[0].index if message.entries else 0,
                 _entry_table(message.entries),
             )
@@ -210,8 +218,15 @@ def _entry_table(entries: tuple[Entry, ...]) -> list[int]:
     return table
 
 
+def _configuration_fields(configuration: Configuration | None) -> tuple[object, ...]:
+    if configuration is None:
+        return (None, [], [])
+    membership = configuration.membership
+    return (configuration.index, _flat(membership.voters), _flat(membership.learners))
+
+
 def _install_fields(message: InstallSnapshot) -> tuple[object, ...]:
-    base, membership = message.base, message.configuration.membership
+    base = message.base
     return (
         message.sender,
         message.receiver,
@@ -220,9 +235,7 @@ def _install_fields(message: InstallSnapshot) -> tuple[object, ...]:
         base.term,
         base.position,
         base.chain,
-        message.configuration.index,
-        _flat(membership.voters),
-        _flat(membership.learners),
+        *_configuration_fields(message.configuration),
         message.snapshot_index,
         message.snapshot_size,
         message.offset,
@@ -358,7 +371,7 @@ def _decode_install(fields: _Fields, frame: memoryview, offset: int) -> InstallS
         index=fields.number("base index", 4),
         term=fields.number("base term", 5),
         position=fields.number("base position", 6),
-        chain=fields.number("base chain", 7),
+        chain=fields.chain("base chain", 7),
     )
     message = InstallSnapshot(
         sender=fields.name("sender", 1),
@@ -391,12 +404,13 @@ def _decode_talk(
     """What shells say to each other; no term stands in it."""
     kind = fields.head[0]
     if kind == _INTRODUCE:
-        fields.expect("Introduce", 5)
+        fields.expect("Introduce", 8)
         return Introduce(
             sender=fields.name("sender", 1),
             receiver=fields.name("receiver", 2),
-            store_id=fields.text("store_id", fields.head[3]),
+            store_id=fields.store_id("store_id", fields.head[3]),
             roster=fields.roster(4),
+            configuration=fields.configuration(5),
         )
     if kind == _FETCH_ENTRIES:
         fields.expect("FetchEntries", 6)
@@ -407,10 +421,10 @@ def _decode_talk(
             first_index=fields.number("first_index", 4),
             last_index=fields.number("last_index", 5),
         )
-    fields.expect("FetchEntriesReply", 8)
-    first_index = fields.number("first_index", 6)
+    fields.expect("FetchEntriesReply", 9)
+    first_index = fields.number("first_index", 7)
     entries = _decode_entries(
-        fields.head[7], frame, offset, index=first_index, term_min=0, term_max=_NUMBER_MAX
+        fields.head[8], frame, offset, index=first_index, term_min=0, term_max=_NUMBER_MAX
     )
     if bool(entries) != bool(first_index):
         raise WireError(f"first_index: {first_index} with {len(entries)} entries")
@@ -418,8 +432,9 @@ def _decode_talk(
         sender=fields.name("sender", 1),
         receiver=fields.name("receiver", 2),
         request_id=fields.number("request_id", 3),
-        chain_before=fields.number("chain_before", 4),
+        chain_before=fields.chain("chain_before", 4),
         missing=fields.boolean("missing", 5),
+        commit_index=fields.number("commit_index", 6),
         entries=entries,
     )
 
@@ -484,6 +499,12 @@ class _Fields:
             raise WireError(f"{name}: {value!r:.40} is not a number in range")
         return value
 
+    def chain(self, name: str, place: int) -> int:
+        value = self.number(name, place)
+        if value > _CHAIN_MAX:
+            raise WireError(f"{name}: {value} is not a CRC32")
+        return value
+
     def boolean(self, name: str, place: int) -> bool:
         value = self.head[place]
         if type(value) is not bool:
@@ -509,11 +530,25 @@ class _Fields:
         texts = [self.text(name, value) for value in values]
         return [tuple(texts[begin : begin + row]) for begin in range(0, len(texts), row)]
 
-    def roster(self, place: int) -> tuple[tuple[NodeId, str], ...] | None:
+    def store_id(self, name: str, value: object) -> str:
+        """A store's name; never "": who introduces itself has one."""
+        text = self.text(name, value)
+        if not _STORE_ID.fullmatch(text):
+            raise WireError(f"{name}: {text!r:.40} is not 32 hex digits")
+        return text
+
+    def roster(self, place: int) -> tuple[tuple[NodeId, str], ...]:
+        rows = self.texts("roster", place, row=2, rows_max=VOTERS_COUNT_MAX)
+        if not all(name for name, _ in rows):
+            raise WireError("roster: a name is empty")
+        return tuple((NodeId(name), self.store_id("roster", one)) for name, one in rows)
+
+    def configuration(self, place: int) -> Configuration | None:
+        """Its index at `place`, voters and learners behind it."""
         if self.head[place] is None:
             return None
-        rows = self.texts("roster", place, row=2, rows_max=VOTERS_COUNT_MAX)
-        return tuple((NodeId(name), store_id) for name, store_id in rows)
+        index = self.number("configuration index", place)
+        return Configuration(index=index, membership=self.membership(place + 1))
 
     def membership(self, place: int) -> Membership:
         """Voters at `place`, learners behind it."""

@@ -40,6 +40,7 @@ members = st.builds(
     address=st.text(max_size=30),
     store_id=st.sampled_from(["", "0123456789abcdef" * 2, "f" * 32]),
 )
+store_ids = st.sampled_from(["0123456789abcdef" * 2, "f" * 32])
 memberships = (
     st.lists(members, min_size=1, max_size=14, unique_by=lambda member: member.node_id)
     .flatmap(lambda all_: st.tuples(st.just(all_), st.integers(1, min(7, len(all_)))))
@@ -82,8 +83,9 @@ def fetch_replies(draw: st.DrawFn) -> FetchEntriesReply:
         receiver=draw(names),
         request_id=draw(numbers),
         entries=entries_from(draw, draw(st.integers(1, 2**62)), terms),
-        chain_before=draw(numbers),
+        chain_before=draw(st.integers(0, 2**32 - 1)),
         missing=draw(st.booleans()),
+        commit_index=draw(numbers),
     )
 
 
@@ -163,8 +165,9 @@ messages = st.one_of(
         Introduce,
         sender=names,
         receiver=names,
-        store_id=st.text(max_size=32),
-        roster=st.none() | st.lists(st.tuples(names, st.text(max_size=32)), max_size=7).map(tuple),
+        store_id=store_ids,
+        roster=st.lists(st.tuples(names, store_ids), max_size=7).map(tuple),
+        configuration=st.none() | st.builds(Configuration, index=numbers, membership=memberships),
     ),
     st.builds(
         FetchEntries,
@@ -320,8 +323,11 @@ def test_a_flipped_bit_is_a_wire_error_or_another_message(
         (head_of(6, *INSTALL_HEAD[:8], [], *INSTALL_HEAD[9:]), "voters: none"),
         (head_of(6, *INSTALL_HEAD[:8], ["a", "b"], *INSTALL_HEAD[9:]), "voters: not a list of"),
         (head_of(6, *INSTALL_HEAD[:9], ["n1", "", ""], *INSTALL_HEAD[10:]), "membership: a name"),
-        (head_of(8, "a", "b", "s", ["n1"]), "roster: not a list of at most 7 times 2 texts"),
-        (head_of(10, "a", "b", 1, 0, False, 1, []), "first_index: 1 with 0 entries"),
+        (head_of(8, "a", "b", "f" * 32, ["n1"], None, [], []), "roster: not a list of at most 7"),
+        (head_of(8, "a", "b", "s", [], None, [], []), "store_id: 's' is not 32 hex digits"),
+        (head_of(8, "a", "b", "f" * 32, [], 1, [], []), "voters: none"),
+        (head_of(10, "a", "b", 1, 2**32, False, 0, 0, []), "chain_before: 4294967296 is not a CRC"),
+        (head_of(10, "a", "b", 1, 0, False, 0, 1, []), "first_index: 1 with 0 entries"),
         (memoryview(b"\0\0\0\x09\x90"), "head size: 9 does not fit"),
         (memoryview(b"\0"), "frame: 1 bytes are too few"),
         (memoryview(b"\0\0\0\x01\x81"), "head: "),
