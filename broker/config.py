@@ -17,7 +17,9 @@ from typing import Any, get_type_hints
 from broker.proposer import ProposerLimits
 from broker.state import StateLimits
 
-__all__ = ["BrokerConfig", "ConfigError", "load_config"]
+__all__ = ["ENGINES", "BrokerConfig", "ConfigError", "load_config"]
+
+ENGINES = ("raft", "pysyncobj")
 
 
 class ConfigError(ValueError):
@@ -48,6 +50,8 @@ class BrokerConfig:
     election_timeout_ms_min: int | None = None
     election_timeout_ms_max: int | None = None
     segment_size_bytes_max: int = 64 << 20
+    pysyncobj_flush: bool = True  # fsync journal and vote, which PySyncObj by itself does not
+    pysyncobj_password: bool = False  # the secret encrypts; needs the package cryptography
 
     message_size_max: int = 4 << 20
     auto_create_topic: bool = True
@@ -75,8 +79,9 @@ class BrokerConfig:
             raise ConfigError(f"peers: does not name this node, {self.node!r}")
         if len(self.peers) > 1 and self.secret_file is None:
             raise ConfigError("secret_file: a group of several nodes needs a shared secret")
-        if self.engine != "raft":
-            raise ConfigError(f"engine: {self.engine!r} is not one of 'raft'")
+        if self.engine not in ENGINES:
+            known = ", ".join(map(repr, ENGINES))
+            raise ConfigError(f"engine: {self.engine!r} is not one of {known}")
         for key in ("listen", "advertised", "raft_listen"):
             split_address(key, getattr(self, key))
         for name, address in [*self.peers.items(), *self.brokers.items(), *self.dial.items()]:

@@ -1,11 +1,12 @@
 """Which engine replicates this broker's log.
 
-Place in the data path: the one spot where the broker learns that its ReplicatedLog is Raft. Other
-engines (`pysyncobj`, master-slave) join here.
+Place in the data path: the one spot where the broker learns what its ReplicatedLog is: Raft, or
+PySyncObj. Master-slave engines will join here.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import secrets
 from typing import Any
 
@@ -26,8 +27,10 @@ def open_log(config: BrokerConfig, machine: StateMachine) -> ReplicatedLog:
 
     Raises ConfigError where the settings contradict each other or the secret can't be used.
     """
-    assert config.engine == "raft", "checked by BrokerConfig"
     try:
+        if config.engine == "pysyncobj":
+            return _pysyncobj(config, machine)
+        assert config.engine == "raft", "checked by BrokerConfig"
         raft = RaftConfig(
             node_id=NodeId(config.node),
             voters=tuple(NodeId(name) for name in sorted(config.peers)),
@@ -49,6 +52,35 @@ def open_log(config: BrokerConfig, machine: StateMachine) -> ReplicatedLog:
         )
     except ValueError as error:
         raise ConfigError(str(error)) from error
+
+
+def _pysyncobj(config: BrokerConfig, machine: StateMachine) -> ReplicatedLog:
+    """Raises ValueError where an address is not loopback, or a time is out of its range."""
+    # Imported here: whoever runs on Raft needs nothing of it.
+    from raft.pysyncobj_config import PySyncObjConfig  # noqa: PLC0415
+    from raft.pysyncobj_log import PySyncObjLog  # noqa: PLC0415
+
+    password = None
+    if config.pysyncobj_password:
+        if importlib.util.find_spec("cryptography") is None:
+            raise ValueError("pysyncobj_password: needs the package cryptography")
+        password = _secret(config).decode()
+    return PySyncObjLog(
+        PySyncObjConfig(
+            group=config.group,
+            node_id=NodeId(config.node),
+            peers={NodeId(name): address for name, address in config.peers.items()},
+            listen=config.raft_listen,
+            store=config.store,
+            dial=config.dial,
+            flush=config.pysyncobj_flush,
+            password=password,
+            trace=config.trace,
+            segment_size_bytes_max=config.segment_size_bytes_max,
+            **_times(config),
+        ),
+        machine,
+    )
 
 
 def _times(config: BrokerConfig) -> dict[str, Any]:

@@ -326,7 +326,7 @@ async def await_ready(
 
 
 def _check_same_shape(directory: Path, layout: ClusterLayout) -> None:
-    """A store belongs to its group and voters: other numbers on an old directory are an error."""
+    """A store belongs to its group, voters and engine: others on an old directory are an error."""
     if not (directory / "cluster.json").exists():
         return
     old = load_layout(directory)
@@ -335,6 +335,11 @@ def _check_same_shape(directory: Path, layout: ClusterLayout) -> None:
         raise ClusterError(
             f"{directory} holds a cluster of {len(old.groups)} group(s) and {len(shape)} node(s);"
             " choose the same numbers or another directory"
+        )
+    if old.engine != layout.engine:
+        raise ClusterError(
+            f"{directory} holds a cluster on the engine {old.engine}, whose stores"
+            f" {layout.engine} can't read: choose another directory"
         )
 
 

@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 CLUSTER_NAME = "DefaultCluster"
-ENGINES = ("raft",)
+ENGINES = ("raft", "pysyncobj")
 GROUPS_MAX = len(string.ascii_lowercase)
 REPLICAS_MAX = 7
 NAME_SERVERS_MAX = 9

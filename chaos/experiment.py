@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import importlib.metadata
 import random
 import time
@@ -33,7 +34,7 @@ from typing import Final
 import uvloop
 
 from chaos.cluster import plan_ports
-from chaos.cluster_layout import ClusterLayout, LayoutError, lay_out
+from chaos.cluster_layout import ENGINES, ClusterLayout, LayoutError, lay_out
 from chaos.history import HistoryError, HistoryWriter
 from chaos.nemesis.runner import Nemesis
 from chaos.phases import Phases
@@ -77,13 +78,22 @@ def run_experiment(
     *,
     world: str = "local",
     seed: int,
+    engine: str | None = None,
     toxiproxy_url: str | None = None,
     out: Path | None = None,
 ) -> Path:
     """Carry it out; the run directory. Ctrl-C and SIGTERM clean up and raise KeyboardInterrupt.
 
-    `out` must not exist or be empty; None: runs/<scenario>-<time>-<seed>. Raises ExperimentError.
+    `engine` None: the scenario's. `out` must not exist or be empty; None:
+    runs/<scenario>-<time>-<seed>. Raises ExperimentError.
     """
+    if engine is not None:
+        cluster = dataclasses.replace(scenario.cluster, engine=engine)
+        scenario = dataclasses.replace(scenario, cluster=cluster)
+    if scenario.cluster.engine not in ENGINES:
+        raise NothingBegunError(
+            f"unknown engine {scenario.cluster.engine!r}: known are {', '.join(ENGINES)}"
+        )
     if world not in WORLDS:
         raise NothingBegunError(f"unknown world {world!r}: known are {', '.join(WORLDS)}")
     started = datetime.now(UTC)
@@ -299,6 +309,7 @@ class _Experiment:
         limits = scenario.limits
         return {
             "system": "ledgermq",
+            "engine": scenario.cluster.engine,
             "version": importlib.metadata.version("ledgermq"),
             "world": "local",
             "scenario": {"name": scenario.name, "text": scenario.text},

@@ -135,7 +135,7 @@ def cluster_up(
     directory: Annotated[Path, typer.Argument(metavar="DIR")],
     groups: Annotated[int, typer.Option(min=1)] = 1,
     replicas: Annotated[int, typer.Option(min=1, max=7)] = 3,
-    engine: Annotated[str, typer.Option()] = "raft",
+    engine: Annotated[str, typer.Option(help="raft or pysyncobj.")] = "raft",
     name_servers: Annotated[int, typer.Option(min=1)] = 2,
     namesrv_port: Annotated[int, typer.Option(min=0, max=65535)] = 9876,
     base_port: Annotated[int, typer.Option(min=0, max=65535)] = 10911,
@@ -244,6 +244,9 @@ def chaos_run(
     scenario: Annotated[Path, typer.Argument(metavar="SCENARIO.toml")],
     world: Annotated[str, typer.Option()] = "local",
     seed: Annotated[int | None, typer.Option()] = None,
+    engine: Annotated[
+        str | None, typer.Option(help="raft or pysyncobj; default: the scenario's.")
+    ] = None,
     toxiproxy_url: Annotated[
         str | None, typer.Option("--toxiproxy", help="URL of a real Toxiproxy.")
     ] = None,
@@ -259,6 +262,7 @@ def chaos_run(
             scenario,
             world=world,
             seed=seed,
+            engine=engine,
             toxiproxy_url=toxiproxy_url,
             out=out,
             master=master,

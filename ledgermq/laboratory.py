@@ -28,6 +28,7 @@ def experiment_to_report(
     *,
     world: str,
     seed: int | None,
+    engine: str | None,
     toxiproxy_url: str | None,
     out: Path | None,
     master: str | None,
@@ -52,7 +53,12 @@ def experiment_to_report(
     chosen = random.SystemRandom().randrange(1 << 31) if seed is None else seed
     try:
         run = run_experiment(
-            scenario, world=world, seed=chosen, toxiproxy_url=toxiproxy_url, out=out
+            scenario,
+            world=world,
+            seed=chosen,
+            engine=engine,
+            toxiproxy_url=toxiproxy_url,
+            out=out,
         )
     except NothingBegunError as error:
         _tell(str(error))
@@ -65,7 +71,9 @@ def experiment_to_report(
         return EXIT_OK
     code = verify_to_verdict(run, master=master, as_json=False)
     write_report(run, run / "report.html")
-    _tell(f"again: ledgermq chaos run {shlex.quote(str(scenario_file))} --seed {chosen}")
+    other_engine = "" if engine is None else f" --engine {engine}"
+    scenario_path = shlex.quote(str(scenario_file))
+    _tell(f"again: ledgermq chaos run {scenario_path} --seed {chosen}{other_engine}")
     return code
 
 

@@ -31,14 +31,13 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from raft.chained_entry import EMPTY_LOG, LogEnd, entry_for, fit
-from raft.checkpoint import Checkpoint, WrongStoreError, read_checkpoint, write_checkpoint
-from raft.disk import OsDisk
 from raft.edge import Edge, stops_node
 from raft.events import Role
 from raft.log_format import HEADER_SIZE
-from raft.messages import Entry, EntryKind, Index, NodeId, Term
+from raft.messages import EntryKind, Index, NodeId, Term
 from raft.pysyncobj_config import PySyncObjConfig
 from raft.pysyncobj_engine import Command, EngineState, PySyncObjEngine, Refused, Vote
+from raft.pysyncobj_store import PySyncObjStore
 from raft.replicated_log import (
     CommittedEntry,
     LogStatus,
@@ -50,9 +49,6 @@ from raft.replicated_log import (
     Slot,
     StateMachine,
 )
-from raft.segment_log import SegmentLog
-from raft.store_lock import StoreLock
-from raft.trace import RaftTrace, last_incarnation
 
 __all__ = ["PySyncObjLog"]
 
@@ -104,46 +100,19 @@ class PySyncObjLog:
         CorruptLogError."""
         self._loop = asyncio.get_running_loop()
         self._failed: asyncio.Future[BaseException] = self._loop.create_future()
-        with contextlib.ExitStack() as files:
-            await asyncio.to_thread(self._open_store, files)
+        self._store = await asyncio.to_thread(PySyncObjStore, self._config)
+        with contextlib.ExitStack() as on_failure:
+            on_failure.callback(self._store.close)
+            self._trace = self._store.trace
             self._engine = PySyncObjEngine(self._config.engine_config(), self._drain)
             self._incarnation_id = os.urandom(8)
             self._not_leading.set()
-            self.stopped = False
-            try:
-                await self._engine.start()
-            except OSError:
-                self.stopped = True
-                raise
-            self._files = files.pop_all()
+            await self._engine.start()
+            on_failure.pop_all()
+        self.stopped = False
+        self._drain()  # what was told while nobody could listen
         self._background = asyncio.create_task(self._run_background(), name="pysyncobj-log")
         self._background.add_done_callback(self._on_background_done)
-
-    def _open_store(self, files: contextlib.ExitStack) -> None:
-        config = self._config
-        engine_directory = config.store / "pysyncobj"
-        if (config.store / "hard_state").exists():
-            raise WrongStoreError(f"{config.store} was written by the engine raft")
-        engine_directory.mkdir(parents=True, exist_ok=True)
-        files.callback(StoreLock(config.store).release)
-        self._checkpoint_path = config.store / "checkpoint"
-        self._checkpoint = read_checkpoint(
-            self._checkpoint_path, group=config.group, node=config.node_id
-        )
-        self._segment_log = SegmentLog(
-            OsDisk(config.store),
-            "commitlog",
-            segment_size_bytes_max=config.segment_size_bytes_max,
-        )
-        files.callback(self._segment_log.close)
-        trace_directory = config.store / "trace"
-        last = max(self._checkpoint.incarnation, last_incarnation(trace_directory))
-        self._incarnation = last + 1
-        self._trace: RaftTrace | None = None
-        if config.trace:
-            self._trace = RaftTrace(trace_directory, self._incarnation)
-            files.callback(self._trace.close)
-        self._write_checkpoint(0, clean=False)
 
     async def stop(self) -> None:
         """Leave cleanly. Safe to call after a failure, and twice."""
@@ -163,10 +132,10 @@ class PySyncObjLog:
         self._background = None
         try:
             if was_running:
-                await asyncio.to_thread(self._segment_log.sync)
-                self._write_checkpoint(self._end.index, clean=True)
+                await asyncio.to_thread(self._store.log.sync)
+                self._store.write_checkpoint(self._end.index, clean=True)
         finally:
-            self._files.close()
+            self._store.close()
 
     async def wait_failed(self) -> BaseException:
         return await asyncio.shield(self._failed)
@@ -208,20 +177,9 @@ class PySyncObjLog:
             await asyncio.sleep(self._config.checkpoint_interval_ms / 1000)
             # What is committed here is the shorter of what was told and what is on the disk.
             index = self._end.index
-            if index != self._checkpoint.commit_index:
-                synced = await asyncio.to_thread(self._segment_log.sync)
-                self._write_checkpoint(min(index, synced.index), clean=False)
-
-    def _write_checkpoint(self, index: Index, *, clean: bool) -> None:
-        self._checkpoint = Checkpoint(
-            group=self._config.group,
-            node=self._config.node_id,
-            incarnation=self._incarnation,
-            commit_index=index,
-            applied_index=index,
-            clean=clean,
-        )
-        write_checkpoint(self._checkpoint_path, self._checkpoint)
+            if index != self._store.checkpoint.commit_index:
+                synced = await asyncio.to_thread(self._store.log.sync)
+                self._store.write_checkpoint(min(index, synced.index), clean=False)
 
     # --- what the broker calls -----------------------------------------------------------------
 
@@ -278,7 +236,7 @@ class PySyncObjLog:
         return await future
 
     def read(self, position: int, size: int) -> bytes:
-        return self._segment_log.read(position, size)
+        return self._store.log.read(position, size)
 
     async def transfer_leadership(self, target: NodeId) -> None:
         """See `ReplicatedLog.transfer_leadership`."""
@@ -340,7 +298,7 @@ class PySyncObjLog:
             return  # void, here and everywhere: its proposer has learned so from what came before
         entry, self._end = fitting
         position = self._end.position - len(entry.payload)
-        self._store(entry)
+        self._store.keep(entry, self._end.chain)
         self._batch.append(
             CommittedEntry(
                 index=entry.index,
@@ -357,20 +315,6 @@ class PySyncObjLog:
             self._ahead = self._end
         if len(self._batch) >= _ENTRIES_PER_CALL_MAX:
             self._apply_batch()
-
-    def _store(self, entry: Entry) -> None:
-        """Write the entry, unless it stands there from before the restart."""
-        log = self._segment_log
-        if entry.index <= log.last_index:
-            if log.chain(entry.index) == self._end.chain:
-                return
-            _log.error(
-                "PySyncObj tells another log than before from entry %d on; %d entries are dropped",
-                entry.index,
-                log.last_index - entry.index + 1,
-            )
-            log.truncate_from(entry.index)
-        log.append([entry])
 
     def _settle(self, index: Index) -> None:
         """An entry was committed at `index`, where this leader may have proposed another."""

@@ -10,6 +10,7 @@ replicated state, G6 no stale answers, G7 honest outcomes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from verify.checks import (
@@ -58,6 +59,11 @@ def _has_transactions(manifest: Manifest, counts: Counts) -> bool:
 def _has_checks(manifest: Manifest, counts: Counts) -> bool:
     """T6 to T9 are about halves that were asked for."""
     return manifest.transactions is not None and counts.ops("check") > 0
+
+
+def _told(*events: str) -> Callable[[Manifest, Counts], bool]:
+    """Applies where our own engine ran, which traces all it does, or the events were told."""
+    return lambda manifest, counts: manifest.engine == "raft" or counts.events(*events) > 0
 
 
 def _has_ordered_shards(manifest: Manifest, counts: Counts) -> bool:
@@ -247,6 +253,7 @@ CHECKS: Final[tuple[Check, ...]] = (
         name="two votes in a term",
         promise="G6",
         needs=("raft",),
+        applies=_told("vote"),
         examined=lambda counts: counts.events("vote"),
         nothing="no vote was traced",
         find=consensus.two_votes,
@@ -294,6 +301,7 @@ CHECKS: Final[tuple[Check, ...]] = (
         name="commit index goes wrong",
         promise="G1",
         needs=("raft",),
+        applies=_told("commit"),
         examined=lambda counts: counts.events("commit"),
         nothing="no commit was traced",
         find=consensus.commit_index_errors,
@@ -312,6 +320,8 @@ CHECKS: Final[tuple[Check, ...]] = (
         name="vote for an older log",
         promise="G1",
         needs=("raft",),
+        # Other engines' votes are told without the candidate's log, in whose indexes they think.
+        applies=lambda manifest, counts: manifest.engine == "raft",
         examined=lambda counts: counts.events("vote"),
         nothing="no vote was traced",
         find=consensus.votes_for_old_logs,

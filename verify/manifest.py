@@ -76,6 +76,7 @@ class Manifest:
     """What the checks need of run.json; `raw` is the whole of it, for reports."""
 
     system: str
+    engine: str  # what replicates; "raft" where it is not told
     phases: Mapping[str, tuple[int, int]]  # nanoseconds since the run's start
     groups: Mapping[str, tuple[str, ...]]
     queues: tuple[Queue, ...]
@@ -208,6 +209,7 @@ def _parse(raw: dict[str, object]) -> Manifest:
     transactions, limits = root.raw("transactions"), root.raw("limits")
     return Manifest(
         system=root.text("system"),
+        engine=root.text("engine") if "engine" in raw else "raft",
         phases=_phases(root),
         groups={name: _strings(name, voters) for name, voters in root.members("groups").items()},
         queues=_queues(root),

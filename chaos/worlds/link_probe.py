@@ -5,9 +5,9 @@ under it and after it.
 
 What is sent depends on what is spoken there. A broker and a name server get a request and must
 answer it. A Raft listener gets the HELLO of a stranger and must refuse it: it does so at once, logs
-it, and is not disturbed. An answer needs both directions of the connection, so none within the
-deadline says that at least one is dead. A bare close is no answer: proxies pass on a close even
-where they swallow every byte.
+it, and is not disturbed; PySyncObj is asked for its status. An answer needs both directions of the
+connection, so none within the deadline says that at least one is dead. A bare close is no answer:
+proxies pass on a close even where they swallow every byte.
 
 Invariant: where no connection comes about nothing is known of the link.
 """
@@ -15,7 +15,9 @@ Invariant: where no connection comes about nothing is known of the link.
 from __future__ import annotations
 
 import asyncio
+import struct
 import time
+import zlib
 from dataclasses import dataclass
 from typing import Final
 
@@ -32,6 +34,11 @@ __all__ = ["ProxyProbe", "probe_proxy"]
 ANSWER_SIZE_MAX: Final = 65_536
 STRANGER: Final = Identity(group="probe", node_id=NodeId("probe"), secret=bytes(SECRET_SIZE_MIN))
 STRANGERS_HELLO: Final = Dialler(STRANGER, NodeId("probe"), bytes(NONCE_SIZE)).hello()
+# PySyncObj's frame (size, zlib) of its utility message ["status"], as pickle writes it.
+_PICKLED_STATUS: Final = b"\x80\x02]q\x00X\x06\x00\x00\x00statusq\x01a."
+PYSYNCOBJ_STATUS: Final = struct.pack("i", len(zlib.compress(_PICKLED_STATUS))) + zlib.compress(
+    _PICKLED_STATUS
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +81,8 @@ def _bytes_to_send(protocol: Protocol) -> bytes:
     match protocol:
         case Protocol.RAFT:
             return STRANGERS_HELLO
+        case Protocol.PYSYNCOBJ:
+            return PYSYNCOBJ_STATUS
         case Protocol.BROKER:
             return encode(RemotingCommand(code=STATUS_CODE))
         case Protocol.NAME_SERVER:

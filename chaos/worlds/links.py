@@ -27,6 +27,7 @@ class Protocol(enum.Enum):
     """What is spoken over a proxy, which decides how it is probed."""
 
     RAFT = "raft"
+    PYSYNCOBJ = "pysyncobj"
     BROKER = "broker"
     NAME_SERVER = "name_server"
 
@@ -51,8 +52,9 @@ class LinkProxy:
 
 def plan_proxies(layout: ClusterLayout, client_slots: Sequence[str]) -> list[LinkProxy]:
     """Every proxy of a cluster: brokers among each other, to name servers, and clients to all."""
+    replication = Protocol.PYSYNCOBJ if layout.engine == "pysyncobj" else Protocol.RAFT
     raft = [
-        _proxy(place.name, peer.name, Protocol.RAFT, peer.raft_address)
+        _proxy(place.name, peer.name, replication, peer.raft_address)
         for place in layout.brokers
         for peer in layout.groups[place.group]
         if peer.node != place.node

@@ -64,6 +64,7 @@ def page_values(source: RunSource, reduced: Reduced) -> dict[str, object]:
         else "This run has not been verified.",
         "system": _text(manifest.get("system"), "a system that run.json does not name"),
         "version": _text(manifest.get("version"), ""),
+        "engine": clipped(_text(manifest.get("engine"), "raft"), _CELL_MAX),
         "scenario": _text(scenario.get("name"), "unnamed"),
         "scenario_text": clipped(_text(scenario.get("text"), ""), _TEXT_MAX),
         "seed": _text(manifest.get("seed"), "unknown"),
@@ -103,12 +104,14 @@ def _commands(source: RunSource) -> dict[str, str]:
     scenario = _text(_members(source.manifest.get("scenario")).get("name"), "unnamed")
     world = _text(source.manifest.get("world"), "local")
     seed = _text(source.manifest.get("seed"), "0")
+    engine = _text(source.manifest.get("engine"), "raft")
     run = source.run.resolve().name
     return {
         "run": shlex.join(
             [
                 *("ledgermq", "chaos", "run", f"scenarios/{scenario}.toml"),
                 *("--world", world, "--seed", seed),
+                *(() if engine == "raft" else ("--engine", engine)),
             ]
         ),
         "verify": shlex.join(["ledgermq", "verify", run]),
@@ -266,6 +269,8 @@ def _coverage(verdict: Mapping[str, object]) -> dict[str, object]:
 
 def _facts(manifest: Mapping[str, object]) -> list[tuple[str, str]]:
     facts: list[tuple[str, str]] = []
+    if "engine" in manifest:
+        facts.append(("engine", _cell(manifest["engine"])))
     for group, voters in _members(manifest.get("groups")).items():
         facts.append((f"group {group}", ", ".join(str(voter) for voter in _list(voters))))
     for name, bounds in _members(manifest.get("phases")).items():
