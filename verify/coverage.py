@@ -93,8 +93,8 @@ def not_shown(frames: Frames, counts: Counts, *, left_out: Sequence[Check]) -> l
     if manifest.engine != "raft":
         sentences.append(
             f"The engine {manifest.engine} tells its roles and what was applied, but nothing of "
-            "its own log: that entries were durable on a majority before they were acknowledged, and "
-            "that votes were given to the right logs, is not shown."
+            "its own log: that entries were durable on a majority before they were acknowledged, "
+            "and that votes were given to the right logs, is not shown."
         )
     if left_out:
         names = ", ".join(f"{check.id} ({check.name})" for check in left_out)
