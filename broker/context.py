@@ -16,7 +16,7 @@ from broker.long_polling import LongPolling
 from broker.proposer import Proposer
 from broker.request import RefusedError
 from broker.state import BrokerState
-from broker.store.consume_queue import ConsumeQueues
+from broker.store.consume_queues import ConsumeQueues
 from broker.store.payload import UNIT
 from broker.store.record import host_bytes
 from raft.replicated_log import ReplicatedLog

@@ -2,17 +2,21 @@
 
 Place in the data path: `broker.state_machine` adds the keys of every committed run; the leader's
 `broker.proposer` asks before it stores a message. Replicated: every replica applies the same runs
-at the same store timestamps, so a new leader knows what the old one had stored.
+at the same store timestamps, so a new leader knows what the old one had stored; a snapshot carries
+the window (`capture`, `restore`), so a restored one judges as the original would.
 
 Bounded twice: by time (`window_ms` behind the newest store timestamp) and by count. Keys are held
-in generations; a whole generation leaves at once. Of an evicted generation the 64-bit hashes of
-its keys stay for a good while longer, so that a retry which comes too late is told from a message
-never seen: it is EXPIRED and refused, not stored a second time (promise G2). Hashes are of this
-process only; no two replicas need to agree on them. What was born before even the hashes begin is
+as 64-bit hashes, in generations: the newest in a dict, closed ones as sorted arrays of 16 bytes
+per key. A generation that leaves the window loses its positions and keeps its hashes for a good
+while longer, so that a retry which comes too late is told from a message never seen: it is EXPIRED
+and refused, not stored a second time (promise G2). What was born before even the hashes begin is
 refused as well, since nothing here can tell any more.
 
-Invariants: no key is in two generations; a key whose record was stored within the window and the
-count is found; time never goes back.
+Two keys may have one hash: whoever is told STORED compares the key with the record's own before
+it names that place to anybody.
+
+Invariants: a key whose record was stored within the window and the count is found; closed
+generations never change; time never goes back.
 """
 
 from __future__ import annotations
@@ -20,17 +24,18 @@ from __future__ import annotations
 import enum
 from array import array
 from bisect import bisect_left
-from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-__all__ = ["DedupeWindow", "Verdict"]
+from xxhash import xxh3_64_intdigest
 
-_GENERATION_KEYS_MAX = 32_768
+__all__ = ["DedupeWindow", "Generation", "Verdict", "WindowImage"]
+
+_GENERATION_KEYS_MAX = 16_384
 _GENERATIONS_PER_WINDOW = 8
 _EPOCHS_MAX = 2
-_FILTER_BITS = 1 << 24  # 2 MiB; at half a million keys one question in thirty goes on to bisect
+_FILTER_BITS = 1 << 25  # 4 MiB; at 750,000 keys one question in fifty goes on to bisect
 _FILTER_MASK = _FILTER_BITS - 1
 
 
@@ -40,50 +45,80 @@ class Verdict(enum.Enum):
     EXPIRED = "expired"
 
 
-@dataclass(slots=True)
-class _Generation:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generation:
+    """Keys that were stored one after the other; never changed once it is closed.
+
+    `hashes` are sorted in a closed one, in the order of storing in the newest. `positions` stand
+    beside them; None: the generation has left the window.
+    """
+
     first_ms: int
     last_ms: int
-    positions: dict[str, int]  # key -> position of the record in the log
+    hashes: array[int]
+    positions: array[int] | None
+
+    def position(self, hashed: int) -> int | None:
+        """Of a closed generation in the window: where the record with this hash is."""
+        at = bisect_left(self.hashes, hashed)
+        if self.positions is None or at == len(self.hashes) or self.hashes[at] != hashed:
+            return None
+        return self.positions[at]
+
+    def has(self, hashed: int) -> bool:
+        at = bisect_left(self.hashes, hashed)
+        return at < len(self.hashes) and self.hashes[at] == hashed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowImage:
+    """A window at one moment: what a snapshot holds of it, oldest first."""
+
+    memory_floor_ms: int
+    epochs: tuple[tuple[Generation, ...], ...]
+    newest: Generation | None
+
+
+@dataclass(slots=True)
+class _Newest:
+    first_ms: int
+    last_ms: int
+    positions: dict[int, int]  # hash of the key -> position of the record in the log
 
 
 class _Epoch:
-    """Keys that have left: sorted hashes of whole generations behind one bit filter.
+    """Closed generations behind one bit filter, which answers nearly every question about a key
+    that never was here. Dropped as a whole, so nothing is ever taken out of the filter."""
 
-    The filter answers nearly every question about a key that never was here. An epoch is dropped
-    as a whole, so nothing is ever taken out of the filter.
-    """
-
-    __slots__ = ("_filter", "_hashes", "count", "last_ms")
+    __slots__ = ("_filter", "count", "generations")
 
     def __init__(self) -> None:
         self._filter = bytearray(_FILTER_BITS >> 3)
-        self._hashes: list[array[int]] = []
+        self.generations: list[Generation] = []
         self.count = 0
-        self.last_ms = 0
 
-    def add(self, generation: _Generation) -> None:
-        hashes = array("q", sorted(map(hash, generation.positions)))
+    def add(self, generation: Generation) -> None:
         bits = self._filter
-        for hashed in hashes:
+        for hashed in generation.hashes:
             bit = hashed & _FILTER_MASK
             bits[bit >> 3] |= 1 << (bit & 7)
-        self._hashes.append(hashes)
-        self.count += len(hashes)
-        self.last_ms = max(self.last_ms, generation.last_ms)
+        self.generations.append(generation)
+        self.count += len(generation.hashes)
 
-    def __contains__(self, hashed: int) -> bool:
+    def find(self, hashed: int) -> Generation | None:
         bit = hashed & _FILTER_MASK
         if not self._filter[bit >> 3] & (1 << (bit & 7)):
-            return False
-        for hashes in self._hashes:
-            at = bisect_left(hashes, hashed)
-            if at < len(hashes) and hashes[at] == hashed:
-                return True
-        return False
+            return None
+        for generation in reversed(self.generations):
+            if generation.has(hashed):
+                return generation
+        return None
 
 
 class DedupeWindow:
+    """`keys_max` keys in the window; about `evicted_keys_max` hashes are remembered behind it,
+    at least as many as `keys_max`."""
+
     def __init__(self, *, window_ms: int, keys_max: int, evicted_keys_max: int) -> None:
         if window_ms <= 0 or keys_max <= 0 or evicted_keys_max < 0:
             raise ValueError("dedupe window: window_ms and keys_max must be above 0")
@@ -91,10 +126,11 @@ class DedupeWindow:
         self._generation_ms = max(1, window_ms // _GENERATIONS_PER_WINDOW)
         self._generation_keys = max(1, min(_GENERATION_KEYS_MAX, keys_max // 4))
         self._keys_max = keys_max
-        self._epoch_keys_max = max(1, evicted_keys_max // 2)
-        self._generations: deque[_Generation] = deque()  # newest first
-        self._epochs: list[_Epoch] = []  # oldest first, at most two
-        self._count = 0
+        # So much that the newest full epoch holds all that may be in the window.
+        self._epoch_keys = max(keys_max, (keys_max + evicted_keys_max) // _EPOCHS_MAX)
+        self._newest: _Newest | None = None
+        self._epochs: list[_Epoch] = []  # oldest first
+        self._count = 0  # in the window
         self._memory_floor_ms = 0  # newest store timestamp whose hash is gone as well
 
     def __len__(self) -> int:
@@ -106,10 +142,13 @@ class DedupeWindow:
 
     def find(self, key: str) -> int | None:
         """Position of the record stored with this key, if it is in the window."""
-        for generation in self._generations:
-            position = generation.positions.get(key)
-            if position is not None:
-                return position
+        hashed = xxh3_64_intdigest(key.encode())
+        if self._newest is not None and hashed in self._newest.positions:
+            return self._newest.positions[hashed]
+        for epoch in reversed(self._epochs):
+            generation = epoch.find(hashed)
+            if generation is not None:
+                return generation.position(hashed)
         return None
 
     def judge(self, key: str, *, born_ms: int, now_ms: int) -> Verdict:
@@ -117,26 +156,31 @@ class DedupeWindow:
 
         `born_ms`: the message's bornTimestamp. `now_ms`: the leader's clock.
         """
-        for generation in self._generations:
-            if key in generation.positions:
-                in_window = generation.last_ms >= now_ms - self._window_ms
-                return Verdict.STORED if in_window else Verdict.EXPIRED
-        if self._epochs:
-            hashed = hash(key)
-            for epoch in self._epochs:
-                if hashed in epoch:
+        hashed = xxh3_64_intdigest(key.encode())
+        newest = self._newest
+        if newest is not None and hashed in newest.positions:
+            return self._known(newest.last_ms, now_ms)
+        for epoch in self._epochs:
+            generation = epoch.find(hashed)
+            if generation is not None:
+                if generation.positions is None:
                     return Verdict.EXPIRED
+                return self._known(generation.last_ms, now_ms)
         return Verdict.EXPIRED if self._is_forgotten(born_ms) else Verdict.NEW
+
+    def _known(self, last_ms: int, now_ms: int) -> Verdict:
+        return Verdict.STORED if last_ms >= now_ms - self._window_ms else Verdict.EXPIRED
 
     def knows_none(self, keys: Collection[str], *, born_ms: int) -> bool:
         """True where `judge` would call every one of `keys` new; a quick way for batches."""
-        if self._epochs:
-            hashes = [hash(key) for key in keys]
-            for epoch in self._epochs:
-                if any(hashed in epoch for hashed in hashes):
-                    return False
-        return not self._is_forgotten(born_ms) and all(
-            generation.positions.keys().isdisjoint(keys) for generation in self._generations
+        newest = self._newest
+        if newest is None:
+            return not self._is_forgotten(born_ms)
+        hashes = list(map(xxh3_64_intdigest, map(str.encode, keys)))
+        return (
+            not self._is_forgotten(born_ms)
+            and newest.positions.keys().isdisjoint(hashes)
+            and not any(epoch.find(hashed) for epoch in self._epochs for hashed in hashes)
         )
 
     def _is_forgotten(self, born_ms: int) -> bool:
@@ -145,39 +189,102 @@ class DedupeWindow:
 
     def add(self, keys: Sequence[str | None], positions: Iterable[int], stored_ms: int) -> None:
         """Keys of committed records, with their positions, in log order. None has no key."""
-        current = self._generations[0] if self._generations else None
-        if (
-            current is None
-            or stored_ms - current.first_ms >= self._generation_ms
-            or len(current.positions) + len(keys) > self._generation_keys
+        newest = self._newest
+        if newest is None:
+            newest = self._newest = _Newest(stored_ms, stored_ms, {})
+        elif (
+            stored_ms - newest.first_ms >= self._generation_ms
+            or len(newest.positions) + len(keys) > self._generation_keys
         ):
-            current = _Generation(stored_ms, stored_ms, {})
-            self._generations.appendleft(current)
-        before = len(current.positions)
-        placed = zip(keys, positions, strict=True)
-        current.positions.update(
-            ((key, position) for key, position in placed if key is not None)
-            if None in keys
-            else cast("Iterable[tuple[str, int]]", placed)  # the quick way: no key is None
+            self._close(newest)
+            newest = self._newest = _Newest(stored_ms, stored_ms, {})
+        if None in keys:
+            placed = [
+                (key, position)
+                for key, position in zip(keys, positions, strict=True)
+                if key is not None
+            ]
+            keys, positions = [key for key, _ in placed], [position for _, position in placed]
+        before = len(newest.positions)
+        encoded = map(str.encode, cast("Sequence[str]", keys))
+        newest.positions.update(zip(map(xxh3_64_intdigest, encoded), positions, strict=True))
+        newest.last_ms = max(newest.last_ms, stored_ms)
+        self._count += len(newest.positions) - before
+        self._evict(stored_ms)
+
+    def _close(self, newest: _Newest) -> None:
+        """Turn the newest generation into arrays."""
+        hashes = array("Q", sorted(newest.positions))
+        generation = Generation(
+            first_ms=newest.first_ms,
+            last_ms=newest.last_ms,
+            hashes=hashes,
+            positions=array("Q", map(newest.positions.__getitem__, hashes)),
         )
-        current.last_ms = max(current.last_ms, stored_ms)
-        self._count += len(current.positions) - before
-        self.advance(stored_ms)
-
-    def advance(self, now_ms: int) -> None:
-        """Evict what is behind the window at `now_ms`, a committed store timestamp."""
-        generations = self._generations
-        while generations and (
-            generations[-1].last_ms < now_ms - self._window_ms
-            or (self._count > self._keys_max and len(generations) > 1)
-        ):
-            self._evict(generations.pop())
-
-    def _evict(self, generation: _Generation) -> None:
-        self._count -= len(generation.positions)
-        assert self._count >= 0
-        if not self._epochs or self._epochs[-1].count >= self._epoch_keys_max:
+        if not self._epochs or self._epochs[-1].count >= self._epoch_keys:
+            if len(self._epochs) == _EPOCHS_MAX:
+                self._forget(self._epochs.pop(0))
             self._epochs.append(_Epoch())
-        if len(self._epochs) > _EPOCHS_MAX:
-            self._memory_floor_ms = max(self._memory_floor_ms, self._epochs.pop(0).last_ms)
         self._epochs[-1].add(generation)
+
+    def _evict(self, now_ms: int) -> None:
+        """Take out of the window what is behind it at `now_ms`, a committed store timestamp."""
+        for epoch in self._epochs:
+            for at, generation in enumerate(epoch.generations):
+                if generation.positions is None:
+                    continue
+                if generation.last_ms >= now_ms - self._window_ms and self._count <= self._keys_max:
+                    return
+                self._count -= len(generation.hashes)
+                assert self._count >= 0
+                epoch.generations[at] = Generation(
+                    first_ms=generation.first_ms,
+                    last_ms=generation.last_ms,
+                    hashes=generation.hashes,
+                    positions=None,
+                )
+
+    def _forget(self, epoch: _Epoch) -> None:
+        for generation in epoch.generations:
+            assert generation.positions is None, "what is in the window is in the newest epochs"
+            self._memory_floor_ms = max(self._memory_floor_ms, generation.last_ms)
+
+    # Snapshots ---------------------------------------------------------------------------------
+
+    def capture(self) -> WindowImage:
+        """The window as it is; closed generations are shared, only the newest is copied."""
+        newest = self._newest
+        return WindowImage(
+            memory_floor_ms=self._memory_floor_ms,
+            epochs=tuple(tuple(epoch.generations) for epoch in self._epochs),
+            newest=None
+            if newest is None
+            else Generation(
+                first_ms=newest.first_ms,
+                last_ms=newest.last_ms,
+                hashes=array("Q", newest.positions.keys()),
+                positions=array("Q", newest.positions.values()),
+            ),
+        )
+
+    def restore(self, image: WindowImage) -> None:
+        """Become the window that was captured. Raises ValueError where the image is none."""
+        if len(image.epochs) > _EPOCHS_MAX:
+            raise ValueError(f"dedupe window: {len(image.epochs)} epochs")
+        self._memory_floor_ms = image.memory_floor_ms
+        self._epochs = []
+        self._newest = None
+        self._count = 0
+        for generations in image.epochs:
+            epoch = _Epoch()
+            for generation in generations:
+                epoch.add(generation)
+                self._count += 0 if generation.positions is None else len(generation.hashes)
+            self._epochs.append(epoch)
+        if image.newest is not None:
+            newest, positions = image.newest, image.newest.positions
+            if positions is None or len(positions) != len(newest.hashes):
+                raise ValueError("dedupe window: the newest generation lacks positions")
+            placed = dict(zip(newest.hashes, positions, strict=True))
+            self._newest = _Newest(newest.first_ms, newest.last_ms, placed)
+            self._count += len(placed)

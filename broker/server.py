@@ -46,7 +46,8 @@ from broker.replication import open_log
 from broker.request import RefusedError, Request
 from broker.state import BrokerState
 from broker.state_machine import BrokerStateMachine
-from broker.store.consume_queue import FILES_MAX, ConsumeQueues
+from broker.store.consume_queue import FILES_MAX
+from broker.store.consume_queues import ConsumeQueues
 from broker.store.payload import Run
 from broker.store.record import host_bytes
 from broker.tasks import TaskOwner

@@ -5,7 +5,8 @@ clock, no randomness, no IO; store timestamps come from the log, stamped once by
 
 Invariants: queue offsets of a queue are dense from 0 (promise G3); topics, groups, consumer
 offsets, transactions and the dedupe window change only here (promise G5); two replicas that have
-applied the same entries are equal.
+applied the same entries are equal, whether they applied all of them or began with a snapshot
+(`broker.state_image`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, assert_never
 
 from broker.dedupe import DedupeWindow
+from broker.state_image import StateImage
 from broker.store.payload import (
     UNIT,
     CheckCommand,
@@ -29,6 +31,7 @@ from broker.store.payload import (
     Run,
     TopicCommand,
 )
+from broker.store.time_marks import TimeMarks
 from broker.topics import HALF_TOPIC, Topic
 from broker.transaction.half_table import Half, HalfTable
 
@@ -62,6 +65,7 @@ class BrokerState:
         self.messages = self._window()  # UNIQ_KEYs of user topics
         self.half_keys = self._window()  # UNIQ_KEYs of half messages: a scope of their own
         self.halves = HalfTable(decided_max=limits.decided_max)
+        self.time_marks = TimeMarks()
         self.store_timestamp_ms = 0
         self.topics_version = 0  # counts changes of `topics`
         self.topics_changed_ms = 0  # store timestamp of the last one
@@ -77,11 +81,12 @@ class BrokerState:
         """The queue's max offset: the next message's place."""
         return self.next_offsets.get((topic, queue_id), 0)
 
-    def apply(self, payload: Payload) -> None:
-        """Apply one committed payload: its runs, then its commands."""
+    def apply(self, payload: Payload, position: int) -> None:
+        """Apply one committed payload, which stands at `position`: its runs, then its commands."""
         now_ms = payload.store_timestamp_ms
         assert now_ms >= self.store_timestamp_ms, "store timestamps never go back"
         self.store_timestamp_ms = now_ms
+        self.time_marks.note(position, now_ms)
         for run in payload.runs:
             self._apply_run(run, now_ms)
         for command in payload.commands:
@@ -140,6 +145,39 @@ class BrokerState:
                 self.groups[command.name] = dict(command.config)
             case _:
                 assert_never(command)
+
+    def capture(self) -> StateImage:
+        """The state as it is: shallow copies of what changes, the rest is shared."""
+        return StateImage(
+            store_timestamp_ms=self.store_timestamp_ms,
+            topics_version=self.topics_version,
+            topics_changed_ms=self.topics_changed_ms,
+            topics=dict(self.topics),
+            groups=dict(self.groups),
+            next_offsets=dict(self.next_offsets),
+            consumer_offsets=dict(self.consumer_offsets),
+            delay_offsets=dict(self.delay_offsets),
+            time_marks=self.time_marks.capture(),
+            halves=self.halves.capture(),
+            messages=self.messages.capture(),
+            half_keys=self.half_keys.capture(),
+        )
+
+    def restore(self, image: StateImage) -> None:
+        """Become the state that was captured. Raises ValueError where the image is none; the
+        state is undefined then."""
+        self.topics = dict(image.topics)
+        self.groups = dict(image.groups)
+        self.next_offsets = dict(image.next_offsets)
+        self.consumer_offsets = dict(image.consumer_offsets)
+        self.delay_offsets = dict(image.delay_offsets)
+        self.time_marks.restore(*image.time_marks)
+        self.halves.restore(image.halves)
+        self.messages.restore(image.messages)
+        self.half_keys.restore(image.half_keys)
+        self.store_timestamp_ms = image.store_timestamp_ms
+        self.topics_version = image.topics_version
+        self.topics_changed_ms = image.topics_changed_ms
 
 
 def _positions(units: bytes) -> Iterable[int]:

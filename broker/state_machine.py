@@ -2,31 +2,33 @@
 
 Place in the data path: the log calls `apply` with committed entries; they change `BrokerState`,
 their units go to the ConsumeQueues, and held pulls hear of new messages. Only committed entries
-get here, so nobody ever consumes what can be taken back.
+get here, so nobody ever consumes what can be taken back. `capture` and `restore` carry the state
+over restarts and to nodes that begin late; `index_only` builds ConsumeQueues for a restored state.
 
 Invariants: entries are applied once, in order; the ConsumeQueue of a queue never ends before or
-behind the state's next offset. An entry that can't be decoded stops the node: going on would make
-replicas differ.
+behind the state's next offset, but while it is being filled after a restore. An entry that can't be
+decoded stops the node: going on would make replicas differ.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from broker.state import BrokerState
-from broker.store.consume_queue import ConsumeQueues
+from broker.state_image import StateImage, decode_image
+from broker.store.consume_queues import ConsumeQueues
 from broker.store.payload import Run, decode_payload
-from raft.messages import EntryKind
+from raft.messages import EntryKind, Index
 from raft.replicated_log import CommittedEntry, LogStatus
 
 __all__ = ["BrokerStateMachine"]
 
 
 class BrokerStateMachine:
-    """Implements raft.replicated_log.StateMachine.
+    """Implements raft.replicated_log.RestorableStateMachine.
 
-    `on_arrival(topic, queue_id, units)` is called after the units are readable; `on_role` on every
-    change of role, term, leader or readiness.
+    `on_arrival(run)` is called after the run's units are readable; `on_role` on every change of
+    role, term, leader or readiness; `on_topics` after the topics changed.
     """
 
     def __init__(
@@ -43,20 +45,57 @@ class BrokerStateMachine:
         self._on_arrival = on_arrival
         self._on_role = on_role
         self._on_topics = on_topics
+        self._told_topics_version = 0
 
     def apply(self, entries: Sequence[CommittedEntry]) -> None:
         """Raises PayloadError or OSError, either of which must stop the node."""
-        topics_version = self.state.topics_version
+        if self._queues.is_filling:
+            self._queues.settle()
         for entry in entries:
             if entry.kind is not EntryKind.DATA:
                 continue
             payload = decode_payload(entry.payload)
-            self.state.apply(payload)
+            self.state.apply(payload, entry.position)
             for run in payload.runs:
                 self._queues.get(run.topic, run.queue_id).append(run.first_queue_offset, run.units)
                 self._on_arrival(run)
-        if self.state.topics_version != topics_version:
+        if self.state.topics_version != self._told_topics_version:
+            self._told_topics_version = self.state.topics_version
             self._on_topics()
 
     def on_role_change(self, status: LogStatus) -> None:
         self._on_role(status)
+
+    # Snapshots ---------------------------------------------------------------------------------
+
+    def capture(self) -> StateImage:
+        """See RestorableStateMachine."""
+        return self.state.capture()
+
+    def restore(self, index: Index, chunks: Iterable[bytes]) -> None:
+        """See RestorableStateMachine. Raises ValueError, and OSError of the ConsumeQueues.
+
+        The state doesn't hold the index: the snapshot does.
+        """
+        self.state.restore(decode_image(chunks))
+        self._queues.restore(self.state.next_offsets)
+
+    @property
+    def needs_indexing(self) -> bool:
+        return self._queues.is_filling
+
+    def index_only(self, entries: Sequence[CommittedEntry]) -> None:
+        """See RestorableStateMachine. Raises PayloadError or OSError, which must stop the node."""
+        for entry in entries:
+            if entry.kind is EntryKind.DATA:
+                for run in decode_payload(entry.payload).runs:
+                    if self._queues.fill(run):
+                        self._on_arrival(run)
+
+    def trim(self, position: int) -> None:
+        """See RestorableStateMachine."""
+        self._queues.trim(position)
+
+    def sync_derived(self) -> None:
+        """See RestorableStateMachine."""
+        self._queues.sync()

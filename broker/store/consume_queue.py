@@ -1,48 +1,57 @@
-"""ConsumeQueues: per topic and queue, where each message stands in the log.
+"""ConsumeQueue: where each message of one queue stands in the log.
 
-Place in the data path: `broker.state_machine` appends ready units after commit; pulls read ranges
-of them. Derived: deleting the files loses nothing, the log rebuilds them.
+Place in the data path: `broker.state_machine` appends ready units after commit, through
+`broker.store.consume_queues`; pulls read ranges of them. Derived: deleting the files loses
+nothing, the log rebuilds them.
 
-Invariants: unit n is at byte 20·n; only committed records have units; units are dense from the
-queue's first offset; an append at an offset that is already filled must be the same bytes (a
-replay after a restart writes what stands there). All queues together hold at most `files_max` files
-open, those opened last.
+Invariants: unit n is at byte 20·n; only committed records have units; units are dense from
+`min_offset` to `next_offset`; an append at an offset that is already filled must be the same bytes
+(a replay after a restart writes what stands there); positions rise along a queue.
 
 Files are 6,000,000 bytes, sparse. Units are written with pwrite, so that a full disk is an OSError
-and never a SIGBUS, and read through a memory map, so that a pull costs a slice. The page cache
-keeps them across a kill. A machine crash may lose units; the replay of the log at the next start
-writes them again. Source: RocketMQ ConsumeQueue.
+and never a SIGBUS, and read through a memory map, so that a pull costs a slice. Where the disk is
+full the units stay in memory until there is room: what is committed must become readable, and the
+log itself, which takes nothing more then, bounds them. The page cache keeps units across a kill. A
+machine crash may lose those that no snapshot has seen; the replay behind the snapshot writes them
+again. Source: RocketMQ ConsumeQueue.
 """
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 from collections import deque
 from pathlib import Path
 
-from broker.store.payload import UNIT_SIZE
+from broker.store.payload import UNIT, UNIT_SIZE
 
-__all__ = ["FILES_MAX", "FILE_SIZE", "ConsumeQueue", "ConsumeQueues"]
+__all__ = ["FILES_MAX", "FILE_SIZE", "FILE_UNITS", "NO_ROOM", "ConsumeQueue", "DerivedFiles"]
 
 FILE_UNITS = 300_000
 FILE_SIZE = FILE_UNITS * UNIT_SIZE
 FILES_MAX = 1_024
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NO_UNITS = bytes(0)
 
 
-class _OpenFiles:
-    """Closes the file that was opened first when there are too many.
+class DerivedFiles:
+    """The files of all queues of a store: which are open, and which a snapshot must make durable.
 
-    First in, first out: reads and writes need not be noted, and opening one again is cheap.
+    Closes the file that was opened first when there are too many. First in, first out: reads and
+    writes need not be noted, and opening one again is cheap.
     """
 
-    __slots__ = ("_files_max", "_order")
+    __slots__ = ("_files_max", "_order", "dirty", "held")
 
-    def __init__(self, files_max: int) -> None:
+    def __init__(self, files_max: int = FILES_MAX) -> None:
         assert files_max > 0
         self._files_max = files_max
         self._order: deque[tuple[ConsumeQueue, int]] = deque()
+        # Written since the last sync; noted after the write. One thread takes from it while the
+        # loop adds: both are single calls of set.
+        self.dirty: set[Path] = set()
+        self.held: set[ConsumeQueue] = set()  # with units that wait for room on the disk
 
     def opened(self, queue: ConsumeQueue, file_start: int) -> None:
         self._order.append((queue, file_start))
@@ -50,46 +59,155 @@ class _OpenFiles:
             oldest, oldest_start = self._order.popleft()
             oldest.close_file(oldest_start)
 
+    def closed(self, queue: ConsumeQueue, file_start: int) -> None:
+        """It was closed for another reason than their number."""
+        self._order.remove((queue, file_start))
+
 
 class ConsumeQueue:
-    """One queue's units. `next_offset` is the number of units ever appended (its max offset)."""
+    """One queue's units, from `min_offset` to `next_offset` (its max offset: the next place)."""
 
-    __slots__ = ("_directory", "_files", "_open_files", "next_offset")
+    __slots__ = (
+        "_begin_position",
+        "_directory",
+        "_files",
+        "_held",
+        "_store",
+        "min_offset",
+        "next_offset",
+    )
 
-    def __init__(self, directory: Path, open_files: _OpenFiles | None = None) -> None:
+    def __init__(self, directory: Path, store: DerivedFiles | None = None) -> None:
         self._directory = directory
-        self._open_files = open_files or _OpenFiles(FILES_MAX)
+        self._store = store or DerivedFiles()
         self._files: dict[int, tuple[int, mmap.mmap]] = {}
+        self._begin_position = 0  # no unit that is there is of a record below it
+        self._held = bytearray()  # the last units, where the disk had no room for them
+        self.min_offset = 0
         self.next_offset = 0
 
-    @property
-    def min_offset(self) -> int:
-        return 0
+    # Writing -----------------------------------------------------------------------------------
 
     def append(self, first_offset: int, units: bytes) -> None:
-        """Write units at `first_offset`, which must be the next offset. Raises OSError."""
+        """Write units at `first_offset`, which must be the next offset.
+
+        Raises OSError, not for want of room.
+        """
         assert first_offset == self.next_offset, (
             f"{self._directory}: units for offset {first_offset}, next is {self.next_offset}"
         )
+        assert len(units) % UNIT_SIZE == 0, f"{len(units)} bytes are no whole units"
+        if self._held:
+            self._held += units
+        else:
+            self._write_or_hold(first_offset, units)
+        self.next_offset = first_offset + len(units) // UNIT_SIZE
+
+    def write_held(self) -> bool:
+        """Write what waits for room; True once nothing does. Raises OSError."""
+        units = bytes(self._held)
+        self._held.clear()
+        self._store.held.discard(self)
+        self._write_or_hold(self.next_offset - len(units) // UNIT_SIZE, units)
+        return not self._held
+
+    def _write_or_hold(self, first_offset: int, units: bytes) -> None:
         start, size = first_offset * UNIT_SIZE, len(units)
-        assert size % UNIT_SIZE == 0, f"{size} bytes are no whole units"
         written = 0
-        while written < size:
-            file_start = (start + written) // FILE_SIZE * FILE_SIZE
-            at = start + written - file_start
-            piece = units[written : written + FILE_SIZE - at]
-            written += os.pwrite(self._file(file_start)[0], piece, at)
-        self.next_offset = first_offset + size // UNIT_SIZE
+        try:
+            while written < size:
+                file_start = (start + written) // FILE_SIZE * FILE_SIZE
+                at = start + written - file_start
+                piece = units[written : written + FILE_SIZE - at]
+                written += os.pwrite(self._file(file_start)[0], piece, at)
+                self._store.dirty.add(self._path(file_start))
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            # Whole units: half of one on the disk is written again.
+            self._held += units[written - written % UNIT_SIZE :]
+            self._store.held.add(self)
+
+    # Reading -----------------------------------------------------------------------------------
 
     def read(self, offset: int, count_max: int) -> bytes:
         """Units of [offset, offset + count_max), fewer where the queue or the file ends."""
         count = min(count_max, self.next_offset - offset)
-        if count <= 0 or offset < 0:
+        if count <= 0 or offset < self.min_offset:
             return _NO_UNITS
+        if self._held:
+            held_from = self.next_offset - len(self._held) // UNIT_SIZE
+            if offset >= held_from:
+                at = (offset - held_from) * UNIT_SIZE
+                return bytes(self._held[at : at + count * UNIT_SIZE])
+            count = min(count, held_from - offset)
         start = offset * UNIT_SIZE
         file_start = start // FILE_SIZE * FILE_SIZE
         at = start - file_start
         return self._file(file_start)[1][at : min(at + count * UNIT_SIZE, FILE_SIZE)]
+
+    # Beginning and end -------------------------------------------------------------------------
+
+    def trim(self, position: int) -> bool:
+        """Lose the units of records below `position` of the log; True where a file is lost.
+
+        Units that were never written, at the front of a queue that was installed, are lost ones.
+        Caller's duty: `drop_files`, once the new beginning is noted.
+        """
+        if self._begin_position >= position or self.min_offset == self.next_offset:
+            return False
+        low, high = self.min_offset, self.next_offset
+        while low < high:
+            middle = (low + high) // 2
+            if self._position(middle) < position:
+                low = middle + 1
+            else:
+                high = middle
+        crossed = low // FILE_UNITS > self.min_offset // FILE_UNITS
+        self.min_offset = low
+        self._begin_position = position if low == self.next_offset else self._position(low)
+        return crossed
+
+    def drop_files(self) -> None:
+        """Remove the files that hold lost units only. Raises OSError."""
+        kept = self.min_offset // FILE_UNITS * FILE_SIZE
+        for file_start in self._files_there():
+            if file_start < kept:
+                self._remove(file_start)
+
+    def adopt(self, min_offset: int, next_offset: int) -> bool:
+        """Take the files as they are for the units of [min_offset, next_offset).
+
+        False, and nothing changed, where one is missing, short, or ends in what was never written.
+        """
+        assert min_offset <= next_offset, f"{self._directory}: {min_offset} to {next_offset}"
+        begin, end = min_offset * UNIT_SIZE, next_offset * UNIT_SIZE
+        for file_start in range(begin // FILE_SIZE * FILE_SIZE, end, FILE_SIZE):
+            last = min(file_start + FILE_SIZE, end) - UNIT_SIZE
+            if begin < end and not _is_written(self._path(file_start), last - file_start):
+                return False
+        self._forget()
+        self.min_offset, self.next_offset = min_offset, next_offset
+        self.drop_files()
+        return True
+
+    def begin_at(self, offset: int) -> None:
+        """Become empty, the next unit's offset being this one. Raises OSError."""
+        for file_start in self._files_there():
+            self._remove(file_start)
+        self._forget()
+        self.min_offset = self.next_offset = offset
+
+    def _forget(self) -> None:
+        self._begin_position = 0
+        self._held.clear()
+        self._store.held.discard(self)
+
+    def _position(self, offset: int) -> int:
+        position: int = UNIT.unpack(self.read(offset, 1))[0]
+        return position
+
+    # Files -------------------------------------------------------------------------------------
 
     def close(self) -> None:
         for file_start in list(self._files):
@@ -101,12 +219,27 @@ class ConsumeQueue:
         area.close()
         os.close(descriptor)
 
+    def _path(self, file_start: int) -> Path:
+        return self._directory / f"{file_start:020d}"
+
+    def _files_there(self) -> list[int]:
+        if not self._directory.is_dir():
+            return []
+        return [int(path.name) for path in self._directory.iterdir() if path.name.isdecimal()]
+
+    def _remove(self, file_start: int) -> None:
+        if file_start in self._files:
+            self._store.closed(self, file_start)
+            self.close_file(file_start)
+        self._path(file_start).unlink()
+
     def _file(self, file_start: int) -> tuple[int, mmap.mmap]:
         file = self._files.get(file_start)
         if file is None:
             self._directory.mkdir(parents=True, exist_ok=True)
-            path = self._directory / f"{file_start:020d}"
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            descriptor = os.open(
+                self._path(file_start), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644
+            )
             try:
                 if os.fstat(descriptor).st_size != FILE_SIZE:
                     os.truncate(descriptor, FILE_SIZE)
@@ -115,34 +248,20 @@ class ConsumeQueue:
                 os.close(descriptor)
                 raise
             self._files[file_start] = file
-            self._open_files.opened(self, file_start)
+            self._store.opened(self, file_start)
         return file
 
 
-class ConsumeQueues:
-    """All queues of one store. Each open file costs two descriptors, its map holding one."""
-
-    def __init__(self, directory: Path, *, files_max: int = FILES_MAX) -> None:
-        self._directory = directory
-        self._open_files = _OpenFiles(files_max)
-        self._queues: dict[tuple[str, int], ConsumeQueue] = {}
-
-    def get(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """The queue, empty if it was never written."""
-        key = (topic, queue_id)
-        queue = self._queues.get(key)
-        if queue is None:
-            queue = ConsumeQueue(self._directory / topic / str(queue_id), self._open_files)
-            self._queues[key] = queue
-        return queue
-
-    def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """The queue if it was ever written to."""
-        return self._queues.get((topic, queue_id))
-
-    def items(self) -> list[tuple[str, int, ConsumeQueue]]:
-        return [(topic, queue_id, queue) for (topic, queue_id), queue in self._queues.items()]
-
-    def close(self) -> None:
-        for queue in self._queues.values():
-            queue.close()
+def _is_written(path: Path, at: int) -> bool:
+    """Whether a whole file is there, with a unit at byte `at`."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        if os.fstat(descriptor).st_size != FILE_SIZE:
+            return False
+        _, size, _ = UNIT.unpack(os.pread(descriptor, UNIT_SIZE, at))
+        return bool(size)
+    finally:
+        os.close(descriptor)

@@ -6,20 +6,22 @@ it before it proposes a decision. Pure and deterministic.
 Invariants (promise G4): a half is decided at most once; the first decision wins; a decided half is
 never checked again; `progress` (the next half to look at) never passes an undecided half. Which
 way a half was decided is remembered for the newest `decided_max` of them; of an older one it is
-only known that it was decided.
+only known that it was decided. A `Half` never changes, so that an image of the table can share it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final, Literal
 
-__all__ = ["Decision", "Half", "HalfTable"]
+__all__ = ["DECISIONS", "Decision", "Half", "HalfImage", "HalfTable"]
 
 Decision = Literal["commit", "rollback", "discard"]
+DECISIONS: Final[tuple[Decision, ...]] = ("commit", "rollback", "discard")
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Half:
     """An undecided half message."""
 
@@ -30,13 +32,23 @@ class Half:
     checks: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HalfImage:
+    """The table at one moment; nobody changes these mappings."""
+
+    next_offset: int
+    undecided: Mapping[int, Half]
+    decided: Mapping[int, Decision]
+    decided_before: Mapping[int, Decision]
+
+
 class HalfTable:
     def __init__(self, *, decided_max: int) -> None:
         assert decided_max > 0
         self._decided_max = decided_max
         self._undecided: dict[int, Half] = {}  # by queue offset, in order
         self._decided: dict[int, Decision] = {}
-        self._decided_before: dict[int, Decision] = {}
+        self._decided_before: dict[int, Decision] = {}  # replaced as a whole, never changed
         self.next_offset = 0
 
     def __len__(self) -> int:
@@ -58,6 +70,12 @@ class HalfTable:
         """The first undecided half's queue offset, or the next one to be written."""
         return next(iter(self._undecided), self.next_offset)
 
+    @property
+    def begin_position(self) -> int | None:
+        """Where the oldest undecided half is in the log: retention stays behind it."""
+        oldest = next(iter(self._undecided.values()), None)
+        return None if oldest is None else oldest.position
+
     def add(self, half: Half) -> None:
         assert half.queue_offset >= self.next_offset, "half offsets rise"
         self._undecided[half.queue_offset] = half
@@ -66,7 +84,7 @@ class HalfTable:
     def check(self, queue_offset: int) -> None:
         half = self._undecided.get(queue_offset)
         if half is not None:  # decided in an entry before: the check is void
-            half.checks += 1
+            self._undecided[queue_offset] = replace(half, checks=half.checks + 1)
 
     def decide(self, queue_offset: int, decision: Decision) -> None:
         half = self._undecided.pop(queue_offset, None)
@@ -75,3 +93,21 @@ class HalfTable:
             self._decided_before = self._decided
             self._decided = {}
         self._decided[queue_offset] = decision
+
+    def capture(self) -> HalfImage:
+        return HalfImage(
+            next_offset=self.next_offset,
+            undecided=dict(self._undecided),
+            decided=dict(self._decided),
+            decided_before=self._decided_before,
+        )
+
+    def restore(self, image: HalfImage) -> None:
+        """Become the table that was captured. Raises ValueError where the image is none."""
+        offsets = list(image.undecided)
+        if offsets != sorted(set(offsets)) or (offsets and offsets[-1] >= image.next_offset):
+            raise ValueError("half messages: the undecided are out of order")
+        self.next_offset = image.next_offset
+        self._undecided = dict(image.undecided)
+        self._decided = dict(image.decided)
+        self._decided_before = dict(image.decided_before)

@@ -21,7 +21,7 @@ from broker.proposer import Proposer, ProposerLimits
 from broker.request import RefusedError, Request
 from broker.state import BrokerState, StateLimits
 from broker.state_machine import BrokerStateMachine
-from broker.store.consume_queue import ConsumeQueues
+from broker.store.consume_queues import ConsumeQueues
 from broker.store.payload import Run
 from broker.store.record import host_bytes
 from broker.tasks import TaskOwner

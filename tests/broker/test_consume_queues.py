@@ -1,0 +1,247 @@
+"""ConsumeQueues over restarts, installs, retention, lost files and full disks."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker.store.consume_queue import FILE_SIZE, FILE_UNITS, ConsumeQueue
+from broker.store.consume_queues import ConsumeQueues
+from broker.store.payload import UNIT, Run
+
+KEY = ("T", 0)
+
+
+def run_of(first: int, count: int, key: tuple[str, int] = KEY) -> Run:
+    """Records of 100 bytes, the one at offset n at position 100 * n."""
+    units = b"".join(UNIT.pack(100 * n, 100, n) for n in range(first, first + count))
+    return Run(*key, first, units, None)
+
+
+def append(queues: ConsumeQueues, first: int, count: int) -> None:
+    queues.get(*KEY).append(first, run_of(first, count).units)
+
+
+def reopened(tmp_path: Path, ends: dict[tuple[str, int], int]) -> ConsumeQueues:
+    """What a restart at a snapshot with these ends finds."""
+    queues = ConsumeQueues(tmp_path / "consumequeue")
+    queues.restore(ends)
+    return queues
+
+
+def bounds(queues: ConsumeQueues) -> tuple[int, int]:
+    queue = queues.get(*KEY)
+    return queue.min_offset, queue.next_offset
+
+
+def shown(queues: ConsumeQueues) -> bytes:
+    """All units that the queue shows."""
+    queue = queues.get(*KEY)
+    pieces, at = [], queue.min_offset
+    while at < queue.next_offset:
+        pieces.append(queue.read(at, 100_000))
+        at += len(pieces[-1]) // UNIT.size
+    return b"".join(pieces)
+
+
+def test_a_restart_takes_the_files_as_they_are(tmp_path):
+    queues = ConsumeQueues(tmp_path / "consumequeue")
+    append(queues, 0, FILE_UNITS + 10)
+    queues.close()
+    files = sorted((tmp_path / "consumequeue").glob("*/*/*"))
+    written = [file.stat().st_mtime_ns for file in files]
+    again = reopened(tmp_path, {KEY: FILE_UNITS + 5})
+    assert not again.is_filling
+    assert bounds(again) == (0, FILE_UNITS + 5)
+    assert shown(again) == run_of(0, FILE_UNITS + 5).units
+    assert [file.stat().st_mtime_ns for file in files] == written, "nothing is written again"
+    append(again, FILE_UNITS + 5, 5)  # the replay behind the snapshot
+    assert bounds(again) == (0, FILE_UNITS + 10)
+    again.close()
+
+
+@pytest.mark.parametrize("lost", ["all", "first", "last", "shortened", "tail of zeros"])
+def test_lost_files_are_built_again_from_the_log(tmp_path, lost):
+    end = 2 * FILE_UNITS + 7
+    queues = ConsumeQueues(tmp_path / "consumequeue")
+    append(queues, 0, end)
+    queues.close()
+    files = sorted((tmp_path / "consumequeue").glob("*/*/*"))
+    for file in {"all": files, "first": files[:1], "last": files[-1:]}.get(lost, []):
+        file.unlink()
+    if lost == "shortened":
+        os.truncate(files[0], FILE_SIZE // 2)
+    elif lost == "tail of zeros":
+        with files[1].open("r+b") as file:
+            file.seek(FILE_SIZE - 40)
+            file.write(bytes(40))
+    again = reopened(tmp_path, {KEY: end})
+    assert again.is_filling
+    assert shown(again) == b"", "a queue shows no unit that is not there"
+    for first in range(0, end, 100_000):
+        assert again.fill(run_of(first, min(100_000, end - first)))
+        assert shown(again) == run_of(0, min(end, first + 100_000)).units
+    again.settle()
+    assert bounds(again) == (0, end)
+    assert not again.is_filling
+    again.close()
+
+
+def test_an_installed_queue_begins_with_the_logs_first_run(tmp_path):
+    queues = reopened(tmp_path, {KEY: 500, ("Old", 0): 30})
+    assert bounds(queues) == (500, 500), "empty until it is filled"
+    assert queues.fill(run_of(200, 100))
+    assert not queues.fill(run_of(200, 100)), "the same entry again changes nothing"
+    assert queues.fill(run_of(250, 250)), "what of it is known is left"
+    queues.settle()
+    assert bounds(queues) == (200, 500)
+    assert shown(queues) == run_of(200, 300).units
+    old = queues.get("Old", 0)
+    assert (old.min_offset, old.next_offset) == (30, 30), "none of its records is in the log"
+    append(queues, 500, 1)
+    queues.close()
+    again = reopened(tmp_path, {KEY: 501, ("Old", 0): 30})
+    assert not again.is_filling
+    assert bounds(again) == (200, 501)
+    again.close()
+
+
+def test_an_install_behind_a_gap_forgets_what_was_before_it(tmp_path):
+    queues = ConsumeQueues(tmp_path / "consumequeue")
+    append(queues, 0, 100)
+    queues.restore({KEY: 900})
+    assert queues.is_filling
+    queues.fill(run_of(800, 100))
+    queues.settle()
+    assert bounds(queues) == (800, 900)
+    assert shown(queues) == run_of(800, 100).units
+    queues.close()
+
+
+def test_an_install_that_was_broken_off_is_filled_again(tmp_path):
+    queues = reopened(tmp_path, {KEY: FILE_UNITS + 500})
+    queues.fill(run_of(FILE_UNITS + 200, 100))
+    queues.close()
+    again = reopened(tmp_path, {KEY: FILE_UNITS + 500})
+    assert again.is_filling
+    again.fill(run_of(FILE_UNITS + 200, 300))
+    again.settle()
+    again.trim(100 * (FILE_UNITS + 200))
+    assert bounds(again) == (FILE_UNITS + 200, FILE_UNITS + 500)
+    again.close()
+    assert not reopened(tmp_path, {KEY: FILE_UNITS + 500}).is_filling
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    end=st.integers(1, FILE_UNITS * 2),
+    positions=st.lists(st.integers(0, 100 * FILE_UNITS * 2 + 200), min_size=1, max_size=4),
+)
+def test_trimming_keeps_exactly_what_the_log_has(tmp_path_factory, end, positions):
+    tmp_path = tmp_path_factory.mktemp("trim")
+    queues = ConsumeQueues(tmp_path / "consumequeue")
+    append(queues, 0, end)
+    for position in sorted(positions):
+        queues.trim(position)
+        expected = min(end, -(-position // 100))
+        assert bounds(queues) == (expected, end)
+    names = {int(path.name) for path in (tmp_path / "consumequeue").glob("*/*/*")}
+    assert min(names) == expected // FILE_UNITS * FILE_SIZE or expected == end
+    queues.close()
+    again = reopened(tmp_path, {KEY: end})
+    assert not again.is_filling, "what retention took is not missing"
+    assert bounds(again) == (expected, end)
+    again.trim(max(positions))
+    assert bounds(again) == (expected, end)
+    again.close()
+
+
+def test_without_its_note_a_trimmed_queue_is_built_again(tmp_path):
+    queues = ConsumeQueues(tmp_path / "consumequeue")
+    append(queues, 0, FILE_UNITS + 100)
+    queues.trim(100 * (FILE_UNITS + 50))
+    queues.close()
+    (tmp_path / "consumequeue.begins").write_text("{")
+    again = reopened(tmp_path, {KEY: FILE_UNITS + 100})
+    assert again.is_filling
+    again.fill(run_of(FILE_UNITS + 50, 50))
+    again.settle()
+    assert bounds(again) == (FILE_UNITS + 50, FILE_UNITS + 100)
+    again.close()
+
+
+def test_an_older_state_takes_queues_back(tmp_path):
+    queues = ConsumeQueues(tmp_path / "consumequeue")
+    append(queues, 0, 50)
+    queues.get("New", 1).append(0, run_of(0, 3, ("New", 1)).units)
+    queues.restore({KEY: 20})
+    assert bounds(queues) == (0, 20)
+    assert queues.get("New", 1).next_offset == 0
+    append(queues, 20, 30)
+    assert shown(queues) == run_of(0, 50).units
+    queues.close()
+
+
+def test_a_sync_covers_what_was_appended_and_survives_retention(tmp_path, monkeypatch):
+    synced: list[Path] = []
+    real = os.fsync
+
+    def recording(descriptor: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{descriptor}").readlink())
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", recording)
+    queues = ConsumeQueues(tmp_path / "consumequeue")
+    append(queues, 0, FILE_UNITS + 1)
+    queues.sync()
+    files = sorted((tmp_path / "consumequeue").glob("*/*/*"))
+    assert set(files) < set(synced)
+    assert {files[0].parent, files[0].parent.parent} < set(synced)
+    synced.clear()
+    queues.sync()
+    assert synced == [], "nothing was written since"
+    append(queues, FILE_UNITS + 1, 1)
+    queues.trim(10**9)
+    files[1].unlink()
+    queues.sync()
+    queues.close()
+
+
+def test_units_wait_in_memory_for_room_on_the_disk(tmp_path, monkeypatch):
+    real = os.pwrite
+    room = [25]  # bytes that the disk still takes
+
+    def pwrite(descriptor: int, data: bytes, offset: int) -> int:
+        if not room[0]:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        written = real(descriptor, data[: room[0]], offset)
+        room[0] -= written
+        return written
+
+    monkeypatch.setattr(os, "pwrite", pwrite)
+    queues = ConsumeQueues(tmp_path / "consumequeue")
+    append(queues, 0, 3)
+    append(queues, 3, 4)
+    assert bounds(queues) == (0, 7)
+    assert shown(queues) == run_of(0, 7).units, "what is committed is readable"
+    queues.write_held()
+    assert shown(queues) == run_of(0, 7).units
+    room[0] = 10**9
+    queues.write_held()
+    append(queues, 7, 1)
+    queues.close()
+    assert shown(reopened(tmp_path, {KEY: 8})) == run_of(0, 8).units
+
+
+def test_another_error_than_a_full_disk_is_raised(tmp_path, monkeypatch):
+    def pwrite(descriptor: int, data: bytes, offset: int) -> int:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "pwrite", pwrite)
+    with pytest.raises(OSError, match="Input/output"):
+        ConsumeQueue(tmp_path).append(0, run_of(0, 1).units)
