@@ -56,6 +56,16 @@ class _Connection(asyncio.BufferedProtocol, abc.ABC):
         """The other node: claimed, and proved once `established`."""
         return self._handshake.peer
 
+    @property
+    def peer_store_id(self) -> str:
+        """The other node's store, as `peer`."""
+        return self._handshake.peer_store_id
+
+    @property
+    def peer_address(self) -> str:
+        """Where the other node is dialled, as `peer`."""
+        return self._handshake.peer_address
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # Both asyncio and uvloop hand a Transport to a stream protocol.
         self._transport = cast(asyncio.Transport, transport)
@@ -174,14 +184,13 @@ class AcceptedConnection(_Connection):
     def __init__(
         self,
         identity: Identity,
-        members: frozenset[NodeId],
         timeout_ms: int,
         *,
         on_established: Callable[[AcceptedConnection], None],
-        on_message: Callable[[PeerMessage], None],
+        on_message: Callable[[AcceptedConnection, PeerMessage], None],
         on_closed: Callable[[AcceptedConnection], None],
     ) -> None:
-        super().__init__(Acceptor(identity, members, os.urandom(NONCE_SIZE)), timeout_ms)
+        super().__init__(Acceptor(identity, os.urandom(NONCE_SIZE)), timeout_ms)
         self._node_id = identity.node_id
         self._on_established_callback = on_established
         self._on_message = on_message
@@ -205,7 +214,7 @@ class AcceptedConnection(_Connection):
             raise WireError(f"sender: {message.sender} on the connection of {self.peer}")
         if message.receiver != self._node_id:
             raise WireError(f"receiver: {message.receiver}, this is {self._node_id}")
-        self._on_message(message)
+        self._on_message(self, message)
 
     def _on_refused(self, error: WireError | HandshakeError) -> None:
         _log.warning("connection from %s (%s) refused: %s", self._address, self.peer or "?", error)

@@ -4,17 +4,22 @@ Place in the data path: `raft.transport` runs it before the first Raft frame. Pu
 arguments, frames are bytes.
 
     dialler                                   acceptor
-    HELLO group, own name, peer's name, nonce ->
-                                              <- CHALLENGE nonce, proof("acceptor")
+    HELLO group, own name, peer's name, nonce,
+          own store, own address ->
+                                              <- CHALLENGE nonce, proof("acceptor"), own store
     PROOF proof("dialler") ->
                                               <- WELCOME, or REFUSED reason at any step
 
-proof(role) is the HMAC-SHA256 under the secret over role, group, both names and both nonces, each
-with its length before it. The role keeps one side's proof from being reflected as the other's,
-both fresh nonces keep an old one from being replayed. The acceptor proves itself first, so a
-dialler never answers a stranger.
+proof(role) is the HMAC-SHA256 under the secret over role, group, both names, both stores, the
+dialler's address and both nonces, each with its length before it. The role keeps one side's proof
+from being reflected as the other's, both fresh nonces keep an old one from being replayed. The
+acceptor proves itself first, so a dialler never answers a stranger.
 
-Invariant: after the handshake each side knows the name of the other; a Raft frame that names
+Whoever holds the secret is let in, a member or not: a node that lags behind may not have heard yet
+that the caller is one (dissertation 4.1), and finds at `address` whom to answer. Which store speaks
+for a name is for `raft.transport` to judge.
+
+Invariant: after the handshake each side knows name and store of the other; a Raft frame that names
 another sender ends the connection.
 """
 
@@ -45,7 +50,7 @@ NONCE_SIZE = 32
 SECRET_SIZE_MIN = 16
 HANDSHAKE_FRAME_SIZE_MAX = 2048
 
-_VERSION: Final = "ledgermq-raft-1"
+_VERSION: Final = "ledgermq-raft-2"
 _SIZE = struct.Struct(">I")
 
 
@@ -55,11 +60,14 @@ class HandshakeError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Who this node is. `secret` is shared by the group's nodes, at least SECRET_SIZE_MIN bytes."""
+    """Who this node is. `secret` is shared by the group's nodes, at least SECRET_SIZE_MIN bytes;
+    `address` is where the others dial it, `store_id` names its store (`raft.identity`)."""
 
     group: str
     node_id: NodeId
     secret: bytes
+    address: str = ""
+    store_id: str = ""
 
     def __post_init__(self) -> None:
         if len(self.secret) < SECRET_SIZE_MIN:
@@ -69,7 +77,17 @@ class Identity:
 
     def __repr__(self) -> str:
         """Without the secret: identities end up in logs."""
-        return f"Identity(group={self.group!r}, node_id={self.node_id!r})"
+        return f"Identity(group={self.group!r}, node_id={self.node_id!r}, store={self.store_id!r})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Side:
+    """What one side says of itself; the acceptor's address stays empty."""
+
+    name: NodeId
+    store_id: str
+    nonce: bytes
+    address: str = ""
 
 
 class Dialler:
@@ -81,11 +99,22 @@ class Dialler:
         self.peer = peer
         self._nonce = nonce
         self._proof_sent = False
+        self.peer_store_id = ""  # claimed with the challenge, and proved by it
+        self.peer_address = ""  # the dialler knew it before
         self.done = False
 
     def hello(self) -> bytes:
         identity = self._identity
-        return _frame(_VERSION, "HELLO", identity.group, identity.node_id, self.peer, self._nonce)
+        return _frame(
+            _VERSION,
+            "HELLO",
+            identity.group,
+            identity.node_id,
+            self.peer,
+            self._nonce,
+            identity.store_id,
+            identity.address,
+        )
 
     def receive(self, frame: memoryview) -> bytes:
         """What to send in answer (maybe nothing). Raises HandshakeError."""
@@ -97,78 +126,102 @@ class Dialler:
         if kind == "WELCOME" and self._proof_sent and not fields:
             self.done = True
             return b""
-        if kind != "CHALLENGE" or self._proof_sent or len(fields) != 2:
+        if kind != "CHALLENGE" or self._proof_sent or len(fields) != 3:
             raise HandshakeError(f"{self.peer} answered {kind!r:.40} out of turn")
-        nonce, proof = fields
+        nonce, proof, store_id = fields
         if not isinstance(nonce, bytes) or len(nonce) != NONCE_SIZE or not isinstance(proof, bytes):
             raise HandshakeError(f"{self.peer} sent a malformed CHALLENGE")
-        names = (self._identity.node_id, self.peer)
-        wanted = _prove(self._identity, "acceptor", *names, self._nonce, nonce)
-        if not hmac.compare_digest(wanted, proof):
+        if not isinstance(store_id, str):
+            raise HandshakeError(f"{self.peer} sent a malformed CHALLENGE")
+        own = self._identity
+        caller = _Side(
+            name=own.node_id, store_id=own.store_id, address=own.address, nonce=self._nonce
+        )
+        called = _Side(name=self.peer, store_id=store_id, nonce=nonce)
+        if not hmac.compare_digest(_prove(own, "acceptor", caller, called), proof):
             raise HandshakeError(f"{self.peer} does not hold this group's secret")
         self._proof_sent = True
-        return _frame("PROOF", _prove(self._identity, "dialler", *names, self._nonce, nonce))
+        self.peer_store_id = store_id
+        return _frame("PROOF", _prove(own, "dialler", caller, called))
 
 
 class Acceptor:
-    """The side that was called. `members` are the names it accepts."""
+    """The side that was called."""
 
-    def __init__(self, identity: Identity, members: frozenset[NodeId], nonce: bytes) -> None:
+    def __init__(self, identity: Identity, nonce: bytes) -> None:
         assert len(nonce) == NONCE_SIZE
         self._identity = identity
-        self._members = members
         self._nonce = nonce
-        self._peer_nonce: bytes | None = None
-        self.peer: NodeId | None = None  # claimed; proved once `done`
+        self._caller: _Side | None = None
         self.done = False
+
+    @property
+    def peer(self) -> NodeId | None:
+        """Claimed; proved once `done`, as are the two below."""
+        return None if self._caller is None else self._caller.name
+
+    @property
+    def peer_store_id(self) -> str:
+        return "" if self._caller is None else self._caller.store_id
+
+    @property
+    def peer_address(self) -> str:
+        return "" if self._caller is None else self._caller.address
 
     def receive(self, frame: memoryview) -> bytes:
         """What to send in answer. Raises HandshakeError; then send `refusal` and close."""
         kind, *fields = _parse(frame)
-        if self._peer_nonce is None:
+        caller = self._caller
+        if caller is None:
             return self._on_hello(kind, fields)
         if kind != "PROOF" or len(fields) != 1 or not isinstance(fields[0], bytes):
-            raise HandshakeError(f"{self.peer} sent {kind!r:.40} instead of PROOF")
-        assert self.peer is not None
-        names = (self.peer, self._identity.node_id)
-        wanted = _prove(self._identity, "dialler", *names, self._peer_nonce, self._nonce)
-        if not hmac.compare_digest(wanted, fields[0]):
-            raise HandshakeError(f"{self.peer} does not hold this group's secret")
+            raise HandshakeError(f"{caller.name} sent {kind!r:.40} instead of PROOF")
+        if not hmac.compare_digest(self._prove("dialler", caller), fields[0]):
+            raise HandshakeError(f"{caller.name} does not hold this group's secret")
         self.done = True
         return _frame("WELCOME")
 
     def _on_hello(self, kind: object, fields: list[object]) -> bytes:
-        if kind != _VERSION or len(fields) != 5 or fields[0] != "HELLO":
+        if kind != _VERSION or len(fields) != 7 or fields[0] != "HELLO":
             raise HandshakeError(f"no {_VERSION} HELLO but {kind!r:.40}")
-        _, group, sender, receiver, nonce = fields
+        _, group, sender, receiver, nonce, store_id, address = fields
         identity = self._identity
         if group != identity.group:
             raise HandshakeError(f"group {group!r:.80} is not this node's {identity.group!r}")
         if receiver != identity.node_id:
             raise HandshakeError(f"node {receiver!r:.80} was called, this is {identity.node_id!r}")
-        if not isinstance(sender, str) or sender not in self._members:
-            raise HandshakeError(f"node {sender!r:.80} is not a member of {identity.group!r}")
+        if not isinstance(sender, str) or not sender or sender == identity.node_id:
+            raise HandshakeError(f"node {sender!r:.80} can't call {identity.node_id!r}")
         if not isinstance(nonce, bytes) or len(nonce) != NONCE_SIZE:
             raise HandshakeError(f"{sender} sent a malformed HELLO")
-        self.peer = NodeId(sender)
-        self._peer_nonce = nonce
-        proof = _prove(identity, "acceptor", self.peer, identity.node_id, nonce, self._nonce)
-        return _frame("CHALLENGE", self._nonce, proof)
+        if not isinstance(store_id, str) or not isinstance(address, str):
+            raise HandshakeError(f"{sender} sent a malformed HELLO")
+        self._caller = _Side(name=NodeId(sender), store_id=store_id, address=address, nonce=nonce)
+        proof = self._prove("acceptor", self._caller)
+        return _frame("CHALLENGE", self._nonce, proof, identity.store_id)
+
+    def _prove(self, role: str, caller: _Side) -> bytes:
+        own = self._identity
+        called = _Side(name=own.node_id, store_id=own.store_id, nonce=self._nonce)
+        return _prove(own, role, caller, called)
 
     @staticmethod
     def refusal(error: HandshakeError) -> bytes:
         return _frame("REFUSED", str(error)[:500])
 
 
-def _prove(
-    identity: Identity,
-    role: str,
-    dialler: str,
-    acceptor: str,
-    *nonces: bytes,
-) -> bytes:
-    parts = [part.encode() for part in (_VERSION, role, identity.group, dialler, acceptor)]
-    parts += nonces
+def _prove(identity: Identity, role: str, caller: _Side, called: _Side) -> bytes:
+    texts = (
+        _VERSION,
+        role,
+        identity.group,
+        caller.name,
+        caller.store_id,
+        caller.address,
+        called.name,
+        called.store_id,
+    )
+    parts = [*(text.encode() for text in texts), caller.nonce, called.nonce]
     text = b"".join(_SIZE.pack(len(part)) + part for part in parts)
     return hmac.digest(identity.secret, text, hashlib.sha256)
 

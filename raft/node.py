@@ -157,7 +157,7 @@ class RaftNode:
             self._trace = ReadyTrace(store.trace, store.log, self._config.node_id, term)
             self._trace.started(term, self._core.voters)
             store.write_checkpoint(self._core.commit_index, 0, clean=False)
-            await self._transport.start(self._on_message, self._on_unreachable)
+            await self._transport.start(self._on_message, self._on_unreachable, store_id="")
             on_failure.pop_all()
         self._applier = Applier(store.log, self._state_machine, self._proposals, self._trace)
         self._group_commit = GroupCommit(store.log, store.hard_state_file, self._on_synced)

@@ -5,26 +5,37 @@ Every node dials every peer; this node's messages, replies included, leave on th
 it dialled itself, and peers' messages arrive on those that they dialled. So a link is a directed
 pair (who, whom), and one direction can break without the other.
 
+Whom this node dials: the peers of its settings until a configuration is known, then the members of
+that, and for as long as they are connected those that called without being one (guests: this node
+may not have heard yet that they are members). The address of its settings comes first, for it may
+have moved since the configuration was written.
+
+Which store speaks: where the configuration names another store for a peer than the handshake
+proved, that peer was wiped, or is a disk from before it was replaced. Nothing passes between it
+and this node but introductions, by which it learns so.
+
 Messages of one loop turn leave in one write. A message is lost, which Raft tolerates, where there
 is no connection or where the send queue is full; a lost connection is told as a hint. Dialling
 begins anew after 20 ms, then after twice as long each time up to 500 ms, and at once when the
 peer has called.
 
-Limits: write queue per peer, connections accepted, time for a handshake, frame size.
+Limits: write queue per peer, connections accepted, guests, time for a handshake, frame size.
 """
 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from raft.connection import AcceptedConnection, DialledConnection
 from raft.handshake import Identity
-from raft.messages import NodeId, PeerMessage
+from raft.membership import Member
+from raft.messages import Introduce, NodeId, PeerMessage
 from raft.wire import encode_message
 
 __all__ = ["TcpTransport", "Transport", "TransportLimits", "parse_address"]
@@ -36,8 +47,16 @@ class Transport(Protocol):
     """What `raft.node` needs of a transport; callbacks come on the loop's thread."""
 
     async def start(
-        self, on_message: Callable[[PeerMessage], None], on_unreachable: Callable[[NodeId], None]
-    ) -> None: ...
+        self,
+        on_message: Callable[[PeerMessage], None],
+        on_unreachable: Callable[[NodeId], None],
+        *,
+        store_id: str,
+    ) -> None:
+        """`store_id`: which store this node speaks for."""
+
+    def set_members(self, members: Iterable[Member]) -> None:
+        """The configuration in force, this node included or not."""
 
     async def run(self) -> None:
         """Keep connections up until cancelled."""
@@ -60,13 +79,17 @@ class TransportLimits:
     redial_delay_ms_max: int = 500
     write_queue_size_bytes_max: int = 32 << 20
     accepted_count_max: int = 64
+    guests_count_max: int = 8
 
 
 @dataclass(slots=True, kw_only=True)
 class _Link:
-    """This node's way to one peer."""
+    """This node's way to one peer. `store_id`: the one it is to speak for, "" for any."""
 
     address: str
+    store_id: str = ""
+    is_guest: bool = False
+    task: asyncio.Task[None] | None = None
     connection: DialledConnection | None = None
     buffers: list[bytes] = field(default_factory=list)
     buffers_size: int = 0
@@ -76,8 +99,8 @@ class _Link:
 
 
 class TcpTransport:
-    """`peers` maps every other node's name to its table address; `dial` maps a table address to
-    the address really dialled, where that is another one (a proxy)."""
+    """`peers` maps every other node of the settings to its table address; `dial` maps a table
+    address to the address really dialled, where that is another one (a proxy)."""
 
     def __init__(
         self,
@@ -91,22 +114,29 @@ class TcpTransport:
         assert identity.node_id not in peers, "a node does not dial itself"
         self._identity = identity
         self._listen = parse_address(listen)
-        dial = dial or {}
-        self._links = {
-            peer: _Link(address=dial.get(address, address)) for peer, address in peers.items()
-        }
-        for link in self._links.values():
-            parse_address(link.address)
+        self._peers = dict(peers)
+        self._dial_map = dict(dial or {})
+        for address in (*self._peers.values(), *self._dial_map.values()):
+            parse_address(address)
+        self._links: dict[NodeId, _Link] = {}
         self._limits = limits or TransportLimits()
         self._server: asyncio.Server | None = None
+        self._tasks: asyncio.TaskGroup | None = None
         self._accepted: set[AcceptedConnection] = set()
         self._current: dict[NodeId, AcceptedConnection] = {}  # the newest of each peer
         self._stopped = False
+        for peer, address in self._peers.items():
+            self._links[peer] = _Link(address=self._to_dial(address))
 
     async def start(
-        self, on_message: Callable[[PeerMessage], None], on_unreachable: Callable[[NodeId], None]
+        self,
+        on_message: Callable[[PeerMessage], None],
+        on_unreachable: Callable[[NodeId], None],
+        *,
+        store_id: str = "",
     ) -> None:
         """Listen. Raises OSError (the address is taken). `run` dials."""
+        self._identity = dataclasses.replace(self._identity, store_id=store_id)
         self._on_message = on_message
         self._on_unreachable = on_unreachable
         host, port = self._listen
@@ -120,6 +150,27 @@ class TcpTransport:
                 error.errno, f"can't listen on {host}:{port} for Raft: {reason}"
             ) from error
 
+    def set_members(self, members: Iterable[Member]) -> None:
+        """Dial these, and no others but guests; trust their stores alone."""
+        wanted: dict[NodeId, Member] = {member.node_id: member for member in members}
+        wanted.pop(self._identity.node_id, None)
+        for peer in [peer for peer, link in self._links.items() if peer not in wanted]:
+            if peer in self._current:
+                self._links[peer].is_guest = True  # until it hangs up
+                self._links[peer].store_id = ""
+            else:
+                self._drop_link(peer)
+        for peer, member in wanted.items():
+            address = self._peers.get(peer, member.address)
+            link = self._links.get(peer)
+            if link is not None and (not address or link.address == self._to_dial(address)):
+                link.is_guest, link.store_id = False, member.store_id
+            elif address:
+                self._drop_link(peer)
+                self._add_link(
+                    peer, _Link(address=self._to_dial(address), store_id=member.store_id)
+                )
+
     @property
     def port(self) -> int:
         """The port listened at, which is the system's choice where port 0 was asked."""
@@ -128,14 +179,21 @@ class TcpTransport:
 
     async def run(self) -> None:
         """Keep a connection to every peer until cancelled."""
-        async with asyncio.TaskGroup() as group:
+        async with asyncio.TaskGroup() as tasks:
             for peer, link in self._links.items():
-                group.create_task(self._keep_connected(peer, link))
+                link.task = tasks.create_task(self._keep_connected(peer, link))
+            self._tasks = tasks
+            try:
+                await asyncio.Event().wait()  # links come and go
+            finally:
+                self._tasks = None
 
     def send(self, message: PeerMessage) -> None:
         """Queue for `flush`. Lost, and counted, where the peer is not connected or too slow."""
         link = self._links.get(message.receiver)
         if link is None or link.connection is None:
+            return
+        if not _speaks_for(link, link.connection) and type(message) is not Introduce:
             return
         buffers = encode_message(message)
         size = sum(map(len, buffers))
@@ -174,6 +232,26 @@ class TcpTransport:
             await connection.wait_closed()
         if server is not None:
             await server.wait_closed()
+
+    # --- links ---------------------------------------------------------------------------------
+
+    def _to_dial(self, address: str) -> str:
+        return self._dial_map.get(address, address)
+
+    def _add_link(self, peer: NodeId, link: _Link) -> None:
+        parse_address(link.address)
+        self._links[peer] = link
+        if self._tasks is not None:
+            link.task = self._tasks.create_task(self._keep_connected(peer, link))
+
+    def _drop_link(self, peer: NodeId) -> None:
+        link = self._links.pop(peer, None)
+        if link is None:
+            return
+        if link.task is not None:
+            link.task.cancel()
+        if link.connection is not None:
+            link.connection.close(f"{peer} is no member")
 
     # --- dialling ------------------------------------------------------------------------------
 
@@ -220,7 +298,7 @@ class TcpTransport:
         try:
             ready = await connection.wait_ready()
         except asyncio.CancelledError:
-            connection.close("this node stops")
+            connection.close("not needed any more")
             raise
         if not ready:
             self._note_failure(peer, link, connection.close_reason or "closed")
@@ -241,10 +319,9 @@ class TcpTransport:
     def _accept(self) -> AcceptedConnection:
         connection = AcceptedConnection(
             self._identity,
-            frozenset(self._links),
             self._limits.handshake_timeout_ms,
             on_established=self._on_accepted,
-            on_message=self._on_message,
+            on_message=self._on_accepted_message,
             on_closed=self._on_accepted_closed,
         )
         self._accepted.add(connection)
@@ -261,14 +338,45 @@ class TcpTransport:
         self._current[peer] = connection
         if older is not None:
             older.close("the peer has called again")
-        self._links[peer].redial.set()
+        link = self._links.get(peer)
+        if link is not None:
+            link.redial.set()
+        else:
+            self._add_guest(peer, connection.peer_address)
+
+    def _add_guest(self, peer: NodeId, address: str) -> None:
+        """Answer a caller of whom no configuration here knows."""
+        guests = sum(link.is_guest for link in self._links.values())
+        if guests >= self._limits.guests_count_max:
+            _log.warning(
+                "%s called and is not answered: %d others who are no members", peer, guests
+            )
+            return
+        try:
+            link = _Link(address=self._to_dial(address), is_guest=True)
+            self._add_link(peer, link)
+        except ValueError as error:
+            _log.warning("%s called and can't be answered: %s", peer, error)
+
+    def _on_accepted_message(self, connection: AcceptedConnection, message: PeerMessage) -> None:
+        link = self._links.get(message.sender)
+        if link is None or _speaks_for(link, connection) or type(message) is Introduce:
+            self._on_message(message)
 
     def _on_accepted_closed(self, connection: AcceptedConnection) -> None:
         self._accepted.discard(connection)
         peer = connection.peer
         if connection.established and peer is not None and self._current.get(peer) is connection:
             del self._current[peer]
+            link = self._links.get(peer)
+            if link is not None and link.is_guest:
+                self._drop_link(peer)
             self._tell_unreachable(peer)
+
+
+def _speaks_for(link: _Link, connection: AcceptedConnection | DialledConnection) -> bool:
+    """Whether the other side's store is the one that the configuration names."""
+    return not link.store_id or connection.peer_store_id == link.store_id
 
 
 def parse_address(address: str) -> tuple[str, int]:

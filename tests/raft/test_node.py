@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import errno
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from pathlib import Path
 
 import msgpack
@@ -16,6 +16,7 @@ from raft.checkpoint import WrongStoreError
 from raft.disk import OsDisk
 from raft.events import Role
 from raft.log_format import HEADER_SIZE, CorruptLogError
+from raft.membership import Member
 from raft.messages import (
     AppendEntries,
     AppendEntriesReply,
@@ -378,9 +379,16 @@ class RecordingTransport:
         self.queued: list[PeerMessage] = []
 
     async def start(
-        self, on_message: Callable[[PeerMessage], None], on_unreachable: Callable[[NodeId], None]
+        self,
+        on_message: Callable[[PeerMessage], None],
+        on_unreachable: Callable[[NodeId], None],
+        *,
+        store_id: str,
     ) -> None:
         self.deliver = on_message
+
+    def set_members(self, members: Iterable[Member]) -> None:
+        self.members = tuple(members)
 
     async def run(self) -> None:
         await asyncio.Event().wait()

@@ -12,16 +12,28 @@ import msgpack
 import pytest
 
 from raft.handshake import NONCE_SIZE, Acceptor, Dialler, HandshakeError, Identity
-from raft.messages import AppendEntries, Entry, EntryKind, NodeId, PeerMessage, TimeoutNow
+from raft.membership import Member
+from raft.messages import (
+    AppendEntries,
+    Entry,
+    EntryKind,
+    Introduce,
+    NodeId,
+    PeerMessage,
+    TimeoutNow,
+)
 from raft.transport import TcpTransport, TransportLimits, parse_address
 from raft.wire import encode_message
 from tests.raft.node_group import SECRET, eventually, free_port
 
 A, B = NodeId("a"), NodeId("b")
+STORE_A, STORE_B = "a" * 32, "b" * 32
 
 
-def identity(name: NodeId, group: str = "g", secret: bytes = SECRET) -> Identity:
-    return Identity(group=group, node_id=name, secret=secret)
+def identity(
+    name: NodeId, group: str = "g", secret: bytes = SECRET, address: str = "", store_id: str = ""
+) -> Identity:
+    return Identity(group=group, node_id=name, secret=secret, address=address, store_id=store_id)
 
 
 class Side:
@@ -35,6 +47,7 @@ class Side:
         limits: TransportLimits | None = None,
         dial: dict[str, str] | None = None,
     ) -> None:
+        self.store_id = me.store_id
         self.messages: list[PeerMessage] = []
         self.unreachable: list[NodeId] = []
         self.transport = TcpTransport(
@@ -42,8 +55,10 @@ class Side:
         )
         self.task: asyncio.Task[None] | None = None
 
-    async def start(self) -> None:
-        await self.transport.start(self.messages.append, self.unreachable.append)
+    async def start(self, store_id: str = "") -> None:
+        await self.transport.start(
+            self.messages.append, self.unreachable.append, store_id=store_id or self.store_id
+        )
         self.task = asyncio.create_task(self.transport.run())
 
     async def stop(self) -> None:
@@ -144,6 +159,82 @@ async def test_the_dial_map_leads_through_another_address() -> None:
         await a.send_until(timeout_now(A, B), b)
 
 
+def member(name: NodeId, port: int, store_id: str = "") -> Member:
+    return Member(node_id=name, address=f"127.0.0.1:{port}", store_id=store_id)
+
+
+def introduce(sender: NodeId, receiver: NodeId, store_id: str) -> Introduce:
+    return Introduce(
+        sender=sender, receiver=receiver, store_id=store_id, roster=(), configuration=None
+    )
+
+
+async def test_members_come_and_go() -> None:
+    """Who is in the configuration is dialled, who is not any more is not."""
+    port_a, port_b = free_port(), free_port()
+    a = Side(identity(A), port_a, {})
+    b = Side(identity(B), port_b, {})
+    async with running(a, b):
+        a.transport.set_members([member(A, port_a), member(B, port_b)])
+        await a.send_until(timeout_now(A, B), b)
+        a.transport.set_members([member(A, port_a)])
+        await eventually(lambda: A in b.unreachable, "the connection is closed")
+        a.transport.set_members([member(B, port_b)])
+        await a.send_until(timeout_now(A, B, 2), b)
+
+
+async def test_the_settings_address_comes_before_that_of_the_configuration() -> None:
+    a, b = pair()
+    async with running(a, b):
+        a.transport.set_members([member(B, 1)])
+        await a.send_until(timeout_now(A, B), b)
+
+
+async def test_a_caller_that_is_no_member_is_answered_while_it_is_connected() -> None:
+    """This node may not have heard yet that the caller is a member."""
+    port_a, port_b = free_port(), free_port()
+    a = Side(identity(A, address=f"127.0.0.1:{port_a}"), port_a, {B: f"127.0.0.1:{port_b}"})
+    b = Side(identity(B), port_b, {})
+    async with running(a, b):
+        await a.send_until(timeout_now(A, B), b)
+        await b.send_until(timeout_now(B, A), a)
+        await a.stop()
+        await eventually(lambda: A not in b.transport._links, "the guest has left")
+
+
+async def test_guests_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
+    b = Side(identity(B), free_port(), {}, TransportLimits(guests_count_max=2))
+    async with running(b):
+        calls = [await shake_hands(b.transport.port, NodeId(f"x{i}")) for i in range(4)]
+        await eventually(lambda: caplog.text.count("is not answered") == 2, "two are too many")
+        assert len(b.transport._links) == 2
+        for _, writer in calls:
+            writer.close()
+        await eventually(lambda: not b.transport._links, "all have left")
+
+
+@pytest.mark.parametrize("wrong_side", ["caller", "called"])
+async def test_another_store_under_a_members_name_is_only_introduced(wrong_side: str) -> None:
+    port_a, port_b = free_port(), free_port()
+    a = Side(identity(A, store_id=STORE_A), port_a, {B: f"127.0.0.1:{port_b}"})
+    b = Side(identity(B, store_id=STORE_B), port_b, {A: f"127.0.0.1:{port_a}"})
+    async with running(a, b):
+        if wrong_side == "caller":
+            b.transport.set_members([member(A, port_a, "c" * 32), member(B, port_b, STORE_B)])
+        else:
+            a.transport.set_members([member(A, port_a, STORE_A), member(B, port_b, "c" * 32)])
+        a.transport.send(timeout_now(A, B))
+        await a.send_until(introduce(A, B, STORE_A), b)
+        for _ in range(5):
+            a.transport.send(timeout_now(A, B))
+            await a.send_until(introduce(A, B, STORE_A), b)
+        assert not any(isinstance(message, TimeoutNow) for message in b.messages)
+        # A configuration that names that store lets it speak.
+        b.transport.set_members([member(A, port_a, STORE_A)])
+        a.transport.set_members([member(B, port_b, STORE_B)])
+        await a.send_until(timeout_now(A, B), b)
+
+
 @pytest.mark.parametrize(
     ("secret", "group", "text"),
     [
@@ -203,7 +294,7 @@ async def test_garbage_closes_the_connection(
 async def shake_hands(port: int, me: NodeId) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """A member's connection by hand."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    dialler = Dialler(identity(me), B, bytes(NONCE_SIZE))
+    dialler = Dialler(identity(me, address="127.0.0.1:1"), B, bytes(NONCE_SIZE))
     writer.write(dialler.hello())
     while not dialler.done:
         (size,) = struct.unpack(">I", await reader.readexactly(4))
@@ -274,7 +365,7 @@ async def test_a_peer_that_does_not_read_is_bounded(caplog: pytest.LogCaptureFix
     stop = asyncio.Event()
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        acceptor = Acceptor(identity(B), frozenset({A}), bytes(NONCE_SIZE))
+        acceptor = Acceptor(identity(B), bytes(NONCE_SIZE))
         while not acceptor.done:
             (size,) = struct.unpack(">I", await reader.readexactly(4))
             writer.write(acceptor.receive(memoryview(await reader.readexactly(size))))
@@ -323,37 +414,56 @@ def handshake(dialler: Dialler, acceptor: Acceptor) -> None:
 
 def test_a_handshake_proves_both() -> None:
     dialler = Dialler(identity(A), B, b"d" * NONCE_SIZE)
-    acceptor = Acceptor(identity(B), frozenset({A}), b"a" * NONCE_SIZE)
+    acceptor = Acceptor(identity(B), b"a" * NONCE_SIZE)
     handshake(dialler, acceptor)
     assert dialler.done
     assert acceptor.done
     assert acceptor.peer == A
 
 
+def test_a_handshake_tells_stores_and_the_address() -> None:
+    dialler = Dialler(identity(A, address="h:1", store_id=STORE_A), B, bytes(NONCE_SIZE))
+    acceptor = Acceptor(identity(B, store_id=STORE_B), bytes(NONCE_SIZE))
+    handshake(dialler, acceptor)
+    assert (acceptor.peer_store_id, acceptor.peer_address) == (STORE_A, "h:1")
+    assert dialler.peer_store_id == STORE_B
+
+
+@pytest.mark.parametrize("place", [6, 7])
+def test_what_a_hello_says_of_store_and_address_is_proved(place: int) -> None:
+    dialler = Dialler(identity(A, address="h:1", store_id=STORE_A), B, bytes(NONCE_SIZE))
+    acceptor = Acceptor(identity(B), bytes(NONCE_SIZE))
+    fields = msgpack.unpackb(dialler.hello()[4:])
+    fields[place] = STORE_B
+    challenge = acceptor.receive(memoryview(msgpack.packb(fields)))
+    with pytest.raises(HandshakeError, match="does not hold"):
+        dialler.receive(memoryview(challenge)[4:])
+
+
 @pytest.mark.parametrize(
     ("dialler", "acceptor", "text"),
     [
         (Dialler(identity(A), A, bytes(32)), identity(B), "node 'a' was called, this is 'b'"),
-        (Dialler(identity(NodeId("x")), B, bytes(32)), identity(B), "node 'x' is not a member"),
+        (Dialler(identity(B), B, bytes(32)), identity(B), "node 'b' can't call 'b'"),
         (Dialler(identity(A, "h"), B, bytes(32)), identity(B), "group 'h' is not"),
         (Dialler(identity(A, secret=bytes(16)), B, bytes(32)), identity(B), "b does not hold"),
     ],
 )
 def test_a_handshake_refuses(dialler: Dialler, acceptor: Identity, text: str) -> None:
     with pytest.raises(HandshakeError, match=text):
-        handshake(dialler, Acceptor(acceptor, frozenset({A}), bytes(32)))
+        handshake(dialler, Acceptor(acceptor, bytes(32)))
 
 
 def test_a_proof_is_not_reflected_nor_replayed() -> None:
     dialler = Dialler(identity(A), B, b"d" * NONCE_SIZE)
-    acceptor = Acceptor(identity(B), frozenset({A}), b"a" * NONCE_SIZE)
+    acceptor = Acceptor(identity(B), b"a" * NONCE_SIZE)
     challenge = acceptor.receive(memoryview(dialler.hello())[4:])
-    _, _, proof = msgpack.unpackb(challenge[4:])
+    _, _, proof, _ = msgpack.unpackb(challenge[4:])
     reflected = msgpack.packb(["PROOF", proof])
     with pytest.raises(HandshakeError, match="does not hold"):
         acceptor.receive(memoryview(reflected))
     recorded = dialler.receive(memoryview(challenge)[4:])
-    fresh = Acceptor(identity(B), frozenset({A}), b"b" * NONCE_SIZE)
+    fresh = Acceptor(identity(B), b"b" * NONCE_SIZE)
     fresh.receive(memoryview(Dialler(identity(A), B, b"d" * NONCE_SIZE).hello())[4:])
     with pytest.raises(HandshakeError, match="does not hold"):
         fresh.receive(memoryview(recorded)[4:])
