@@ -7,19 +7,18 @@ topic instead and answered with the half's own place.
 Rules: the order of checks and the codes are RocketMQ's (SendMessageProcessor,
 AbstractSendMessageProcessor.msgCheck, TransactionalMessageBridge). Beyond RocketMQ: a UNIQ_KEY that
 is stored already is answered with its first place and not stored again (promise G2); batches have
-one key per message. Delayed messages are refused until they are served.
+one key per message.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from broker.context import BrokerContext
-from broker.dedupe import Verdict
 from broker.delay.levels import schedule_queue_id
 from broker.outcomes import refused_of, store_code_of
+from broker.processor.duplicates import Place, are_surely_new, stored_place
 from broker.processor.known_properties import KnownProperties
 from broker.processor.send_back import dead_letter_topic, waiting_level
 from broker.processor.send_names import FULL, LETTERS, SendNames
@@ -43,7 +42,6 @@ from remoting.errors import RecordError
 from remoting.message import (
     PROPERTIES_SIZE_MAX,
     decode_batch_body,
-    decode_record,
     tags_code,
 )
 from remoting.properties import parse_properties_text
@@ -58,16 +56,6 @@ _MESSAGE_ILLEGAL: Final = (
     "the message is illegal, maybe msg body or properties length not matched. "
     "msg body length limit {}B, msg properties length limit 32KB."
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a message stands in the log, or will stand."""
-
-    topic: str
-    queue_id: int
-    queue_offset: int
-    position: int
 
 
 class SendProcessor:
@@ -340,7 +328,7 @@ class _Send:
                 key = record.dedupe_key
                 if key is None:
                     continue
-                place = self._judge(record, key)
+                place = stored_place(self._context, record, key)
                 if place is not None:
                     duplicates.append(place)
                 elif in_flight is None and proposer.in_flight_key(key) is not None:
@@ -366,30 +354,7 @@ class _Send:
         if len(self._records) == 1:
             return False  # judging it is as quick
         keys = [record.dedupe_key for record in self._records if record.dedupe_key is not None]
-        return self._context.proposer.has_none_in_flight(
-            keys
-        ) and self._context.state.messages.knows_none(
-            keys, born_ms=self._records[0].template.born_ms
-        )
-
-    def _judge(self, record: PendingRecord, key: str) -> Place | None:
-        """The place of an earlier message with this key. Raises RefusedError where it expired."""
-        context = self._context
-        is_half = record.topic == HALF_TOPIC
-        window = context.state.half_keys if is_half else context.state.messages
-        match window.judge(key, born_ms=record.template.born_ms, now_ms=context.clock_ms()):
-            case Verdict.NEW:
-                return None
-            case Verdict.EXPIRED:
-                raise RefusedError(
-                    ResponseCode.MESSAGE_ILLEGAL,
-                    f"UNIQ_KEY {key} was used before the dedupe window of "
-                    f"{window.window_ms} ms: refused, since it may be stored already",
-                )
-            case Verdict.STORED:
-                position = window.find(key)
-                assert position is not None
-                return place_at(context, position)
+        return are_surely_new(self._context, keys, born_ms=self._records[0].template.born_ms)
 
     def _propose(self) -> None:
         try:
@@ -442,12 +407,6 @@ class _Send:
             fields["transactionId"] = self._transaction_id
         remark = None if status in {None, ProposalStatus.COMMITTED} else status.value
         self._request.reply(code, remark, fields)
-
-
-def place_at(context: BrokerContext, position: int) -> Place:
-    """Where the stored record at `position` stands in its queue."""
-    record = decode_record(context.read_record(position), check_crc=False)
-    return Place(record.topic, record.queue_id, record.queue_offset, position)
 
 
 def _int32(request: Request, name: str) -> int:

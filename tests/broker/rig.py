@@ -37,7 +37,6 @@ from raft.replicated_log import (
     ProposalStatus,
     RetentionBounds,
     Slot,
-    StateMachine,
 )
 from remoting.command import RemotingCommand
 from remoting.message import UniqueIdGenerator
@@ -50,13 +49,17 @@ class MemoryLog:
     """Implements ReplicatedLog with one node."""
 
     def __init__(self) -> None:
-        self.machine: StateMachine | None = None
+        self.machine: BrokerStateMachine | None = None
         self.leader = True
         self.term = 1
         self.data = bytearray()
         self.entries: list[CommittedEntry] = []
         self.open: list[tuple[CommittedEntry, asyncio.Future[ProposalResult]]] = []
         self.auto_commit = True
+        self.begin_position = 0
+        self.snapshot_position: int | None = None  # None: at the log's end
+        self.follower_position: int | None = None
+        self.writable = True
 
     def status(self) -> LogStatus:
         last = len(self.entries) + len(self.open)
@@ -71,8 +74,8 @@ class MemoryLog:
             applied_index=len(self.entries),
             voters=(NodeId("n0"),),
             learners=(),
-            begin_position=0,
-            writable=True,
+            begin_position=self.begin_position,
+            writable=self.writable,
             phase=Phase.SERVING,
         )
 
@@ -129,7 +132,7 @@ class MemoryLog:
         return len(self.entries)
 
     def read(self, position: int, size: int) -> bytes:
-        if position + size > len(self.data):
+        if position < self.begin_position or position + size > len(self.data):
             raise LookupError(f"nothing at {position}")
         return bytes(self.data[position : position + size])
 
@@ -137,15 +140,24 @@ class MemoryLog:
         raise ValueError(f"{target} is no other voter")
 
     def retention_bounds(self) -> RetentionBounds:
+        kept = self.snapshot_position
         return RetentionBounds(
-            begin_position=0,
+            begin_position=self.begin_position,
             end_position=len(self.data),
-            snapshot_position=0,
-            follower_position=None,
+            snapshot_position=len(self.data) if kept is None else kept,
+            follower_position=self.follower_position,
         )
 
     async def retain_from(self, position: int) -> int:
-        return 0  # no snapshot is kept
+        """Here every entry is a segment of its own."""
+        position = min(position, self.retention_bounds().snapshot_position)
+        starts = [entry.position - HEADER_SIZE for entry in self.entries] + [len(self.data)]
+        begin = max(start for start in starts if start <= max(position, self.begin_position))
+        if begin > self.begin_position:
+            self.begin_position = begin
+            assert self.machine is not None
+            self.machine.trim(begin)
+        return begin
 
     async def start(self) -> None: ...
 

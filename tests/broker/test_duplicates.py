@@ -1,0 +1,114 @@
+"""One UNIQ_KEY, one message: across kinds of messages, under equal hashes, behind retention."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker import dedupe
+from broker.processor.send import SendProcessor
+from broker.processor.transaction import EndTransactionProcessor
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+from remoting.message import BatchItem, encode_batch_body, parse_offset_msg_id
+from tests.broker.rig import Rig, send_fields
+
+SEND = RequestCode.SEND_MESSAGE_V2
+HALF = {"TRAN_MSG": "true", "PGROUP": "PG"}
+
+
+@pytest.fixture
+async def rig(tmp_path):
+    rig = Rig(tmp_path / "store")
+    yield rig
+    await rig.tasks.stop()
+    rig.queues.close()
+
+
+async def send(rig: Rig, key: str | None, **properties: str) -> RemotingCommand:
+    fields = send_fields(key=key, **properties)
+    return await rig.ask(SendProcessor(rig.context).handle, SEND, fields, b"body")
+
+
+async def commit(rig: Rig, half: RemotingCommand, key: str) -> RemotingCommand:
+    _, _, position = parse_offset_msg_id(half.ext_fields["msgId"])
+    return await rig.ask(
+        EndTransactionProcessor(rig.context).handle,
+        RequestCode.END_TRANSACTION,
+        {
+            "producerGroup": "PG",
+            "tranStateTableOffset": half.ext_fields["queueOffset"],
+            "commitLogOffset": str(position),
+            "commitOrRollback": "8",
+            "msgId": key,
+        },
+    )
+
+
+async def test_a_key_of_a_transaction_is_none_for_a_message(rig):
+    half = await send(rig, "K", **HALF)
+    refused = await send(rig, "K")
+    assert refused.code == ResponseCode.MESSAGE_ILLEGAL
+    assert "UNIQ_KEY K is that of a transaction already" in (refused.remark or "")
+    assert (await commit(rig, half, "K")).code == ResponseCode.SUCCESS
+    assert rig.state.next_offset("T", 0) == 1
+    again = await send(rig, "K")
+    assert again.code == ResponseCode.SUCCESS, "stored once, by the commit"
+    assert rig.state.next_offset("T", 0) == 1
+    retried = await send(rig, "K", **HALF)
+    assert retried.ext_fields["msgId"] == half.ext_fields["msgId"]
+
+
+async def test_a_key_of_a_message_is_none_for_a_transaction(rig):
+    assert (await send(rig, "K")).code == ResponseCode.SUCCESS
+    refused = await send(rig, "K", **HALF)
+    assert refused.code == ResponseCode.MESSAGE_ILLEGAL
+    assert "UNIQ_KEY K is that of a message that is stored already" in (refused.remark or "")
+    assert len(rig.state.halves) == 0
+
+
+async def test_a_batch_with_a_key_of_a_transaction_is_refused(rig):
+    await send(rig, "K", **HALF)
+    body = encode_batch_body([BatchItem(b"b", f"UNIQ_KEY\x01{k}\x02".encode()) for k in "JK"])
+    answer = await rig.ask(
+        SendProcessor(rig.context).handle,
+        RequestCode.SEND_BATCH_MESSAGE,
+        send_fields(key=None) | {"m": "true"},
+        body,
+    )
+    assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+    assert rig.state.next_offset("T", 0) == 0
+
+
+async def test_another_key_of_the_same_hash_is_refused_and_not_answered_with_its_place(
+    rig, monkeypatch
+):
+    monkeypatch.setattr(dedupe, "xxh3_64_intdigest", len)
+    first = await send(rig, "K1")
+    other = await send(rig, "K2")
+    assert other.code == ResponseCode.MESSAGE_ILLEGAL
+    assert "K2 can't be told from K1" in (other.remark or "")
+    again = await send(rig, "K1")
+    assert again.ext_fields["msgId"] == first.ext_fields["msgId"]
+    assert rig.state.next_offset("T", 0) == 1
+
+
+async def test_messages_of_a_batch_without_keys_of_their_own_are_found_again(rig):
+    body = encode_batch_body([BatchItem(b"b", b""), BatchItem(b"c", b"")])
+    fields = send_fields(key="BATCH") | {"m": "true"}
+    handle = SendProcessor(rig.context).handle
+    first = await rig.ask(handle, RequestCode.SEND_BATCH_MESSAGE, fields, body)
+    again = await rig.ask(handle, RequestCode.SEND_BATCH_MESSAGE, fields, body)
+    assert first.code == again.code == ResponseCode.SUCCESS
+    assert first.ext_fields["msgId"] == again.ext_fields["msgId"]
+    assert rig.state.next_offset("T", 0) == 2
+
+
+async def test_a_retry_of_what_retention_took_is_refused(rig):
+    await send(rig, "K1")
+    await send(rig, "K2")
+    await rig.log.retain_from(rig.log.entries[1].position)
+    refused = await send(rig, "K1")
+    assert refused.code == ResponseCode.MESSAGE_ILLEGAL
+    assert "may be stored already" in (refused.remark or "")
+    assert rig.state.next_offset("T", 0) == 2
+    assert (await send(rig, "K2")).ext_fields["queueOffset"] == "1"
