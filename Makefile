@@ -10,7 +10,7 @@ LEDGERMQ := $(BIN)/ledgermq
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check format sim bench planted clean
+.PHONY: help venv demo test check format sim bench planted mutants clean
 
 help:
 	@echo "make demo    set up, run the main experiment, verify it with Spark, write its report"
@@ -19,6 +19,7 @@ help:
 	@echo "make sim     simulate SEEDS=$(SEEDS) with the real core and log"
 	@echo "make bench   measure this machine; figures go to figures/"
 	@echo "make planted experiments on brokers with a planted bug, which must fail"
+	@echo "make mutants the simulator against every planted bug, which it must see"
 	@echo "make venv    the environment alone: $(LEDGERMQ)"
 
 venv: $(STAMP)
@@ -65,6 +66,11 @@ bench: $(STAMP)
 planted: $(STAMP)
 	@mkdir -p figures
 	$(BIN)/python tests/mutants/planted_experiments.py --output figures/planted.json
+
+# The mutation score: at least all but two of the planted bugs, and no alarm on clean seeds.
+mutants: $(STAMP)
+	@mkdir -p figures
+	$(BIN)/python -m tests.mutants.campaign --output figures/mutants.json
 
 clean:
 	rm -rf $(VENV) runs figures .mypy_cache .ruff_cache .pytest_cache .hypothesis

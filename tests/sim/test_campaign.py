@@ -13,7 +13,6 @@ from chaos.sim.campaign import CampaignResult, replay, run_campaign, run_seed
 from chaos.sim.command import parse_seeds, sim_command
 from chaos.sim.coverage import Coverage
 from chaos.sim.options import FAULTS, draw_options
-from tests.mutants.catalogue import MUTANTS
 
 _SEEDS = range(10_000, 10_100)
 
@@ -90,14 +89,23 @@ def test_tracing_changes_nothing() -> None:
 
 
 def test_failure_names_seed_rule_and_replay_command() -> None:
-    with MUTANTS["matching tail truncated"].planted() as parts:
-        failure, _ = run_seed(0, 3, parts=parts)
-        again = replay(0, 3, parts=parts)
-    assert failure is not None
-    assert str(failure).startswith("SEED=0 (3 nodes) R4: ")
-    assert "ledgermq sim --replay 0 --nodes 3" in str(failure)
-    assert again.failure == failure
-    assert again.trace
+    """With a planted bug, in a process of its own."""
+    script = """
+from tests.mutants.catalogue import MUTANTS
+from tests.mutants.source_patch import plant
+plant(MUTANTS["matching tail truncated"].patches)
+from chaos.sim.campaign import replay, run_seed
+failure, _ = run_seed(0, 3)
+again = replay(0, 3)
+assert again.failure == failure
+assert again.trace
+print(failure)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("SEED=0 (3 nodes) R4: ")
+    assert "ledgermq sim --replay 0 --nodes 3" in done.stdout
 
 
 def test_nodes_alternate() -> None:
