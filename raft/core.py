@@ -5,36 +5,40 @@ into events and carries each Ready out in the order that `raft.events` states. N
 file, thread or randomness of its own: time comes with each event, a seeded `Random` at
 construction.
 
-State changes here alone: roles through `_become_follower`, `_become_pre_candidate`,
-`_become_candidate`, `_become_leader`; the log through `RaftLog`; what only a leader has through
-`Leadership`.
-
-What may leave before an fsync. `messages` holds what depends on nothing that is not yet durable:
-a leader's AppendEntries, refusals and acknowledgements of what is durable already. Votes given,
-requests for votes, and acknowledgements of new entries go into `messages_after_sync`; so does
-every message of a term that may not be durable yet (`_term_is_durable`), which an fsynced entry
-of that term proves, since term and entry are made durable in the order of their Readys.
+State changes here alone, and in the parts that this class owns: roles, term and vote through
+`_become_follower`, `_become_pre_candidate`, `_become_candidate`, `_become_leader`; the log through
+`RaftLog`; who belongs to the group through `Configurations`; what only a leader has through
+`Leadership`, what a follower does with its leader's messages through `Following`. What leaves when
+is decided by `Outbox`.
 
 Invariants:
 - current_term and commit_index never fall; voted_for changes once per term;
 - at most one leader per term: an AppendEntries of the own term never reaches a leader;
 - a committed entry is never truncated, a leader never truncates;
-- a stale or repeated AppendEntries never shortens the log: only an entry whose term differs does.
+- only a voter of the configuration in force campaigns, and only voters' votes count; but messages
+  are taken from whoever sends them, for the sender may know a newer configuration (4.2.3);
+- a change of members is taken only once the one before it, and an entry of the leader's own term,
+  are committed: else two leaders could each take a change, and commit by majorities that share
+  nobody.
 
-Over 500 lines, because every rule that changes role, term or vote stands in this one class: split
-by role, the rules that hold in all of them would be written three times.
-
-Source: Raft, figure 2; Ongaro's dissertation 3.10 (transfer), 6.2 (check-quorum), 6.4 (ReadIndex),
-9.6 (pre-vote). Differences: `docs/DIVERGENCE.md`.
+Source: Raft, figure 2 and section 7; Ongaro's dissertation 3.10 (transfer), chapter 4 (membership)
+with its correction (raft-dev, "bug in single-server membership changes", 2015), 6.2
+(check-quorum), 6.4 (ReadIndex), 9.6 (pre-vote). Differences: `docs/DIVERGENCE.md`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, assert_never
 
+from raft.ballot import Ballot
+from raft.changes import change_refusal
 from raft.config import RaftConfig
+from raft.configurations import Configurations
+from raft.election_timer import ElectionTimer
 from raft.events import (
     ChangeMembership,
+    ChangeRefusal,
+    ChangeRefused,
     ChunkStored,
     Event,
     HardStateDurable,
@@ -51,7 +55,16 @@ from raft.events import (
     Tick,
     TransferLeadership,
 )
+from raft.following import Following
 from raft.leadership import Leadership
+from raft.membership import (
+    Configuration,
+    Member,
+    MembershipChange,
+    changed,
+    encode_membership,
+    make_membership,
+)
 from raft.messages import (
     AppendEntries,
     AppendEntriesReply,
@@ -68,8 +81,9 @@ from raft.messages import (
     Term,
     TimeoutNow,
 )
+from raft.outbox import Outbox
 from raft.progress import Progress
-from raft.quorum import VoteResult, vote_result
+from raft.quorum import VoteResult
 from raft.raft_log import RaftLog
 
 if TYPE_CHECKING:
@@ -86,6 +100,11 @@ class Core:
     `storage` and `hard_state` are what recovery found, both durable. `commit_index` is a hint
     that is never above the true one (the checkpoint's); it is cut to the log's end.
 
+    `configuration`: that of the newest snapshot; without one, at index 0, the members that the
+    group begins with, which the first leader writes into the log; or a membership without anybody
+    for a node that is to join a group and hears from its leader who belongs to it. None: the
+    voters of `config`, of which nothing but the names is known and nothing is written.
+
     Caller's duty: feed events with times that never fall, carry each Ready out, its appends
     before the next step, and step with a Tick at `next_deadline_ms`.
     """
@@ -99,47 +118,39 @@ class Core:
         now_ms: int,
         *,
         commit_index: Index = 0,
+        configuration: Configuration | None = None,
     ) -> None:
         self._config = config
         self._node_id = config.node_id
-        self._voters = config.voters
-        self._rng = rng
         self._now_ms = now_ms
         self._log = RaftLog(
             storage,
             commit_index=commit_index,
             cache_size_bytes_max=config.log_cache_size_bytes_max,
         )
+        self._writes_first = configuration is not None
+        if configuration is None:
+            voters = make_membership(Member(node_id=name) for name in config.voters)
+            configuration = Configuration(index=0, membership=voters)
+        self._configurations = Configurations(configuration, storage)
+        self._configuration = self._configurations.in_force
+        self._voters = self._configuration.membership.voter_ids
+        self._outbox = Outbox()
+        self._following = Following(self._node_id, self._log, self._configurations, self._outbox)
+        self._ballot = Ballot(self._node_id, self._log, self._outbox)
         self._current_term: Term = hard_state.current_term
         self._voted_for: NodeId | None = hard_state.voted_for
-        self._term_is_durable = True
-        # A crash may leave un-fsynced entries of a term but lose the hard state of their Ready.
-        # Nothing of that term has left then, no vote either: enter it now, and save it first.
-        is_behind_log = self._log.last_term > self._current_term
-        if is_behind_log:
-            self._current_term = self._log.last_term
-            self._voted_for = None
-            self._term_is_durable = False
-
+        if self._log.last_term > self._current_term:
+            # A crash may leave un-fsynced entries of a term but lose the hard state of their
+            # Ready. Nothing of that term has left then, no vote either: enter it, save it first.
+            self._enter_term(self._log.last_term, None)
         self._role = Role.FOLLOWER
         self._leader_id: NodeId | None = None
-        self._leader_contact_ms = now_ms
         self._leader_is_unreachable = False
         self._leadership: Leadership | None = None
-        self._votes: dict[NodeId, bool] = {}
-        self._election_timeout_ms = 0
-        self._election_at_ms = 0
-        self._reset_election_timeout()
+        self._timer = ElectionTimer(config, rng, now_ms)
         if self._voters == (self._node_id,):
-            self._election_at_ms = now_ms  # there is nobody to wait for
-
-        # What the Ready of the current step will hold.
-        self._hard_state_changed = is_behind_log
-        self._truncate_from: Index | None = None
-        self._entries: tuple[Entry, ...] = ()
-        self._messages: list[Message] = []
-        self._messages_after_sync: list[Message] = []
-        self._read_states: list[ReadState] = []
+            self._timer.deadline_ms = now_ms  # there is nobody to wait for
 
     # What the shell may read.
 
@@ -173,22 +184,41 @@ class Core:
         return self._log.durable_index
 
     @property
+    def configuration(self) -> Configuration:
+        """The one in force, committed or not."""
+        return self._configuration
+
+    def configuration_at(self, index: Index) -> Configuration:
+        """The one that a snapshot at `index`, which is applied here, holds."""
+        return self._configurations.at(index)
+
+    @property
     def voters(self) -> tuple[NodeId, ...]:
         return self._voters
 
     @property
+    def peer_ids(self) -> frozenset[NodeId]:
+        """Whom this node may have to send to: all other members, and as a leader also members
+        that were just removed and are still told of it."""
+        membership = self._configuration.membership
+        ids = {*membership.voter_ids, *membership.learner_ids, *self.progress}
+        return frozenset(ids - {self._node_id})
+
+    @property
     def ready(self) -> bool:
-        """Leader, its no-op committed, not handing leadership over: proposals are welcome."""
+        """Leader, its no-op committed, neither handing leadership over nor being removed:
+        proposals are welcome."""
         leadership = self._leadership
         return (
             leadership is not None
             and leadership.transfer_target is None
             and leadership.committed_own_term
+            and self._node_id in self._voters
         )
 
     @property
     def progress(self) -> dict[NodeId, Progress]:
-        """The followers as this leader knows them, to look at only; empty unless leader."""
+        """The peers as this leader knows them, to look at only; empty unless leader."""
         return {} if self._leadership is None else self._leadership.progress
 
     @property
@@ -196,7 +226,20 @@ class Core:
         """When the next Tick is due."""
         if self._leadership is not None:
             return self._leadership.next_deadline_ms
-        return self._election_at_ms
+        return self._timer.deadline_ms
+
+    def change_refusal(self, change: MembershipChange) -> ChangeRefused | None:
+        """Why a ChangeMembership would be refused at the time of the last step; None: taken."""
+        leadership = self._leadership
+        if leadership is None:
+            return ChangeRefused(reason=ChangeRefusal.NOT_LEADER)
+        return change_refusal(
+            change,
+            leadership=leadership,
+            configuration=self._configuration,
+            log=self._log,
+            now_ms=self._now_ms,
+        )
 
     # The one way in.
 
@@ -207,17 +250,30 @@ class Core:
         log.check_storage()
         term_before, commit_before = self._current_term, log.commit_index
         self._now_ms = event.now_ms
+        self._take(event)
+        assert self._current_term >= term_before
+        assert commit_before <= log.commit_index <= log.last_index
+        assert log.durable_index <= log.last_index
+        assert (self._role is Role.LEADER) == (self._leadership is not None)
+        return self._outbox.take(
+            role=self._role,
+            term=self._current_term,
+            voted_for=self._voted_for,
+            leader_id=self._leader_id,
+            commit_index=log.commit_index,
+        )
+
+    def _take(self, event: Event) -> None:
         match event:
             case Receive(message=message):
                 self._receive(message)
             case Propose(payload=payload):
                 self._propose(payload)
-            case HardStateDurable(term=term):
-                self._term_is_durable = self._term_is_durable or term == self._current_term
-            case ChangeMembership() | RoomChanged() | ChunkStored() | SnapshotStored():
-                pass  # no membership but the first, no snapshot and no bound of room yet
             case LogDurable(index=index, term=term):
                 self._on_log_durable(index, term)
+            case HardStateDurable(term=term):
+                if term == self._current_term:
+                    self._outbox.term_is_durable = True
             case Tick():
                 self._on_tick()
             case ReadIndexRequest(request_id=request_id):
@@ -227,51 +283,31 @@ class Core:
             case TransferLeadership(target=target):
                 if self._leadership is not None:
                     self._leadership.begin_transfer(target, self._now_ms)
+            case ChangeMembership(change=change):
+                self._on_change(change)
+            case RoomChanged(writable=writable):
+                self._following.writable = writable
+                self._timer.is_patient = not writable
+            case ChunkStored():
+                if self._follows(event.leader):
+                    self._following.on_chunk_stored(event, self._current_term)
+            case SnapshotStored():
+                self._on_snapshot_stored(event)
             case _:
                 assert_never(event)
-        assert self._current_term >= term_before
-        assert commit_before <= log.commit_index <= log.last_index
-        assert log.durable_index <= log.last_index
-        assert (self._role is Role.LEADER) == (self._leadership is not None)
-        return self._take_ready()
-
-    def _take_ready(self) -> Ready:
-        hard_state = None
-        if self._hard_state_changed:
-            assert not self._messages, "what depends on this hard state waits for its fsync"
-            hard_state = HardState(current_term=self._current_term, voted_for=self._voted_for)
-            self._hard_state_changed = False
-        ready = Ready(
-            hard_state=hard_state,
-            truncate_from=self._truncate_from,
-            entries=self._entries,
-            messages=tuple(self._messages),
-            messages_after_sync=tuple(self._messages_after_sync),
-            commit_index=self._log.commit_index,
-            read_states=tuple(self._read_states),
-            role=self._role,
-            term=self._current_term,
-            leader_id=self._leader_id,
-        )
-        self._truncate_from = None
-        self._entries = ()
-        self._messages.clear()  # cleared, not replaced: `Leadership` holds its append
-        self._messages_after_sync.clear()
-        self._read_states.clear()
-        return ready
 
     # Events.
 
     def _receive(self, message: Message) -> None:
         assert message.receiver == self._node_id, f"a message for {message.receiver}"
-        if message.sender not in self._voters:
-            return  # it may have been a voter once; it has no say now
         if message.term < self._current_term:
             self._answer_stale(message)
             return
         match message:
             case AppendEntries():
-                self._on_append_entries(message)
+                self._follow(message.sender, message.term)
+                self._following.on_append_entries(message)
+                self._note_configuration()
             case AppendEntriesReply():
                 self._on_append_entries_reply(message)
             case RequestVote():
@@ -280,23 +316,47 @@ class Core:
                 self._on_request_vote_reply(message)
             case TimeoutNow():
                 self._on_timeout_now(message)
-            case InstallSnapshot() | InstallSnapshotReply():
-                return  # no log begins above 1 yet
+            case InstallSnapshot():
+                self._follow(message.sender, message.term)
+                self._following.on_install_snapshot(message)
+            case InstallSnapshotReply():
+                self._on_install_reply(message)
             case _:
                 assert_never(message)
+
+    def _answer_stale(self, message: Message) -> None:
+        """A request of an earlier term is refused with the current one, so that a deposed leader
+        or a candidate that was cut off learns of it; a reply of an earlier term says nothing."""
+        match message:
+            case AppendEntries():
+                self._following.refuse(message, self._current_term)
+            case InstallSnapshot():
+                # Nothing is said of the transfer: the term alone is news to the sender.
+                event = ChunkStored(
+                    now_ms=self._now_ms,
+                    leader=message.sender,
+                    base_index=message.base.index,
+                    snapshot_index=message.snapshot_index,
+                    next_offset=message.offset,
+                )
+                self._following.on_chunk_stored(event, self._current_term)
+            case RequestVote():
+                self._ballot.reply(message, self._current_term, granted=False)
+            case _:
+                return
 
     def _propose(self, payload: bytes) -> None:
         leadership = self._leadership
         assert leadership is not None, "only a leader takes proposals"
         assert len(payload) <= self._config.entry_size_bytes_max, f"{len(payload)} bytes"
-        self._append(EntryKind.DATA, payload)
-        leadership.replicate()
+        self._append((EntryKind.DATA, payload))
+        leadership.replicate(self._now_ms)
 
     def _on_log_durable(self, index: Index, term: Term) -> None:
         if not self._log.durable_to(index, term):
             return  # truncated meanwhile
         if term == self._current_term:
-            self._term_is_durable = True
+            self._outbox.term_is_durable = True
         if self._leadership is not None:
             self._after_progress(self._leadership)
 
@@ -304,34 +364,79 @@ class Core:
         if self._leadership is not None:
             if not self._leadership.tick(self._now_ms):
                 self._become_follower(self._current_term, None)
-        elif self._now_ms >= self._election_at_ms:
+        elif self._now_ms >= self._timer.deadline_ms:
             self._campaign()
 
     def _on_read_request(self, request_id: int) -> None:
         leadership = self._leadership
         if leadership is None or not leadership.request_read(request_id):
-            self._read_states.append(ReadState(request_id=request_id, index=None))
+            self._outbox.answer_reads([ReadState(request_id=request_id, index=None)])
             return
-        self._read_states.extend(leadership.serve_reads())
+        self._outbox.answer_reads(leadership.serve_reads())
 
     def _on_peer_unreachable(self, peer: NodeId) -> None:
         if self._leadership is not None:
-            self._leadership.on_unreachable(peer)
+            self._leadership.on_unreachable(peer, self._now_ms)
         elif peer == self._leader_id and not self._leader_is_unreachable:
             self._leader_is_unreachable = True
-            delay_ms = self._rng.randint(
-                self._config.campaign_delay_ms_min, self._config.campaign_delay_ms_max
-            )
-            self._election_at_ms = min(self._election_at_ms, self._now_ms + delay_ms)
+            self._timer.lost_leader(self._now_ms)
+
+    def _on_snapshot_stored(self, event: SnapshotStored) -> None:
+        if self._role in {Role.PRE_CANDIDATE, Role.CANDIDATE}:
+            self._become_follower(self._current_term, None)  # with another log than it asked with
+        # A leader has every committed entry, the base too: it installs nothing.
+        self._following.install(event)
+        self._note_configuration()
+        if self._follows(event.leader):
+            self._following.on_installed(event, self._current_term)
+
+    # Members.
+
+    def _on_change(self, change: MembershipChange) -> None:
+        leadership = self._leadership
+        refused = self.change_refusal(change)
+        if leadership is None or refused is not None:
+            self._outbox.change_refused = refused
+            return
+        membership = changed(self._configuration.membership, change)
+        self._append((EntryKind.CONFIG, encode_membership(membership)))
+        leadership.replicate(self._now_ms)
+        self._after_progress(leadership)
+
+    def _note_configuration(self) -> None:
+        """What `Configurations` has in force is lived by from here on."""
+        configuration = self._configurations.in_force
+        if configuration == self._configuration:
+            return
+        self._configuration = configuration
+        self._voters = configuration.membership.voter_ids
+        self._outbox.configuration = configuration
+        if self._leadership is not None:
+            self._leadership.change_members(configuration, self._now_ms)
 
     # Terms and roles.
+
+    def _follow(self, leader_id: NodeId, term: Term) -> None:
+        """A leader was heard, of the current term or a later one."""
+        assert self._role is not Role.LEADER or term > self._current_term, (
+            f"{leader_id} leads in term {term}, and so does {self._node_id}"
+        )
+        if term > self._current_term or self._role is not Role.FOLLOWER:
+            self._become_follower(term, leader_id)
+        assert self._leader_id in {None, leader_id}, "two leaders in a term"
+        self._leader_id = leader_id
+        self._leader_is_unreachable = False
+        self._timer.heard_leader(self._now_ms)
+
+    def _follows(self, leader_id: NodeId) -> bool:
+        return self._role is Role.FOLLOWER and self._leader_id == leader_id
 
     def _become_follower(self, term: Term, leader_id: NodeId | None) -> None:
         assert term >= self._current_term
         if term > self._current_term:
             self._enter_term(term, None)
         if self._leadership is not None:
-            self._read_states.extend(
+            self._outbox.answer_reads(
                 ReadState(request_id=request_id, index=None)
                 for request_id in self._leadership.open_reads()
             )
@@ -340,27 +445,32 @@ class Core:
             # A follower keeps its deadline: a candidate whose log is too short to win must not
             # keep others from campaigning by raising their terms.
             self._role = Role.FOLLOWER
-            self._reset_election_timeout()
+            self._timer.restart(self._now_ms)
         self._leader_id = leader_id
         self._leader_is_unreachable = False
-        self._votes = {}
+        self._ballot.close()
 
     def _become_pre_candidate(self) -> None:
         assert self._role is not Role.LEADER
         self._role = Role.PRE_CANDIDATE
         self._leader_id = None
-        self._votes = {self._node_id: True}
-        self._reset_election_timeout()
-        self._request_votes(pre_vote=True, leadership_transfer=False)
+        self._timer.restart(self._now_ms)
+        self._ballot.open(
+            self._voters, term=self._current_term + 1, pre_vote=True, leadership_transfer=False
+        )
 
     def _become_candidate(self, *, leadership_transfer: bool) -> None:
         assert self._role is not Role.LEADER
         self._enter_term(self._current_term + 1, self._node_id)
         self._role = Role.CANDIDATE
         self._leader_id = None
-        self._votes = {self._node_id: True}
-        self._reset_election_timeout()
-        self._request_votes(pre_vote=False, leadership_transfer=leadership_transfer)
+        self._timer.restart(self._now_ms)
+        self._ballot.open(
+            self._voters,
+            term=self._current_term,
+            pre_vote=False,
+            leadership_transfer=leadership_transfer,
+        )
         self._count_votes()
 
     def _become_leader(self) -> None:
@@ -368,61 +478,47 @@ class Core:
         assert self._voted_for == self._node_id
         self._role = Role.LEADER
         self._leader_id = self._node_id
-        self._votes = {}
+        self._ballot.close()
+        if len(self._voters) > 1:
+            # Others' votes prove that the term is durable: the requests left after its fsync.
+            self._outbox.term_is_durable = True
         self._leadership = Leadership(
             config=self._config,
             term=self._current_term,
-            voters=self._voters,
+            configuration=self._configuration,
             log=self._log,
+            outbox=self._outbox,
             now_ms=self._now_ms,
-            # Others' votes prove that the term is durable here: the requests left after its fsync.
-            send=self._messages.append,
         )
-        self._append(EntryKind.NOOP, b"")
-        self._leadership.replicate()
+        begin = [(EntryKind.NOOP, b"")]
+        if self._writes_first and self._configuration.index == 0:
+            # The voters stay the same, so no rule of changes is touched.
+            payload = encode_membership(self._configuration.membership)
+            begin.append((EntryKind.CONFIG, payload))
+        self._append(*begin)
+        self._leadership.replicate(self._now_ms)
 
     def _enter_term(self, term: Term, voted_for: NodeId | None) -> None:
         assert term > self._current_term
         self._current_term = term
         self._voted_for = voted_for
-        self._hard_state_changed = True
-        self._term_is_durable = False
-
-    def _reset_election_timeout(self) -> None:
-        self._election_timeout_ms = self._rng.randint(
-            self._config.election_timeout_ms_min, self._config.election_timeout_ms_max
-        )
-        self._election_at_ms = self._now_ms + self._election_timeout_ms
+        self._outbox.hard_state_changed = True
+        self._outbox.term_is_durable = False
 
     # Elections.
 
     def _campaign(self) -> None:
         if self._node_id not in self._voters:
-            self._reset_election_timeout()
+            self._timer.restart(self._now_ms)
         elif len(self._voters) == 1:
             self._become_candidate(leadership_transfer=False)
         else:
             self._become_pre_candidate()
 
-    def _request_votes(self, *, pre_vote: bool, leadership_transfer: bool) -> None:
-        for voter in self._voters:
-            if voter == self._node_id:
-                continue
-            request = RequestVote(
-                sender=self._node_id,
-                receiver=voter,
-                term=self._current_term + 1 if pre_vote else self._current_term,
-                last_log_index=self._log.last_index,
-                last_log_term=self._log.last_term,
-                pre_vote=pre_vote,
-                leadership_transfer=leadership_transfer,
-            )
-            self._send_with_term(request)
-
     def _on_request_vote(self, request: RequestVote) -> None:
         # A node that hears its leader neither gives votes nor lets its term be raised (6.2, 9.6).
         if not request.leadership_transfer and self._hears_leader():
-            self._reply_vote(request, granted=False)
+            self._ballot.reply(request, self._current_term, granted=False)
             return
         if request.term > self._current_term and not request.pre_vote:
             self._become_follower(request.term, None)
@@ -433,14 +529,13 @@ class Core:
             assert self._role is Role.FOLLOWER
             if self._voted_for is None:
                 self._voted_for = request.sender
-                self._hard_state_changed = True
-            self._reset_election_timeout()
-        self._reply_vote(request, granted=granted)
+                self._outbox.hard_state_changed = True
+            self._timer.restart(self._now_ms)
+        self._ballot.reply(request, self._current_term, granted=granted)
 
     def _would_vote(self, request: RequestVote) -> bool:
-        log = self._log
-        if (request.last_log_term, request.last_log_index) < (log.last_term, log.last_index):
-            return False  # 5.4.1
+        if not self._ballot.is_up_to_date(request):
+            return False
         if request.term > self._current_term:
             return True
         if self._voted_for is None:
@@ -448,27 +543,14 @@ class Core:
         return self._voted_for == request.sender
 
     def _hears_leader(self) -> bool:
-        lease_ms = self._config.election_timeout_ms_min
         if self._leadership is not None:
+            lease_ms = self._config.election_timeout_ms_min
             return self._leadership.has_quorum_contact(self._now_ms, lease_ms)
         return (
             self._leader_id is not None
             and not self._leader_is_unreachable
-            and self._now_ms < self._leader_contact_ms + lease_ms
+            and self._timer.holds_lease(self._now_ms)
         )
-
-    def _reply_vote(self, request: RequestVote, *, granted: bool) -> None:
-        reply = RequestVoteReply(
-            sender=self._node_id,
-            receiver=request.sender,
-            term=request.term if granted else self._current_term,
-            granted=granted,
-            pre_vote=request.pre_vote,
-        )
-        if granted and not request.pre_vote:
-            self._messages_after_sync.append(reply)
-        else:
-            self._send_with_term(reply)
 
     def _on_request_vote_reply(self, reply: RequestVoteReply) -> None:
         is_pre_grant = reply.pre_vote and reply.granted
@@ -482,11 +564,11 @@ class Core:
                 return
         elif self._role is not Role.CANDIDATE:
             return
-        self._votes.setdefault(reply.sender, reply.granted)
+        self._ballot.note(reply)
         self._count_votes()
 
     def _count_votes(self) -> None:
-        result = vote_result(self._voters, self._votes)
+        result = self._ballot.result(self._voters)
         if result is VoteResult.LOST:
             self._become_follower(self._current_term, None)
         elif result is VoteResult.WON:
@@ -501,107 +583,6 @@ class Core:
         if self._role is Role.FOLLOWER and self._node_id in self._voters:
             self._become_candidate(leadership_transfer=True)
 
-    # The log, as a follower.
-
-    def _on_append_entries(self, message: AppendEntries) -> None:
-        assert self._role is not Role.LEADER or message.term > self._current_term, (
-            f"{message.sender} leads in term {message.term}, and so does {self._node_id}"
-        )
-        if message.term > self._current_term or self._role is not Role.FOLLOWER:
-            self._become_follower(message.term, message.sender)
-        assert self._leader_id in {None, message.sender}, "two leaders in a term"
-        self._leader_id = message.sender
-        self._leader_is_unreachable = False
-        self._leader_contact_ms = self._now_ms
-        self._election_at_ms = self._now_ms + self._election_timeout_ms
-
-        log = self._log
-        prev_log_index = message.prev_log_index
-        if not log.has(prev_log_index, message.prev_log_term):
-            self._refuse(message)
-            return
-        if message.entries:
-            assert message.entries[0].index == prev_log_index + 1
-            self._append_received(message.entries)
-        last_known_index = prev_log_index + len(message.entries)
-        log.commit_to(min(message.leader_commit, last_known_index))
-        if message.entries or not self._term_is_durable:
-            # Even if all of them were here already: an earlier fsync may still be under way.
-            self._acknowledge(message, last_known_index, self._messages_after_sync)
-        else:
-            # A heartbeat needs no fsync, so that a slow disk does not cost the leader its quorum.
-            self._acknowledge(message, min(last_known_index, log.durable_index), self._messages)
-
-    def _append_received(self, entries: tuple[Entry, ...]) -> None:
-        """Append what is new. Only an entry with another term truncates (figure 2)."""
-        log = self._log
-        new_count = 0
-        if entries[0].index <= log.last_index:
-            for entry in entries:
-                if not log.has(entry.index, entry.term):
-                    break
-                new_count += 1
-            entries = entries[new_count:]
-            if not entries:
-                return
-            if entries[0].index <= log.last_index:
-                log.truncate_from(entries[0].index)
-                self._truncate_from = entries[0].index
-        assert entries[-1].term <= self._current_term
-        log.append(entries)
-        self._entries = entries
-
-    def _acknowledge(
-        self, message: AppendEntries, match_index: Index, outbox: list[Message]
-    ) -> None:
-        outbox.append(
-            AppendEntriesReply(
-                sender=self._node_id,
-                receiver=message.sender,
-                term=self._current_term,
-                success=True,
-                match_index=match_index,
-                rejected_prev_index=0,
-                conflict_index=0,
-                conflict_term=0,
-                read_round=message.read_round,
-            )
-        )
-
-    def _refuse(self, message: AppendEntries) -> None:
-        """Tell where to go on (5.3): skip a whole term at once, or go to the log's end."""
-        log = self._log
-        conflict_index, conflict_term = log.last_index + 1, 0
-        if log.first_index <= message.prev_log_index <= log.last_index:
-            conflict_term = log.term(message.prev_log_index)
-            conflict_index = log.first_index_of_term_at(message.prev_log_index)
-        # The rounds of an earlier term are not those of this one, which the sender may lead too.
-        read_round = message.read_round if message.term == self._current_term else 0
-        self._send_with_term(
-            AppendEntriesReply(
-                sender=self._node_id,
-                receiver=message.sender,
-                term=self._current_term,
-                success=False,
-                match_index=0,
-                rejected_prev_index=message.prev_log_index,
-                conflict_index=conflict_index,
-                conflict_term=conflict_term,
-                read_round=read_round,
-            )
-        )
-
-    def _answer_stale(self, message: Message) -> None:
-        """A request of an earlier term is refused with the current one, so that a deposed leader
-        or a candidate that was cut off learns of it; a reply of an earlier term says nothing."""
-        match message:
-            case AppendEntries():
-                self._refuse(message)
-            case RequestVote():
-                self._reply_vote(message, granted=False)
-            case _:
-                return
-
     # The log, as a leader.
 
     def _on_append_entries_reply(self, reply: AppendEntriesReply) -> None:
@@ -614,18 +595,28 @@ class Core:
         leadership.on_reply(reply, self._now_ms)
         self._after_progress(leadership)
 
+    def _on_install_reply(self, reply: InstallSnapshotReply) -> None:
+        if reply.term > self._current_term:
+            self._become_follower(reply.term, None)
+        elif self._leadership is not None:
+            self._leadership.on_install_reply(reply, self._now_ms)
+
     def _after_progress(self, leadership: Leadership) -> None:
-        leadership.maybe_commit(self._now_ms)
-        self._read_states.extend(leadership.serve_reads())
+        has_committed = leadership.maybe_commit(self._now_ms)
+        self._outbox.answer_reads(leadership.serve_reads())
+        is_removed = self._node_id not in self._voters
+        if has_committed and is_removed and self._configuration.index <= self._log.commit_index:
+            # Its own removal is committed (4.2.2): others go on at once.
+            leadership.resign()
+            self._become_follower(self._current_term, None)
 
-    def _append(self, kind: EntryKind, payload: bytes) -> None:
-        log = self._log
-        entry = Entry(index=log.last_index + 1, term=self._current_term, kind=kind, payload=payload)
-        assert not self._entries, "one step appends once"
-        self._entries = (entry,)
-        log.append(self._entries)
-
-    def _send_with_term(self, message: Message) -> None:
-        """Send at once if the term it stands on is durable, else after the fsync."""
-        outbox = self._messages if self._term_is_durable else self._messages_after_sync
-        outbox.append(message)
+    def _append(self, *kinds_and_payloads: tuple[EntryKind, bytes]) -> None:
+        index = self._log.last_index
+        entries = tuple(
+            Entry(index=index + place, term=self._current_term, kind=kind, payload=payload)
+            for place, (kind, payload) in enumerate(kinds_and_payloads, start=1)
+        )
+        self._configurations.append(entries)
+        self._note_configuration()
+        self._log.append(entries)
+        self._outbox.append(entries)

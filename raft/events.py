@@ -230,6 +230,7 @@ class ChangeRefusal(enum.Enum):
     UNDERWAY = "another change is not committed yet"
     HANDING_OVER = "leadership is being handed over"
     NOT_CAUGHT_UP = "the learner lacks too much of the log, or does not answer"
+    NO_MAJORITY = "too few of the voters that there would be answer"
     IMPOSSIBLE = "the change does not fit the membership"
 
 

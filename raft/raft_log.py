@@ -15,6 +15,7 @@ Invariants:
 - terms never fall from one index to the next, which lets `first_index_of_term_at` and
   `last_index_of_term` bisect;
 - entries appended in the current step are in the cache;
+- an install leaves nothing but its base, which is committed and durable;
 - a report of an fsync counts only for an entry that can't have been truncated and written anew
   since: same index, same term, but not yet durable (see `durable_to`).
 
@@ -25,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from raft.messages import Entry, Index, Term
+from raft.messages import Entry, Index, LogBase, Term
 from raft.storage import LogStorage
 
 __all__ = ["RaftLog"]
@@ -42,6 +43,7 @@ class RaftLog:
         "_cache_first",
         "_cache_size_bytes",
         "_cache_size_bytes_max",
+        "_installed_index",
         "_storage",
         "_truncated_term",
         "commit_index",
@@ -57,6 +59,7 @@ class RaftLog:
         self.last_index: Index = storage.last_index
         self.last_term: Term = storage.term(self.last_index)
         self.durable_index: Index = self.last_index
+        self._installed_index: Index | None = None  # where the storage is to begin, in this step
         # What compaction has dropped was committed; a hint may know more, but never more than
         # there is.
         self.commit_index: Index = max(storage.first_index - 1, min(commit_index, self.last_index))
@@ -68,6 +71,8 @@ class RaftLog:
 
     @property
     def first_index(self) -> Index:
+        if self._installed_index is not None:
+            return self._installed_index + 1
         return self._storage.first_index
 
     def check_storage(self) -> None:
@@ -75,6 +80,9 @@ class RaftLog:
         assert self._storage.last_index == self.last_index, (
             f"the storage ends at {self._storage.last_index}, the core's log at {self.last_index}"
         )
+        if self._installed_index is not None:
+            assert self._storage.first_index == self._installed_index + 1
+            self._installed_index = None
 
     def term(self, index: Index) -> Term:
         """Raises IndexError outside [first_index - 1, last_index]."""
@@ -135,6 +143,20 @@ class RaftLog:
         kept_count = index - self._cache_first
         self._cache_size_bytes -= sum(map(_size_bytes, self._cache[kept_count:]))
         del self._cache[kept_count:]
+
+    def install(self, base: LogBase) -> None:
+        """Drop everything; the log goes on behind `base`, which it does not hold."""
+        assert base.index > self.commit_index, f"{base.index} is committed already"
+        assert not self.has(base.index, base.term)
+        if self.last_index > base.index:
+            # Only these may come back with the index and term of one that was dropped.
+            self._truncated_term = max(self._truncated_term, self.last_term)
+        self.last_index = self.commit_index = self.durable_index = base.index
+        self.last_term = base.term
+        self._cache.clear()
+        self._cache_first = base.index + 1
+        self._cache_size_bytes = 0
+        self._installed_index = base.index
 
     def commit_to(self, index: Index) -> bool:
         """Raise the commit index; True if it moved."""

@@ -10,24 +10,34 @@ import pytest
 import raft
 
 PURE_MODULES = [
+    "ballot",
+    "changes",
     "config",
+    "configurations",
     "core",
+    "election_timer",
     "events",
+    "following",
+    "handover",
     "ids",
     "leadership",
     "membership",
     "messages",
+    "outbox",
     "progress",
     "quorum",
     "raft_log",
+    "read_rounds",
     "storage",
 ]
 ALLOWED_IMPORTS = {
     "__future__",
+    "bisect",
     "collections",
     "dataclasses",
     "enum",
     "msgpack",
+    "operator",
     "random",
     "typing",
 }

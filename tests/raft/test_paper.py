@@ -1109,9 +1109,24 @@ def test_sending_to_followers_that_keep_up_reads_no_storage() -> None:
     assert group.node(N1).storage.reads_count == 0
 
 
-def test_messages_of_strangers_are_ignored() -> None:
+def test_messages_are_taken_from_strangers() -> None:
+    """4.2.3: the sender may stand in a configuration that is newer than the receiver's."""
     group = Group(3)
-    ready = group.step(
-        N1, Receive(now_ms=0, message=request_vote(NodeId("stranger"), N1, term=99, last=(9, 9)))
-    )
-    assert (ready.hard_state, ready.messages, ready.messages_after_sync) == (None, (), ())
+    stranger = NodeId("stranger")
+
+    [vote] = group.step(
+        N1, Receive(now_ms=0, message=request_vote(stranger, N1, term=9, last=(9, 9)))
+    ).messages_after_sync
+    assert vote == vote_reply(N1, stranger, term=9, granted=True)
+
+    group.receive(append_entries(stranger, N1, term=10, entries=tuple(make_entries([10]))))
+    assert group.core(N1).leader_id == stranger
+    assert group.core(N1).last_index == 1
+
+
+def test_votes_of_strangers_do_not_count() -> None:
+    group = Group(3)
+    group.tick(N1)
+    for name in ("stranger", "other"):
+        group.receive(vote_reply(NodeId(name), N1, term=1, granted=True, pre_vote=True))
+    assert group.core(N1).role is Role.PRE_CANDIDATE
