@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from chaos.sim.group.options import GROUP_FAULTS
 from chaos.sim.options import FAULTS
 
-__all__ = ["COUNTERS", "Coverage"]
+__all__ = ["COUNTERS", "GROUP_COUNTERS", "Coverage"]
 
 COUNTERS: tuple[str, ...] = (
     "steps",
@@ -56,6 +57,48 @@ COUNTERS: tuple[str, ...] = (
     "recoveries_of_hints",
 )
 
+GROUP_COUNTERS: tuple[str, ...] = (
+    "seeds_of_whole_groups",
+    "tcp_connections",
+    "tcp_deliveries",
+    "tcp_held_by_cuts",
+    "clean_stops",
+    "sends",
+    "batches",
+    "halves",
+    "sends_acknowledged",
+    "sends_refused",
+    "sends_unknown",
+    "decisions_acknowledged",
+    "decisions_commit",
+    "decisions_rollback",
+    "decisions_discard",
+    "checks_counted",
+    "check_backs",
+    "delayed_deliveries",
+    "clients_crashed_in_transactions",
+    "messages_read",
+    "reads_failed",
+    "offsets_committed",
+    "offsets_fetched",
+    "offsets_moved",
+    "max_offsets_read",
+    "queues_drained",
+    "serve_ms",
+    "trace:start",
+    "trace:role",
+    "trace:vote",
+    "trace:append",
+    "trace:truncate",
+    "trace:fsync",
+    "trace:commit",
+    "trace:apply",
+    "trace:read",
+    "trace:config",
+    "trace:install",
+)
+"""Of seeds that run whole groups."""
+
 
 class Coverage:
     """Counters by name; a name that is not in COUNTERS or a fault's is a KeyError."""
@@ -63,8 +106,8 @@ class Coverage:
     __slots__ = ("counts",)
 
     def __init__(self) -> None:
-        self.counts: dict[str, int] = dict.fromkeys(COUNTERS, 0)
-        self.counts.update((f"fault:{name}", 0) for name in FAULTS)
+        self.counts: dict[str, int] = dict.fromkeys((*COUNTERS, *GROUP_COUNTERS), 0)
+        self.counts.update((f"fault:{name}", 0) for name in (*FAULTS, *GROUP_FAULTS))
 
     def add(self, counts: Mapping[str, int]) -> None:
         for name, count in counts.items():

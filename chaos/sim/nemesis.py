@@ -31,12 +31,14 @@ class Target(Protocol):
     """A node that faults happen to."""
 
     name: NodeId
-    disk: SimDisk
     paused: bool
     incarnation: int
     step_fuse: int
     fuse_is_power: bool
     sync_slow_us: int
+
+    @property
+    def disk(self) -> SimDisk: ...
 
     @property
     def alive(self) -> bool: ...
@@ -121,7 +123,7 @@ class Nemesis(Generic[_N]):
         self._counts = coverage.counts
         self._trace = trace
         self._rng = random.Random()  # of the fault or restart under way
-        self._running = False
+        self.running = False
         self._faults: dict[str, Callable[[], str | None]] = {
             name: getattr(self, f"_{name}") for name in {fault.name for fault in schedule.faults}
         }
@@ -129,13 +131,13 @@ class Nemesis(Generic[_N]):
         self._heal_count = 0
 
     def start(self) -> None:
-        self._running = True
+        self.running = True
         for fault in self._schedule.faults:
             self._scheduler.at(fault.at_us, partial(self._strike, fault))
 
     def stop(self) -> None:
         """Nothing more goes wrong, and what is wrong now is healed; dead nodes stay dead."""
-        self._running = False
+        self.running = False
         for number in list(self._heals):
             self._heal(number)
         for node in self._nodes:
@@ -145,13 +147,13 @@ class Nemesis(Generic[_N]):
 
     def on_death(self, node: _N) -> None:
         """Bring it back in a while: before anybody noticed, or long after."""
-        if self._running:
+        if self.running:
             rng = self._generator(f"restart/{node.name}/{node.incarnation}")
             delay_us = int(rng.random() ** 3 * self._times.restart_us_max)
             self._scheduler.after(delay_us, partial(self.restart, node, rng))
 
     def restart(self, node: _N, rng: random.Random) -> None:
-        if node.alive or not self._running:
+        if node.alive or not self.running:
             return
         if rng.random() < 0.1:
             # It may die again while it recovers.
@@ -166,7 +168,7 @@ class Nemesis(Generic[_N]):
         return random.Random(f"{what}/{schedule.seed}/{schedule.kind}/{schedule.node_count}")
 
     def _strike(self, fault: Fault) -> None:
-        if not self._running:
+        if not self.running:
             return
         self._rng = self._generator(f"fault/{fault.number}")
         what = self._faults[fault.name]()
@@ -342,7 +344,7 @@ class Nemesis(Generic[_N]):
 
     def _hand_over(self, target: _N) -> None:
         leader = self._leader()
-        if self._running and leader is not None and leader is not target:
+        if self.running and leader is not None and leader is not target:
             leader.transfer(target.name)
 
     def _halves(self) -> str | None:

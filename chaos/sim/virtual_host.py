@@ -12,13 +12,14 @@ from __future__ import annotations
 import mmap
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chaos.sim.scheduler import Scheduler
 from chaos.sim.violation import CrashNow
+from raft.replicated_log import CommittedEntry
 from raft.storage import Disk
 
 if TYPE_CHECKING:
@@ -61,9 +62,13 @@ class VirtualClock:
         now_us = int(self._scheduler.now_us * self._rate)
         return (WALL_START_MS + self.wall_offset_ms) * 1_000_000 + now_us * 1_000
 
+    def global_us(self, when_s: float) -> int:
+        """The scheduler's time at the local time `when_s`, rounded down."""
+        return int((when_s - self._offset_s) * 1e6 / self._rate)
+
     def due_us(self, when_s: float) -> int:
         """When the scheduler must act for a timer at the local time `when_s`: not before it."""
-        due_us = int((when_s - self._offset_s) * 1e6 / self._rate) + 1
+        due_us = self.global_us(when_s) + 1
         lateness_us_max, rng = self._lateness
         if lateness_us_max:
             due_us += int(rng.random() ** 3 * lateness_us_max)
@@ -73,7 +78,8 @@ class VirtualClock:
 class VirtualProcess:
     """One incarnation of a program on a machine.
 
-    `open_disk`, `open_trace` and `disk_usage` are set by whoever starts a program that needs them.
+    `open_disk`, `open_trace`, `on_apply` and `disk_usage` are set by whoever starts a program that
+    needs them.
     """
 
     def __init__(
@@ -100,6 +106,7 @@ class VirtualProcess:
         self.disk_time_us: Callable[[], int] = lambda: 0  # what a sync takes
         self.open_disk: Callable[[Path], Disk] = _no_disk
         self.open_trace: Callable[[int], Any] = _no_trace
+        self.on_apply: Callable[[Sequence[CommittedEntry]], None] = _nothing_to_apply
         self.disk_usage: Callable[[], dict[str, int]] = lambda: _ROOMY
         self.descriptors: set[int] = set()  # real ones that the program has open
         self.areas: list[mmap.mmap] = []
@@ -201,6 +208,10 @@ def leave(before: VirtualProcess | None) -> None:
 
 def _no_disk(root: Path) -> Disk:
     raise AssertionError(f"nobody gave this process a disk: {root}")
+
+
+def _nothing_to_apply(entries: Sequence[CommittedEntry]) -> None:
+    raise AssertionError(f"{len(entries)} entries are applied in a process without a log")
 
 
 def _no_trace(incarnation: int) -> Any:

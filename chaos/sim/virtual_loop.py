@@ -53,6 +53,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self.paused = False
         self.dead = False
         self.on_resume: list[Callable[[], None]] = []
+        self.fuse = 0  # counts callbacks down; `on_fuse` is called instead of the last one
+        self.on_fuse: Callable[[], None] = self.kill
         self._run_turn_action = self._run_turn
 
     # --- callbacks -----------------------------------------------------------------------------
@@ -117,6 +119,11 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         try:
             for _ in range(len(ready)):
                 handle = ready.popleft()
+                if self.fuse:
+                    self.fuse -= 1
+                    if not self.fuse:
+                        self.on_fuse()
+                        return
                 if not handle.cancelled():
                     handle._run()
                 if not ready:  # it was killed

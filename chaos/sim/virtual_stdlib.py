@@ -22,7 +22,7 @@ import secrets
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -30,9 +30,11 @@ from pathlib import Path
 from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any, ParamSpec, TypeVar
 
+from broker.state_machine import BrokerStateMachine
 from chaos.sim.violation import CrashNow
 from chaos.sim.virtual_host import current
 from raft.disk import OsDisk
+from raft.replicated_log import CommittedEntry
 from raft.store_lock import StoreLock
 from raft.trace import RaftTrace
 
@@ -161,6 +163,14 @@ def _trace_of_process(directory: Path, incarnation: int) -> Any:
     return current().open_trace(incarnation)
 
 
+class _WatchedStateMachine(BrokerStateMachine):
+    """Shows what it applies before it does."""
+
+    def apply(self, entries: Sequence[CommittedEntry]) -> None:
+        current().on_apply(entries)
+        super().apply(entries)
+
+
 # --- threads ------------------------------------------------------------------------------------
 
 
@@ -243,13 +253,17 @@ _SUBSTITUTES: tuple[tuple[object, object], ...] = (
     (OsDisk, _disk_of_machine),
     (StoreLock, _NoLock),
     (RaftTrace, _trace_of_process),
+    (BrokerStateMachine, _WatchedStateMachine),
 )
 
 
 @contextmanager
-def substituted() -> Iterator[None]:
-    """While it lasts the product runs in simulated processes only."""
-    by_identity = {id(real): substitute for real, substitute in _SUBSTITUTES}
+def substituted(parts: Sequence[tuple[object, object]] = ()) -> Iterator[None]:
+    """While it lasts the product runs in simulated processes only.
+
+    `parts`: the product's parts for which a test has a substitute with a bug.
+    """
+    by_identity = {id(real): substitute for real, substitute in (*_SUBSTITUTES, *parts)}
     undo: list[Callable[[], None]] = []
     logging.disable(logging.CRITICAL)
     try:

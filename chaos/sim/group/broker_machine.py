@@ -1,0 +1,210 @@
+"""A machine that runs a real broker: `broker.server.Broker` over a disk that loses and tears.
+
+Place in the data path: implements `chaos.sim.nemesis.Target`. The log, term and vote are on a
+`SimDisk`; the files that the broker writes beside them are real ones in a directory of the seed.
+
+Invariants: the disk knows one process at a time, and what a dead one still attempts does not
+happen; a broker ends by itself only after an injected error of its disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from broker.config import BrokerConfig
+from broker.server import Broker
+from chaos.sim.disk import SimDisk, Survival
+from chaos.sim.group.machine import Machine, Site
+from chaos.sim.violation import CrashNow, Violation
+from chaos.sim.virtual_host import VirtualProcess, current
+from raft.events import Role
+from raft.messages import NodeId, Term
+from raft.replicated_log import CommittedEntry, LogStatus
+
+__all__ = ["BrokerMachine", "Witness"]
+
+
+class Witness(Protocol):
+    """Who hears what brokers do; `chaos.sim.group.cluster` is it."""
+
+    def on_trace(
+        self, node: NodeId, incarnation: int, event: str, term: Term, fields: dict[str, Any]
+    ) -> None: ...
+
+    def on_apply(self, node: NodeId, entries: Sequence[CommittedEntry]) -> None: ...
+
+    def on_death(self, machine: BrokerMachine) -> None: ...
+
+
+class _MachineDisk(SimDisk):
+    """Tells when its fuse kills the node, and ends whatever a dead process still attempts."""
+
+    on_crash: Callable[[str], None]
+    has_failed = False  # an error was raised since the process began
+
+    def _before(self, operation: str) -> None:
+        if not current().alive:
+            raise CrashNow(f"disk {operation} of a dead process")
+        try:
+            super()._before(operation)
+        except CrashNow as crash:
+            self.on_crash(crash.place)
+            raise
+        except OSError:
+            self.has_failed = True
+            raise
+
+
+class _TraceSink:
+    """Stands where raft.trace.RaftTrace writes a file."""
+
+    dirty = False
+
+    def __init__(self, witness: Witness, process: VirtualProcess, node: NodeId, number: int):
+        self._witness = witness
+        self._process = process
+        self._node = node
+        self._incarnation = number
+
+    def record(self, event: str, term: int, **fields: Any) -> None:
+        if self._process.alive:
+            if event == "read":
+                fields["asked_us"] = self._process.clock.global_us(fields["t_begin"] / 1e9)
+            self._witness.on_trace(self._node, self._incarnation, event, term, fields)
+
+    def flush(self) -> None:
+        """What was recorded was heard."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class BrokerMachine(Machine):
+    def __init__(
+        self,
+        site: Site,
+        config: BrokerConfig,
+        witness: Witness,
+        *,
+        short_write_rate: float,
+        garbage_rate: float,
+        sync_us: tuple[int, int],
+    ) -> None:
+        super().__init__(site, config.node, config.listen.rpartition(":")[0], self._run)
+        self.config = config
+        self._witness = witness
+        self._rng = site.generator(f"broker/{config.node}")
+        self._sync_us = sync_us
+        self.disk = _MachineDisk(
+            random.Random(self._rng.random()),
+            short_write_rate=short_write_rate,
+            garbage_rate=garbage_rate,
+        )
+        self.disk.on_crash = self._on_disk_fuse
+        self.broker: Broker | None = None
+        self.sync_slow_us = 0
+        self.fuse_is_power = False
+
+    # --- what the nemesis sees -----------------------------------------------------------------
+
+    @property
+    def status(self) -> LogStatus | None:
+        """Of a broker whose log has been opened."""
+        broker = self.broker
+        if not self.alive or broker is None or not broker._started:
+            return None
+        return broker.log.status()
+
+    @property
+    def leads(self) -> bool:
+        status = self.status
+        return status is not None and status.role is Role.LEADER
+
+    @property
+    def term(self) -> Term:
+        status = self.status
+        return 0 if status is None else status.term
+
+    @property
+    def step_fuse(self) -> int:
+        """The process dies after so many more callbacks of its loop; 0: it does not."""
+        return self.process.loop.fuse if self.process is not None else 0
+
+    @step_fuse.setter
+    def step_fuse(self, count: int) -> None:
+        if self.process is not None:
+            self.process.loop.fuse = count
+
+    def draw_survival(self) -> Survival:
+        return self._rng.choice(tuple(Survival))
+
+    def transfer(self, target: NodeId) -> None:
+        """Nobody asks a broker for it yet."""
+
+    def peer_unreachable(self, peer: NodeId) -> None:
+        self.site.tcp.reset(self.name, peer)
+
+    # --- life and death ------------------------------------------------------------------------
+
+    def equip(self, process: VirtualProcess) -> None:
+        node, witness = self.name, self._witness
+        process.open_disk = lambda _: self.disk
+        process.open_trace = lambda number: _TraceSink(witness, process, node, number)
+        process.on_apply = lambda entries: witness.on_apply(node, entries)
+        process.disk_time_us = self._draw_sync_us
+        process.loop.on_fuse = self._on_step_fuse
+        self.broker = None
+        self.disk.has_failed = False
+
+    def _draw_sync_us(self) -> int:
+        low, high = self._sync_us
+        return low + int(self._rng.random() ** 2 * max(1, high - low)) + self.sync_slow_us
+
+    async def _run(self) -> None:
+        """As broker.server.run_broker does."""
+        self.broker = broker = Broker(self.config)
+        try:
+            await broker.start()
+            await broker.serve()
+        finally:
+            await broker.stop()
+
+    def crash(self, *, power: bool, survival: Survival) -> None:
+        assert self.alive, f"{self.name} is dead already"
+        self.counts["crashes"] += 1
+        self.die(power=power)
+        if power:
+            self.counts["power_failures"] += 1
+            self.disk.power_failure(survival)
+        else:
+            self.disk.process_crash()
+
+    def _on_step_fuse(self) -> None:
+        self.counts["crashes_in_steps"] += 1
+        self.crash(power=self.fuse_is_power, survival=self.draw_survival())
+        self._witness.on_death(self)
+
+    def _on_disk_fuse(self, place: str) -> None:
+        self.counts["crashes_in_disk_operations"] += 1
+        if self.site.trace.on:
+            self.site.trace.add(self.name, f"is killed at: {place}")
+        self.crash(power=self.fuse_is_power, survival=self.draw_survival())
+        self._witness.on_death(self)
+
+    def on_exit(self, error: BaseException | None) -> None:
+        if isinstance(error, OSError) and self.disk.has_failed:
+            self.counts["disk_errors"] += 1
+        elif error is not None and not isinstance(error, asyncio.CancelledError):
+            failure = Violation("stopped", f"{self.name}: {type(error).__name__}: {error}")
+            failure.__cause__ = error
+            self.site.failures.append(failure)
+            return
+        else:
+            self.counts["clean_stops"] += 1
+        if self.site.trace.on:
+            self.site.trace.add(self.name, f"ends: {error or 'cleanly'}")
+        self.disk.process_crash()
+        self._witness.on_death(self)

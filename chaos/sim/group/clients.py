@@ -1,0 +1,332 @@
+"""Programs of client machines: they send, decide and read with the product's own client.
+
+Place in the data path: `cluster` runs one per client machine; what they ask and are told ends in
+`promises`. What a program must remember over a crash (which values it sent, how its local
+transactions ended) is kept there too, as a real one keeps it in its database.
+
+Each loop awaits one operation at a time, so that an operation of unknown outcome is known to be
+over only when its successor has begun.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from chaos.sim.group.committed_log import value_of
+from chaos.sim.group.options import GroupOptions
+from chaos.sim.group.promises import Promises, Value
+from chaos.sim.scheduler import Scheduler
+from chaos.sim.virtual_host import current
+from client.errors import ClientError
+from client.message import DeliveredMessage, Message, MessageQueue, SendResult
+from client.producer import Producer
+from client.pull_consumer import PullConsumer, PullConsumerSettings, PullStatus
+from client.transaction_producer import (
+    Decision,
+    EndOutcome,
+    EndResult,
+    HalfMessage,
+    TransactionObserver,
+    TransactionProducer,
+)
+
+__all__ = ["TOPIC", "Consumer", "Desk", "Sender", "TransactionSender", "drain"]
+
+TOPIC = "T"
+_WORKERS = 2
+_ATTEMPTS_MAX = 4
+_BATCH_COUNT_MAX = 4
+_SUSPEND_MS = 1_000
+_PAUSE_AFTER_ERROR_S = 0.1
+
+
+@dataclass(slots=True, kw_only=True)
+class Desk:
+    """What all clients of a seed share."""
+
+    options: GroupOptions
+    promises: Promises
+    counts: dict[str, int]
+    scheduler: Scheduler
+    name_servers: tuple[str, ...]
+    sending: bool = True
+    reading: bool = True
+    names: dict[str, str] = field(default_factory=dict)  # of halves, by UNIQ_KEY
+
+
+class Sender:
+    """A producer: messages one by one, batches, delayed ones; retries keep their UNIQ_KEY."""
+
+    def __init__(self, desk: Desk, group: str) -> None:
+        self._desk = desk
+        self._group = group
+
+    async def run(self) -> None:
+        rng = current().rng
+        producer = Producer(self._group, self._desk.name_servers)
+        await producer.start()
+        async with asyncio.TaskGroup() as workers:
+            for _ in range(_WORKERS):
+                workers.create_task(self._work(producer, rng))
+
+    async def _work(self, producer: Producer, rng: random.Random) -> None:
+        desk, options = self._desk, self._desk.options
+        while True:
+            await asyncio.sleep(rng.expovariate(1) * _WORKERS * options.send_interval_ms / 1000)
+            if not desk.sending:
+                continue
+            if rng.random() < options.batch_rate:
+                await self._send_batch(producer, rng)
+            else:
+                await self._send(producer, rng)
+
+    async def _send(self, producer: Producer, rng: random.Random) -> None:
+        options, promises = self._desk.options, self._desk.promises
+        level = rng.choice((1, 1, 2)) if rng.random() < options.delay_rate else 0
+        value = promises.new_value(is_delayed=level > 0)
+        message = Message(
+            topic=TOPIC,
+            body=_body(value.name, rng, options),
+            properties={"DELAY": str(level)} if level else {},
+        )
+        self._desk.counts["sends"] += 1
+
+        async def attempt() -> SendResult:
+            return await producer.send(message)
+
+        await _insist([value], attempt, promises, rng, options.retry_rate)
+
+    async def _send_batch(self, producer: Producer, rng: random.Random) -> None:
+        options, promises = self._desk.options, self._desk.promises
+        values = [promises.new_value() for _ in range(rng.randint(2, _BATCH_COUNT_MAX))]
+        messages = [Message(topic=TOPIC, body=_body(v.name, rng, options)) for v in values]
+        self._desk.counts["batches"] += 1
+
+        async def attempt() -> SendResult:
+            return await producer.send_batch(messages)
+
+        await _insist(values, attempt, promises, rng, options.retry_rate)
+
+
+async def _insist(
+    values: list[Value],
+    attempt: Callable[[], object],
+    promises: Promises,
+    rng: random.Random,
+    retry_rate: float,
+) -> SendResult | None:
+    """Attempts until one is acknowledged, or the sender gives up."""
+    for _ in range(_ATTEMPTS_MAX):
+        before = [value.unknown for value in values]
+        for value in values:
+            value.attempts += 1
+            value.unknown = True  # until its end is known: the sender may die before
+        try:
+            result = await attempt()  # type: ignore[misc]  # it makes a coroutine
+        except ClientError as error:
+            for value, was_unknown in zip(values, before, strict=True):
+                value.unknown = was_unknown
+                promises.on_failed(value, definite=error.definite)
+            if rng.random() >= retry_rate:
+                return None
+            await asyncio.sleep(_PAUSE_AFTER_ERROR_S)
+            continue
+        assert isinstance(result, SendResult)
+        for at, (value, was_unknown) in enumerate(zip(values, before, strict=True)):
+            value.unknown = was_unknown
+            queue = result.queue
+            promises.on_acknowledged(value, queue.topic, queue.queue_id, result.queue_offset + at)
+        return result
+    return None
+
+
+class TransactionSender(TransactionObserver):
+    """A transactional producer; `die` makes its machine crash in the middle of a transaction."""
+
+    def __init__(self, desk: Desk, group: str, die: Callable[[], None]) -> None:
+        self._desk = desk
+        self._group = group
+        self._die = die
+
+    async def run(self) -> None:
+        desk, rng = self._desk, current().rng
+        producer = TransactionProducer(self._group, desk.name_servers, self, observer=self)
+        await producer.start()
+        while True:
+            interval_ms = desk.options.transaction_interval_ms
+            await asyncio.sleep(rng.expovariate(1) * interval_ms / 1000)
+            if not desk.sending:
+                continue
+            value = desk.promises.new_value(is_half=True)
+            message = Message(topic=TOPIC, body=_body(value.name, rng, desk.options))
+            desk.counts["halves"] += 1
+            await self._one(producer, value, message, rng)
+
+    async def _one(
+        self, producer: TransactionProducer, value: Value, message: Message, rng: random.Random
+    ) -> None:
+        async def attempt() -> SendResult:
+            return (await producer.send_in_transaction(message)).send
+
+        promises, options = self._desk.promises, self._desk.options
+        await _insist([value], attempt, promises, rng, options.retry_rate)
+
+    # --- the application's side ----------------------------------------------------------------
+
+    async def execute_local(self, message: Message, half: HalfMessage) -> Decision:
+        desk, rng = self._desk, current().rng
+        name = value_of(message.body)
+        desk.names[half.msg_id] = name
+        known = desk.promises.local.get(name)
+        if known is not None:  # a check-back has decided already
+            return Decision(known)
+        luck = rng.random()
+        if luck < 0.08:
+            self._die()
+            await asyncio.sleep(0)
+        if luck < 0.20:
+            return Decision.UNKNOWN  # not decided yet: a check-back will ask
+        decision = Decision.COMMIT if rng.random() < 0.7 else Decision.ROLLBACK
+        desk.promises.local[name] = decision.value
+        if luck < 0.28:
+            self._die()
+            await asyncio.sleep(0)
+        return Decision.UNKNOWN if luck < 0.40 else decision
+
+    async def check_local(self, message: DeliveredMessage) -> Decision:
+        desk, rng = self._desk, current().rng
+        desk.counts["check_backs"] += 1
+        name = value_of(message.body)
+        known = desk.promises.local.get(name)
+        if known is None:
+            if rng.random() < 0.3:
+                return Decision.UNKNOWN
+            known = Decision.ROLLBACK.value  # its local transaction never ended
+            desk.promises.local[name] = known
+        return Decision(known)
+
+    # --- what it hears -------------------------------------------------------------------------
+
+    def end_told(
+        self,
+        half: HalfMessage,
+        decision: Decision,
+        result: EndResult,
+        *,
+        from_check: bool,
+        t_invoke: int,
+        t_complete: int,
+    ) -> None:
+        name = self._desk.names.get(half.msg_id)
+        if result.outcome is EndOutcome.OK and name is not None:
+            self._desk.promises.told[name] = decision.value
+            self._desk.counts["decisions_acknowledged"] += 1
+
+
+class Consumer:
+    """Reads every queue of the topic in order, and commits how far it got."""
+
+    def __init__(self, desk: Desk, group: str) -> None:
+        self._desk = desk
+        self._group = group
+
+    async def run(self) -> None:
+        rng = current().rng
+        consumer = PullConsumer(
+            self._group, self._desk.name_servers, settings=PullConsumerSettings(timeout_ms=3_000)
+        )
+        await consumer.start()
+        queues = await _queues(consumer)
+        async with asyncio.TaskGroup() as readers:
+            for queue in queues:
+                readers.create_task(self._read(consumer, queue, rng))
+
+    async def _read(self, consumer: PullConsumer, queue: MessageQueue, rng: random.Random) -> None:
+        offset: int | None = None
+        while True:
+            if not self._desk.reading:
+                await asyncio.sleep(_SUSPEND_MS / 1000)
+                continue
+            try:
+                if offset is None:
+                    offset = await self._fetch(consumer, queue)
+                offset = await self._pull(consumer, queue, offset)
+                if rng.random() < 0.3:
+                    await self._commit(consumer, queue, offset)
+                if rng.random() < 0.2:
+                    await self._ask_max(consumer, queue)
+                if rng.random() < 0.05:
+                    offset = await self._fetch(consumer, queue)
+            except ClientError:
+                self._desk.counts["reads_failed"] += 1
+                await asyncio.sleep(_PAUSE_AFTER_ERROR_S)
+
+    async def _fetch(self, consumer: PullConsumer, queue: MessageQueue) -> int:
+        desk = self._desk
+        begun_us = desk.scheduler.now_us
+        offset = await consumer.fetch_offset(queue)
+        desk.promises.on_fetched(self._group, queue.topic, queue.queue_id, offset, begun_us)
+        return offset or 0
+
+    async def _pull(self, consumer: PullConsumer, queue: MessageQueue, offset: int) -> int:
+        result = await consumer.pull(queue, offset, suspend_ms=_SUSPEND_MS)
+        for message in result.messages:
+            _show(self._desk.promises, message)
+        if result.status is PullStatus.OFFSET_ILLEGAL:
+            self._desk.counts["offsets_moved"] += 1
+        return result.next_begin_offset
+
+    async def _commit(self, consumer: PullConsumer, queue: MessageQueue, offset: int) -> None:
+        desk = self._desk
+        commit = desk.promises.begin_commit(
+            self._group, queue.topic, queue.queue_id, offset, desk.scheduler.now_us
+        )
+        await consumer.commit_offset(queue, offset)
+        commit.ended_us = desk.scheduler.now_us
+        desk.counts["offsets_committed"] += 1
+
+    async def _ask_max(self, consumer: PullConsumer, queue: MessageQueue) -> None:
+        promises = self._desk.promises
+        floor = promises.max_offset_floor(queue.topic, queue.queue_id)
+        offset = await consumer.max_offset(queue)
+        promises.on_max_offset(queue.topic, queue.queue_id, offset, floor)
+
+
+async def drain(desk: Desk) -> None:
+    """Read every queue from its first kept offset to its end, once."""
+    consumer = PullConsumer("DRAIN", desk.name_servers)
+    await consumer.start()
+    for queue in await _queues(consumer):
+        offset = await consumer.min_offset(queue)
+        end = await consumer.max_offset(queue)
+        while offset < end:
+            result = await consumer.pull(queue, offset, max_count=256)
+            for message in result.messages:
+                _show(desk.promises, message)
+            offset = result.next_begin_offset
+        desk.counts["queues_drained"] += 1
+    await consumer.stop()
+
+
+async def _queues(consumer: PullConsumer) -> tuple[MessageQueue, ...]:
+    """The topic's queues, as soon as some name server knows them."""
+    while True:
+        try:
+            queues = await consumer.queues(TOPIC)
+        except ClientError:
+            queues = ()
+        if queues:
+            return queues
+        await asyncio.sleep(_PAUSE_AFTER_ERROR_S)
+
+
+def _show(promises: Promises, message: DeliveredMessage) -> None:
+    queue = message.queue
+    promises.on_read(queue.topic, queue.queue_id, message.queue_offset, value_of(message.body))
+
+
+def _body(name: str, rng: random.Random, options: GroupOptions) -> bytes:
+    return f"{name} ".encode() + b"x" * int(rng.random() * options.body_size_max)

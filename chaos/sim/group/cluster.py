@@ -1,0 +1,368 @@
+"""One seed of a whole group from beginning to end.
+
+Place in the data path: `chaos.sim.campaign` makes one per seed and calls `run`.
+
+Phases, on virtual time:
+1. safety: faults as scheduled, while every traced step is checked by `trace_rules` and every
+   applied entry by `committed_log`;
+2. liveness: faults end. A majority, drawn by chance, is healthy; the others stay down or cut off
+   for good. It must acknowledge a new send within LIVENESS_TIMEOUTS_MAX election timeouts (the
+   longest that the configuration allows, on the slowest clock) and SERVE_GRACE_MS, which is what
+   dialling again and a client's own waits may cost;
+3. convergence: all machines run again; within the same time and SETTLE_MS each node has applied
+   the whole log, every transaction is decided, every delayed message delivered; then every queue
+   is drained, the name servers name the leader, and the log is compared with what clients were
+   told.
+
+Source: the two phases of TigerBeetle's VOPR.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from chaos.sim.coverage import Coverage
+from chaos.sim.group.broker_machine import BrokerMachine
+from chaos.sim.group.clients import TOPIC, Consumer, Desk, Sender, TransactionSender, drain
+from chaos.sim.group.committed_log import CommittedLog
+from chaos.sim.group.machine import Machine, Site
+from chaos.sim.group.nemesis import GroupNemesis
+from chaos.sim.group.options import GroupOptions, calmed_group, group_schedule
+from chaos.sim.group.promises import Promises
+from chaos.sim.group.replicas import check_queue, check_state
+from chaos.sim.group.settings import NameServerProgram, broker_config, memory_directory
+from chaos.sim.group.trace_rules import TraceRules
+from chaos.sim.schedule import Schedule
+from chaos.sim.scheduler import Scheduler
+from chaos.sim.tcp import SimTcp
+from chaos.sim.trace import Trace
+from chaos.sim.violation import CrashNow, Violation
+from chaos.sim.virtual_stdlib import substituted
+from chaos.sim.world import Parts
+from raft.core import Core
+from raft.hard_state import HardStateFile
+from raft.messages import NodeId, Term
+from raft.replicated_log import CommittedEntry
+from raft.segment_log import SegmentLog
+
+__all__ = ["LIVENESS_TIMEOUTS_MAX", "SERVE_GRACE_MS", "SETTLE_MS", "GroupCluster"]
+
+LIVENESS_TIMEOUTS_MAX = 12
+"""Election timeouts within which a healthy majority serves again."""
+SERVE_GRACE_MS = 6_000
+"""Beside them: raft links are dialled again after 0.5 s at most, a client's attempt takes 1 s and
+there may be one per node, and a connection to a dead machine is given up after 5 s."""
+SETTLE_MS = 40_000
+"""How long transactions, delayed messages and followers may take once all is well."""
+
+_CLOSINGS_MAX = 10
+_LOOK_US = 50_000  # between two looks at whether a phase is over
+
+
+class GroupCluster:
+    """Implements `chaos.sim.group.broker_machine.Witness`."""
+
+    def __init__(
+        self,
+        options: GroupOptions,
+        *,
+        parts: Parts | None = None,
+        schedule: Schedule | None = None,
+        traced: bool,
+    ) -> None:
+        if schedule is not None:
+            options = calmed_group(options, schedule.calmed)
+        self.options = options
+        self.schedule = schedule or group_schedule(options)
+        self._parts = parts or Parts()
+        self.scheduler = Scheduler()
+        self.coverage = Coverage()
+        self.counts = self.coverage.counts
+        self.trace = Trace(self.scheduler, on=traced)
+        self.rules = TraceRules(lambda: self.scheduler.now_us)
+        self.log = CommittedLog(self.counts)
+        self.promises = Promises(self.log, self.counts)
+        key = f"{options.seed}/{options.node_count}"
+        self._site = Site(
+            key=key,
+            scheduler=self.scheduler,
+            tcp=SimTcp(
+                self.scheduler,
+                random.Random(f"network/{key}"),
+                self.counts,
+                delay_us_min=options.link_delay_us_min,
+                delay_us_max=options.link_delay_us_max,
+                held_survive_rate=options.held_survive_rate,
+            ),
+            coverage=self.coverage,
+            trace=self.trace,
+            clock_rate_spread=options.clock_rate_spread,
+            wall_clock_spread_ms=options.wall_clock_spread_ms,
+            timer_lateness_us_max=options.timer_lateness_us_max,
+        )
+        self._rng = self._site.generator("group cluster")
+        self.brokers: list[BrokerMachine] = []
+        self._name_servers: list[Machine] = []
+        self._clients: list[Machine] = []
+        self._drained: list[bool] = []
+
+    def run(self) -> None:
+        """Raises Violation."""
+        parts = (
+            (Core, self._parts.core),
+            (SegmentLog, self._parts.log),
+            (HardStateFile, self._parts.hard_state),
+        )
+        with ExitStack() as undo:
+            root = Path(tempfile.mkdtemp(prefix="ledgermq-sim-", dir=memory_directory()))
+            undo.callback(shutil.rmtree, root, ignore_errors=True)
+            undo.enter_context(substituted(parts))
+            undo.callback(self._bury)
+            self._build(root)
+            self._run_phases()
+            self.counts["virtual_ms"] += self.scheduler.now_us // 1000
+
+    # --- building ------------------------------------------------------------------------------
+
+    def _build(self, root: Path) -> None:
+        options, site = self.options, self._site
+        for number in range(options.name_server_count):
+            address = f"10.0.2.{number + 1}"
+            program = NameServerProgram(f"{address}:9876")
+            self._name_servers.append(Machine(site, f"ns{number}", address, program.run))
+        servers = tuple(f"{machine.ip}:9876" for machine in self._name_servers)
+        names = [f"n{number}" for number in range(options.node_count)]
+        hosts = {name: f"10.0.1.{number + 1}" for number, name in enumerate(names)}
+        for name in names:
+            config = broker_config(options, root, name, hosts, servers)
+            self.brokers.append(
+                BrokerMachine(
+                    site,
+                    config,
+                    self,
+                    short_write_rate=options.short_write_rate,
+                    garbage_rate=options.garbage_rate,
+                    sync_us=(options.sync_us_min, options.sync_us_max),
+                )
+            )
+        self._desk = Desk(
+            options=options,
+            promises=self.promises,
+            counts=self.counts,
+            scheduler=self.scheduler,
+            name_servers=servers,
+        )
+        self._build_clients()
+        self._nemesis = GroupNemesis(
+            clients=self._clients,
+            name_servers=self._name_servers,
+            times=options,
+            schedule=self.schedule,
+            nodes=self.brokers,
+            scheduler=self.scheduler,
+            network=site.tcp,
+            coverage=self.coverage,
+            trace=self.trace,
+        )
+
+    def _build_clients(self) -> None:
+        desk, options = self._desk, self.options
+        programs: list[Callable[[], Any]] = [
+            Sender(desk, f"P{number}").run for number in range(options.producer_count)
+        ]
+        programs += [Consumer(desk, f"C{number}").run for number in range(options.consumer_count)]
+        for number, program in enumerate(programs):
+            self._add_client(number, program)
+        number = len(programs)
+        sender = TransactionSender(desk, "TP", lambda: self._crash_client(number))
+        self._add_client(number, sender.run)
+
+    def _add_client(self, number: int, program: Callable[[], Any]) -> None:
+        self._clients.append(Machine(self._site, f"c{number}", f"10.0.3.{number + 1}", program))
+
+    def _crash_client(self, number: int) -> None:
+        """By itself, in the middle of something; not once all is to be well."""
+        machine = self._clients[number]
+        if not self._nemesis.running:
+            return
+        self.counts["clients_crashed_in_transactions"] += 1
+        machine.die(power=False)
+        self._nemesis.on_machine_death(machine)
+
+    # --- what brokers show ---------------------------------------------------------------------
+
+    def on_trace(
+        self, node: NodeId, incarnation: int, event: str, term: Term, fields: dict[str, Any]
+    ) -> None:
+        self.counts[f"trace:{event}"] += 1
+        if self.trace.on:
+            shown = " ".join(
+                f"{name}={value}" for name, value in fields.items() if name != "t_begin"
+            )
+            self.trace.add(node, f"{event} term={term} {shown}")
+        try:
+            self.rules.on_event(node, event, term, fields)
+        except Violation as violation:
+            self._site.failures.append(violation)
+
+    def on_apply(self, node: NodeId, entries: Sequence[CommittedEntry]) -> None:
+        try:
+            self.log.on_apply(node, entries)
+        except Violation as violation:
+            self._site.failures.append(violation)
+
+    def on_death(self, machine: BrokerMachine) -> None:
+        self._nemesis.on_death(machine)
+
+    # --- phases --------------------------------------------------------------------------------
+
+    def _run_phases(self) -> None:
+        for machine in (*self._name_servers, *self.brokers, *self._clients):
+            machine.start()
+        self._nemesis.start()
+        self._run_until(self.options.fault_time_us)
+        self._nemesis.stop()
+        self.trace.add("sim", "faults end")
+        self._heal()
+        self._check_serves()
+        self._check_settles()
+        self._check_drain()
+        self._check_replicas()
+        self.promises.check_final()
+
+    def _run_until(self, time_us: int, done: Callable[[], bool] | None = None) -> bool:
+        """Run to the time, or until `done`, looked at now and then; a violation ends it at once."""
+        failures = self._site.failures
+        while self.scheduler.now_us < time_us:
+            step_us = min(time_us, self.scheduler.now_us + _LOOK_US)
+            if self.scheduler.run_until(step_us, stop=lambda: bool(failures)):
+                raise failures[0]
+            if done is not None and done():
+                return True
+        return False
+
+    def _serve_deadline_us(self) -> int:
+        options = self.options
+        timeout_us = options.election_timeout_ms_max * 1000
+        slowest = 1.0 + 2 * options.clock_rate_spread
+        wait_us = int(LIVENESS_TIMEOUTS_MAX * timeout_us * slowest) + SERVE_GRACE_MS * 1000
+        return self.scheduler.now_us + wait_us
+
+    def _heal(self) -> None:
+        """A majority becomes healthy, the rest stays as it is, cut off from it."""
+        options, tcp = self.options, self._site.tcp
+        count = self._rng.randint(options.node_count // 2 + 1, options.node_count)
+        healthy = self._rng.sample(self.brokers, count)
+        tcp.calm(delay_us_max=max(200, options.election_timeout_ms_min * 1000 // 20))
+        others = [machine for machine in self.brokers if machine not in healthy]
+        for machine in (*self._name_servers, *self.brokers, *self._clients):
+            if machine.alive and machine.paused:
+                machine.resume()
+        for machine in (*self._name_servers, *healthy, *self._clients):
+            if not machine.alive:
+                machine.start()
+        for machine in others:
+            for other in (*healthy, *self._clients, *self._name_servers):
+                tcp.cut(machine.name, other.name)
+                tcp.cut(other.name, machine.name)
+            if machine.alive and self._rng.random() < 0.5:
+                machine.crash(power=True, survival=machine.draw_survival())
+        self.trace.add("sim", f"healthy are {', '.join(machine.name for machine in healthy)}")
+
+    def _check_serves(self) -> None:
+        """Something sent from now on must be acknowledged."""
+        before = self.promises.acknowledged_count
+        begun_us = self.scheduler.now_us
+        served = self._run_until(
+            self._serve_deadline_us(), lambda: self.promises.acknowledged_count > before
+        )
+        if not served:
+            raise Violation(
+                "liveness",
+                f"no send is acknowledged within {LIVENESS_TIMEOUTS_MAX} election timeouts and "
+                f"{SERVE_GRACE_MS} ms: {self._states()}",
+            )
+        self.counts["serve_ms"] += (self.scheduler.now_us - begun_us) // 1000
+
+    def _check_settles(self) -> None:
+        self.trace.add("sim", "all nodes come back")
+        self._desk.sending = False
+        self._site.tcp.heal_all()
+        for machine in self.brokers:
+            if not machine.alive:
+                machine.start()
+        deadline_us = self._serve_deadline_us() + SETTLE_MS * 1000
+        if not self._run_until(deadline_us, self._has_settled):
+            raise Violation(
+                "liveness",
+                f"{self.log.undecided()} transactions undecided, {self.log.undelivered()} delayed "
+                f"messages undelivered, or not all applied: {self._states()}",
+            )
+        self._desk.reading = False
+
+    def _has_settled(self) -> bool:
+        if self.log.undecided() or self.log.undelivered():
+            return False
+        statuses = [machine.status for machine in self.brokers]
+        applied = {None if status is None else status.applied_index for status in statuses}
+        lasts = {None if status is None else status.last_index for status in statuses}
+        return len(applied) == 1 and applied == lasts and None not in applied
+
+    def _check_drain(self) -> None:
+        """Everything can be read, and name servers know where."""
+        machine = Machine(self._site, "drain", "10.0.4.1", self._drain)
+        machine.start()
+        if not self._run_until(self._serve_deadline_us(), lambda: bool(self._drained)):
+            raise Violation("liveness", f"the queues are not drained: {self._states()}")
+        if not self._run_until(self._serve_deadline_us(), self._has_settled):
+            raise Violation("liveness", f"the log does not come to rest: {self._states()}")
+
+    async def _drain(self) -> None:
+        if any(topic == TOPIC for topic, _ in self.log.queues):
+            await drain(self._desk)
+        self._drained.append(True)
+
+    def _check_replicas(self) -> None:
+        """Every replica's queues name the records of the committed log (run format, S1)."""
+        for machine in self.brokers:
+            broker = machine.broker
+            assert broker is not None
+            check_state(machine.name, broker.context, self.log)
+            for (topic, queue_id), stored in self.log.queues.items():
+                check_queue(machine.name, broker.context, topic, queue_id, stored)
+
+    def _states(self) -> str:
+        states = []
+        for machine in self.brokers:
+            status = machine.status
+            if status is None:
+                states.append(f"{machine.name} down" if not machine.alive else machine.name)
+            else:
+                states.append(
+                    f"{machine.name} {status.role.value} term {status.term} applied "
+                    f"{status.applied_index}/{status.last_index}"
+                )
+        return ", ".join(states)
+
+    # --- the end -------------------------------------------------------------------------------
+
+    def _bury(self) -> None:
+        """End every process; what their coroutines still want to say is not heard."""
+        for machine in (*self._name_servers, *self.brokers, *self._clients):
+            if machine.process is not None:
+                machine.process.kill()
+        self.scheduler.run_until(self.scheduler.now_us)
+        for task in self._site.graveyard:
+            for _ in range(_CLOSINGS_MAX):
+                # What its `finally` clauses would do now happens to nobody.
+                with contextlib.suppress(Exception, CrashNow):
+                    task.get_coro().close()
+                    break
+        self._site.graveyard.clear()

@@ -1,0 +1,220 @@
+"""The committed log as a dumb model of the broker reads it: G2 to G5, entry by entry.
+
+Place in the data path: every broker shows what it applies before it does. The first to apply an
+entry adds it here; whoever applies it later must have the same one. The model knows nothing of
+dedupe windows, overlays or half tables: it decodes records and asks whether the promises hold.
+
+G2: no UNIQ_KEY stands twice in user topics. G3: queue offsets are dense from 0 and never reused,
+and a record is where its unit says. G4: a half is decided once; a commit's final message is in the
+entry of its decision, a rollback's nowhere. G5: a delayed message is delivered once, in order, not
+before its time; store timestamps never go back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, assert_never
+
+from broker.delay.levels import delay_ms
+from broker.store.payload import (
+    UNIT,
+    CheckCommand,
+    Command,
+    DecideCommand,
+    DeliverCommand,
+    DiscardCommand,
+    GroupCommand,
+    OffsetCommand,
+    Payload,
+    TopicCommand,
+    decode_payload,
+)
+from broker.topics import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TRANS_CHECK_MAX_TOPIC
+from chaos.sim.violation import Violation
+from raft.messages import EntryKind, Index, NodeId, Term
+from raft.replicated_log import CommittedEntry
+from remoting.message import MessageRecord, decode_record
+
+__all__ = ["CommittedLog", "Stored"]
+
+_SYSTEM_TOPICS: Final = frozenset({HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TRANS_CHECK_MAX_TOPIC})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """One record of the committed log."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    index: Index
+    position: int
+    uniq_key: str
+    value: str
+    store_ms: int
+
+
+class CommittedLog:
+    """Of one broker group. Every method raises Violation."""
+
+    def __init__(self, counts: dict[str, int]) -> None:
+        self._counts = counts
+        self._entries: dict[Index, tuple[Term, int]] = {}  # term and chain
+        self._first_index: Index = 1
+        self.last_index: Index = 0
+        self.queues: dict[tuple[str, int], list[Stored]] = {}
+        self.by_key: dict[str, Stored] = {}  # of user topics
+        self.halves: list[Stored] = []
+        self.decisions: dict[int, str] = {}  # by half queue offset
+        self.offsets: dict[tuple[str, str, int], int] = {}
+        self._delivered: dict[int, int] = {}  # next offset per schedule queue
+        self._store_ms = 0
+
+    def next_offset(self, topic: str, queue_id: int) -> int:
+        return len(self.queues.get((topic, queue_id), ()))
+
+    def on_apply(self, node: NodeId, entries: Sequence[CommittedEntry]) -> None:
+        """A node is about to apply these."""
+        for entry in entries:
+            index = entry.index
+            known = self._entries.get(index)
+            if known is not None:
+                if known != (entry.term, entry.chain):
+                    raise Violation("R10", f"{node} applies another entry at {index} than others")
+                continue
+            if index != self.last_index + 1:
+                raise Violation("R10", f"{node} applies {index}, the last known {self.last_index}")
+            self._entries[index] = (entry.term, entry.chain)
+            self.last_index = index
+            if entry.kind is EntryKind.DATA:
+                self._add(entry, decode_payload(entry.payload))
+
+    # --- one entry -----------------------------------------------------------------------------
+
+    def _add(self, entry: CommittedEntry, payload: Payload) -> None:
+        if payload.store_timestamp_ms < self._store_ms:
+            raise Violation("G5", f"entry {entry.index} is stamped before the one before it")
+        self._store_ms = payload.store_timestamp_ms
+        added: list[Stored] = []
+        for run in payload.runs:
+            queue = self.queues.setdefault((run.topic, run.queue_id), [])
+            if run.first_queue_offset != len(queue):
+                raise Violation(
+                    "G3",
+                    f"entry {entry.index} goes on at {run.first_queue_offset} in {run.topic}/"
+                    f"{run.queue_id}, which ends at {len(queue)}",
+                )
+            for position, size, _ in UNIT.iter_unpack(run.units):
+                start = position - entry.position
+                record = decode_record(bytes(entry.payload[start : start + size]))
+                added.append(self._stored(entry, record, position, payload.store_timestamp_ms))
+                self._check_place(added[-1], run.topic, run.queue_id, len(queue))
+                queue.append(added[-1])
+        for stored in added:
+            self._on_stored(stored)
+        for command in payload.commands:
+            self._on_command(command, added)
+
+    def _stored(
+        self, entry: CommittedEntry, record: MessageRecord, position: int, store_ms: int
+    ) -> Stored:
+        return Stored(
+            topic=record.topic,
+            queue_id=record.queue_id,
+            queue_offset=record.queue_offset,
+            index=entry.index,
+            position=position,
+            uniq_key=record.property_map().get("UNIQ_KEY", ""),
+            value=value_of(record.body),
+            store_ms=store_ms,
+        )
+
+    @staticmethod
+    def _check_place(stored: Stored, topic: str, queue_id: int, offset: int) -> None:
+        place = (stored.topic, stored.queue_id, stored.queue_offset)
+        if place != (topic, queue_id, offset):
+            raise Violation(
+                "G3", f"the record at {stored.position} says {place}, its unit {offset}"
+            )
+
+    def _on_stored(self, stored: Stored) -> None:
+        if stored.topic == HALF_TOPIC:
+            self.halves.append(stored)
+        elif stored.topic not in _SYSTEM_TOPICS and stored.uniq_key:
+            before = self.by_key.setdefault(stored.uniq_key, stored)
+            if before is not stored:
+                raise Violation(
+                    "G2",
+                    f"{stored.value} stands at {_place(before)} and again at {_place(stored)}",
+                )
+
+    # --- commands ------------------------------------------------------------------------------
+
+    def _on_command(self, command: Command, added: Sequence[Stored]) -> None:
+        match command:
+            case DecideCommand():
+                self._decide(command.half_queue_offset, command.decision, added)
+            case DiscardCommand():
+                self._decide(command.half_queue_offset, "discard", added)
+            case CheckCommand():
+                self._counts["checks_counted"] += 1
+            case DeliverCommand():
+                self._deliver(command, added)
+            case OffsetCommand():
+                self.offsets[command.group, command.topic, command.queue_id] = command.offset
+            case TopicCommand() | GroupCommand():
+                pass
+            case _:
+                assert_never(command)
+
+    def _decide(self, half_offset: int, decision: str, added: Sequence[Stored]) -> None:
+        before = self.decisions.setdefault(half_offset, decision)
+        if before != decision or half_offset >= len(self.halves):
+            raise Violation("G4", f"half {half_offset}: {decision} after {before}")
+        half = self.halves[half_offset]
+        finals = [one for one in added if one.uniq_key == half.uniq_key]
+        is_there = any(one.topic not in _SYSTEM_TOPICS for one in finals)
+        if is_there != (decision == "commit"):
+            raise Violation("G4", f"half {half_offset}: {decision}, final message: {is_there}")
+        self._counts[f"decisions_{decision}"] += 1
+
+    def _deliver(self, command: DeliverCommand, added: Sequence[Stored]) -> None:
+        queue_id = command.queue_id
+        delivered = self._delivered.get(queue_id, 0)
+        if command.first_offset != delivered:
+            raise Violation(
+                "G5",
+                f"schedule queue {queue_id}: delivery of {command.first_offset}, "
+                f"delivered up to {delivered}",
+            )
+        self._delivered[queue_id] = command.next_offset
+        waiting = self.queues[SCHEDULE_TOPIC, queue_id][delivered : command.next_offset]
+        by_key = {one.uniq_key: one for one in added if one.topic not in _SYSTEM_TOPICS}
+        for delayed in waiting:
+            final = by_key.get(delayed.uniq_key)
+            if final is None:
+                raise Violation("G5", f"{delayed.value} is delivered, and not in the entry")
+            if final.store_ms < delayed.store_ms + delay_ms(queue_id):
+                raise Violation("G5", f"{delayed.value} is delivered before its time")
+        self._counts["delayed_deliveries"] += len(waiting)
+
+    def undelivered(self) -> int:
+        """Delayed messages that still wait."""
+        return sum(
+            len(queue) - self._delivered.get(queue_id, 0)
+            for (topic, queue_id), queue in self.queues.items()
+            if topic == SCHEDULE_TOPIC
+        )
+
+    def undecided(self) -> int:
+        return len(self.halves) - len(self.decisions)
+
+
+def value_of(body: bytes) -> str:
+    """A message's name: what its body says before the padding."""
+    return body.partition(b" ")[0].decode(errors="replace")
+
+
+def _place(stored: Stored) -> str:
+    return f"{stored.topic}/{stored.queue_id}/{stored.queue_offset} (entry {stored.index})"

@@ -1,0 +1,89 @@
+"""The faults that only whole groups know, beside those that bare cores suffer too.
+
+Place in the data path: as `chaos.sim.nemesis`, whose faults it inherits; acts on brokers, clients
+and name servers of a `chaos.sim.group.cluster`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from chaos.sim.group.broker_machine import BrokerMachine
+from chaos.sim.group.machine import Machine
+from chaos.sim.nemesis import Nemesis
+from raft.messages import NodeId
+
+__all__ = ["GroupNemesis"]
+
+_WALL_JUMP_MS_MAX = 5_000
+
+
+class GroupNemesis(Nemesis[BrokerMachine]):
+    """`clients` and `name_servers` have no disk: what they know is gone with their process."""
+
+    def __init__(
+        self, *, clients: Sequence[Machine], name_servers: Sequence[Machine], **others: Any
+    ) -> None:
+        super().__init__(**others)
+        self._clients = clients
+        self._name_servers = name_servers
+
+    def on_machine_death(self, machine: Machine) -> None:
+        """A client or name server has died: bring it back in a while."""
+        if not self.running:
+            return
+        rng = self._generator(f"restart/{machine.name}/{machine.incarnation}")
+        delay_us = int(rng.random() ** 2 * self._times.restart_us_max)
+        self._scheduler.after(delay_us, partial(self._start_machine, machine))
+
+    def _start_machine(self, machine: Machine) -> None:
+        if self.running and not machine.alive:
+            machine.start()
+
+    # --- brokers -------------------------------------------------------------------------------
+
+    def _stop_cleanly(self) -> str | None:
+        node = self._leader() if self._rng.random() < 0.5 else self._alive()
+        if node is None or node.paused:
+            return None
+        node.stop_cleanly()
+        return node.name
+
+    def _wall_clock_jump(self) -> str | None:
+        node = self._rng.choice(self._nodes)
+        jump_ms = int(_WALL_JUMP_MS_MAX * (2 * self._rng.random() - 1))
+        node.clock.wall_offset_ms += jump_ms
+        return f"{node.name} {jump_ms}ms"
+
+    # --- clients and name servers --------------------------------------------------------------
+
+    def _crash_client(self) -> str | None:
+        return self._crash_one_of(self._clients)
+
+    def _crash_name_server(self) -> str | None:
+        return self._crash_one_of(self._name_servers)
+
+    def _crash_one_of(self, machines: Sequence[Machine]) -> str | None:
+        alive = [machine for machine in machines if machine.alive]
+        if not alive:
+            return None
+        machine = self._rng.choice(alive)
+        machine.die(power=self._rng.random() < 0.5)
+        self.on_machine_death(machine)
+        return machine.name
+
+    def _cut_client(self) -> str | None:
+        """From some or all brokers, in one direction or both."""
+        return self._cut_off(self._rng.choice(self._clients).name)
+
+    def _cut_name_server(self) -> str | None:
+        return self._cut_off(self._rng.choice(self._name_servers).name)
+
+    def _cut_off(self, machine: NodeId) -> str | None:
+        count = self._rng.randint(1, len(self._nodes))
+        brokers = [node.name for node in self._rng.sample(list(self._nodes), count)]
+        there = [(machine, broker) for broker in brokers]
+        back = [(broker, machine) for broker in brokers]
+        return self._cut(self._rng.choice((there, back, there + back)))

@@ -1,0 +1,191 @@
+"""Everything that the seed of a whole group decides before it begins.
+
+Place in the data path: `cluster` draws one `GroupOptions` per seed and gives its parts to
+machines, network, nemesis and clients. A replay prints every field. The times of Raft lie around
+the product's defaults, those of transactions and retention are short beside the product's, so
+that they happen within a seed.
+
+Source: Groce et al., "Swarm testing" (ISSTA '12), as `chaos.sim.options`.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, fields, replace
+
+from chaos.sim.schedule import Schedule, draw_faults
+
+__all__ = ["GROUP_CALMABLE", "GROUP_FAULTS", "GroupOptions", "draw_group_options", "group_schedule"]
+
+# Weight with which each fault is drawn into a seed, and its highest rate per 10 election timeouts.
+GROUP_FAULTS: dict[str, tuple[float, float]] = {
+    "crash_process": (0.45, 0.8),
+    "crash_power": (0.5, 0.8),
+    "crash_leader": (0.5, 1.0),
+    "crash_all": (0.3, 0.3),
+    "crash_at_step": (0.4, 1.0),
+    "crash_at_disk_operation": (0.5, 1.2),
+    "stop_cleanly": (0.4, 0.8),
+    "pause": (0.3, 0.6),
+    "pause_leader": (0.4, 0.8),
+    "isolate": (0.3, 0.6),
+    "isolate_leader": (0.5, 1.0),
+    "one_way": (0.4, 0.8),
+    "one_way_leader": (0.4, 0.8),
+    "bridge": (0.2, 0.4),
+    "reset_link": (0.4, 1.5),
+    "reset_node": (0.3, 0.8),
+    "slow_link": (0.3, 0.6),
+    "slow_disk": (0.3, 0.5),
+    "disk_error": (0.3, 0.4),
+    "cut_client": (0.5, 1.0),
+    "crash_client": (0.6, 1.5),
+    "crash_name_server": (0.3, 0.4),
+    "cut_name_server": (0.3, 0.6),
+    "wall_clock_jump": (0.3, 0.6),
+}
+
+GROUP_CALMABLE = (
+    "held_survive_rate",
+    "short_write_rate",
+    "garbage_rate",
+    "clock_rate_spread",
+    "wall_clock_spread_ms",
+    "timer_lateness_us_max",
+)
+"""What goes wrong all the time, as far as drawn, and can be switched off while shrinking."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupOptions:
+    """One seed's world. Times say their unit in their names."""
+
+    seed: int
+    node_count: int
+    name_server_count: int
+    fault_time_us: int
+    """How long faults are injected, before everything is healed."""
+    fault_rates: dict[str, float]
+
+    heartbeat_ms: int
+    election_timeout_ms_min: int
+    election_timeout_ms_max: int
+    segment_size_bytes_max: int
+
+    link_delay_us_min: int
+    link_delay_us_max: int
+    held_survive_rate: float
+    """Share of healed cuts after which what was swallowed arrives late instead of being lost."""
+    sync_us_min: int
+    sync_us_max: int
+    short_write_rate: float
+    garbage_rate: float
+
+    clock_rate_spread: float
+    wall_clock_spread_ms: int
+    timer_lateness_us_max: int
+    restart_us_max: int
+    fault_duration_us_max: int
+
+    producer_count: int
+    consumer_count: int
+    send_interval_ms: int
+    transaction_interval_ms: int
+    body_size_max: int
+    batch_rate: float
+    delay_rate: float
+    retry_rate: float
+    """Share of sends of unknown outcome that are sent again with their UNIQ_KEY."""
+
+    transaction_timeout_ms: int
+    transaction_check_interval_ms: int
+    transaction_check_max: int
+    dedupe_window_ms: int
+    dedupe_keys_max: int
+    dedupe_evicted_keys_max: int
+
+    def describe(self) -> list[str]:
+        """One `name=value` per line, for a person who replays the seed."""
+        lines = []
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, dict):
+                value = " ".join(f"{name}:{rate:.3f}" for name, rate in value.items()) or "none"
+            lines.append(f"{field.name}={value}")
+        return lines
+
+
+def draw_group_options(seed: int, node_count: int) -> GroupOptions:
+    """The same seed and number of nodes: the same options."""
+    rng = random.Random(f"group options/{seed}/{node_count}")
+    heartbeat_ms = rng.choice((75, 150, 150, 250))
+    timeout_min_ms = heartbeat_ms * 4
+    delay_max_us = int(timeout_min_ms * 1000 * rng.choice((0.002, 0.01, 0.05)))
+    sync_max_us = int(timeout_min_ms * 1000 * rng.choice((0.005, 0.02, 0.1)))
+    send_interval_ms = rng.choice((100, 250, 600))
+    return GroupOptions(
+        seed=seed,
+        node_count=node_count,
+        name_server_count=rng.choice((1, 2)),
+        fault_time_us=int(timeout_min_ms * 1000 * rng.uniform(20, 40)),
+        fault_rates=_draw_faults(rng),
+        heartbeat_ms=heartbeat_ms,
+        election_timeout_ms_min=timeout_min_ms,
+        election_timeout_ms_max=2 * timeout_min_ms,
+        segment_size_bytes_max=rng.choice((2_048, 16_384, 1 << 20)),
+        link_delay_us_min=rng.choice((50, delay_max_us // 2)),
+        link_delay_us_max=max(200, delay_max_us),
+        held_survive_rate=rng.choice((0.0, 0.5, 1.0)),
+        sync_us_min=rng.choice((20, 200, sync_max_us // 2)),
+        sync_us_max=max(300, sync_max_us),
+        short_write_rate=rng.choice((0.0, 0.0, 0.05)),
+        garbage_rate=rng.choice((0.0, 0.0, 0.3)),
+        clock_rate_spread=rng.choice((0.0, 0.01, 0.05)),
+        wall_clock_spread_ms=rng.choice((0, 50, 2_000)),
+        timer_lateness_us_max=rng.choice((0, 1_000, 10_000)),
+        restart_us_max=int(timeout_min_ms * 1000 * rng.choice((0.1, 1.0, 4.0))),
+        fault_duration_us_max=int(timeout_min_ms * 1000 * rng.choice((2.0, 5.0, 8.0))),
+        producer_count=rng.choice((1, 2)),
+        consumer_count=rng.choice((1, 1, 2)),
+        send_interval_ms=send_interval_ms,
+        transaction_interval_ms=send_interval_ms * rng.choice((2, 4)),
+        body_size_max=rng.choice((20, 200, 1_500)),
+        batch_rate=rng.choice((0.0, 0.1)),
+        delay_rate=rng.choice((0.0, 0.15)),
+        retry_rate=rng.choice((0.5, 1.0)),
+        transaction_timeout_ms=rng.choice((300, 1_000, 3_000)),
+        transaction_check_interval_ms=rng.choice((300, 1_000, 2_000)),
+        transaction_check_max=rng.choice((2, 5, 15)),
+        dedupe_window_ms=rng.choice((8_000, 600_000)),
+        dedupe_keys_max=rng.choice((40, 500_000)),
+        dedupe_evicted_keys_max=rng.choice((40, 1_000_000)),
+    )
+
+
+def group_schedule(options: GroupOptions) -> Schedule:
+    """The faults of a seed; rates are per 10 election timeouts."""
+    faults = draw_faults(
+        options.fault_rates,
+        unit_us=10_000 * options.election_timeout_ms_min,
+        until_us=options.fault_time_us,
+        rng=random.Random(f"group schedule/{options.seed}/{options.node_count}"),
+    )
+    return Schedule(seed=options.seed, kind="group", node_count=options.node_count, faults=faults)
+
+
+def calmed_group(options: GroupOptions, names: tuple[str, ...]) -> GroupOptions:
+    """The options with some of GROUP_CALMABLE switched off."""
+    return replace(options, **{name: type(getattr(options, name))() for name in names})
+
+
+def _draw_faults(rng: random.Random) -> dict[str, float]:
+    if rng.random() < 0.05:
+        return {}  # a calm seed: nothing may go wrong without a reason either
+    intensity = rng.choice((0.5, 1.0, 2.0))
+    rates: dict[str, float] = {}
+    for name, (weight, rate_max) in GROUP_FAULTS.items():
+        if rng.random() < weight * 0.7:
+            rates[name] = rate_max * intensity * (0.2 + 0.8 * rng.random())
+    total = sum(rates.values()) or 1.0
+    total_max = rng.choice((2.0, 4.0, 8.0))
+    return {name: rate * min(1.0, total_max / total) for name, rate in rates.items()}

@@ -1,0 +1,193 @@
+"""What clients were told, against the committed log: G1, G6, G7 and the reads.
+
+Place in the data path: `clients` tell here each operation as it begins and ends, `cluster` asks
+for the verdict at the end of a seed.
+
+G1: a message that was acknowledged stands in the log where the answer said. G7: a send that ended
+as a definite failure stands nowhere; one of unknown outcome may stand once. A decision that was
+acknowledged is the one in the log. G6: a max offset is not below what was acknowledged before it
+was asked, a fetched consumer offset is one that was committed and not overwritten before. A read
+shows what the committed log has at that place, and nothing that is not committed yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from chaos.sim.group.committed_log import CommittedLog, Stored
+from chaos.sim.violation import Violation
+
+__all__ = ["OffsetBook", "Promises", "Value"]
+
+
+@dataclass(slots=True, kw_only=True)
+class Value:
+    """One message that somebody sends, however often."""
+
+    name: str
+    uniq_key: str | None = None
+    is_half: bool = False
+    is_delayed: bool = False
+    acknowledged: tuple[str, int, int] | None = None  # topic, queue, offset
+    unknown: bool = False  # an attempt of unknown outcome
+    attempts: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class _Commit:
+    """A consumer offset somebody commits; `ended_us` None: unknown, so never certainly over."""
+
+    offset: int
+    begun_us: int
+    ended_us: int | None = None
+
+
+@dataclass(slots=True)
+class OffsetBook:
+    """One consumer group's commits of one queue, by one consumer at a time."""
+
+    commits: list[_Commit] = field(default_factory=list)
+
+
+class Promises:
+    """Of one broker group. Methods raise Violation."""
+
+    def __init__(self, log: CommittedLog, counts: dict[str, int]) -> None:
+        self._log = log
+        self._counts = counts
+        self.values: dict[str, Value] = {}
+        self.local: dict[str, str] = {}  # value of a half -> its producer's durable decision
+        self.told: dict[str, str] = {}  # value of a half -> decision that was acknowledged
+        self._books: dict[tuple[str, str, int], OffsetBook] = {}
+        self._ends: dict[tuple[str, int], int] = {}  # past the last acknowledged offset
+        self.acknowledged_count = 0
+
+    # --- sends ---------------------------------------------------------------------------------
+
+    def new_value(self, *, is_half: bool = False, is_delayed: bool = False) -> Value:
+        value = Value(name=f"v{len(self.values)}", is_half=is_half, is_delayed=is_delayed)
+        self.values[value.name] = value
+        return value
+
+    def on_acknowledged(self, value: Value, topic: str, queue_id: int, offset: int) -> None:
+        self._counts["sends_acknowledged"] += 1
+        self.acknowledged_count += 1
+        before = value.acknowledged
+        if before is not None and before != (topic, queue_id, offset):
+            raise Violation("G2", f"{value.name} is acknowledged at {before} and at {offset}")
+        value.acknowledged = (topic, queue_id, offset)
+        if not value.is_half and not value.is_delayed:
+            key = (topic, queue_id)
+            self._ends[key] = max(self._ends.get(key, 0), offset + 1)
+            self._check_stored(value)
+
+    def on_failed(self, value: Value, *, definite: bool) -> None:
+        self._counts["sends_refused" if definite else "sends_unknown"] += 1
+        if not definite:
+            value.unknown = True
+
+    def _check_stored(self, value: Value) -> None:
+        assert value.acknowledged is not None
+        topic, queue_id, offset = value.acknowledged
+        queue = self._log.queues.get((topic, queue_id), [])
+        if offset >= len(queue) or queue[offset].value != value.name:
+            there = queue[offset].value if offset < len(queue) else "nothing"
+            raise Violation(
+                "G1",
+                f"{value.name} is acknowledged at {topic}/{queue_id}/{offset}, where the "
+                f"committed log has {there}",
+            )
+
+    # --- reads ---------------------------------------------------------------------------------
+
+    def on_read(self, topic: str, queue_id: int, offset: int, value: str) -> None:
+        self._counts["messages_read"] += 1
+        queue = self._log.queues.get((topic, queue_id), [])
+        if offset >= len(queue):
+            raise Violation("reads", f"{value} is read at {topic}/{queue_id}/{offset}, uncommitted")
+        if queue[offset].value != value:
+            raise Violation(
+                "reads",
+                f"{value} is read at {topic}/{queue_id}/{offset}, committed there is "
+                f"{queue[offset].value}",
+            )
+
+    def max_offset_floor(self, topic: str, queue_id: int) -> int:
+        """What a max offset asked for now must not be below."""
+        return self._ends.get((topic, queue_id), 0)
+
+    def on_max_offset(self, topic: str, queue_id: int, offset: int, floor: int) -> None:
+        self._counts["max_offsets_read"] += 1
+        if not floor <= offset <= self._log.next_offset(topic, queue_id):
+            raise Violation(
+                "G6",
+                f"max offset of {topic}/{queue_id} is answered as {offset}; {floor} were "
+                f"acknowledged before, {self._log.next_offset(topic, queue_id)} are committed",
+            )
+
+    # --- consumer offsets ----------------------------------------------------------------------
+
+    def begin_commit(
+        self, group: str, topic: str, queue_id: int, offset: int, now_us: int
+    ) -> _Commit:
+        book = self._books.setdefault((group, topic, queue_id), OffsetBook())
+        commit = _Commit(offset=offset, begun_us=now_us)
+        book.commits.append(commit)
+        return commit
+
+    def on_fetched(
+        self, group: str, topic: str, queue_id: int, offset: int | None, begun_us: int
+    ) -> None:
+        """A fetch that began at `begun_us` is answered now (run format, S5)."""
+        self._counts["offsets_fetched"] += 1
+        commits = self._books.get((group, topic, queue_id), OffsetBook()).commits
+        over = [one for one in commits if one.ended_us is not None and one.ended_us < begun_us]
+        newest_us = max((one.begun_us for one in over), default=-1)
+        possible = {
+            one.offset for one in commits if one.ended_us is None or one.ended_us >= newest_us
+        }
+        if offset is None:
+            if over:
+                raise Violation("G5", f"{group} has committed {topic}/{queue_id}, nothing is there")
+        elif offset not in possible:
+            raise Violation(
+                "G5",
+                f"{group} fetches {offset} of {topic}/{queue_id}, possible are {sorted(possible)}",
+            )
+
+    # --- the end -------------------------------------------------------------------------------
+
+    def check_final(self) -> None:
+        """When everything is healed and all nodes have applied the whole log."""
+        places = {stored.value: stored for stored in self._log.by_key.values()}
+        halves = {stored.value: stored for stored in self._log.halves}
+        for value in self.values.values():
+            if value.is_half:
+                self._check_half(value, halves.get(value.name) is not None, places)
+            elif value.acknowledged is not None:
+                if not value.is_delayed:
+                    self._check_stored(value)
+                elif value.name not in places:
+                    raise Violation("G1", f"{value.name} was acknowledged and is never delivered")
+            elif value.attempts and not value.unknown and value.name in places:
+                raise Violation("G7", f"{value.name} surely failed, and is in the log")
+        sent = self.values.keys()
+        for name in places:
+            if name not in sent:
+                raise Violation("G1", f"{name} is in the log, and nobody sent it")
+
+    def _check_half(self, value: Value, is_stored: bool, places: Mapping[str, Stored]) -> None:
+        name = value.name
+        if value.acknowledged is not None and not is_stored:
+            raise Violation("G1", f"half {name} was acknowledged and is not in the log")
+        if value.attempts and not value.unknown and value.acknowledged is None and is_stored:
+            raise Violation("G7", f"half {name} surely failed, and is in the log")
+        told, local = self.told.get(name), self.local.get(name)
+        is_final = name in places
+        if told == "commit" and not is_final:
+            raise Violation("G4", f"the commit of {name} was acknowledged and is not in the log")
+        if told == "rollback" and is_final:
+            raise Violation("G4", f"the rollback of {name} was acknowledged, and it is visible")
+        if is_final and local != "commit":
+            raise Violation("G4", f"{name} is visible, its producer decided {local}")

@@ -1,0 +1,54 @@
+"""What a replica has derived from its log, against the committed log.
+
+Place in the data path: at the end of a seed `cluster` asks each broker for its ConsumeQueues and
+its state, once every node has applied everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from broker.context import BrokerContext
+from broker.store.payload import UNIT
+from chaos.sim.group.committed_log import CommittedLog, Stored
+from chaos.sim.violation import Violation
+from raft.messages import NodeId
+
+__all__ = ["check_queue", "check_state"]
+
+
+def check_queue(
+    node: NodeId, context: BrokerContext, topic: str, queue_id: int, stored: Sequence[Stored]
+) -> None:
+    """Every unit from the first kept one on names its record (run format, S1). Violation."""
+    queue = context.queues.find(topic, queue_id)
+    if queue is None or queue.next_offset != len(stored):
+        end = 0 if queue is None else queue.next_offset
+        raise Violation("S1", f"{node}: {topic}/{queue_id} ends at {end}, not {len(stored)}")
+    for offset in range(queue.min_offset, len(stored)):
+        unit = queue.read(offset, 1)
+        position = UNIT.unpack(unit)[0] if unit else None
+        if position != stored[offset].position:
+            raise Violation(
+                "S1",
+                f"{node}: unit {offset} of {topic}/{queue_id} names {position}, the record of "
+                f"{stored[offset].value} stands at {stored[offset].position}",
+            )
+
+
+def check_state(node: NodeId, context: BrokerContext, log: CommittedLog) -> None:
+    """Offsets and transactions are what the log says (G3, G4, G5). Raises Violation."""
+    state = context.state
+    for (topic, queue_id), queue in log.queues.items():
+        if state.next_offset(topic, queue_id) != len(queue):
+            raise Violation(
+                "G3",
+                f"{node}: {topic}/{queue_id} goes on at {state.next_offset(topic, queue_id)}, the "
+                f"log has {len(queue)}",
+            )
+    if dict(state.consumer_offsets) != log.offsets:
+        raise Violation("G5", f"{node}: consumer offsets are not those of the log")
+    if len(state.halves) != log.undecided():
+        raise Violation(
+            "G4", f"{node}: {len(state.halves)} halves are undecided, the log has {log.undecided()}"
+        )
