@@ -3,17 +3,27 @@
 Nothing moves by itself: a test ticks, delivers, drops, syncs, crashes and restarts. Each `Node`
 carries its Readys out in the order of `raft.events`; with `auto_sync` every Ready is durable at
 once, else what is written stays volatile until `sync`, and a crash takes it.
+
+The application of a node is the list of its committed entries, so a snapshot is a prefix of the
+log. `MemoryStorage` remembers compacted entries for the tests to look at; the core can't reach
+them.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from random import Random
 
 from raft.config import RaftConfig
 from raft.core import Core
 from raft.events import (
+    ChangeMembership,
+    ChunkStored,
     Event,
+    Install,
+    InstallChunk,
     LogDurable,
     PeerUnreachable,
     Propose,
@@ -22,14 +32,27 @@ from raft.events import (
     Ready,
     Receive,
     Role,
+    RoomChanged,
+    SnapshotStored,
     Tick,
     TransferLeadership,
+)
+from raft.membership import (
+    AddLearner,
+    Configuration,
+    Member,
+    Membership,
+    MembershipChange,
+    PromoteLearner,
+    RemoveMember,
+    make_membership,
 )
 from raft.messages import (
     Entry,
     EntryKind,
     HardState,
     Index,
+    InstallSnapshot,
     LogBase,
     Message,
     NodeId,
@@ -38,7 +61,20 @@ from raft.messages import (
     Term,
 )
 
-__all__ = ["FirstOfRange", "Group", "MemoryStorage", "Node", "make_entries", "node_names"]
+__all__ = [
+    "SNAPSHOT_SIZE",
+    "FirstOfRange",
+    "Group",
+    "MemoryStorage",
+    "Node",
+    "Snapshot",
+    "make_entries",
+    "member",
+    "node_names",
+]
+
+SNAPSHOT_SIZE = 3
+"""Bytes of every snapshot, sent one at a time: their number is what is tested, not their sense."""
 
 
 class FirstOfRange(Random):
@@ -50,34 +86,41 @@ class FirstOfRange(Random):
 
 
 class MemoryStorage:
-    """A LogStorage over a list; `first_index` may be raised as if the rest were compacted."""
+    """A LogStorage over a list; what lies at or before `base` is out of the core's reach."""
 
-    def __init__(self, entries: Iterable[Entry] = ()) -> None:
+    def __init__(self, entries: Iterable[Entry] = (), base_index: Index = 0) -> None:
         self.stored = list(entries)
+        self.base_index = base_index
         self.reads_count = 0
 
     @property
     def base(self) -> LogBase:
-        return LogBase()
+        index = self.base_index
+        return LogBase(index=index, term=self.stored[index - 1].term if index else 0)
 
     @property
     def first_index(self) -> Index:
-        return 1
-
-    @property
-    def config_indexes(self) -> list[Index]:
-        return [entry.index for entry in self.stored if entry.kind is EntryKind.CONFIG]
+        return self.base_index + 1
 
     @property
     def last_index(self) -> Index:
         return len(self.stored)
 
+    @property
+    def config_indexes(self) -> list[Index]:
+        return [
+            entry.index
+            for entry in self.stored[self.base_index :]
+            if entry.kind is EntryKind.CONFIG
+        ]
+
     def term(self, index: Index) -> Term:
-        if not 0 <= index <= len(self.stored):
-            raise IndexError(f"index {index} is outside 0..{len(self.stored)}")
+        if not self.base_index <= index <= len(self.stored):
+            raise IndexError(f"index {index} is outside {self.base_index}..{len(self.stored)}")
         return self.stored[index - 1].term if index else 0
 
     def entries(self, low: Index, high: Index, size_max: int) -> tuple[Entry, ...]:
+        assert low > self.base_index, f"{low} was compacted"
         self.reads_count += 1
         taken: list[Entry] = []
         size = 0
@@ -89,32 +132,93 @@ class MemoryStorage:
         return tuple(taken)
 
 
-class Node:
-    """One core, its log and hard state, volatile and durable."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """What the applied entries up to `index` made, which is these entries."""
 
-    def __init__(self, config: RaftConfig, rng: Random, now_ms: int) -> None:
+    index: Index
+    configuration: Configuration
+    entries: tuple[Entry, ...]
+
+
+@dataclass(slots=True, kw_only=True)
+class Partial:
+    """What a follower has of a snapshot."""
+
+    key: tuple[NodeId, Index, Index]
+    size: int = 0
+
+
+class Node:
+    """One core, its log, hard state and snapshot, volatile and durable."""
+
+    def __init__(
+        self, config: RaftConfig, rng: Random, now_ms: int, first: Configuration | None = None
+    ) -> None:
         self.config = config
         self.rng = rng
+        self.first = first
         self.storage = MemoryStorage()
         self.hard_state = HardState(current_term=0, voted_for=None)
         self.durable_entries: list[Entry] = []
+        self.durable_base_index: Index = 0
         self.durable_hard_state = self.hard_state
+        self.snapshot: Snapshot | None = None
+        self.partial: Partial | None = None
         self.unsynced: list[Ready] = []
+        self.told: list[Callable[[int], Event]] = []  # what the shell will tell the core
         self.read_states: list[ReadState] = []
         self.readies: list[Ready] = []
         self.is_up = True
-        self.core = Core(config, self.storage, self.hard_state, rng, now_ms)
+        self.core = self._make_core(now_ms)
+
+    def _make_core(self, now_ms: int, commit_index: Index = 0) -> Core:
+        return Core(
+            self.config,
+            self.storage,
+            self.hard_state,
+            self.rng,
+            now_ms,
+            commit_index=commit_index,
+            configuration=self.first if self.snapshot is None else self.snapshot.configuration,
+        )
 
     def crash(self) -> None:
         self.is_up = False
         self.unsynced.clear()
-        self.storage = MemoryStorage(self.durable_entries)
+        self.told.clear()
+        self.storage = MemoryStorage(self.durable_entries, self.durable_base_index)
         self.hard_state = self.durable_hard_state
 
-    def restart(self, now_ms: int) -> None:
+    def restart(self, now_ms: int, commit_index: Index = 0) -> None:
         assert not self.is_up
         self.is_up = True
-        self.core = Core(self.config, self.storage, self.hard_state, self.rng, now_ms)
+        self.core = self._make_core(now_ms, commit_index)
+
+    def wipe(self) -> None:
+        """The disk is lost; whoever starts on it next belongs to no group."""
+        self.crash()
+        self.storage = MemoryStorage()
+        self.durable_entries, self.durable_base_index = [], 0
+        self.hard_state = self.durable_hard_state = HardState(current_term=0, voted_for=None)
+        self.snapshot = self.partial = None
+        self.first = Configuration(index=0, membership=Membership())
+
+    def take_snapshot(self, index: Index | None = None) -> None:
+        """Of what is committed here and durable."""
+        index = min(self.core.commit_index, len(self.durable_entries)) if index is None else index
+        if self.snapshot is None or self.snapshot.index < index:
+            self.snapshot = Snapshot(
+                index=index,
+                configuration=self.core.configuration_at(index),
+                entries=tuple(self.storage.stored[:index]),
+            )
+
+    def compact(self, index: Index) -> None:
+        """Drop the log up to `index`, which the snapshot holds."""
+        assert self.snapshot is not None
+        assert index <= self.snapshot.index
+        self.storage.base_index = self.durable_base_index = max(index, self.storage.base_index)
 
     def log_terms(self) -> list[Term]:
         return [entry.term for entry in self.storage.stored]
@@ -130,20 +234,28 @@ class Group:
         auto_sync: bool = True,
         rng: Callable[[int], Random] = lambda _: FirstOfRange(),
         preferred_leader: NodeId | None = None,
+        joiners: int = 0,
+        has_roster: bool = False,
         **config: int,
     ) -> None:
+        """`joiners` more nodes belong to no group yet; with a roster the members' addresses are
+        known, and the first leader writes them into the log."""
         self.now_ms = 0
         self.auto_sync = auto_sync
         self.network: list[Message] = []
+        self.snapshots: dict[tuple[NodeId, Index, Index], Snapshot] = {}  # as they were sent
         names = node_names(count)
-        self.nodes = {
-            name: Node(
-                RaftConfig(node_id=name, voters=names, preferred_leader=preferred_leader, **config),
-                rng(number),
-                0,
+        roster = Configuration(index=0, membership=make_membership(map(member, names)))
+        nobody = Configuration(index=0, membership=Membership())
+        self.nodes: dict[NodeId, Node] = {}
+        for number, name in enumerate(node_names(count + joiners), start=1):
+            first = roster if has_roster else None
+            if number > count:
+                first = nobody
+            raft_config = RaftConfig(
+                node_id=name, voters=names, preferred_leader=preferred_leader, **config
             )
-            for number, name in enumerate(names, start=1)
-        }
+            self.nodes[name] = Node(raft_config, rng(number), 0, first)
         self.on_ready: Callable[[NodeId, Ready], None] = lambda _name, _ready: None
         self.on_send: Callable[[Message], None] = lambda _message: None
 
@@ -161,16 +273,15 @@ class Group:
         node.durable_entries = make_entries(terms)
         node.durable_hard_state = HardState(current_term=current_term, voted_for=None)
         node.crash()
-        node.is_up = True
-        node.core = Core(
-            node.config, node.storage, node.hard_state, node.rng, self.now_ms, commit_index=commit
-        )
+        node.restart(self.now_ms, commit)
 
     # Events.
 
     def step(self, name: str, event: Event) -> Ready:
         node = self.node(name)
         ready = node.core.step(event)
+        if ready.install is not None:
+            self._install(node, ready.install)
         if ready.truncate_from is not None:
             del node.storage.stored[ready.truncate_from - 1 :]
         node.storage.stored.extend(ready.entries)
@@ -178,10 +289,21 @@ class Group:
         node.read_states.extend(ready.read_states)
         self._send(ready.messages)
         node.unsynced.append(ready)
+        for chunk in ready.install_chunks:
+            self._send_chunk(node, chunk)
+        if ready.received_chunk is not None:
+            self._store_chunk(node, ready.received_chunk)
         self.on_ready(NodeId(name), ready)
         if self.auto_sync:
             self.sync(name)
+            self.tell(name)
         return ready
+
+    def tell(self, name: str) -> None:
+        """Tell the core what its shell has done meanwhile."""
+        node = self.node(name)
+        while node.told:
+            self.step(name, node.told.pop(0)(self.now_ms))
 
     def sync(self, name: str) -> Ready | None:
         """Make durable what the node has written, send what waited for it, report it."""
@@ -202,6 +324,76 @@ class Group:
         last = node.storage.stored[-1]
         return self.step(name, LogDurable(now_ms=self.now_ms, index=last.index, term=last.term))
 
+    def _install(self, node: Node, install: Install) -> None:
+        snapshot = node.snapshot
+        assert snapshot is not None
+        assert snapshot.index >= install.snapshot_index, "the snapshot was stored before"
+        node.storage.stored = list(snapshot.entries[: install.base.index])
+        node.storage.base_index = install.base.index
+        assert node.storage.base == install.base
+        node.durable_entries = list(node.storage.stored)
+        node.durable_base_index = install.base.index
+
+    def _send_chunk(self, node: Node, chunk: InstallChunk) -> None:
+        """What the shell reads and sends: its newest snapshot, at the offset if that is asked."""
+        snapshot = node.snapshot
+        if snapshot is None:
+            return
+        offset = chunk.offset if chunk.snapshot_index == snapshot.index else 0
+        data = b"x" if offset < SNAPSHOT_SIZE else b""
+        base = node.storage.base
+        self.snapshots[node.config.node_id, snapshot.index, base.index] = snapshot
+        self._send(
+            [
+                InstallSnapshot(
+                    sender=node.config.node_id,
+                    receiver=chunk.receiver,
+                    term=chunk.term,
+                    base=base,
+                    configuration=snapshot.configuration,
+                    snapshot_index=snapshot.index,
+                    snapshot_size=SNAPSHOT_SIZE,
+                    offset=offset,
+                    data=data,
+                    crc=zlib.crc32(data),
+                )
+            ]
+        )
+
+    def _store_chunk(self, node: Node, message: InstallSnapshot) -> None:
+        key = (message.sender, message.snapshot_index, message.base.index)
+        if node.partial is None or node.partial.key != key:
+            node.partial = Partial(key=key)
+        partial = node.partial
+        if message.offset == partial.size:
+            partial.size += len(message.data)
+        size = partial.size
+        if size < SNAPSHOT_SIZE:
+            node.told.append(
+                lambda now_ms: ChunkStored(
+                    now_ms=now_ms,
+                    leader=message.sender,
+                    base_index=message.base.index,
+                    snapshot_index=message.snapshot_index,
+                    next_offset=size,
+                )
+            )
+            return
+        node.partial = None
+        snapshot = self.snapshots[key]
+        if node.snapshot is None or node.snapshot.index < snapshot.index:
+            node.snapshot = snapshot
+        node.told.append(
+            lambda now_ms: SnapshotStored(
+                now_ms=now_ms,
+                leader=message.sender,
+                base=message.base,
+                configuration=message.configuration,
+                snapshot_index=message.snapshot_index,
+                next_offset=size,
+            )
+        )
+
     def _send(self, messages: Iterable[Message]) -> None:
         for message in messages:
             self.on_send(message)
@@ -218,6 +410,10 @@ class Group:
     def propose(self, name: str, payload: bytes = b"x") -> Ready:
         return self.step(name, Propose(now_ms=self.now_ms, payload=payload))
 
+    def propose_if_ready(self, name: str) -> None:
+        if self.core(name).ready:
+            self.propose(name)
+
     def read(self, name: str, request_id: int) -> Ready:
         return self.step(name, ReadIndexRequest(now_ms=self.now_ms, request_id=request_id))
 
@@ -226,6 +422,21 @@ class Group:
 
     def transfer(self, name: str, target: str) -> Ready:
         return self.step(name, TransferLeadership(now_ms=self.now_ms, target=NodeId(target)))
+
+    def change(self, name: str, change: MembershipChange) -> Ready:
+        return self.step(name, ChangeMembership(now_ms=self.now_ms, change=change))
+
+    def add(self, name: str, learner: str) -> Ready:
+        return self.change(name, AddLearner(member=member(NodeId(learner))))
+
+    def promote(self, name: str, learner: str) -> Ready:
+        return self.change(name, PromoteLearner(node_id=NodeId(learner)))
+
+    def remove(self, name: str, gone: str) -> Ready:
+        return self.change(name, RemoveMember(node_id=NodeId(gone)))
+
+    def room(self, name: str, *, writable: bool) -> Ready:
+        return self.step(name, RoomChanged(now_ms=self.now_ms, writable=writable))
 
     # The network.
 
@@ -274,6 +485,10 @@ class Group:
 
 def node_names(count: int) -> tuple[NodeId, ...]:
     return tuple(NodeId(f"n{number}") for number in range(1, count + 1))
+
+
+def member(name: NodeId) -> Member:
+    return Member(node_id=name, address=f"{name}:1")
 
 
 def make_entries(terms: Iterable[Term]) -> list[Entry]:
