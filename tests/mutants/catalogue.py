@@ -7,6 +7,7 @@ still fits the source. The product has no switch for any of them.
 from __future__ import annotations
 
 from tests.mutants.election_mutants import ELECTION_MUTANTS
+from tests.mutants.membership_mutants import MEMBERSHIP_MUTANTS
 from tests.mutants.mutant import Mutant
 from tests.mutants.replication_mutants import REPLICATION_MUTANTS
 from tests.mutants.storage_mutants import STORAGE_MUTANTS
@@ -17,6 +18,7 @@ AREAS: dict[str, tuple[Mutant, ...]] = {
     "election": ELECTION_MUTANTS,
     "replication": REPLICATION_MUTANTS,
     "storage": STORAGE_MUTANTS,
+    "membership": MEMBERSHIP_MUTANTS,
 }
 
 MUTANTS: dict[str, Mutant] = {

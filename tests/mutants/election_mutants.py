@@ -5,7 +5,15 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 from tests.mutants.source_patch import SourcePatch
 
-__all__ = ["ELECTION_MUTANTS"]
+__all__ = ["ELECTION_MUTANTS", "MESSAGES_BESIDE_A_HARD_STATE"]
+
+MESSAGES_BESIDE_A_HARD_STATE = SourcePatch(
+    module="raft.outbox",
+    within="Outbox.take",
+    before='assert not self._messages, "what depends on this hard state waits for its fsync"',
+    after="pass",
+)
+"""Takes away the assertion that would stop a node with one of these bugs."""
 
 ELECTION_MUTANTS = (
     Mutant(
@@ -59,17 +67,12 @@ ELECTION_MUTANTS = (
         expected=("vote before durable",),
         patches=(
             SourcePatch(
-                module="raft.core",
-                within="Core._reply_vote",
-                before="self._messages_after_sync.append(reply)",
-                after="self._messages.append(reply)",
+                module="raft.ballot",
+                within="Ballot.reply",
+                before="self._outbox.send_after_sync(reply)",
+                after="self._outbox._messages.append(reply)",
             ),
-            SourcePatch(
-                module="raft.core",
-                within="Core._take_ready",
-                before='assert not self._messages, "what depends on this hard state waits for its fsync"',
-                after="pass",
-            ),
+            MESSAGES_BESIDE_A_HARD_STATE,
         ),
     ),
     Mutant(
@@ -79,17 +82,12 @@ ELECTION_MUTANTS = (
         expected=("sent before durable", "vote before durable", "R3"),
         patches=(
             SourcePatch(
-                module="raft.core",
-                within="Core._send_with_term",
-                before="outbox = self._messages if self._term_is_durable else self._messages_after_sync",
-                after="outbox = self._messages",
+                module="raft.outbox",
+                within="Outbox.send",
+                before="(self._messages if self.term_is_durable else self._messages_after_sync).append(message)",
+                after="self._messages.append(message)",
             ),
-            SourcePatch(
-                module="raft.core",
-                within="Core._take_ready",
-                before='assert not self._messages, "what depends on this hard state waits for its fsync"',
-                after="pass",
-            ),
+            MESSAGES_BESIDE_A_HARD_STATE,
         ),
     ),
     Mutant(
@@ -98,10 +96,10 @@ ELECTION_MUTANTS = (
         expected=("R11", "R7"),
         patches=(
             SourcePatch(
-                module="raft.core",
-                within="Core._would_vote",
-                before="if (request.last_log_term, request.last_log_index) < (log.last_term, log.last_index):",
-                after="if request.last_log_index < log.last_index:",
+                module="raft.ballot",
+                within="Ballot.is_up_to_date",
+                before="return asked >= (self._log.last_term, self._log.last_index)",
+                after="return asked[1] >= self._log.last_index",
             ),
         ),
     ),
@@ -111,10 +109,10 @@ ELECTION_MUTANTS = (
         expected=("R11", "R7"),
         patches=(
             SourcePatch(
-                module="raft.core",
-                within="Core._would_vote",
-                before="if (request.last_log_term, request.last_log_index) < (log.last_term, log.last_index):",
-                after="if request.last_log_term < log.last_term:",
+                module="raft.ballot",
+                within="Ballot.is_up_to_date",
+                before="return asked >= (self._log.last_term, self._log.last_index)",
+                after="return asked[0] >= self._log.last_term",
             ),
         ),
     ),
@@ -126,8 +124,14 @@ ELECTION_MUTANTS = (
             SourcePatch(
                 module="raft.core",
                 within="Core._would_vote",
-                before="return False  # 5.4.1",
-                after="return request.leadership_transfer and self._voted_for in {None, request.sender}",
+                before="""
+                if not self._ballot.is_up_to_date(request):
+                    return False
+                """,
+                after="""
+                if not self._ballot.is_up_to_date(request) and not request.leadership_transfer:
+                    return False
+                """,
             ),
         ),
     ),
@@ -198,10 +202,11 @@ ELECTION_MUTANTS = (
             SourcePatch(
                 module="raft.core",
                 within="Core.__init__",
-                before="self._hard_state_changed = is_behind_log",
+                before="self._role = Role.FOLLOWER",
                 after="""
-                self._hard_state_changed = False
-                self._term_is_durable = True
+                self._role = Role.FOLLOWER
+                self._outbox.hard_state_changed = False
+                self._outbox.term_is_durable = True
                 """,
             ),
         ),
@@ -216,8 +221,8 @@ ELECTION_MUTANTS = (
             SourcePatch(
                 module="raft.core",
                 within="Core._become_leader",
-                before='self._append(EntryKind.NOOP, b"")',
-                after="pass",
+                before="self._append(*begin)",
+                after="self._append(*begin[1:])",
             ),
         ),
     ),

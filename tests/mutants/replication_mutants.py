@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.mutants.election_mutants import MESSAGES_BESIDE_A_HARD_STATE
 from tests.mutants.mutant import Mutant
 from tests.mutants.source_patch import SourcePatch
 
@@ -30,8 +31,8 @@ REPLICATION_MUTANTS = (
             SourcePatch(
                 module="raft.leadership",
                 within="Leadership.maybe_commit",
-                before="match_indexes.append(log.durable_index)",
-                after="match_indexes.append(log.last_index)",
+                before="index = self._majority(match_indexes, own=log.durable_index)",
+                after="index = self._majority(match_indexes, own=log.last_index)",
             ),
         ),
     ),
@@ -55,17 +56,17 @@ REPLICATION_MUTANTS = (
         expected=("acknowledged before durable", "R9"),
         patches=(
             SourcePatch(
-                module="raft.core",
-                within="Core._on_append_entries",
-                before="self._acknowledge(message, last_known_index, self._messages_after_sync)",
-                after="self._acknowledge(message, last_known_index, self._messages)",
+                module="raft.following",
+                within="Following.on_append_entries",
+                before="""
+                if is_durable:
+                    self._outbox.send(reply)
+                else:
+                    self._outbox.send_after_sync(reply)
+                """,
+                after="self._outbox._messages.append(reply)",
             ),
-            SourcePatch(
-                module="raft.core",
-                within="Core._take_ready",
-                before='assert not self._messages, "what depends on this hard state waits for its fsync"',
-                after="pass",
-            ),
+            MESSAGES_BESIDE_A_HARD_STATE,
         ),
     ),
     Mutant(
@@ -74,10 +75,10 @@ REPLICATION_MUTANTS = (
         expected=("acknowledged before durable", "R9"),
         patches=(
             SourcePatch(
-                module="raft.core",
-                within="Core._on_append_entries",
-                before="self._acknowledge(message, min(last_known_index, log.durable_index), self._messages)",
-                after="self._acknowledge(message, last_known_index, self._messages)",
+                module="raft.following",
+                within="Following.on_append_entries",
+                before="match_index = min(last_known_index, log.durable_index) if is_durable else last_known_index",
+                after="match_index = last_known_index",
             ),
         ),
     ),
@@ -89,8 +90,11 @@ REPLICATION_MUTANTS = (
             SourcePatch(
                 module="raft.leadership",
                 within="Leadership.on_reply",
-                before="peer.on_success(reply.match_index)",
-                after="peer.on_success(max(reply.match_index, peer.next_index - 1))",
+                before="peer.on_success(reply.match_index, first_index=self._log.first_index)",
+                after="""
+                match_index = max(reply.match_index, peer.next_index - 1)
+                peer.on_success(match_index, first_index=self._log.first_index)
+                """,
             ),
         ),
     ),
@@ -146,8 +150,8 @@ REPLICATION_MUTANTS = (
         expected=("R6", "R8", "R10"),
         patches=(
             SourcePatch(
-                module="raft.core",
-                within="Core._on_append_entries",
+                module="raft.following",
+                within="Following.on_append_entries",
                 before="log.commit_to(min(message.leader_commit, last_known_index))",
                 after="log.commit_to(min(message.leader_commit, log.last_index))",
             ),
@@ -161,8 +165,8 @@ REPLICATION_MUTANTS = (
         expected=("R8",),
         patches=(
             SourcePatch(
-                module="raft.core",
-                within="Core._on_append_entries",
+                module="raft.following",
+                within="Following.on_append_entries",
                 before="log.commit_to(min(message.leader_commit, last_known_index))",
                 after="log.commit_to(message.leader_commit)",
             ),
@@ -186,8 +190,8 @@ REPLICATION_MUTANTS = (
         expected=("R5", "R9"),
         patches=(
             SourcePatch(
-                module="raft.core",
-                within="Core._on_append_entries",
+                module="raft.following",
+                within="Following.on_append_entries",
                 before="if not log.has(prev_log_index, message.prev_log_term):",
                 after="if prev_log_index > log.last_index:",
             ),
@@ -200,8 +204,8 @@ REPLICATION_MUTANTS = (
         expected=("R5", "R6", "R9"),
         patches=(
             SourcePatch(
-                module="raft.core",
-                within="Core._append_received",
+                module="raft.following",
+                within="Following._held_count",
                 before="if not log.has(entry.index, entry.term):",
                 after="if entry.index > log.last_index:",
             ),
@@ -214,22 +218,17 @@ REPLICATION_MUTANTS = (
         expected=("R4", "R7", "R9"),
         patches=(
             SourcePatch(
-                module="raft.core",
-                within="Core._append_received",
+                module="raft.following",
+                within="Following._held_count",
                 before="""
-                for entry in entries:
+                for count, entry in enumerate(entries):
                     if not log.has(entry.index, entry.term):
-                        break
-                    new_count += 1
-                entries = entries[new_count:]
-                if not entries:
-                    return
+                        return count
+                return len(entries)
                 """,
                 after="""
-                new_count = max(0, log.commit_index + 1 - entries[0].index)
-                entries = entries[new_count:]
-                if not entries:
-                    return
+                committed_count = max(0, log.commit_index + 1 - entries[0].index)
+                return min(committed_count, len(entries))
                 """,
             ),
         ),
@@ -298,8 +297,8 @@ REPLICATION_MUTANTS = (
             SourcePatch(
                 module="raft.leadership",
                 within="Leadership.serve_reads",
-                before="if majority_reached([*rounds, self._read_round]) < self._read_round:",
-                after="if majority_reached([*rounds, self._read_round]) < 0:",
+                before="if self._majority(rounds, own=reads.round) < waiting_round:",
+                after="if self._majority(rounds, own=reads.round) < 0:",
             ),
         ),
     ),
@@ -312,8 +311,8 @@ REPLICATION_MUTANTS = (
             SourcePatch(
                 module="raft.leadership",
                 within="Leadership.serve_reads",
-                before="if not self._queued_reads or not self.committed_own_term:",
-                after="if not self._queued_reads:",
+                before="if not reads.has_queued or not self.committed_own_term:",
+                after="if not reads.has_queued:",
             ),
         ),
     ),
@@ -337,10 +336,10 @@ REPLICATION_MUTANTS = (
         expected=("reads", "R12"),
         patches=(
             SourcePatch(
-                module="raft.leadership",
-                within="Leadership.request_read",
-                before="self._queued_reads.append(request_id)",
-                after="(self._confirming or self._queued_reads).append(request_id)",
+                module="raft.read_rounds",
+                within="ReadRounds.request",
+                before="self._queued.append(request_id)",
+                after="(self._confirming or self._queued).append(request_id)",
             ),
         ),
     ),
@@ -351,9 +350,9 @@ REPLICATION_MUTANTS = (
         expected=("reads", "R12"),
         patches=(
             SourcePatch(
-                module="raft.core",
-                within="Core._refuse",
-                before="read_round = message.read_round if message.term == self._current_term else 0",
+                module="raft.following",
+                within="Following.refuse",
+                before="read_round = message.read_round if message.term == current_term else 0",
                 after="read_round = message.read_round",
             ),
         ),
