@@ -216,7 +216,10 @@ class Leadership:
             now_ms=now_ms,
         ):
             return
-        self._send_entries(peer)
+        if peer.next_index < self._log.first_index:
+            self._begin_install(peer)
+        else:
+            self._send_entries(peer)
         if reply.sender == self._handover.target:
             self._maybe_finish_transfer()
 
@@ -277,8 +280,7 @@ class Leadership:
         log = self._log
         config = self._config
         if peer.next_index < log.first_index:
-            self._begin_install(peer)
-            return
+            return  # it gets a snapshot first, once it answers
         while peer.next_index <= log.last_index and peer.may_send(
             count_max=config.inflight_count_max, size_bytes_max=config.inflight_size_bytes_max
         ):
@@ -293,9 +295,11 @@ class Leadership:
 
     def _send_empty(self, peer: Progress) -> None:
         """A heartbeat. To a peer that is being probed it is a probe."""
-        self._send_append(peer, ())
         if peer.state is ProgressState.PROBE:
+            # What lies before the base can't be asked for; the answer tells whether it must be.
+            peer.next_index = max(peer.next_index, self._log.first_index)
             peer.probe_sent = True
+        self._send_append(peer, ())
 
     def _send_append(self, peer: Progress, entries: tuple[Entry, ...]) -> None:
         log = self._log
@@ -340,6 +344,7 @@ class Leadership:
         log = self._log
         if reply.installed:
             if log.first_index - 1 <= reply.base_index <= log.last_index:
+                # What it said before may be a lost store's; what the probe brings is not.
                 peer.become_probe(max(reply.base_index, peer.match_index) + 1)
                 self._send_entries(peer)
             else:  # the log begins later by now: with the newest snapshot from the beginning

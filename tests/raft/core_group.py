@@ -292,7 +292,7 @@ class Group:
         for chunk in ready.install_chunks:
             self._send_chunk(node, chunk)
         if ready.received_chunk is not None:
-            self._store_chunk(node, ready.received_chunk)
+            self.store_chunk(node, ready.received_chunk)
         self.on_ready(NodeId(name), ready)
         if self.auto_sync:
             self.sync(name)
@@ -360,7 +360,7 @@ class Group:
             ]
         )
 
-    def _store_chunk(self, node: Node, message: InstallSnapshot) -> None:
+    def store_chunk(self, node: Node, message: InstallSnapshot) -> None:
         key = (message.sender, message.snapshot_index, message.base.index)
         if node.partial is None or node.partial.key != key:
             node.partial = Partial(key=key)
