@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from broker.proposer import ProposerLimits
+from broker.retention import RetentionPolicy, hours_of_day
 from broker.state import StateLimits
 
 __all__ = ["ENGINES", "BrokerConfig", "ConfigError", "load_config"]
@@ -51,6 +52,7 @@ class BrokerConfig:
     election_timeout_ms_max: int | None = None
     segment_size_bytes_max: int = 64 << 20
     pysyncobj_flush: bool = True  # fsync journal and vote, which PySyncObj by itself does not
+    pysyncobj_batch: bool = True  # commands leave once per heartbeat, as by its own default
     pysyncobj_password: bool = False  # the secret encrypts; needs the package cryptography
 
     message_size_max: int = 4 << 20
@@ -66,7 +68,15 @@ class BrokerConfig:
     held_pulls_max: int = 100_000
     pull_count_max: int = 1_024
     pull_size_max: int = 8 << 20
-    disk_free_size_min: int = 16 << 20
+    # Room and retention: RocketMQ's names; ratios are percent of the disk, above 100 means never.
+    disk_free_size_min: int = 16 << 20  # less than this, and nothing is stored
+    disk_space_warning_level_ratio: int = 90  # more than this, and nothing is stored
+    disk_max_used_space_ratio: int = 75  # more than this, and what is old goes at once
+    disk_space_clean_forcibly_ratio: int = 85  # more than this, and the oldest goes
+    clean_file_forcibly_enable: bool = True
+    file_reserved_time_hours: int = 72
+    delete_when: str = "04"  # hours of the day at which what is old goes, "04;16"
+    log_size_bytes_max: int = 0  # more than this, and the oldest goes; 0: not bounded
     limits: StateLimits = field(default_factory=StateLimits)
     proposer: ProposerLimits = field(default_factory=ProposerLimits)
 
@@ -88,11 +98,27 @@ class BrokerConfig:
             split_address(name, address)
         for address in self.name_servers:
             split_address("name_servers", address)
+        try:
+            hours_of_day(self.delete_when)
+        except ValueError as error:
+            raise ConfigError(f"delete_when: {error}") from error
         for owner, keys in ((self, _POSITIVE), (self.limits, None), (self.proposer, None)):
             for key in keys or sorted(_fields_of(type(owner)) - _MAY_BE_ZERO):
                 value = getattr(owner, key)
                 if value is not None and value <= 0:
                     raise ConfigError(f"{key}: {value} is not above 0")
+
+    @property
+    def retention(self) -> RetentionPolicy:
+        return RetentionPolicy(
+            file_reserved_time_hours=self.file_reserved_time_hours,
+            delete_hours=hours_of_day(self.delete_when),
+            disk_max_used_space_ratio=self.disk_max_used_space_ratio,
+            disk_space_clean_forcibly_ratio=self.disk_space_clean_forcibly_ratio,
+            clean_file_forcibly_enable=self.clean_file_forcibly_enable,
+            log_size_bytes_max=self.log_size_bytes_max,
+            segment_size_bytes_max=self.segment_size_bytes_max,
+        )
 
 
 _POSITIVE = (
@@ -106,6 +132,7 @@ _POSITIVE = (
     "transaction_check_max",
     "registration_interval_ms",
     "client_silence_ms_max",
+    "file_reserved_time_hours",
 )
 _MAY_BE_ZERO = frozenset({"dedupe_evicted_keys_max"})
 _TABLES = ("peers", "brokers", "dial")

@@ -74,6 +74,7 @@ def _pysyncobj(config: BrokerConfig, machine: StateMachine) -> ReplicatedLog:
             store=config.store,
             dial=config.dial,
             flush=config.pysyncobj_flush,
+            batch=config.pysyncobj_batch,
             password=password,
             trace=config.trace,
             segment_size_bytes_max=config.segment_size_bytes_max,

@@ -16,7 +16,6 @@ import gc
 import logging
 import os
 import random
-import shutil
 import signal
 import sys
 import time
@@ -27,6 +26,7 @@ from broker.clients import Clients
 from broker.config import BrokerConfig, split_address
 from broker.context import BrokerContext
 from broker.delay.delivery import DelayDelivery
+from broker.housekeeping import Housekeeper
 from broker.long_polling import LongPolling
 from broker.processor.admin import AdminProcessor
 from broker.processor.clients import ClientProcessor
@@ -53,7 +53,7 @@ from broker.store.record import host_bytes
 from broker.tasks import TaskOwner
 from broker.topics import system_topics
 from broker.transaction.check_back import CheckBack
-from raft.replicated_log import LogStatus, ReplicatedLog
+from raft.replicated_log import LogStatus, ReplicatedLog, StateDivergedError
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.connection import Connection
@@ -128,8 +128,9 @@ class Broker:
         self._check_back = CheckBack(self.context)
         self._delivery = DelayDelivery(self.context)
         self._locks = RebalanceLocks()
-        self._name_server_client = RemotingClient(config.dial)
-        self._registration = Registration(self.context, self._name_server_client)
+        self._remoting = RemotingClient(config.dial)
+        self._registration = Registration(self.context, self._remoting)
+        self._housekeeper = Housekeeper(self.context, self._tasks, self._remoting)
         host, port = split_address("listen", config.listen)
         self._server = RemotingServer(host, port, self._on_request, self._on_close)
         self._handlers = self._table()
@@ -151,7 +152,7 @@ class Broker:
             group.create_task(self._fail_with(self._tasks.wait_failed()))
             group.create_task(_every(_HELD_PULLS_SCAN_MS, self._expire_pulls))
             group.create_task(_every(_DELIVERY_MS, self._delivery.round))
-            group.create_task(_every(_HOUSEKEEPING_MS, self._keep_house))
+            group.create_task(_every(_HOUSEKEEPING_MS, self._housekeeper.round))
             group.create_task(
                 _every(
                     min(1_000, self.config.transaction_check_interval_ms), self._check_back.round
@@ -170,7 +171,7 @@ class Broker:
         self.context.long_polling.release_all()
         await self._tasks.stop()
         await self._server.stop()
-        await self._name_server_client.close()
+        await self._remoting.close()
         self._queues.close()
 
     @staticmethod
@@ -270,19 +271,6 @@ class Broker:
     def _expire_pulls(self) -> None:
         self.context.long_polling.expire(wall_clock_ms())
 
-    def _keep_house(self) -> None:
-        self.context.clients.expire(wall_clock_ms())
-        full = shutil.disk_usage(self.config.store).free < self.config.disk_free_size_min
-        if full != self.context.disk_full:
-            _log.warning(
-                "%s/%s: the store's disk is %s: sends are %s",
-                self.config.group,
-                self.config.node,
-                "full" if full else "no longer full",
-                "refused" if full else "taken again",
-            )
-            self.context.disk_full = full
-
 
 async def _every(interval_ms: int, act: Callable[[], None]) -> None:
     while True:
@@ -298,6 +286,17 @@ async def run_broker(config: BrokerConfig) -> None:
     raise_open_files_limit()
     gc.freeze()  # what was imported stays
     gc.set_threshold(_GC_ALLOCATIONS_MAX, 20, 100)
+    while True:
+        try:
+            await _run_once(config)
+        except StateDivergedError as error:
+            _log.critical("%s/%s starts anew: %s", config.group, config.node, error)
+        else:
+            return
+
+
+async def _run_once(config: BrokerConfig) -> None:
+    """From an empty state machine to the stop."""
     broker = Broker(config)
     loop = asyncio.get_running_loop()
     try:

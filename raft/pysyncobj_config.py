@@ -34,18 +34,24 @@ class PySyncObjConfig:
     dial: Mapping[str, str] = field(default_factory=dict)
     """Table address to the address really dialled, where a proxy stands between."""
 
-    heartbeat_ms: int = 75
-    """Between two heartbeats (appendEntriesPeriod)."""
+    heartbeat_ms: int = 50
+    """Between two heartbeats, and between two batches (appendEntriesPeriod, by itself 100 ms)."""
 
-    election_timeout_ms_min: int = 300
-    """Least silence of a leader before an election (raftMinTimeout)."""
+    election_timeout_ms_min: int = 400
+    """Least silence of a leader before an election (raftMinTimeout); both as by itself."""
 
-    election_timeout_ms_max: int = 600
+    election_timeout_ms_max: int = 1_400
     """Most silence before an election (raftMaxTimeout), and before a leader that hears no majority
     steps down (leaderFallbackTimeout, by itself 30 s)."""
 
     flush: bool = True
     """Whether journal and vote are fsynced before a message that depends on them leaves."""
+
+    batch: bool = True
+    """Whether commands leave once per heartbeat (appendEntriesUseBatch, its own default). Without
+    it they leave at once, several under way, which is when PySyncObj drops entries that it had
+    acknowledged: each answer makes a leader send again what is under way, and a follower cuts its
+    log before it takes an entry that it has already."""
 
     password: str | None = field(default=None, repr=False)
     """Encrypts and proves messages where given; needs the package `cryptography`."""
@@ -94,7 +100,7 @@ class PySyncObjConfig:
             heartbeat_ms=self.heartbeat_ms,
             election_timeout_ms_min=self.election_timeout_ms_min,
             election_timeout_ms_max=self.election_timeout_ms_max,
-            command_size_bytes_max=self.entry_size_bytes_max,
             flush=self.flush,
+            batch=self.batch,
             password=self.password,
         )

@@ -8,6 +8,11 @@ PySyncObj by itself acknowledges what is only in the page cache: its journal is 
 it never syncs, its vote a file that it never syncs. Where `flush` is set, a transport of ours
 makes both durable before any message that depends on them leaves.
 
+PySyncObj also replaces, without a word to its user, entries that it had applied: a state machine
+is then left with what the group has lost, and never hears what came in its place. What was
+applied is therefore remembered and compared with what a leader sends; StateDivergedError ends the
+thread, so that the node computes its state anew from the journal, which is the leader's by then.
+
 Invariants: nothing of SyncObj is touched by another thread but its queue of commands, which is
 made for that; whatever is raised on the thread, by PySyncObj too, ends it and is told once.
 
@@ -20,10 +25,13 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import os
+import pickle
 import queue
 import threading
+import time
+import zlib
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,6 +43,7 @@ from pysyncobj.transport import TCPTransport
 
 from raft.events import Role
 from raft.messages import NodeId, Term
+from raft.replicated_log import StateDivergedError
 
 __all__ = [
     "Command",
@@ -50,10 +59,15 @@ __all__ = [
 _TICK_S = 0.01
 _COMMANDS_MAX = 8192
 _STREAM_SIZE_BYTES_MAX = 64 << 20
-_MESSAGE_OVERHEAD_BYTES = 1 << 16
+# A follower that takes in one message hears no heartbeat meanwhile, so messages must stay small;
+# a command above this is sent in pieces, whose end PySyncObj now and then mistakes by one.
+_BATCH_SIZE_BYTES_MAX = 1 << 19
+_REMEMBERED_MAX = 65_536  # applied commands
+_META_SAVED_S = 1.5  # PySyncObj saves its commit index once a second
 _NEVER_COMPACTED = 1 << 60  # entries, or seconds
 _BIND_ATTEMPTS = 1
 _RECONNECT_S = 0.1
+_REGULAR = b"\0"  # PySyncObj's mark of a replicated call
 _ROLES = (Role.FOLLOWER, Role.CANDIDATE, Role.LEADER)  # by PySyncObj's numbers
 _NEVER_APPENDED = frozenset(
     {
@@ -77,8 +91,8 @@ class EngineConfig:
     heartbeat_ms: int
     election_timeout_ms_min: int
     election_timeout_ms_max: int
-    command_size_bytes_max: int
     flush: bool
+    batch: bool
     password: str | None = field(repr=False)
 
 
@@ -203,6 +217,7 @@ class PySyncObjEngine:
             self._stream.put(told)
             while not self._stopping.is_set():
                 replica.doTick(_TICK_S)
+                replica.check()
                 while not self._calls.empty():
                     self._calls.get()(replica)
                 state = replica.state()
@@ -323,7 +338,7 @@ class _FlushingTransport(TCPTransport):  # type: ignore[misc]  # PySyncObj has n
         self._files = files
         self._is_dirty = True  # entries came since the last sync; a journal found at the start too
         self._synced_last: tuple[int, int] = (0, 0)  # index and term, of what was sent as leader
-        self._on_vote = replica.on_vote
+        self._replica = replica
         super().__init__(replica, own, others)
 
     def send(self, node: TCPNode, message: dict[str, Any]) -> bool:
@@ -331,8 +346,11 @@ class _FlushingTransport(TCPTransport):  # type: ignore[misc]  # PySyncObj has n
         return bool(super().send(node, message))
 
     def _onMessageReceived(self, node: TCPNode, message: dict[str, Any]) -> None:
-        if message.get("entries") or "transmission" in message:
+        entries = message.get("entries")
+        if entries or "transmission" in message:
             self._is_dirty = True
+        if entries and message["term"] >= self._replica.raftCurrentTerm:
+            self._replica.compare(entries)
         super()._onMessageReceived(node, message)
 
     def _persist(self, node: TCPNode, message: dict[str, Any]) -> None:
@@ -351,11 +369,11 @@ class _FlushingTransport(TCPTransport):  # type: ignore[misc]  # PySyncObj has n
             case "request_vote":
                 if files is not None:
                     files.sync_vote()
-                self._on_vote(message["term"], None)
+                self._replica.on_vote(message["term"], None)
             case "response_vote":
                 if files is not None:
                     files.sync_vote()
-                self._on_vote(message["term"], node.id)
+                self._replica.on_vote(message["term"], node.id)
             case _:
                 return
 
@@ -374,6 +392,9 @@ class _Replica(SyncObj):  # type: ignore[misc]  # PySyncObj has no types
         self._own_id = config.node_id
         self._files = files
         self._put = put
+        self._applied: dict[int, int] = {}  # PySyncObj's index: CRC32 of the command
+        self._diverged: StateDivergedError | None = None
+        self._diverged_s = 0.0
         own = TCPNode(config.peers[config.node_id])
         others = [
             _DialledNode(address, config.dial.get(address, address))
@@ -399,7 +420,32 @@ class _Replica(SyncObj):  # type: ignore[misc]  # PySyncObj has no types
         """Called with each committed command, in order, on the thread."""
         if self._files is not None and not self.otherNodes:
             self._files.sync_journal()  # nobody is sent anything, so nothing else has synced it
-        self._put(Command(data=data))
+        index = self.raftLastApplied + 1  # it counts the entry once this returns
+        self._applied[index] = zlib.crc32(data)
+        if len(self._applied) > _REMEMBERED_MAX:
+            del self._applied[next(iter(self._applied))]
+        if self._diverged is None:
+            self._put(Command(data=data))
+
+    def compare(self, entries: Sequence[tuple[bytes, int, int]]) -> None:
+        """A leader's entries are about to replace those of the same indexes."""
+        oldest = next(iter(self._applied), 0)
+        for command, index, term in entries:
+            if not oldest <= index <= self.raftLastApplied or self._diverged is not None:
+                continue
+            is_append = command[:1] == _REGULAR
+            applied = self._applied.get(index)  # None: one of PySyncObj's own
+            if applied != (zlib.crc32(_data_of(command)) if is_append else None):
+                self._diverged_s = time.monotonic()
+                self._diverged = StateDivergedError(
+                    f"PySyncObj's entry {index} was applied here, and the leader of term {term}"
+                    " has another one in its place"
+                )
+
+    def check(self) -> None:
+        """Raises StateDivergedError, once PySyncObj has saved what it knows now."""
+        if self._diverged is not None and time.monotonic() > self._diverged_s + _META_SAVED_S:
+            raise self._diverged
 
     def state(self) -> EngineState:
         leader = self._getLeader()
@@ -415,12 +461,18 @@ class _Replica(SyncObj):  # type: ignore[misc]  # PySyncObj has no types
         self._put(Vote(term=term, peer=peer))
 
 
+def _data_of(command: bytes) -> bytes:
+    """What `append` was called with, of a replicated call as PySyncObj pickles it."""
+    _, arguments = pickle.loads(command[1:])  # noqa: S301 - PySyncObj will do the same next
+    return bytes(arguments[0])
+
+
 def _conf(config: EngineConfig) -> SyncObjConf:
     """Everything compaction would need is off: see the decision record for what that costs."""
     low, high = config.election_timeout_ms_min / 1000, config.election_timeout_ms_max / 1000
     return SyncObjConf(
         autoTick=False,
-        appendEntriesUseBatch=False,  # a command wakes the thread
+        appendEntriesUseBatch=config.batch,
         appendEntriesPeriod=config.heartbeat_ms / 1000,
         raftMinTimeout=low,
         raftMaxTimeout=max(high, low + 0.001),
@@ -429,8 +481,7 @@ def _conf(config: EngineConfig) -> SyncObjConf:
         connectionRetryTime=_RECONNECT_S,
         commandsWaitLeader=False,
         commandsQueueSize=_COMMANDS_MAX,
-        # A larger entry is sent in pieces, and the last piece but one is taken for the last.
-        appendEntriesBatchSizeBytes=config.command_size_bytes_max + _MESSAGE_OVERHEAD_BYTES,
+        appendEntriesBatchSizeBytes=_BATCH_SIZE_BYTES_MAX,
         bindAddress=config.listen,
         maxBindRetries=_BIND_ATTEMPTS,
         journalFile=str(config.directory / "journal"),

@@ -40,6 +40,7 @@ __all__ = [
     "RetentionBounds",
     "Slot",
     "Snapshot",
+    "StateDivergedError",
     "StateMachine",
 ]
 
@@ -131,6 +132,11 @@ class NotLeaderError(Exception):
     def __init__(self, leader_id: NodeId | None) -> None:
         super().__init__(f"not the leader; leader is {leader_id or 'unknown'}")
         self.leader_id = leader_id
+
+
+class StateDivergedError(Exception):
+    """The engine took back what it had told to be committed: this node's state holds what the
+    group has lost. The node must start anew, with an empty state machine."""
 
 
 class StateMachine(Protocol):
