@@ -167,6 +167,7 @@ class _Experiment:
         self._started_ns = time.monotonic_ns()
         self._phases = Phases(lambda: time.monotonic_ns() - self._started_ns)
         self._queues: list[dict[str, object]] = []
+        self._left_behind: list[dict[str, str]] = []
         self._consumer_groups: dict[str, dict[str, object]] = {}
         self.progress = Progress(f"{scenario.name}, seed {seed}")
 
@@ -273,7 +274,16 @@ class _Experiment:
             parts.workload.stop_sending()
             await _within(parts.workload.senders_done(), CLIENTS_END_SECONDS_MAX, parts.workload)
             deadline_s = loop.time() + self._scenario.load.heal_seconds_max
-            await await_caught_up(parts.world, parts.watch, deadline_s=deadline_s)
+            behind = await await_caught_up(parts.world, parts.watch, deadline_s=deadline_s)
+            self._left_behind = [
+                {"broker_group": place.group, "node": place.node} for place in behind
+            ]
+            if behind:
+                self.progress.say(
+                    f"{', '.join(place.name for place in behind)} did not come back within"
+                    f" {self._scenario.load.heal_seconds_max:g} s"
+                )
+                deadline_s = loop.time() + self._scenario.load.heal_seconds_max
             await await_settled(
                 parts.workload,
                 parts.history,
@@ -322,6 +332,7 @@ class _Experiment:
                 for name, places in self._layout.groups.items()
             },
             "queues": self._queues,
+            "left_behind": self._left_behind,
             "consumer_groups": self._consumer_groups,
             "transactions": {
                 "timeout_ms": scenario.transactions.timeout_ms,

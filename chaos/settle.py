@@ -7,8 +7,8 @@ read makes its queue undrained, so nothing is drained before the last check of a
 past. Nobody tells the laboratory that a broker has nothing left to ask; it sees it from the
 silence: a broker asks about every undecided half once per interval.
 
-Invariants: what is not reached in time is left as it is and shows in the run (undrained queues),
-never waited for without bound.
+Invariants: what is not reached in time is left as it is and shows in the run (undrained queues,
+replicas left behind), never waited for without bound.
 
 Source: the run format (phases, queues); RocketMQ's check of half messages.
 """
@@ -19,6 +19,7 @@ import asyncio
 from pathlib import Path
 from typing import Final
 
+from chaos.cluster_layout import BrokerPlace
 from chaos.history import HistoryWriter
 from chaos.scenario import TransactionsSection
 from chaos.watch import ClusterWatch
@@ -37,28 +38,36 @@ CHECK_MARGIN_MS: Final = 1_000
 DRAIN_ROUNDS_MAX: Final = 5
 
 
-async def await_caught_up(world: World, watch: ClusterWatch, *, deadline_s: float) -> None:
+async def await_caught_up(
+    world: World, watch: ClusterWatch, *, deadline_s: float
+) -> list[BrokerPlace]:
     """Until every node answers, every group has a ready leader, and every node has applied what
-    its leader had committed. Raises WorldError where it does not come about."""
+    its leader had committed. The nodes that did not come back in time; raises WorldError where a
+    group is left without a leader, so that nothing can be read."""
     layout = world.layout
     while True:
         statuses = watch.statuses
-        behind = [place.name for place in layout.brokers if place.name not in statuses]
+        behind = [place for place in layout.brokers if place.name not in statuses]
+        leaderless = []
         for group, places in layout.groups.items():
             leader = watch.leader(group)
             if leader is None:
-                behind.append(f"leader of {group}")
+                leaderless.append(group)
                 continue
             commit = statuses[leader].commit_index
             behind += [
-                place.name
+                place
                 for place in places
                 if place.name in statuses and statuses[place.name].applied_index < commit
             ]
-        if not behind:
-            return
+        if not behind and not leaderless:
+            return []
         if asyncio.get_running_loop().time() >= deadline_s:
-            raise WorldError(f"the cluster did not come back: {', '.join(behind)} is missing")
+            if leaderless:
+                raise WorldError(
+                    f"the cluster did not come back: no leader of {', '.join(leaderless)}"
+                )
+            return behind
         await asyncio.sleep(POLL_S)
 
 

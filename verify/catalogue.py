@@ -151,6 +151,16 @@ CHECKS: Final[tuple[Check, ...]] = (
         find=availability.unavailability,
     ),
     Check(
+        id="A17",
+        name="replica left behind",
+        promise=None,
+        needs=("ops",),
+        applies=lambda manifest, counts: manifest.left_behind is not None,
+        examined=lambda counts: counts.ops(),
+        nothing="nothing was done",
+        find=availability.left_behind,
+    ),
+    Check(
         id="S1",
         name="ConsumeQueue differs from the log",
         promise="G3",

@@ -85,6 +85,7 @@ class Manifest:
     dedupe: bool
     limits: Mapping[str, float] | None
     tables: Mapping[str, tuple[ListedFile, ...]]
+    left_behind: tuple[tuple[str, str], ...] | None  # (group, node); None: it was not looked
     raw: Mapping[str, object]
 
     def rows(self) -> int:
@@ -219,6 +220,7 @@ def _parse(raw: dict[str, object]) -> Manifest:
         transactions=None if transactions is None else _numbers(transactions, "run.transactions"),
         dedupe=root.raw("dedupe") is not None,
         limits=None if limits is None else _numbers(limits, "run.limits"),
+        left_behind=_left_behind(root) if "left_behind" in raw else None,
         tables={name: _files(name, value) for name, value in root.members("tables").items()},
         raw=raw,
     )
@@ -237,6 +239,14 @@ def _phases(root: _Reader) -> dict[str, tuple[int, int]]:
             raise ManifestError(f"run.phases.{name} in run.json is not [from, to]")
         phases[name] = (value[0], value[1])
     return phases
+
+
+def _left_behind(root: _Reader) -> tuple[tuple[str, str], ...]:
+    readers = [
+        _Reader(item, f"run.left_behind[{place}]")
+        for place, item in enumerate(root.items("left_behind"))
+    ]
+    return tuple((reader.text("broker_group"), reader.text("node")) for reader in readers)
 
 
 def _strings(name: str, value: object) -> tuple[str, ...]:

@@ -154,6 +154,11 @@ def client_without_an_answer(run: SyntheticRun) -> None:
         op["op"] = len(run.ops) + number
 
 
+@plant("A17", witness="n2")
+def replica_left_behind(run: SyntheticRun) -> None:
+    run.manifest["left_behind"] = [{"broker_group": run.group, "node": "n2"}]
+
+
 @plant("S1", witness="without its unit")
 def unit_is_missing(run: SyntheticRun) -> None:
     run.cq.remove(next(unit for unit in run.cq if unit["node"] == "n1"))

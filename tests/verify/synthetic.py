@@ -487,6 +487,7 @@ class SyntheticRun:
             "phases": {"load": [load_from, heal], "heal": [heal, heal + MS], "drain": [heal, end]},
             "groups": {self.group: list(NODES)},
             "queues": queues,
+            "left_behind": [],
             "consumer_groups": {
                 "pull": once | {"ordered": True},
                 "push": once | {"ordered": False},
@@ -576,7 +577,7 @@ def merge(runs: Iterable[SyntheticRun]) -> SyntheticRun:
     whole = SyntheticRun("merged")
     for table in SCHEMAS:
         setattr(whole, table, [])
-    whole.manifest |= {"groups": {}, "queues": []}
+    whole.manifest |= {"groups": {}, "queues": [], "left_behind": []}
     for run in runs:
         base = len(whole.ops)
         assert {row["op"] for row in run.ops} <= set(range(1000 * len(run.ops)))
@@ -588,6 +589,7 @@ def merge(runs: Iterable[SyntheticRun]) -> SyntheticRun:
             getattr(whole, table).extend(getattr(run, table))
         whole.manifest["groups"] |= run.manifest["groups"]
         whole.manifest["queues"] += run.manifest["queues"]
+        whole.manifest["left_behind"] += run.manifest["left_behind"]
     return whole
 
 

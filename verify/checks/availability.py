@@ -1,8 +1,11 @@
-"""A16: how long nobody, or one client, got an answer.
+"""A16: how long nobody, or one client, got an answer. A17: replicas that never came back.
 
-Two measures: per fault that took effect, from the last ok answer before it to the first after it
-(recovery time); per client, the longest time between two ok answers while the load ran. Both are
-judged against the run's limits, or only measured where it sets none.
+A16 has two measures: per fault that took effect, from the last ok answer before it to the first
+after it (recovery time); per client, the longest time between two ok answers while the load ran.
+Both are judged against the run's limits, or only measured where it sets none.
+
+A17: once every fault is healed and nothing is sent any more, each replica has to apply what its
+leader has committed, within the time that the scenario gives; who didn't stands in the manifest.
 
 Source: Redpanda's availability measure; the run format's rule for limits.
 """
@@ -15,7 +18,7 @@ from pyspark.sql import functions as F
 from verify.checks.finding import findings
 from verify.frames import Frames
 
-__all__ = ["client_gaps", "recovery_times", "unavailability"]
+__all__ = ["client_gaps", "left_behind", "recovery_times", "unavailability"]
 
 # What a broker answers; a local transaction, a listener or a rebalance is none of it.
 _ANSWERED = (
@@ -39,6 +42,15 @@ def unavailability(frames: Frames) -> DataFrame:
     gaps = client_gaps(frames).withColumn("limit_ms", _limit(limits.get("gap_ms")))
     violations = rto.unionByName(gaps).where(F.col("took_ms") > F.col("limit_ms"))
     return findings(violations, check="A16", order=("measure", "t_from", "name"), witness=columns)
+
+
+def left_behind(frames: Frames) -> DataFrame:
+    """A17: replicas that had not caught up when the heal was over."""
+    columns = ("broker_group", "node")
+    violations = frames.session.createDataFrame(
+        list(frames.manifest.left_behind or ()), "broker_group string, node string"
+    )
+    return findings(violations, check="A17", order=columns, witness=columns)
 
 
 def recovery_times(frames: Frames) -> DataFrame:

@@ -66,6 +66,7 @@ CHECK_MEANINGS = MappingProxyType(
         "A14": "No reader was kept from known messages for longer than allowed.",
         "A15": "What was seen once is seen again; reads of offsets are not stale.",
         "A16": "The cluster acknowledged again within the time allowed.",
+        "A17": "Every replica came back and caught up once the faults were healed.",
         "S1": "Log and queue index agree, unit by unit, on every replica.",
         "S2": "Committed entries are the same on all replicas.",
         "S5": "Consumer offsets are never lost or turned back.",
