@@ -91,7 +91,7 @@ class Clients:
             if known is None or known.version < subscription.version:
                 changed = changed or known is None or known.expression != subscription.expression
                 state.subscriptions[topic] = subscription
-        for topic in state.subscriptions.keys() - wanted.keys():
+        for topic in sorted(state.subscriptions.keys() - wanted.keys()):
             del state.subscriptions[topic]
             changed = True
         if changed:

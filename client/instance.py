@@ -142,7 +142,7 @@ class ClientInstance:
     async def abort(self) -> None:
         """Vanish as a killed process would: nothing is sent any more, connections are dropped."""
         self._closed = True
-        for address in {*self._name_servers, *self.routes.nodes(), *self._greeted}:
+        for address in sorted({*self._name_servers, *self.routes.nodes(), *self._greeted}):
             connection = self.rpc.connection(address)
             if connection is not None:
                 connection.abort("the client crashes")
@@ -264,7 +264,7 @@ class ClientInstance:
     async def _unregister(self) -> None:
         if not self._producer_groups and not self._consumer_groups:
             return
-        nodes = [node for node in self._greeted if self.rpc.connection(node) is not None]
+        nodes = [node for node in sorted(self._greeted) if self.rpc.connection(node) is not None]
         fields = [
             *({"producerGroup": name} for name in self._producer_groups),
             *({"consumerGroup": group.name} for group in self._consumer_groups),

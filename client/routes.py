@@ -200,7 +200,7 @@ class RouteTable:
                 next_poll = loop.time() + settings.poll_interval_ms / 1000
             self._wake.clear()
             wanted, self._wanted = self._wanted, set()
-            for topic in wanted:
+            for topic in sorted(wanted):
                 await self._refresh_quietly(topic)
             await asyncio.sleep(settings.refresh_interval_ms_min / 1000)
 
