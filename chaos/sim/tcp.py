@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 from chaos.sim.scheduler import Scheduler
 from chaos.sim.tcp_transport import Address, SimServer, SimTransport
+from chaos.sim.trace import Trace
 
 if TYPE_CHECKING:
     from chaos.sim.virtual_host import VirtualProcess
@@ -54,6 +55,7 @@ class SimTcp:
         scheduler: Scheduler,
         rng: random.Random,
         counts: dict[str, int],
+        trace: Trace,
         *,
         delay_us_min: int,
         delay_us_max: int,
@@ -62,6 +64,7 @@ class SimTcp:
         self._scheduler = scheduler
         self._random = rng.random
         self._counts = counts
+        self._trace = trace
         self._delay_us_min = delay_us_min
         self._delay_us_spread = max(0, delay_us_max - delay_us_min)
         self._held_survive_rate = held_survive_rate
@@ -161,6 +164,9 @@ class SimTcp:
             self._packet(machine, receiver.peer_host, partial(_reset, sender))
             return
         self._counts["tcp_deliveries"] += 1
+        if self._trace.on:
+            what = "end" if data is None else f"{len(data)} bytes"
+            self._trace.add(machine, f"<- {receiver.peer_host} {sender.name}: {what}")
         receiver.arrive(data)
 
     def send_reset(self, sender: SimTransport) -> None:

@@ -112,6 +112,11 @@ class SimTransport(asyncio.Transport):
         self._unread: deque[bytes | None] = deque()  # None: the other side has closed
         self.arrival_us = 0  # of the last bytes sent
 
+    @property
+    def name(self) -> str:
+        """Both ports, for a trace."""
+        return f"{self._own[1]}->{self._peer_address[1]}"
+
     # --- what the product calls ----------------------------------------------------------------
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
@@ -199,7 +204,7 @@ class SimTransport(asyncio.Transport):
         """On the peer's machine: its kernel has the bytes, the process reads them in its turn."""
         if not self.lost and not self.loop.dead:
             self._unread.append(data)
-            self.loop.call_soon(self._read_on)
+            self.loop.post(self._read_on)
 
     def _read_on(self) -> None:
         while self._unread and self._reading and self.connected and not self.lost:

@@ -165,7 +165,7 @@ class VirtualProcess:
                 result = work()
         finally:
             leave(before)
-        self.loop.call_soon(done, result, outcome.error)
+        self.loop.post(done, result, outcome.error)
 
 
 class _Outcome:

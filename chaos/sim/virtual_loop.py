@@ -38,6 +38,34 @@ _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
 _Context = contextvars.Context
 _set_running_loop = asyncio._set_running_loop
+_CALLBACKS_PER_TURN_MAX = 100_000
+
+
+class _Future(asyncio.Future[Any]):
+    """Asyncio holds futures and tasks in sets: their order must not come from addresses."""
+
+    def __init__(self, *, loop: VirtualLoop) -> None:
+        self._serial = loop.next_serial()
+        super().__init__(loop=loop)
+
+    def __hash__(self) -> int:
+        return self._serial
+
+
+class _Task(asyncio.Task[_T]):
+    def __init__(
+        self,
+        coro: Coroutine[Any, Any, _T] | Generator[Any, None, _T],
+        *,
+        loop: VirtualLoop,
+        name: str | None,
+        context: _Context | None,
+    ) -> None:
+        self._serial = loop.next_serial()
+        super().__init__(coro, loop=loop, name=name, context=context)
+
+    def __hash__(self) -> int:
+        return self._serial
 
 
 class VirtualLoop(asyncio.AbstractEventLoop):
@@ -50,6 +78,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._ready: deque[asyncio.Handle] = deque()
         self._turn_scheduled = False
         self._tasks: dict[asyncio.Task[Any], None] = {}
+        self._serial = 0
         self.paused = False
         self.dead = False
         self.on_resume: list[Callable[[], None]] = []
@@ -101,39 +130,49 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         """A cancelled timer stays in the heap and is passed over when it is due."""
 
+    def post(self, callback: Callable[[*_Ts], object], *args: *_Ts) -> None:
+        """From the outside, never from a process: run it at once, with all that it makes ready."""
+        if self.dead:
+            return
+        self._ready.append(asyncio.Handle(callback, args, self))
+        if not self._turn_scheduled:
+            self._run_turn()
+
     def _on_timer(self, timer: asyncio.TimerHandle) -> None:
         if self.dead or timer.cancelled():
             return
         self._ready.append(timer)
-        if not self._turn_scheduled and not self.paused:
+        if not self._turn_scheduled:
             self._run_turn()
 
     def _run_turn(self) -> None:
-        """What is ready now, and not what that makes ready: as asyncio's own loop does."""
+        """Everything that is ready, and what that makes ready, in order: a process at work takes
+        no virtual time."""
         self._turn_scheduled = False
         if self.dead or self.paused:
             return
         ready = self._ready
+        left = _CALLBACKS_PER_TURN_MAX
+        self._turn_scheduled = True  # what is added meanwhile is run below
         process_before = virtual_host.enter(self.process)
         _set_running_loop(self)
         try:
-            for _ in range(len(ready)):
+            while ready:
                 handle = ready.popleft()
                 if self.fuse:
                     self.fuse -= 1
                     if not self.fuse:
                         self.on_fuse()
                         return
-                if not handle.cancelled():
+                if not handle._cancelled:  # a call costs twice as much
                     handle._run()
-                if not ready:  # it was killed
-                    break
+                left -= 1
+                if not left:
+                    raise Violation("storm", f"{self.process.name} is busy without end")
         finally:
+            self._turn_scheduled = False
             _set_running_loop(None)
             virtual_host.leave(process_before)
-        if ready and not self._turn_scheduled:
-            self._turn_scheduled = True
-            self._scheduler.at(self._scheduler.now_us, self._run_turn_action)
 
     # --- life ----------------------------------------------------------------------------------
 
@@ -184,8 +223,13 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
     # --- futures, tasks, threads ---------------------------------------------------------------
 
+    def next_serial(self) -> int:
+        """Of a future or task: its hash."""
+        self._serial += 1
+        return self._serial
+
     def create_future(self) -> asyncio.Future[Any]:
-        return asyncio.Future(loop=self)
+        return _Future(loop=self)
 
     def create_task(
         self,
@@ -195,7 +239,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         context: _Context | None = None,
         **_: object,
     ) -> asyncio.Task[_T]:
-        task: asyncio.Task[_T] = asyncio.Task(coro, loop=self, name=name, context=context)
+        task: _Task[_T] = _Task(coro, loop=self, name=name, context=context)
         if self.dead:
             task._log_destroy_pending = False  # type: ignore[attr-defined]  # asyncio's own way
             self.process.graveyard.append(task)

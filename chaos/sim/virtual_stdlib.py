@@ -14,6 +14,7 @@ Source: madsim replaces libc's clock and randomness in the same way.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import mmap
 import os
@@ -25,11 +26,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
+from functools import partial, partialmethod
 from pathlib import Path
 from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any, ParamSpec, TypeVar
 
+import raft.connection
+import remoting.connection
 from broker.state_machine import BrokerStateMachine
 from chaos.sim.violation import CrashNow
 from chaos.sim.virtual_host import current
@@ -256,6 +259,16 @@ _SUBSTITUTES: tuple[tuple[object, object], ...] = (
     (BrokerStateMachine, _WatchedStateMachine),
 )
 
+_HELD_IN_SETS: tuple[type, ...] = (remoting.connection.Connection, raft.connection._Connection)
+"""Sets of them are walked through: their order must not come from addresses in memory."""
+
+
+def _hash_of(one: Any, serials: Iterator[int]) -> int:
+    serial = one.__dict__.get("_serial")
+    if serial is None:
+        serial = one.__dict__["_serial"] = next(serials)
+    return int(serial)
+
 
 @contextmanager
 def substituted(parts: Sequence[tuple[object, object]] = ()) -> Iterator[None]:
@@ -266,7 +279,11 @@ def substituted(parts: Sequence[tuple[object, object]] = ()) -> Iterator[None]:
     by_identity = {id(real): substitute for real, substitute in (*_SUBSTITUTES, *parts)}
     undo: list[Callable[[], None]] = []
     logging.disable(logging.CRITICAL)
+    serials = itertools.count()
     try:
+        for kind in _HELD_IN_SETS:
+            undo.append(partial(setattr, kind, "__hash__", kind.__hash__))
+            kind.__hash__ = partialmethod(_hash_of, serials)  # type: ignore[assignment]
         for name, module in list(sys.modules.items()):
             if name.partition(".")[0] in _PACKAGES and module is not None:
                 _substitute_in(module, by_identity, undo)

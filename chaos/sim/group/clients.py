@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from chaos.sim.group.committed_log import value_of
@@ -113,7 +113,7 @@ class Sender:
 
 async def _insist(
     values: list[Value],
-    attempt: Callable[[], object],
+    attempt: Callable[[], Awaitable[SendResult]],
     promises: Promises,
     rng: random.Random,
     retry_rate: float,
@@ -125,7 +125,7 @@ async def _insist(
             value.attempts += 1
             value.unknown = True  # until its end is known: the sender may die before
         try:
-            result = await attempt()  # type: ignore[misc]  # it makes a coroutine
+            result = await attempt()
         except ClientError as error:
             for value, was_unknown in zip(values, before, strict=True):
                 value.unknown = was_unknown
@@ -134,7 +134,6 @@ async def _insist(
                 return None
             await asyncio.sleep(_PAUSE_AFTER_ERROR_S)
             continue
-        assert isinstance(result, SendResult)
         for at, (value, was_unknown) in enumerate(zip(values, before, strict=True)):
             value.unknown = was_unknown
             queue = result.queue
@@ -155,6 +154,7 @@ class TransactionSender(TransactionObserver):
         desk, rng = self._desk, current().rng
         producer = TransactionProducer(self._group, desk.name_servers, self, observer=self)
         await producer.start()
+        await _until_known(lambda: producer.queues(TOPIC))  # brokers are to know it before it sends
         while True:
             interval_ms = desk.options.transaction_interval_ms
             await asyncio.sleep(rng.expovariate(1) * interval_ms / 1000)
@@ -239,7 +239,7 @@ class Consumer:
             self._group, self._desk.name_servers, settings=PullConsumerSettings(timeout_ms=3_000)
         )
         await consumer.start()
-        queues = await _queues(consumer)
+        queues = await _until_known(lambda: consumer.queues(TOPIC))
         async with asyncio.TaskGroup() as readers:
             for queue in queues:
                 readers.create_task(self._read(consumer, queue, rng))
@@ -299,7 +299,7 @@ async def drain(desk: Desk) -> None:
     """Read every queue from its first kept offset to its end, once."""
     consumer = PullConsumer("DRAIN", desk.name_servers)
     await consumer.start()
-    for queue in await _queues(consumer):
+    for queue in await _until_known(lambda: consumer.queues(TOPIC)):
         offset = await consumer.min_offset(queue)
         end = await consumer.max_offset(queue)
         while offset < end:
@@ -311,11 +311,13 @@ async def drain(desk: Desk) -> None:
     await consumer.stop()
 
 
-async def _queues(consumer: PullConsumer) -> tuple[MessageQueue, ...]:
+async def _until_known(
+    ask: Callable[[], Awaitable[tuple[MessageQueue, ...]]],
+) -> tuple[MessageQueue, ...]:
     """The topic's queues, as soon as some name server knows them."""
     while True:
         try:
-            queues = await consumer.queues(TOPIC)
+            queues = await ask()
         except ClientError:
             queues = ()
         if queues:

@@ -97,6 +97,7 @@ class GroupCluster:
                 self.scheduler,
                 random.Random(f"network/{key}"),
                 self.counts,
+                self.trace,
                 delay_us_min=options.link_delay_us_min,
                 delay_us_max=options.link_delay_us_max,
                 held_survive_rate=options.held_survive_rate,
