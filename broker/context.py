@@ -41,7 +41,7 @@ class BrokerContext:
     random: random.Random
     unique_ids: UniqueIdGenerator
     broker_addresses: Mapping[str, str]  # node -> remoting address, where known
-    disk_full: bool = False
+    want_of_room: str | None = None  # why the disk takes nothing more, as it was seen last
     ready: bool = False  # this node leads and may propose, as the log told last
     term: int = 0
     store_host: bytes = field(init=False)
@@ -55,11 +55,11 @@ class BrokerContext:
         """Raises RefusedError (14, definite) unless this node may propose now."""
         if not self.ready:
             raise RefusedError(ResponseCode.SERVICE_NOT_AVAILABLE, self.not_leader_remark())
-        if self.disk_full:
+        if self.want_of_room is not None:
             raise RefusedError(
                 ResponseCode.SERVICE_NOT_AVAILABLE,
                 "service not available now. It may be caused by the disk being full: "
-                f"less than {self.config.disk_free_size_min} bytes are free at the store",
+                f"{self.want_of_room}",
             )
 
     def not_leader_remark(self) -> str:

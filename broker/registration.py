@@ -1,7 +1,7 @@
 """Registration with the name servers.
 
 Place in the data path: routes come from here. The group's ready leader registers as broker id 0,
-a follower as 1 + its place among the voters' sorted names; the DataVersion's state version carries
+a follower as 1 + its place among the members' sorted names; the DataVersion's state version carries
 the Raft term, so that a stale leader's word never overwrites a newer one's (design section 6).
 Every name server is told every `registration_interval_ms`, and at once when the role, the term or
 the topics change; they don't know of each other.
@@ -107,7 +107,8 @@ class Registration:
 
     def _identity(self) -> dict[str, str]:
         config, status = self._context.config, self._context.log.status()
-        broker_id = MASTER_ID if status.ready else 1 + sorted(config.peers).index(config.node)
+        members = sorted({*status.voters, *status.learners, config.node})
+        broker_id = MASTER_ID if status.ready else 1 + members.index(config.node)
         return {
             "brokerName": config.group,
             "brokerAddr": config.advertised,

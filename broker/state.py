@@ -85,8 +85,8 @@ class BrokerState:
         """Apply one committed payload, which stands at `position`: its runs, then its commands."""
         now_ms = payload.store_timestamp_ms
         assert now_ms >= self.store_timestamp_ms, "store timestamps never go back"
+        self.time_marks.note(position, now_ms, before_ms=self.store_timestamp_ms)
         self.store_timestamp_ms = now_ms
-        self.time_marks.note(position, now_ms)
         for run in payload.runs:
             self._apply_run(run, now_ms)
         for command in payload.commands:

@@ -39,7 +39,7 @@ class DelayDelivery:
     def round(self) -> None:
         """Deliver what is due. Called by the shell every 100 ms or so."""
         context = self._context
-        if not context.ready or context.disk_full:
+        if not context.ready or context.want_of_room is not None:
             return
         now_ms = context.clock_ms()
         for queue_id in range(DELAY_LEVEL_MAX):

@@ -107,6 +107,10 @@ class AdminProcessor:
             "commit_index": status.commit_index,
             "applied_index": status.applied_index,
             "voters": list(status.voters),
+            "learners": list(status.learners),
+            "phase": status.phase.value,
+            "disk_full": self._context.want_of_room is not None or not status.writable,
+            "begin_position": status.begin_position,
             "undecided_halves": len(state.halves),
             "held_pulls": len(self._context.long_polling),
             "queues": [

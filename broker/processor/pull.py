@@ -180,7 +180,7 @@ class PullProcessor:
         size_total = 0
         at = pull.offset
         end = min(queue.next_offset, pull.offset + max(_SCAN_UNITS_MAX, pull.count_max))
-        full = False
+        full = gone = False
         read, wanted = context.log.read, pull.tag_codes
         while at < end and not full:
             left = end - at
@@ -192,12 +192,18 @@ class PullProcessor:
                     ):
                         full = True
                         break
-                    records.append(read(position, size))
+                    try:
+                        records.append(read(position, size))
+                    except LookupError:  # retention takes it at this moment
+                        full = gone = True
+                        break
                     size_total += size
                 at += 1
             assert units, f"{pull.topic}/{pull.queue_id}: no units at {at}"
         if records:
             self._answer(pull, ResponseCode.SUCCESS, "FOUND", at, b"".join(records))
+        elif gone:
+            self._answer(pull, ResponseCode.PULL_RETRY_IMMEDIATELY, "MESSAGE_WAS_REMOVING", at)
         else:
             self._answer(pull, ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE", at)
 

@@ -96,9 +96,7 @@ class QueryProcessor:
             table[self._queue_text(name, queue_id)] = {
                 "minOffset": 0 if queue is None else queue.min_offset,
                 "maxOffset": last,
-                "lastUpdateTimestamp": 0
-                if queue is None or not last
-                else self._stored_ms(queue, last - 1),
+                "lastUpdateTimestamp": 0 if queue is None else self._stored_ms(queue, last - 1),
             }
         request.reply(ResponseCode.SUCCESS, body=msgspec.json.encode({"offsetTable": table}))
 
@@ -156,7 +154,11 @@ class QueryProcessor:
         return low
 
     def _stored_ms(self, queue: ConsumeQueue, offset: int) -> int:
-        position, _, _ = UNIT.unpack(queue.read(offset, 1))
+        """0 where the queue doesn't have that message, or not any more."""
+        unit = queue.read(offset, 1)
+        if not unit:
+            return 0
+        position, _, _ = UNIT.unpack(unit)
         return decode_record(
             self._context.read_record(position), check_crc=False
         ).store_timestamp_ms

@@ -9,12 +9,12 @@ Source: RocketMQ AdminBrokerProcessor.prepareRuntimeInfo, ClusterListSubCommand.
 
 from __future__ import annotations
 
-import shutil
 from typing import Final
 
 import msgspec
 
 from broker.context import BrokerContext
+from broker.disk_room import disk_use
 from broker.request import Request
 from remoting.codes import ResponseCode
 
@@ -67,7 +67,8 @@ class RuntimeInfoProcessor:
         """GET_BROKER_RUNTIME_INFO."""
         context = self._context
         status = context.log.status()
-        disk = shutil.disk_usage(context.config.store)
+        disk = disk_use(context.config.store)
+        ratio = f"{disk.used_percent / 100:.4f}"
         table = {
             **_NOT_MEASURED,
             "brokerActive": "true",
@@ -75,9 +76,9 @@ class RuntimeInfoProcessor:
             "brokerVersionDesc": "V5_3_3",
             "bootTimestamp": str(self._boot_ms),
             "earliestMessageTimeStamp": str(context.clock_ms()),  # not kept: age 0
-            "commitLogMinOffset": "0",
-            "commitLogDiskRatio": f"{disk.used / disk.total:.4f}",
-            "consumeQueueDiskRatio": f"{disk.used / disk.total:.4f}",
+            "commitLogMinOffset": str(status.begin_position),
+            "commitLogDiskRatio": ratio,
+            "consumeQueueDiskRatio": ratio,
             "raftRole": status.role.value,
             "raftTerm": str(status.term),
             "raftCommitIndex": str(status.commit_index),

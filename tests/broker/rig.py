@@ -273,6 +273,13 @@ class Rig:
 
     def replay(self, directory: Path) -> BrokerState:
         """The state that a restarted or second replica computes from the same log."""
+        machine, queues = self.another_machine(directory)
+        machine.apply(self.log.entries)
+        queues.close()
+        return machine.state
+
+    def another_machine(self, directory: Path) -> tuple[BrokerStateMachine, ConsumeQueues]:
+        """A replica's, or this one's in its next life, with nothing applied."""
         queues = ConsumeQueues(directory / "consumequeue")
         state = BrokerState(self.limits, system_topics("DefaultCluster", "broker-a"))
         machine = BrokerStateMachine(
@@ -282,9 +289,7 @@ class Rig:
             on_role=lambda status: None,
             on_topics=lambda: None,
         )
-        machine.apply(self.log.entries)
-        queues.close()
-        return state
+        return machine, queues
 
 
 def send_fields(
