@@ -210,7 +210,7 @@ class Broker:
             RequestCode.GET_CONSUMER_LIST_BY_GROUP: clients.consumer_list,
             RequestCode.LOCK_BATCH_MQ: locks.lock,
             RequestCode.UNLOCK_BATCH_MQ: locks.unlock,
-            RequestCode.END_TRANSACTION: EndTransactionProcessor(self.context).handle,
+            RequestCode.END_TRANSACTION: EndTransactionProcessor(self.context, self._tasks).handle,
             RequestCode.UPDATE_AND_CREATE_TOPIC: admin.update_topic,
             RequestCode.GET_ALL_TOPIC_CONFIG: admin.all_topics,
             RequestCode.GET_TOPIC_CONFIG: admin.topic_config,

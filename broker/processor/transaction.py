@@ -19,10 +19,11 @@ from broker.proposer import BusyError, Proposal
 from broker.request import RefusedError, Request
 from broker.store.payload import DecideCommand
 from broker.store.record import PendingRecord
+from broker.tasks import TaskOwner
 from broker.topics import HALF_TOPIC
 from broker.transaction.half_table import Decision, Half
 from broker.transaction.records import final_record, op_record
-from raft.replicated_log import ProposalStatus
+from raft.replicated_log import NotLeaderError, ProposalStatus
 from remoting import sys_flag as flags
 from remoting.codes import ResponseCode
 from remoting.errors import RecordError
@@ -38,8 +39,9 @@ _PAST: Final = {"commit": "committed", "rollback": "rolled back", "discard": "di
 
 
 class EndTransactionProcessor:
-    def __init__(self, context: BrokerContext) -> None:
+    def __init__(self, context: BrokerContext, tasks: TaskOwner) -> None:
         self._context = context
+        self._tasks = tasks
 
     def handle(self, request: Request) -> None:
         """Raises RefusedError; else the answer follows once the decision is committed."""
@@ -53,12 +55,35 @@ class EndTransactionProcessor:
         if in_flight is not None:
             self._wait_for(in_flight, request)
             return
+        if not self._decide(request, half_offset, decision):
+            self._tasks.spawn(self._answer_at_read_point(request, half_offset, decision))
+
+    def _decide(self, request: Request, half_offset: int, decision: Decision) -> bool:
+        """Propose the decision; False where there is no such undecided half."""
         half = self._context.state.halves.get(half_offset)
         if half is None:
-            self._answer_decided(request, half_offset, decision)
-            return
-        record = self._half_record(request, half)
-        self._propose(request, half, record, decision)
+            return False
+        self._propose(request, half, self._half_record(request, half), decision)
+        return True
+
+    async def _answer_at_read_point(
+        self, request: Request, half_offset: int, decision: Decision
+    ) -> None:
+        """Say what became of the transaction, as the leader that this node has just proved to be.
+
+        What a deposed leader knows would be true as well, but not all that is (promise G6).
+        """
+        try:
+            await self._context.log.read_index()
+            in_flight = self._context.proposer.in_flight_decision(half_offset)
+            if in_flight is not None:
+                self._wait_for(in_flight, request)
+            elif not self._decide(request, half_offset, decision):
+                self._answer_decided(request, half_offset, decision)
+        except NotLeaderError:
+            request.reply(ResponseCode.SERVICE_NOT_AVAILABLE, self._context.not_leader_remark())
+        except RefusedError as refused:
+            request.refuse(refused)
 
     def _answer_decided(self, request: Request, half_offset: int, decision: Decision) -> None:
         known = self._context.state.halves.decision(half_offset)

@@ -176,7 +176,7 @@ async def test_a_batch_that_the_log_does_not_take_leaves_no_hole(rig, monkeypatc
 
 
 async def test_decisions_that_wait_for_a_discard_are_answered(rig):
-    send, end = SendProcessor(rig.context), EndTransactionProcessor(rig.context)
+    send, end = SendProcessor(rig.context), EndTransactionProcessor(rig.context, rig.tasks)
     half = await rig.ask(send.handle, SEND, send_fields(TRAN_MSG="true", PGROUP="PG"), b"x")
     rig.now_ms += rig.config.transaction_retention_ms + 1
     rig.log.auto_commit = False

@@ -32,7 +32,7 @@ async def send(rig: Rig, key: str | None, **properties: str) -> RemotingCommand:
 async def commit(rig: Rig, half: RemotingCommand, key: str) -> RemotingCommand:
     _, _, position = parse_offset_msg_id(half.ext_fields["msgId"])
     return await rig.ask(
-        EndTransactionProcessor(rig.context).handle,
+        EndTransactionProcessor(rig.context, rig.tasks).handle,
         RequestCode.END_TRANSACTION,
         {
             "producerGroup": "PG",

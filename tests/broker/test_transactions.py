@@ -45,7 +45,7 @@ async def half(rig: Rig, key: str = "K1", topic: str = "T", queue: int = 2) -> d
 
 
 async def end(rig: Rig, fields: dict[str, str], decision: str, **changed: str):
-    processor = EndTransactionProcessor(rig.context)
+    processor = EndTransactionProcessor(rig.context, rig.tasks)
     return await rig.ask(
         processor.handle,
         RequestCode.END_TRANSACTION,
@@ -90,7 +90,7 @@ async def test_the_first_decision_wins(rig, first, second):
 async def test_decisions_in_flight_together_store_one(rig):
     fields = await half(rig)
     rig.log.auto_commit = False
-    processor = EndTransactionProcessor(rig.context)
+    processor = EndTransactionProcessor(rig.context, rig.tasks)
     connection = FakeConnection()
     for decision in (COMMIT, COMMIT, ROLLBACK):
         rig.give(
@@ -200,3 +200,15 @@ async def test_a_replica_knows_the_same_transactions(rig, tmp_path):
     assert replica.halves.decision(0) == "commit"
     assert replica.halves.decision(2) == "rollback"
     assert replica.halves.undecided() == rig.state.halves.undecided()
+
+
+async def test_what_became_of_a_transaction_is_said_by_a_proven_leader_only(rig):
+    fields = await half(rig)
+    assert (await end(rig, fields, COMMIT)).code == ResponseCode.SUCCESS
+    rig.log.leader = False  # deposed, and does not know it yet
+    assert rig.context.ready
+    for decision in (COMMIT, ROLLBACK):
+        answer = await end(rig, fields, decision)
+        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    unknown = await end(rig, fields, COMMIT, tranStateTableOffset="7")
+    assert unknown.code == ResponseCode.SERVICE_NOT_AVAILABLE
