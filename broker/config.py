@@ -17,6 +17,7 @@ from typing import Any, get_type_hints
 from broker.proposer import ProposerLimits
 from broker.retention import RetentionPolicy, hours_of_day
 from broker.state import StateLimits
+from raft.profiles import PROFILES
 
 __all__ = ["ENGINES", "BrokerConfig", "ConfigError", "load_config"]
 
@@ -47,6 +48,7 @@ class BrokerConfig:
     dial: Mapping[str, str] = field(default_factory=dict)  # address -> address really dialled
     region: str = "DefaultRegion"
 
+    profile: str = "lan"  # times of the Raft group; those given here win over it
     heartbeat_ms: int | None = None
     election_timeout_ms_min: int | None = None
     election_timeout_ms_max: int | None = None
@@ -89,6 +91,9 @@ class BrokerConfig:
             raise ConfigError(f"peers: does not name this node, {self.node!r}")
         if len(self.peers) > 1 and self.secret_file is None:
             raise ConfigError("secret_file: a group of several nodes needs a shared secret")
+        if self.profile not in PROFILES:
+            known = ", ".join(map(repr, PROFILES))
+            raise ConfigError(f"profile: {self.profile!r} is not one of {known}")
         if self.engine not in ENGINES:
             known = ", ".join(map(repr, ENGINES))
             raise ConfigError(f"engine: {self.engine!r} is not one of {known}")

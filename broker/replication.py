@@ -6,6 +6,7 @@ PySyncObj. Master-slave engines will join here.
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import secrets
 from typing import Any
@@ -15,6 +16,7 @@ from raft.config import RaftConfig
 from raft.messages import NodeId
 from raft.node import RaftNode
 from raft.node_config import NodeConfig
+from raft.profiles import PROFILES
 from raft.replicated_log import ReplicatedLog, StateMachine
 
 __all__ = ["open_log"]
@@ -34,7 +36,7 @@ def open_log(config: BrokerConfig, machine: StateMachine) -> ReplicatedLog:
         raft = RaftConfig(
             node_id=NodeId(config.node),
             voters=tuple(NodeId(name) for name in sorted(config.peers)),
-            **_times(config),
+            **{**dataclasses.asdict(PROFILES[config.profile]), **_times(config)},
         )
         return RaftNode(
             NodeConfig(
@@ -85,7 +87,7 @@ def _pysyncobj(config: BrokerConfig, machine: StateMachine) -> ReplicatedLog:
 
 
 def _times(config: BrokerConfig) -> dict[str, Any]:
-    """The settings of [raft] that were given; the core's defaults stand for the others."""
+    """The times of [raft] that were given one by one."""
     names = ("heartbeat_ms", "election_timeout_ms_min", "election_timeout_ms_max")
     return {name: getattr(config, name) for name in names if getattr(config, name) is not None}
 

@@ -116,6 +116,7 @@ def up(
     groups: int = 1,
     replicas: int = 3,
     engine: str = "raft",
+    profile: str = "lan",
     name_servers: int = 2,
     namesrv_port: int = 9876,
     base_port: int = 10911,
@@ -138,7 +139,12 @@ def up(
         base_port=base_port,
     )
     layout = lay_out(
-        groups=groups, replicas=replicas, name_servers=name_servers, ports=ports, engine=engine
+        groups=groups,
+        replicas=replicas,
+        name_servers=name_servers,
+        ports=ports,
+        engine=engine,
+        raft_settings={"profile": profile},
     )
     directory = directory.resolve()
     _check_same_shape(directory, layout)

@@ -18,6 +18,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from raft.profiles import PROFILES
+
 __all__ = [
     "CLUSTER_NAME",
     "ENGINES",
@@ -95,7 +97,7 @@ class ClusterLayout:
     engine: str = "raft"
     name_servers: tuple[NameServerPlace, ...] = ()
     brokers: tuple[BrokerPlace, ...] = ()
-    raft_settings: Mapping[str, int] = field(default_factory=dict)
+    raft_settings: Mapping[str, int | str] = field(default_factory=dict)
     broker_settings: Mapping[str, int | bool] = field(default_factory=dict)
 
     @property
@@ -147,7 +149,7 @@ def lay_out(
     name_servers: int,
     ports: PortPlan,
     engine: str = "raft",
-    raft_settings: Mapping[str, int] | None = None,
+    raft_settings: Mapping[str, int | str] | None = None,
     broker_settings: Mapping[str, int | bool] | None = None,
 ) -> ClusterLayout:
     """Raises LayoutError where a number is out of its range or the engine is unknown."""
@@ -156,6 +158,9 @@ def lay_out(
     _check_range("name servers", name_servers, NAME_SERVERS_MAX)
     if engine not in ENGINES:
         raise LayoutError(f"unknown engine {engine!r}: known are {', '.join(ENGINES)}")
+    profile = (raft_settings or {}).get("profile", "lan")
+    if profile not in PROFILES:
+        raise LayoutError(f"unknown profile {profile!r}: known are {', '.join(PROFILES)}")
     assert len(ports.name_servers) == name_servers
     assert len(ports.brokers) == groups * replicas
     return ClusterLayout(

@@ -362,7 +362,7 @@ def _lay_out(scenario: Scenario) -> ClusterLayout:
         name_servers=cluster.name_servers,
         ports=ports,
         engine=cluster.engine,
-        raft_settings=cluster.raft,
+        raft_settings={"profile": cluster.profile, **cluster.raft},
         broker_settings={
             "transaction_timeout_ms": checks.timeout_ms,
             "transaction_check_interval_ms": checks.check_interval_ms,

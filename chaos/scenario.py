@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from chaos.nemesis.catalogue import CATALOGUE
+from raft.profiles import PROFILES
 
 __all__ = [
     "ClusterSection",
@@ -49,12 +50,14 @@ class ScenarioError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSection:
-    """The cluster under test. `raft`, `broker`: settings handed to each broker as they are."""
+    """The cluster under test. `raft`, `broker`: settings handed to each broker as they are;
+    `profile` names the times of `raft.profiles`."""
 
     groups: int = 1
     replicas: int = 3
     name_servers: int = 2
     engine: str = "raft"
+    profile: str = "lan"
     raft: Mapping[str, int] = field(default_factory=dict)
     broker: Mapping[str, int | bool] = field(default_factory=dict)
 
@@ -258,6 +261,8 @@ def _faults(items: object, load: LoadSection) -> tuple[FaultStep, ...]:
 
 def _check_ranges(scenario: Scenario) -> None:
     work = scenario.workload
+    profile = scenario.cluster.profile
+    _need(profile in PROFILES, f"cluster.profile: unknown {_with_matches(profile, PROFILES)}")
     _need(0 < scenario.load.seconds <= 86_400, "load.seconds must be above 0, at most 86400")
     _need(1 <= work.queues <= 64, "workload.queues must be 1..64")
     _need(1 <= len(work.topics) <= 16, "workload.topics must name 1..16 topics")
