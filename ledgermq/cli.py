@@ -136,6 +136,7 @@ def cluster_up(
     groups: Annotated[int, typer.Option(min=1)] = 1,
     replicas: Annotated[int, typer.Option(min=1, max=7)] = 3,
     engine: Annotated[str, typer.Option(help="raft or pysyncobj.")] = "raft",
+    profile: Annotated[str, typer.Option(help="Times of the Raft groups: lan or fast.")] = "lan",
     name_servers: Annotated[int, typer.Option(min=1)] = 2,
     namesrv_port: Annotated[int, typer.Option(min=0, max=65535)] = 9876,
     base_port: Annotated[int, typer.Option(min=0, max=65535)] = 10911,
@@ -153,6 +154,7 @@ def cluster_up(
             groups=groups,
             replicas=replicas,
             engine=engine,
+            profile=profile,
             name_servers=name_servers,
             namesrv_port=namesrv_port,
             base_port=base_port,
@@ -303,13 +305,32 @@ def chaos_faults(as_json: Json = False) -> None:
 def sim(
     seeds: Annotated[str, typer.Option(metavar="A..B", help="Both included.")] = "1..200",
     nodes: Annotated[int | None, typer.Option(min=1, max=7, help="Default: 3 and 5.")] = None,
+    kind: Annotated[
+        str | None, typer.Option(help="core or group. Default: one seed in four a whole group.")
+    ] = None,
     replay: Annotated[int | None, typer.Option(metavar="SEED", help="Print its trace.")] = None,
+    schedule: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Replay the faults that a file lists.")
+    ] = None,
     jobs: Annotated[int, typer.Option(min=1)] = 2,
+    keep: Annotated[
+        Path, typer.Option(metavar="DIR", help="Where schedules of failing seeds are written.")
+    ] = Path("tests/sim/schedules"),
 ) -> None:
-    """Drive the real core and log through simulated faults, and check R1-R11 after every step."""
+    """Simulate bare cores and whole groups under faults, and check every rule at every step."""
     from chaos.sim.command import sim_command  # noqa: PLC0415
 
-    raise typer.Exit(sim_command(seeds=seeds, nodes=nodes, replay_seed=replay, jobs=jobs))
+    raise typer.Exit(
+        sim_command(
+            seeds=seeds,
+            nodes=nodes,
+            kind=kind,
+            replay_seed=replay,
+            schedule=schedule,
+            jobs=jobs,
+            keep=keep,
+        )
+    )
 
 
 @app.command()

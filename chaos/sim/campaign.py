@@ -1,7 +1,8 @@
-"""Many seeds over several processes, and the replay of one.
+"""Many seeds over several processes, the replay of one, and the shortest schedule of a failing one.
 
-Place in the data path: the command line calls `run_campaign` and `replay`; `command` prints what
-they return. A seed's outcome depends on nothing but the seed, the number of nodes and the code.
+Place in the data path: the command line calls `run_campaign`, `replay` and `shrink_failure`;
+`command` prints what they return. A seed's outcome depends on nothing but the seed, the number of
+nodes, its kind and the code.
 """
 
 from __future__ import annotations
@@ -13,14 +14,24 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 
-from chaos.sim.cluster import SimCluster
 from chaos.sim.coverage import Coverage
-from chaos.sim.options import draw_options, nodes_of_seed
+from chaos.sim.schedule import Schedule
+from chaos.sim.seeds import KINDS, Run, calmable_of, kind_of_seed, make_run, node_count_of_seed
+from chaos.sim.shrink import RUNS_MAX, shrink
 from chaos.sim.violation import Violation
 from chaos.sim.world import Parts
 from raft.log_format import CorruptLogError
 
-__all__ = ["CampaignResult", "Replay", "SeedFailure", "replay", "run_campaign", "run_seed"]
+__all__ = [
+    "CampaignResult",
+    "Replay",
+    "SeedFailure",
+    "replay",
+    "run_campaign",
+    "run_schedule",
+    "run_seed",
+    "shrink_failure",
+]
 
 _SEEDS_PER_TASK = 10
 _BROKEN = (
@@ -38,80 +49,107 @@ _BROKEN = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeedFailure:
-    """A seed that broke a rule. `nodes` is what was asked for: None alternates 3 and 5."""
+    """A seed that broke a rule. `nodes` and `asked_kind` are what was asked for, or None."""
 
     seed: int
     nodes: int | None
     node_count: int
     rule: str
     detail: str
+    kind: str = "core"
+    asked_kind: str | None = None
 
     @property
     def command(self) -> str:
         """The one command that replays it."""
         nodes = "" if self.nodes is None else f" --nodes {self.nodes}"
-        return f"ledgermq sim --replay {self.seed}{nodes}"
+        kind = "" if self.asked_kind is None else f" --kind {self.asked_kind}"
+        return f"ledgermq sim --replay {self.seed}{nodes}{kind}"
 
     def __str__(self) -> str:
         return (
-            f"SEED={self.seed} ({self.node_count} nodes) {self.rule}: {self.detail}\n"
+            f"SEED={self.seed} ({self.kind}, {self.node_count} nodes) {self.rule}: {self.detail}\n"
             f"  replay: {self.command}"
         )
 
 
 @dataclass(slots=True, kw_only=True)
 class CampaignResult:
+    kinds: tuple[str, ...] = KINDS
     seeds_run: int = 0
     failures: list[SeedFailure] = field(default_factory=list)
     coverage: dict[str, int] = field(default_factory=dict)
     elapsed_s: float = 0.0
+    cpu_s: float = 0.0
+    """Of all processes together, their start left out."""
 
     @property
     def passed(self) -> bool:
         return self.seeds_run > 0 and not self.failures
 
     @property
+    def virtual_s(self) -> float:
+        return self.coverage.get("virtual_ms", 0) / 1000
+
+    @property
     def times_real_time(self) -> float:
-        """Virtual over elapsed time, over all processes."""
-        return self.coverage.get("virtual_ms", 0) / 1000 / max(self.elapsed_s, 1e-9)
+        """Virtual time over that of one core."""
+        return self.virtual_s / max(self.cpu_s, 1e-9)
 
     def zero_counters(self) -> list[str]:
-        """What this campaign never came upon."""
-        return [name for name, count in self.coverage.items() if not count]
+        """What this campaign should have come upon, and never did."""
+        return Coverage.zeros(self.coverage, self.kinds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """One seed with its whole course."""
+    """One run with its whole course."""
 
     failure: SeedFailure | None
     options: list[str]
+    schedule: Schedule
     trace: list[str]
     digest: str
     coverage: dict[str, int]
 
 
 def run_seed(
-    seed: int, nodes: int | None, *, parts: Parts | None = None
+    seed: int, nodes: int | None, *, parts: Parts | None = None, kind: str | None = None
 ) -> tuple[SeedFailure | None, dict[str, int]]:
     """One seed without a trace: its failure, if any, and its counters."""
-    cluster = SimCluster(draw_options(seed, nodes), parts=parts, traced=False)
-    failure = _run(cluster, seed, nodes)
-    return failure, cluster.coverage.counts
+    run = make_run(seed, nodes, kind=kind, parts=parts)
+    failure = _outcome(run, seed, nodes, kind)
+    return failure, run.coverage.counts
 
 
-def replay(seed: int, nodes: int | None, *, parts: Parts | None = None) -> Replay:
+def replay(
+    seed: int, nodes: int | None, *, parts: Parts | None = None, kind: str | None = None
+) -> Replay:
     """The same seed again, told step by step."""
-    options = draw_options(seed, nodes)
-    cluster = SimCluster(options, parts=parts, traced=True)
-    failure = _run(cluster, seed, nodes)
-    return Replay(
-        failure=failure,
-        options=options.describe(),
-        trace=cluster.trace.lines,
-        digest=cluster.trace.digest(),
-        coverage=cluster.coverage.counts,
-    )
+    run = make_run(seed, nodes, kind=kind, parts=parts, traced=True)
+    return _told(run, _outcome(run, seed, nodes, kind))
+
+
+def run_schedule(schedule: Schedule, *, parts: Parts | None = None) -> Replay:
+    """A seed with the faults of a file instead of its own."""
+    seed, nodes, kind = schedule.seed, schedule.node_count, schedule.kind
+    run = make_run(seed, nodes, kind=kind, parts=parts, schedule=schedule, traced=True)
+    return _told(run, _outcome(run, seed, nodes, kind))
+
+
+def shrink_failure(
+    failure: SeedFailure, *, parts: Parts | None = None, runs_max: int = RUNS_MAX
+) -> Schedule:
+    """The fewest faults of the seed that break the same rule."""
+    seed, nodes, kind = failure.seed, failure.node_count, failure.kind
+    whole = make_run(seed, nodes, kind=kind, parts=parts).schedule
+
+    def fails(schedule: Schedule) -> bool:
+        run = make_run(seed, nodes, kind=kind, parts=parts, schedule=schedule)
+        again = _outcome(run, seed, nodes, kind)
+        return again is not None and again.rule == failure.rule
+
+    return shrink(whole, fails, calmable=calmable_of(kind), runs_max=runs_max)
 
 
 def run_campaign(
@@ -119,15 +157,20 @@ def run_campaign(
     nodes: int | None = None,
     jobs: int = 2,
     progress: Callable[[CampaignResult], None] | None = None,
+    *,
+    kind: str | None = None,
 ) -> CampaignResult:
     """Every seed of `seeds`, over `jobs` processes; `progress` hears what is done so far."""
     started = time.monotonic()
     total = Coverage()
-    result = CampaignResult(coverage=total.counts)
-    for failures, counts, count in _results(seeds, nodes, jobs):
+    result = CampaignResult(
+        coverage=total.counts, kinds=tuple({kind_of_seed(seed, kind): None for seed in seeds})
+    )
+    for failures, counts, count, cpu_s in _results(seeds, nodes, jobs, kind):
         result.seeds_run += count
         result.failures += failures
         total.add(counts)
+        result.cpu_s += cpu_s
         result.elapsed_s = time.monotonic() - started
         if progress is not None:
             progress(result)
@@ -135,20 +178,20 @@ def run_campaign(
     return result
 
 
-_TaskResult = tuple[list[SeedFailure], dict[str, int], int]
+_TaskResult = tuple[list[SeedFailure], dict[str, int], int, float]
 
 
-def _results(seeds: range, nodes: int | None, jobs: int) -> Iterator[_TaskResult]:
+def _results(seeds: range, nodes: int | None, jobs: int, kind: str | None) -> Iterator[_TaskResult]:
     tasks = [
         seeds[start : start + _SEEDS_PER_TASK] for start in range(0, len(seeds), _SEEDS_PER_TASK)
     ]
     if jobs <= 1 or len(tasks) <= 1:
         for task in tasks:
-            yield _run_task(task, nodes)
+            yield _run_task(task, nodes, kind)
         return
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(max_workers=jobs, mp_context=context) as pool:
-        futures = [pool.submit(_run_task, task, nodes) for task in tasks]
+        futures = [pool.submit(_run_task, task, nodes, kind) for task in tasks]
         try:
             for future in as_completed(futures):
                 yield future.result()
@@ -156,20 +199,32 @@ def _results(seeds: range, nodes: int | None, jobs: int) -> Iterator[_TaskResult
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _run_task(seeds: Sequence[int], nodes: int | None) -> _TaskResult:
+def _run_task(seeds: Sequence[int], nodes: int | None, kind: str | None) -> _TaskResult:
     failures = []
     total = Coverage()
+    began = time.process_time()
     for seed in seeds:
-        failure, counts = run_seed(seed, nodes)
+        failure, counts = run_seed(seed, nodes, kind=kind)
         total.add(counts)
         if failure is not None:
             failures.append(failure)
-    return failures, total.counts, len(seeds)
+    return failures, total.counts, len(seeds), time.process_time() - began
 
 
-def _run(cluster: SimCluster, seed: int, nodes: int | None) -> SeedFailure | None:
+def _told(run: Run, failure: SeedFailure | None) -> Replay:
+    return Replay(
+        failure=failure,
+        options=run.describe(),
+        schedule=run.schedule,
+        trace=run.trace.lines,
+        digest=run.trace.digest(),
+        coverage=run.coverage.counts,
+    )
+
+
+def _outcome(run: Run, seed: int, nodes: int | None, kind: str | None) -> SeedFailure | None:
     try:
-        cluster.run()
+        run.run()
     except Violation as violation:
         rule, detail = violation.rule, violation.detail
     except _BROKEN as error:  # whatever broke is the finding of this seed
@@ -178,6 +233,13 @@ def _run(cluster: SimCluster, seed: int, nodes: int | None) -> SeedFailure | Non
         detail = f"{type(error).__name__}: {error} ({frame.name}, line {frame.lineno})"
     else:
         return None
+    found_kind = kind_of_seed(seed, kind)
     return SeedFailure(
-        seed=seed, nodes=nodes, node_count=nodes_of_seed(seed, nodes), rule=rule, detail=detail
+        seed=seed,
+        nodes=nodes,
+        node_count=node_count_of_seed(seed, found_kind, nodes),
+        rule=rule,
+        detail=detail,
+        kind=found_kind,
+        asked_kind=kind,
     )

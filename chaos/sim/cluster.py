@@ -94,6 +94,9 @@ class SimCluster:
             coverage=self.coverage,
         )
 
+    def describe(self) -> list[str]:
+        return self.options.describe()
+
     def run(self) -> None:
         """Raises Violation."""
         for node in self.nodes:

@@ -6,16 +6,29 @@ says which counter stayed 0.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from chaos.sim.group.options import GROUP_FAULTS
 from chaos.sim.options import FAULTS
 
-__all__ = ["COUNTERS", "GROUP_COUNTERS", "Coverage"]
+__all__ = ["COMMON_COUNTERS", "CORE_COUNTERS", "GROUP_COUNTERS", "Coverage"]
 
-COUNTERS: tuple[str, ...] = (
-    "steps",
+COMMON_COUNTERS: tuple[str, ...] = (
     "virtual_ms",
+    "crashes",
+    "crashes_in_disk_operations",
+    "crashes_in_steps",
+    "power_failures",
+    "lost_unsynced_bytes",
+    "torn_writes",
+    "disk_errors",
+    "pauses",
+    "connections_lost",
+)
+"""Of every seed."""
+
+CORE_COUNTERS: tuple[str, ...] = (
+    "steps",
     "elections",
     "campaigns",
     "pre_vote_rejections",
@@ -36,26 +49,18 @@ COUNTERS: tuple[str, ...] = (
     "reads_refused",
     "syncs",
     "hard_states_saved",
-    "crashes",
-    "crashes_in_disk_operations",
-    "crashes_in_steps",
-    "power_failures",
     "restarts",
-    "lost_unsynced_bytes",
-    "torn_writes",
     "torn_tails_cut",
     "tails_survived_unsynced",
-    "disk_errors",
-    "pauses",
     "messages_delivered",
     "messages_swallowed_by_cuts",
     "messages_lost_with_connections",
     "messages_dropped",
     "messages_delivered_stale",
     "messages_duplicated",
-    "connections_lost",
     "recoveries_of_hints",
 )
+"""Of seeds that drive bare cores."""
 
 GROUP_COUNTERS: tuple[str, ...] = (
     "seeds_of_whole_groups",
@@ -69,6 +74,7 @@ GROUP_COUNTERS: tuple[str, ...] = (
     "sends_acknowledged",
     "sends_refused",
     "sends_unknown",
+    "sends_deduplicated",
     "decisions_acknowledged",
     "decisions_commit",
     "decisions_rollback",
@@ -99,19 +105,29 @@ GROUP_COUNTERS: tuple[str, ...] = (
 )
 """Of seeds that run whole groups."""
 
+_OF_KIND = {"core": (*CORE_COUNTERS,), "group": (*GROUP_COUNTERS,)}
+_FAULTS_OF_KIND = {"core": FAULTS, "group": GROUP_FAULTS}
+
 
 class Coverage:
-    """Counters by name; a name that is not in COUNTERS or a fault's is a KeyError."""
+    """Counters by name; a name that is no counter and no fault's is a KeyError."""
 
     __slots__ = ("counts",)
 
     def __init__(self) -> None:
-        self.counts: dict[str, int] = dict.fromkeys((*COUNTERS, *GROUP_COUNTERS), 0)
+        names = (*COMMON_COUNTERS, *CORE_COUNTERS, *GROUP_COUNTERS)
+        self.counts: dict[str, int] = dict.fromkeys(names, 0)
         self.counts.update((f"fault:{name}", 0) for name in (*FAULTS, *GROUP_FAULTS))
 
     def add(self, counts: Mapping[str, int]) -> None:
         for name, count in counts.items():
             self.counts[name] += count
 
-    def zeros(self) -> list[str]:
-        return [name for name, count in self.counts.items() if not count]
+    @staticmethod
+    def zeros(counts: Mapping[str, int], kinds: Collection[str]) -> list[str]:
+        """Counters that seeds of these kinds should have moved, and did not."""
+        names = dict.fromkeys(COMMON_COUNTERS)
+        for kind in kinds:
+            names.update(dict.fromkeys(_OF_KIND[kind]))
+            names.update((f"fault:{name}", None) for name in _FAULTS_OF_KIND[kind])
+        return [name for name in names if not counts[name]]

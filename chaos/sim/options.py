@@ -26,7 +26,6 @@ __all__ = [
     "calmed",
     "core_schedule",
     "draw_options",
-    "nodes_of_seed",
 ]
 
 # Weight with which each fault is drawn into a seed, and its highest rate per 10 election timeouts.
@@ -148,16 +147,8 @@ class SimOptions:
         return lines
 
 
-def nodes_of_seed(seed: int, nodes: int | None) -> int:
-    """None alternates 3 and 5."""
-    if nodes is not None:
-        return nodes
-    return 3 if seed % 2 == 0 else 5
-
-
-def draw_options(seed: int, nodes: int | None = None) -> SimOptions:
+def draw_options(seed: int, node_count: int) -> SimOptions:
     """The same seed and number of nodes: the same options."""
-    node_count = nodes_of_seed(seed, nodes)
     rng = random.Random(f"options/{seed}/{node_count}")
     heartbeat_ms = rng.choice((10, 15, 20, 40, 75))
     timeout_min_ms = heartbeat_ms * rng.choice((3, 4, 4, 6))

@@ -12,7 +12,9 @@ import pytest
 from chaos.sim.campaign import CampaignResult, replay, run_campaign, run_seed
 from chaos.sim.command import parse_seeds, sim_command
 from chaos.sim.coverage import Coverage
-from chaos.sim.options import FAULTS, draw_options
+from chaos.sim.group.options import GROUP_FAULTS
+from chaos.sim.options import FAULTS
+from chaos.sim.seeds import kind_of_seed, node_count_of_seed
 
 _SEEDS = range(10_000, 10_100)
 
@@ -54,12 +56,13 @@ def test_the_campaign_comes_upon(campaign: CampaignResult, counter: str) -> None
 
 
 def test_every_fault_is_injected(campaign: CampaignResult) -> None:
-    assert [name for name in FAULTS if not campaign.coverage[f"fault:{name}"]] == []
+    names = {*FAULTS, *GROUP_FAULTS}
+    assert [name for name in sorted(names) if not campaign.coverage[f"fault:{name}"]] == []
 
 
 @pytest.mark.parametrize("nodes", [1, 2, 4])
 def test_groups_of_other_sizes_pass(nodes: int) -> None:
-    failures = [run_seed(seed, nodes)[0] for seed in range(10)]
+    failures = [run_seed(seed, nodes, kind="core")[0] for seed in range(10)]
     assert failures == [None] * 10
 
 
@@ -104,12 +107,17 @@ print(failure)
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
-    assert done.stdout.startswith("SEED=0 (3 nodes) R4: ")
+    assert done.stdout.startswith("SEED=0 (core, 3 nodes) R4: ")
     assert "ledgermq sim --replay 0 --nodes 3" in done.stdout
 
 
 def test_nodes_alternate() -> None:
-    assert [draw_options(seed).node_count for seed in range(4)] == [3, 5, 3, 5]
+    kinds = [kind_of_seed(seed) for seed in range(8)]
+    assert kinds == ["core", "core", "core", "group"] * 2
+    assert [node_count_of_seed(seed, kinds[seed], None) for seed in range(8)] == [
+        *(3, 5, 3, 5),
+        *(3, 5, 3, 3),
+    ]
 
 
 def test_coverage_knows_its_counters_only() -> None:

@@ -121,6 +121,7 @@ async def _insist(
     """Attempts until one is acknowledged, or the sender gives up."""
     for _ in range(_ATTEMPTS_MAX):
         before = [value.unknown for value in values]
+        was_stored = promises.is_stored(values[0])
         for value in values:
             value.attempts += 1
             value.unknown = True  # until its end is known: the sender may die before
@@ -134,6 +135,8 @@ async def _insist(
                 return None
             await asyncio.sleep(_PAUSE_AFTER_ERROR_S)
             continue
+        if was_stored:
+            promises.on_deduplicated()
         for at, (value, was_unknown) in enumerate(zip(values, before, strict=True)):
             value.unknown = was_unknown
             queue = result.queue

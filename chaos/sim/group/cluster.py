@@ -114,6 +114,9 @@ class GroupCluster:
         self._clients: list[Machine] = []
         self._drained: list[bool] = []
 
+    def describe(self) -> list[str]:
+        return self.options.describe()
+
     def run(self) -> None:
         """Raises Violation."""
         parts = (
@@ -128,6 +131,7 @@ class GroupCluster:
             undo.callback(self._bury)
             self._build(root)
             self._run_phases()
+            self.counts["seeds_of_whole_groups"] += 1
             self.counts["virtual_ms"] += self.scheduler.now_us // 1000
 
     # --- building ------------------------------------------------------------------------------

@@ -65,6 +65,7 @@ class CommittedLog:
         self.last_index: Index = 0
         self.queues: dict[tuple[str, int], list[Stored]] = {}
         self.by_key: dict[str, Stored] = {}  # of user topics
+        self.values: set[str] = set()  # stored anywhere, visible or not
         self.halves: list[Stored] = []
         self.decisions: dict[int, str] = {}  # by half queue offset
         self.offsets: dict[tuple[str, str, int], int] = {}
@@ -139,6 +140,7 @@ class CommittedLog:
             )
 
     def _on_stored(self, stored: Stored) -> None:
+        self.values.add(stored.value)
         if stored.topic == HALF_TOPIC:
             self.halves.append(stored)
         elif stored.topic not in _SYSTEM_TOPICS and stored.uniq_key:

@@ -87,6 +87,14 @@ class Promises:
         if not definite:
             value.unknown = True
 
+    def is_stored(self, value: Value) -> bool:
+        """Whether an earlier attempt is committed already, as far as anybody has applied."""
+        return value.name in self._log.values
+
+    def on_deduplicated(self) -> None:
+        """A retry of what is stored was answered with the first place."""
+        self._counts["sends_deduplicated"] += 1
+
     def _check_stored(self, value: Value) -> None:
         assert value.acknowledged is not None
         topic, queue_id, offset = value.acknowledged
