@@ -1,157 +1,235 @@
-"""From the leader's kill -9 to the next acknowledged send, under load, with default settings.
+"""How long a group acknowledges nothing when its leader is killed or cut off, and where that goes.
 
-    python benchmarks/failover.py [--kills N] [--output FILE]
+    python benchmarks/failover.py [--kills N] [--cuts N] [--profile lan|fast] [--output FILE]
+    python benchmarks/failover.py --scenario scenarios/two-hundred-failovers.toml
+    python benchmarks/failover.py --run RUN            a run that is there already
 
-A client with default settings sends 1 KiB messages from 16 tasks. Each round kills the leader and
-measures until the first SEND_OK of a send that was begun after the kill; then the node is started
-again and the group is given time to be whole. Detection and election are read from the replicas'
-Raft traces: detect = kill to the first vote, elect = first vote to the new leader.
+It is an experiment of the laboratory, so the run can be verified (`ledgermq verify RUN`, or
+`--verify`): the figures are of a group that lost and doubled nothing, or they are worth nothing.
+
+Per failover, from the fault to the first acknowledged send that another node answered:
+
+    detect   until a node stands for election (its pre-vote is won)
+    elect    until one leads
+    commit   until it has committed its first entry
+    answer   until a producer has its first acknowledgement
+
+Roles and commits come from the replicas' Raft traces, acknowledgements from the producers' history.
+A fault that the laboratory did not see take effect, or whose node did not lead, is not counted.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
+import dataclasses
+import itertools
 import json
 import os
-import signal
-import statistics
+import subprocess
+import sys
 import tempfile
-import time
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-import msgpack
-import uvloop
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
-from chaos import cluster
-from chaos.processes import ProcessTable
-from client.errors import ClientError
-from client.message import Message
-from client.producer import Producer
+from chaos.experiment import run_experiment
+from chaos.scenario import Scenario, load_scenario, parse_scenario
 
-_SENDERS = 16
-_WHOLE_TIMEOUT_S = 30.0
+PERIOD_S = 4.5  # from one fault to the next
+PARTS = ("detect_ms", "elect_ms", "commit_ms", "answer_ms")
+_SCENARIO = Path(__file__).resolve().parent.parent / "scenarios" / "two-hundred-failovers.toml"
 
-
-class Load:
-    """Sends all the time and remembers, for each acknowledged send, when it began and ended."""
-
-    def __init__(self, producer: Producer) -> None:
-        self._producer = producer
-        self.acknowledged: list[tuple[int, int]] = []
-        self.errors = 0
-
-    async def run(self) -> None:
-        body = b"x" * 1024
-        while True:
-            began = time.monotonic_ns()
-            try:
-                await self._producer.send(Message(topic="Failover", body=body), timeout_ms=10_000)
-            except ClientError:
-                self.errors += 1
-                continue
-            self.acknowledged.append((began, time.monotonic_ns()))
+Event = dict[str, Any]
 
 
-async def leader_of(directory: Path) -> cluster.NodeStatus:
-    async with asyncio.timeout(_WHOLE_TIMEOUT_S):
-        while True:
-            status = await asyncio.to_thread(cluster.status, directory)
-            leaders = [node for node in status.nodes if node.role == "leader"]
-            up = [node for node in status.nodes if node.last_index is not None]
-            if len(leaders) == 1 and len(up) == len(status.nodes):
-                last = [node.commit_index or 0 for node in up]
-                if max(last) - min(last) < 200:
-                    return leaders[0]
-            await asyncio.sleep(0.1)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failover:
+    """One of them; milliseconds, parts None where the traces don't tell."""
+
+    fault: str
+    at_s: float
+    total_ms: float
+    parts: tuple[float, ...] | None
 
 
-def trace_times(directory: Path, killed_ns: int) -> tuple[int | None, int | None]:
-    """(first vote, first leader) after the kill, over all nodes."""
-    votes: list[int] = []
-    leaders: list[int] = []
-    for file in directory.glob("nodes/*/*/trace/*"):
-        with file.open("rb") as stream:
-            for event in msgpack.Unpacker(stream):
-                if event["t"] > killed_ns:
-                    if event["event"] == "vote":
-                        votes.append(event["t"])
-                    elif event["event"] == "role" and event["role"] == "leader":
-                        leaders.append(event["t"])
-    return min(votes, default=None), min(leaders, default=None)
+def scenario_of(kills: int, cuts: int) -> Scenario:
+    """The campaign with that many of each, in turn."""
+    text = _SCENARIO.read_text(encoding="utf-8")
+    head = text[: text.index("[[faults]]")]
+    rounds = max(kills, cuts)
+    head = head.replace("seconds = 908", f"seconds = {rounds * 2 * PERIOD_S + 8:g}", 1)
+    for name, count, at_s, duration_s in (
+        ("kill", kills, 4, 1.5),
+        ("partition-leader", cuts, 8, 2.5),
+    ):
+        if count:
+            head += f'[[faults]]\nname = "{name}"\nat_s = {at_s}\nduration_s = {duration_s}\n'
+            head += f"repeat = {count}\nevery_s = {2 * PERIOD_S}\n\n"
+    return parse_scenario(head, name="failovers")
 
 
-async def measure(directory: Path, kills: int) -> dict[str, object]:
-    table = ProcessTable(directory)
-    layout = cluster.load_layout(directory)
-    rounds: list[dict[str, float]] = []
-    async with Producer("failover", list(layout.name_server_addresses)) as producer:
-        load = Load(producer)
-        async with asyncio.TaskGroup() as group:
-            senders = [group.create_task(load.run()) for _ in range(_SENDERS)]
-            for number in range(kills):
-                leader = await leader_of(directory)
-                await asyncio.sleep(1.0)
-                assert leader.pid is not None
-                killed = time.monotonic_ns()
-                os.kill(leader.pid, signal.SIGKILL)
-                first = await _first_acknowledged(load, killed)
-                await asyncio.sleep(0.5)  # let the traces be written
-                vote, elected = trace_times(directory, killed)
-                row = {"total_ms": (first - killed) / 1e6}
-                if vote is not None and elected is not None:
-                    row |= {
-                        "detect_ms": (vote - killed) / 1e6,
-                        "elect_ms": (elected - vote) / 1e6,
-                        "recover_ms": (first - elected) / 1e6,
-                    }
-                rounds.append(row)
-                print(number + 1, {name: round(value, 1) for name, value in row.items()})
-                name = f"{leader.group}-{leader.name}"
-                await asyncio.to_thread(table.start, name, cluster.broker_process(directory, name))
-                load.acknowledged.clear()
-            for task in senders:
-                task.cancel()
-    total = sorted(row["total_ms"] for row in rounds)
-    figures: dict[str, object] = {
-        "kills": kills,
-        "median_ms": round(statistics.median(total), 1),
-        "p95_ms": round(total[int(0.95 * (len(total) - 1))], 1),
-        "worst_ms": round(total[-1], 1),
-        "send_errors": load.errors,
+def failovers_of(run: Path) -> tuple[list[Failover], int]:
+    """The failovers of a run, and the number of faults that were none."""
+    faults = pq.read_table(run / "faults" / "faults.parquet").to_pylist()
+    ops = pq.read_table(
+        run / "history" / "ops.parquet", columns=["f", "type", "t_complete", "node"]
+    )
+    sends = ops.filter(
+        pc.and_(pc.is_in(ops["f"], _texts("send", "half")), pc.equal(ops["type"], "ok"))
+    ).sort_by("t_complete")
+    times, nodes = sends["t_complete"].to_pylist(), sends["node"].to_pylist()
+    raft = pq.read_table(
+        run / "raft" / "raft.parquet", columns=["node", "t", "event", "role", "term"]
+    )
+    raft = raft.filter(pc.is_in(raft["event"], _texts("role", "commit"))).sort_by("t")
+    events = raft.to_pylist()
+    event_times = [event["t"] for event in events]
+    found: list[Failover] = []
+    skipped = 0
+    for fault in faults:
+        leader = _leader_before(events, event_times, fault["t_start"])
+        hit = [set(_nodes_of(target)) for target in fault["targets"]]
+        if fault["effect"] != "taken" or {leader} != set.intersection(*hit):
+            skipped += 1
+            continue
+        begin = fault["t_start"]
+        answered = next(
+            (
+                times[at]
+                for at in range(bisect_right(times, begin), len(times))
+                if nodes[at] != leader
+            ),
+            None,
+        )
+        if answered is None:
+            skipped += 1
+            continue
+        found.append(
+            Failover(
+                fault=fault["name"],
+                at_s=begin / 1e9,
+                total_ms=(answered - begin) / 1e6,
+                parts=_parts(events, event_times, begin, answered),
+            )
+        )
+    return found, skipped
+
+
+def _texts(*values: str) -> pc.SetLookupOptions:
+    return pc.SetLookupOptions(pa.array(values))
+
+
+def _nodes_of(target: str) -> list[str]:
+    """The node of a process name, or both of a link."""
+    return [name.rpartition("-")[2] for name in target.split("->")]
+
+
+def _leader_before(events: list[Event], times: list[int], t: int) -> str | None:
+    """Who led last, of what was traced before `t`."""
+    for at in range(bisect_right(times, t) - 1, -1, -1):
+        if events[at]["event"] == "role" and events[at]["role"] == "leader":
+            return str(events[at]["node"])
+    return None
+
+
+def _parts(
+    events: list[Event], times: list[int], begin: int, answered: int
+) -> tuple[float, ...] | None:
+    stood = led = committed = None
+    leader: Event | None = None
+    for at in range(bisect_right(times, begin), len(events)):
+        event = events[at]
+        if event["t"] > answered:
+            break
+        if event["event"] == "role" and event["role"] == "candidate" and stood is None:
+            stood = event["t"]
+        elif event["event"] == "role" and event["role"] == "leader":
+            led, leader, committed = event["t"], event, None
+        elif (
+            leader is not None
+            and committed is None
+            and event["event"] == "commit"
+            and (event["node"], event["term"]) == (leader["node"], leader["term"])
+        ):
+            committed = event["t"]
+    if stood is None or led is None or committed is None:
+        return None
+    ends = (begin, stood, led, committed, answered)
+    return tuple((b - a) / 1e6 for a, b in itertools.pairwise(ends))
+
+
+def figures_of(found: Sequence[Failover], skipped: int) -> dict[str, object]:
+    names = sorted({failover.fault for failover in found})
+    groups = {"all": list(found)} | {
+        name: [failover for failover in found if failover.fault == name] for name in names
     }
-    for part in ("detect_ms", "elect_ms", "recover_ms"):
-        values = [row[part] for row in rounds if part in row]
-        figures[f"median_{part}"] = round(statistics.median(values), 1) if values else None
+    figures: dict[str, object] = {"failovers": len(found), "faults_that_were_none": skipped}
+    for name, members in groups.items():
+        split = [failover.parts for failover in members if failover.parts is not None]
+        figures[name] = {
+            "count": len(members),
+            "total_ms": _quantiles([failover.total_ms for failover in members]),
+            **{
+                part: _quantiles([parts[place] for parts in split])
+                for place, part in enumerate(PARTS)
+            },
+        }
     return figures
 
 
-async def _first_acknowledged(load: Load, killed_ns: int) -> int:
-    seen = len(load.acknowledged)
-    async with asyncio.timeout(60):
-        while True:
-            for began, ended in load.acknowledged[seen:]:
-                if began > killed_ns:
-                    return ended
-            seen = len(load.acknowledged)
-            await asyncio.sleep(0.001)
+def _quantiles(values: Sequence[float]) -> dict[str, float]:
+    ordered = sorted(values)
+    if not ordered:
+        return {}
+    return {
+        name: round(ordered[min(len(ordered) - 1, int(q * len(ordered)))], 1)
+        for name, q in (("p50", 0.5), ("p95", 0.95), ("max", 1.0))
+    }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kills", type=int, default=20)
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--kills", type=int, default=10)
+    parser.add_argument("--cuts", type=int, default=10)
+    parser.add_argument("--profile", default="lan")
+    parser.add_argument("--scenario", type=Path, help="instead of kills and cuts")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--out", type=Path, help="where the run directory goes; else it is removed")
+    parser.add_argument("--run", type=Path, help="measure this run directory")
+    parser.add_argument("--verify", action="store_true", help="and check it with Spark")
     parser.add_argument("--output", type=Path)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=".", prefix="bench-") as name:
-        directory = Path(name).resolve()
-        cluster.up(
-            directory, base_port=0, namesrv_port=0, detach=True, trace=True, say=lambda _: None
-        )
-        try:
-            figures = uvloop.run(measure(directory, arguments.kills))
-        finally:
-            cluster.down(directory)
-    print(json.dumps(figures))
+        run = arguments.run
+        if run is None:
+            scenario = (
+                scenario_of(arguments.kills, arguments.cuts)
+                if arguments.scenario is None
+                else load_scenario(arguments.scenario)
+            )
+            cluster = dataclasses.replace(scenario.cluster, profile=arguments.profile)
+            scenario = dataclasses.replace(scenario, cluster=cluster)
+            out = arguments.out or Path(name) / "run"
+            run = run_experiment(scenario, seed=arguments.seed, out=out)
+        found, skipped = failovers_of(run)
+        figures = {"cores": os.cpu_count(), **figures_of(found, skipped)}
+        if arguments.run is None:
+            figures["profile"] = arguments.profile
+        if arguments.verify:
+            subprocess.run([sys.executable, "-m", "ledgermq", "verify", str(run)], check=False)
+            verdict = json.loads((run / "verdict.json").read_text())
+            figures["verdict"] = verdict["verdict"]
+            figures["promises"] = verdict["promises"]
+    for failover in found:
+        parts = "" if failover.parts is None else [round(part, 1) for part in failover.parts]
+        print(f"{failover.at_s:7.1f} s {failover.fault:17} {failover.total_ms:7.1f} ms {parts}")
+    print(json.dumps(figures, indent=2))
     if arguments.output is not None:
         arguments.output.write_text(json.dumps(figures, indent=2) + "\n")
 
