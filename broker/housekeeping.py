@@ -86,8 +86,8 @@ class Housekeeper:
                 "%s/%s: the store's disk is %s: sends are %s",
                 config.group,
                 config.node,
-                "no longer full" if want is None else f"full, {want}",
-                "taken again" if want is None else "refused",
+                "no longer full" if want is None else "full",
+                "taken again" if want is None else f"refused, {want}",
             )
         context.want_of_room = want
         if want is None or not context.ready or self._is_handing_over:

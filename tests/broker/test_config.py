@@ -43,6 +43,10 @@ def test_sections_and_nested_limits_are_read(tmp_path):
         ("[broker]", '[broker]\nengine = "magic"', "engine: 'magic'"),
         ("[peers]", '[peers]\nn1 = "127.0.0.1:1"', "secret_file"),
         ("[broker]", "[broker", "not TOML"),
+        ("[broker]", '[broker]\ndelete_when = "24"', "delete_when: '24' names no hours"),
+        ("[broker]", '[broker]\ndelete_when = ""', "delete_when: '' names no hours"),
+        ("[broker]", '[broker]\ndelete_when = "4am"', "delete_when: '4am' names no hours"),
+        ("[broker]", "[broker]\nfile_reserved_time_hours = 0", "file_reserved_time_hours"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path, old, new, message):
@@ -51,3 +55,27 @@ def test_what_is_wrong_is_named(tmp_path, old, new, message):
     path.write_text(GOOD.replace(old, new))
     with pytest.raises(ConfigError, match=message.replace("[", r"\[")):
         load_config(path)
+
+
+def test_retention_has_rocketmqs_names_and_defaults(tmp_path):
+    path = tmp_path / "broker.toml"
+    path.write_text(GOOD)
+    default = load_config(path).retention
+    assert default.file_reserved_time_hours == 72
+    assert default.delete_hours == {4}
+    assert default.disk_max_used_space_ratio == 75
+    assert default.disk_space_clean_forcibly_ratio == 85
+    assert load_config(path).disk_space_warning_level_ratio == 90
+    assert default.log_size_bytes_max == 0
+    settings = """[broker]
+file_reserved_time_hours = 1
+delete_when = "04;16"
+log_size_bytes_max = 1000
+clean_file_forcibly_enable = false
+"""
+    path.write_text(GOOD.replace("[broker]\n", settings))
+    policy = load_config(path).retention
+    assert policy.reserved_ms == 3_600_000
+    assert policy.delete_hours == {4, 16}
+    assert policy.log_size_bytes_max == 1000
+    assert not policy.clean_file_forcibly_enable

@@ -87,6 +87,30 @@ def test_a_leader_below_the_watermark_refuses_and_recovers(tmp_path: Path) -> No
             assert processes.send("T", b"before", "before") == kept
 
 
+def test_leadership_goes_to_a_replica_that_has_room(tmp_path: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        processes = Processes(tmp_path / "cluster")
+        for name in processes.brokers:
+            stack.enter_context(small_disk(processes.store(name)))
+        stack.enter_context(processes)
+        processes.start()
+        kept = processes.send("T", b"before", "before")
+        full = processes.leader()
+        ballast = fill_disk(processes.store(full), WATERMARK_BYTES // 2)
+        await_until(lambda: "leadership goes to" in processes.output(full), "it hands over")
+        processes.await_ready()
+        assert processes.leader() != full
+        processes.send("T", b"the group goes on", "after")
+        assert processes.send("T", b"before", "before") == kept
+        refused = try_to_send(processes, full, "never")
+        assert refused.code == 14
+        assert "not the leader" in (refused.remark or "")
+        ballast.unlink()
+        await_until(
+            lambda: "disk is no longer full" in processes.output(full), "it sees that there is room"
+        )
+
+
 @pytest.mark.parametrize("victim", ["leader", "follower"])
 def test_a_node_whose_disk_is_full_stops_and_comes_back(tmp_path: Path, victim: str) -> None:
     """The disk fills faster than the watermark can tell: the write itself fails."""
