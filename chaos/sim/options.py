@@ -150,7 +150,8 @@ class SimOptions:
 def draw_options(seed: int, node_count: int) -> SimOptions:
     """The same seed and number of nodes: the same options."""
     rng = random.Random(f"options/{seed}/{node_count}")
-    heartbeat_ms = rng.choice((10, 15, 20, 40, 75))
+    # Around the product's default of 75 ms.
+    heartbeat_ms = rng.choice((20, 40, 75, 75, 150))
     timeout_min_ms = heartbeat_ms * rng.choice((3, 4, 4, 6))
     # Delays near the election timeout make leaders come and go; most seeds have a quick network.
     delay_max_us = int(timeout_min_ms * 1000 * rng.choice((0.01, 0.02, 0.05, 0.2, 0.5)))

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
@@ -39,6 +39,51 @@ _Ts = TypeVarTuple("_Ts")
 _Context = contextvars.Context
 _set_running_loop = asyncio._set_running_loop
 _CALLBACKS_PER_TURN_MAX = 100_000
+
+
+class _Handle(asyncio.Handle):
+    """Without what asyncio's own keeps for its debug mode: one is made per callback."""
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        callback: Callable[..., object],
+        args: Sequence[Any],
+        loop: VirtualLoop,
+        context: _Context,
+    ) -> None:
+        self._context = context
+        self._loop = loop
+        self._callback = callback
+        self._args = args
+        self._cancelled = False
+        self._repr = None
+        self._source_traceback = None
+
+
+class _Timer(asyncio.TimerHandle):
+    """As `_Handle`."""
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        args: Sequence[Any],
+        loop: VirtualLoop,
+        context: _Context,
+    ) -> None:
+        self._when = when
+        self._scheduled = True
+        self._context = context
+        self._loop = loop
+        self._callback = callback
+        self._args = args
+        self._cancelled = False
+        self._repr = None
+        self._source_traceback = None
 
 
 class _Future(asyncio.Future[Any]):
@@ -75,7 +120,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self.process = process
         self.tcp = tcp
         self._scheduler = scheduler
-        self._ready: deque[asyncio.Handle] = deque()
+        self._ready: deque[_Handle | _Timer] = deque()
+        self._context = contextvars.Context()  # the product keeps nothing in it
         self._turn_scheduled = False
         self._tasks: dict[asyncio.Task[Any], None] = {}
         self._serial = 0
@@ -94,7 +140,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         *args: *_Ts,
         context: _Context | None = None,
     ) -> asyncio.Handle:
-        handle = asyncio.Handle(callback, args, self, context)
+        handle = _Handle(callback, args, self, context or self._context)
         if self.dead:
             return handle
         self._ready.append(handle)
@@ -121,7 +167,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         *args: *_Ts,
         context: _Context | None = None,
     ) -> asyncio.TimerHandle:
-        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        timer = _Timer(when, callback, args, self, context or self._context)
         if not self.dead:
             due_us = self.process.clock.due_us(when)
             self._scheduler.at(due_us, partial(self._on_timer, timer))
@@ -134,12 +180,12 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         """From the outside, never from a process: run it at once, with all that it makes ready."""
         if self.dead:
             return
-        self._ready.append(asyncio.Handle(callback, args, self))
+        self._ready.append(_Handle(callback, args, self, self._context))
         if not self._turn_scheduled:
             self._run_turn()
 
-    def _on_timer(self, timer: asyncio.TimerHandle) -> None:
-        if self.dead or timer.cancelled():
+    def _on_timer(self, timer: _Timer) -> None:
+        if self.dead or timer._cancelled:
             return
         self._ready.append(timer)
         if not self._turn_scheduled:
@@ -164,7 +210,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
                     if not self.fuse:
                         self.on_fuse()
                         return
-                if not handle._cancelled:  # a call costs twice as much
+                if not handle._cancelled:
                     handle._run()
                 left -= 1
                 if not left:

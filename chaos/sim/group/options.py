@@ -122,7 +122,7 @@ def draw_group_options(seed: int, node_count: int) -> GroupOptions:
     timeout_min_ms = heartbeat_ms * 4
     delay_max_us = int(timeout_min_ms * 1000 * rng.choice((0.002, 0.01, 0.05)))
     sync_max_us = int(timeout_min_ms * 1000 * rng.choice((0.005, 0.02, 0.1)))
-    send_interval_ms = rng.choice((100, 250, 600))
+    send_interval_ms = rng.choice((150, 400, 1_000))
     return GroupOptions(
         seed=seed,
         node_count=node_count,
