@@ -42,6 +42,8 @@ from raft.applier import Applier
 from raft.core import Core
 from raft.edge import Edge, stops_node
 from raft.events import (
+    ChangeMembership,
+    ChangeRefused,
     Event,
     LogDurable,
     PeerUnreachable,
@@ -57,6 +59,7 @@ from raft.events import (
 from raft.group_commit import GroupCommit, SyncRound
 from raft.handshake import Identity
 from raft.log_format import HEADER_SIZE
+from raft.membership import Membership, MembershipChange
 from raft.messages import (
     FetchEntries,
     FetchEntriesReply,
@@ -72,6 +75,7 @@ from raft.node_store import NodeStore
 from raft.open_calls import OpenProposals, OpenReads
 from raft.ready_trace import ReadyTrace
 from raft.replicated_log import (
+    ChangeRefusedError,
     LogStatus,
     NotLeaderError,
     Phase,
@@ -121,6 +125,7 @@ class RaftNode:
         self._noop_index: Index = 0  # of the term led; it may propose once that is applied
         self._told: tuple[Role, Term, NodeId | None, bool] = (Role.FOLLOWER, 0, None, False)
         self._statuses: deque[LogStatus] = deque()
+        self._change_refused: ChangeRefused | None = None  # the answer to the last change asked
         self._not_leading = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ms = 0
@@ -334,6 +339,24 @@ class RaftNode:
         async with asyncio.timeout(self._config.raft.election_timeout_ms_max / 1000):
             await self._not_leading.wait()
 
+    def membership(self) -> Membership:
+        return self._core.configuration.membership
+
+    async def change_membership(self, change: MembershipChange) -> ProposalResult:
+        """See `ReplicatedLog.change_membership`."""
+        if self.stopped or not self._is_ready():
+            raise NotLeaderError(None if self.stopped else self._core.leader_id)
+        index = self._segment_log.last_index + 1
+        self._change_refused = None
+        self._step_entry(ChangeMembership(now_ms=self._now_ms(), change=change))
+        if self._change_refused is not None:
+            raise ChangeRefusedError(self._change_refused)
+        if self.stopped or self._core.role is not Role.LEADER:
+            raise NotLeaderError(None if self.stopped else self._core.leader_id)
+        future: asyncio.Future[ProposalResult] = self._loop.create_future()
+        self._proposals.add(index, self._core.current_term, future)
+        return await future
+
     def retention_bounds(self) -> RetentionBounds:
         """See `ReplicatedLog.retention_bounds`."""
         return RetentionBounds(
@@ -467,6 +490,8 @@ class RaftNode:
             self._note_commit(ready.commit_index)
         if ready.role is not Role.LEADER and len(self._proposals):
             self._proposals.leadership_lost(ready.commit_index, self._segment_log.term)
+        if ready.change_refused is not None:
+            self._change_refused = ready.change_refused
         for read_state in ready.read_states:
             self._on_read_state(read_state)
         self._tell_status()

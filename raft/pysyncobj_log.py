@@ -32,13 +32,15 @@ from typing import assert_never
 
 from raft.chained_entry import EMPTY_LOG, LogEnd, entry_for, fit
 from raft.edge import Edge, stops_node
-from raft.events import Role
+from raft.events import ChangeRefusal, ChangeRefused, Role
 from raft.log_format import HEADER_SIZE
+from raft.membership import Member, Membership, MembershipChange, make_membership
 from raft.messages import EntryKind, Index, NodeId, Term
 from raft.pysyncobj_config import PySyncObjConfig
 from raft.pysyncobj_engine import Command, EngineState, PySyncObjEngine, Refused, Vote
 from raft.pysyncobj_store import PySyncObjStore
 from raft.replicated_log import (
+    ChangeRefusedError,
     CommittedEntry,
     LogStatus,
     NotLeaderError,
@@ -247,6 +249,21 @@ class PySyncObjLog:
         self._engine.transfer(target)
         async with asyncio.timeout(self._config.transfer_timeout_ms / 1000):
             await self._not_leading.wait()
+
+    def membership(self) -> Membership:
+        peers = self._config.peers
+        return make_membership(Member(node_id=name, address=peers[name]) for name in peers)
+
+    async def change_membership(self, change: MembershipChange) -> ProposalResult:
+        """Refused: PySyncObj can change its members, but neither as learners nor through a log
+        that this one's entries stand in."""
+        if self.stopped or not self._ready:
+            raise NotLeaderError(None if self.stopped else self._state.leader_id)
+        raise ChangeRefusedError(
+            ChangeRefused(
+                reason=ChangeRefusal.IMPOSSIBLE, detail="the engine pysyncobj keeps its members"
+            )
+        )
 
     def retention_bounds(self) -> RetentionBounds:
         return RetentionBounds(

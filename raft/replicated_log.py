@@ -25,10 +25,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from raft.events import Role
+from raft.events import ChangeRefused, Role
+from raft.membership import Membership, MembershipChange
 from raft.messages import EntryKind, Index, NodeId, Term
 
 __all__ = [
+    "ChangeRefusedError",
     "CommittedEntry",
     "LogStatus",
     "NotLeaderError",
@@ -134,6 +136,15 @@ class NotLeaderError(Exception):
         self.leader_id = leader_id
 
 
+class ChangeRefusedError(Exception):
+    """The membership can't be changed so, or not now: definite, nothing was appended."""
+
+    def __init__(self, refused: ChangeRefused) -> None:
+        detail = f": {refused.detail}" if refused.detail else ""
+        super().__init__(f"{refused.reason.value}{detail}")
+        self.refused = refused
+
+
 class StateDivergedError(Exception):
     """The engine took back what it had told to be committed: this node's state holds what the
     group has lost. The node must start anew, with an empty state machine."""
@@ -228,6 +239,16 @@ class ReplicatedLog(Protocol):
 
         Raises NotLeaderError, ValueError where `target` is no other voter, and TimeoutError where
         it did not take over in time: this node goes on leading then.
+        """
+
+    def membership(self) -> Membership:
+        """The one in force here, committed or not."""
+
+    async def change_membership(self, change: MembershipChange) -> ProposalResult:
+        """Change the membership by one step; returns once that is committed and applied here, or
+        this node can't know any more what becomes of it.
+
+        Raises NotLeaderError and ChangeRefusedError: definite, nothing was appended.
         """
 
     def retention_bounds(self) -> RetentionBounds: ...
