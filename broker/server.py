@@ -32,6 +32,7 @@ from broker.processor.admin import AdminProcessor
 from broker.processor.clients import ClientProcessor
 from broker.processor.groups import GroupProcessor
 from broker.processor.locks import LockProcessor
+from broker.processor.members import MemberProcessor
 from broker.processor.offsets import OffsetProcessor
 from broker.processor.pull import PullProcessor
 from broker.processor.queries import QueryProcessor
@@ -46,8 +47,9 @@ from broker.replication import open_log
 from broker.request import RefusedError, Request
 from broker.state import BrokerState
 from broker.state_machine import BrokerStateMachine
-from broker.store.consume_queue import FILES_MAX
+from broker.store.consume_queue import DamagedQueueError
 from broker.store.consume_queues import ConsumeQueues
+from broker.store.derived_files import FILES_MAX
 from broker.store.payload import Run
 from broker.store.record import host_bytes
 from broker.tasks import TaskOwner
@@ -189,6 +191,7 @@ class Broker:
         groups = GroupProcessor(self.context)
         locks = LockProcessor(self.context, self._locks)
         runtime_info = RuntimeInfoProcessor(self.context)
+        members = MemberProcessor(self.context, self._tasks)
         queries = QueryProcessor(self.context, self._tasks)
         return {
             RequestCode.SEND_MESSAGE: send.handle,
@@ -221,6 +224,9 @@ class Broker:
             RequestCode.GET_CONSUMER_CONNECTION_LIST: groups.consumer_connections,
             RequestCode.GET_BROKER_RUNTIME_INFO: runtime_info.handle,
             RequestCode.LEDGERMQ_STATUS: admin.status,
+            RequestCode.LEDGERMQ_MEMBERS: members.members,
+            RequestCode.LEDGERMQ_CHANGE_MEMBER: members.change,
+            RequestCode.LEDGERMQ_TRANSFER: members.transfer,
         }
 
     def _on_request(self, connection: Connection, command: RemotingCommand) -> None:
@@ -289,7 +295,7 @@ async def run_broker(config: BrokerConfig) -> None:
     while True:
         try:
             await _run_once(config)
-        except StateDivergedError as error:
+        except (StateDivergedError, DamagedQueueError) as error:
             _log.critical("%s/%s starts anew: %s", config.group, config.node, error)
         else:
             return

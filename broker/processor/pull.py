@@ -8,12 +8,16 @@ with what it has. What depends on where the queue *ends* (an offset that is out 
 said by a leader that has just proved itself (ReadIndex): a wrong word there would rewind or skip a
 consumer (promise G6).
 
+Each record is asked whether it is the one that the queue means before it is shown: a damaged unit
+stops the broker, which then starts anew and builds the queue again from the log.
+
 Rules: order of checks, store results and codes as in RocketMQ's PullMessageProcessor and
 DefaultMessageStore.getMessage.
 """
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 from typing import Final
 
@@ -31,6 +35,9 @@ from remoting.codes import ResponseCode
 
 __all__ = ["PullProcessor"]
 
+# What a record says of itself: total size, queue id, queue offset, physical offset.
+_OF_ITSELF: Final = struct.Struct(">i8xi4xqq")
+assert _OF_ITSELF.size == 36
 _FLAG_COMMIT_OFFSET: Final = 1
 _FLAG_SUSPEND: Final = 2
 _FLAG_SUBSCRIPTION: Final = 4
@@ -193,10 +200,20 @@ class PullProcessor:
                         full = True
                         break
                     try:
-                        records.append(read(position, size))
-                    except LookupError:  # retention takes it at this moment
-                        full = gone = True
+                        record = read(position, size)
+                    except LookupError as error:
+                        if position >= context.log.status().begin_position:
+                            raise queue.damaged(at) from error
+                        full = gone = True  # retention takes it at this moment
                         break
+                    if size < _OF_ITSELF.size or _OF_ITSELF.unpack_from(record) != (
+                        size,
+                        pull.queue_id,
+                        at,
+                        position,
+                    ):
+                        raise queue.damaged(at)
+                    records.append(record)
                     size_total += size
                 at += 1
             assert units, f"{pull.topic}/{pull.queue_id}: no units at {at}"

@@ -21,47 +21,26 @@ from __future__ import annotations
 import errno
 import mmap
 import os
-from collections import deque
 from pathlib import Path
 
+from broker.store.derived_files import (
+    CHECK_SUFFIX,
+    FILE_SIZE,
+    FILE_UNITS,
+    DerivedFiles,
+    is_sound,
+)
 from broker.store.payload import UNIT, UNIT_SIZE
 
-__all__ = ["FILES_MAX", "FILE_SIZE", "FILE_UNITS", "NO_ROOM", "ConsumeQueue", "DerivedFiles"]
+__all__ = ["NO_ROOM", "ConsumeQueue", "DamagedQueueError"]
 
-FILE_UNITS = 300_000
-FILE_SIZE = FILE_UNITS * UNIT_SIZE
-FILES_MAX = 1_024
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NO_UNITS = bytes(0)
 
 
-class DerivedFiles:
-    """The files of all queues of a store: which are open, and which a snapshot must make durable.
-
-    Closes the file that was opened first when there are too many. First in, first out: reads and
-    writes need not be noted, and opening one again is cheap.
-    """
-
-    __slots__ = ("_files_max", "_order", "dirty", "held")
-
-    def __init__(self, files_max: int = FILES_MAX) -> None:
-        assert files_max > 0
-        self._files_max = files_max
-        self._order: deque[tuple[ConsumeQueue, int]] = deque()
-        # Written since the last sync; noted after the write. One thread takes from it while the
-        # loop adds: both are single calls of set.
-        self.dirty: set[Path] = set()
-        self.held: set[ConsumeQueue] = set()  # with units that wait for room on the disk
-
-    def opened(self, queue: ConsumeQueue, file_start: int) -> None:
-        self._order.append((queue, file_start))
-        if len(self._order) > self._files_max:
-            oldest, oldest_start = self._order.popleft()
-            oldest.close_file(oldest_start)
-
-    def closed(self, queue: ConsumeQueue, file_start: int) -> None:
-        """It was closed for another reason than their number."""
-        self._order.remove((queue, file_start))
+class DamagedQueueError(Exception):
+    """A unit names no record of its queue. The broker must start anew: it builds the queue again
+    from the log then."""
 
 
 class ConsumeQueue:
@@ -120,7 +99,7 @@ class ConsumeQueue:
                 at = start + written - file_start
                 piece = units[written : written + FILE_SIZE - at]
                 written += os.pwrite(self._file(file_start)[0], piece, at)
-                self._store.dirty.add(self._path(file_start))
+                self._store.written(self, file_start)
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise
@@ -145,6 +124,13 @@ class ConsumeQueue:
         file_start = start // FILE_SIZE * FILE_SIZE
         at = start - file_start
         return self._file(file_start)[1][at : min(at + count * UNIT_SIZE, FILE_SIZE)]
+
+    def damaged(self, offset: int) -> DamagedQueueError:
+        """The unit at `offset` is wrong: its file counts no more at the next start. Returns what to
+        raise. Raises OSError."""
+        path = self.path(offset * UNIT_SIZE // FILE_SIZE * FILE_SIZE)
+        path.unlink(missing_ok=True)
+        return DamagedQueueError(f"{path}: the unit of offset {offset} names no such message")
 
     # Beginning and end -------------------------------------------------------------------------
 
@@ -178,13 +164,13 @@ class ConsumeQueue:
     def adopt(self, min_offset: int, next_offset: int) -> bool:
         """Take the files as they are for the units of [min_offset, next_offset).
 
-        False, and nothing changed, where one is missing, short, or ends in what was never written.
+        False, and nothing changed, where one is missing, short or damaged, or its last unit is.
         """
         assert min_offset <= next_offset, f"{self._directory}: {min_offset} to {next_offset}"
         begin, end = min_offset * UNIT_SIZE, next_offset * UNIT_SIZE
         for file_start in range(begin // FILE_SIZE * FILE_SIZE, end, FILE_SIZE):
-            last = min(file_start + FILE_SIZE, end) - UNIT_SIZE
-            if begin < end and not _is_written(self._path(file_start), last - file_start):
+            count = min(FILE_UNITS, next_offset - file_start // UNIT_SIZE)
+            if begin < end and not is_sound(self.path(file_start), count):
                 return False
         self._forget()
         self.min_offset, self.next_offset = min_offset, next_offset
@@ -219,8 +205,13 @@ class ConsumeQueue:
         area.close()
         os.close(descriptor)
 
-    def _path(self, file_start: int) -> Path:
+    def path(self, file_start: int) -> Path:
         return self._directory / f"{file_start:020d}"
+
+    def written_units(self, file_start: int) -> int:
+        """How many units of the file are on the disk, from its beginning. Any thread asks."""
+        written = self.next_offset - len(self._held) // UNIT_SIZE
+        return max(0, min(FILE_UNITS, written - file_start // UNIT_SIZE))
 
     def _files_there(self) -> list[int]:
         if not self._directory.is_dir():
@@ -231,14 +222,17 @@ class ConsumeQueue:
         if file_start in self._files:
             self._store.closed(self, file_start)
             self.close_file(file_start)
-        self._path(file_start).unlink()
+        path = self.path(file_start)
+        path.unlink()
+        path.with_name(path.name + CHECK_SUFFIX).unlink(missing_ok=True)
+        self._store.removed(path)
 
     def _file(self, file_start: int) -> tuple[int, mmap.mmap]:
         file = self._files.get(file_start)
         if file is None:
             self._directory.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(
-                self._path(file_start), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644
+                self.path(file_start), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644
             )
             try:
                 if os.fstat(descriptor).st_size != FILE_SIZE:
@@ -250,18 +244,3 @@ class ConsumeQueue:
             self._files[file_start] = file
             self._store.opened(self, file_start)
         return file
-
-
-def _is_written(path: Path, at: int) -> bool:
-    """Whether a whole file is there, with a unit at byte `at`."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    try:
-        if os.fstat(descriptor).st_size != FILE_SIZE:
-            return False
-        _, size, _ = UNIT.unpack(os.pread(descriptor, UNIT_SIZE, at))
-        return bool(size)
-    finally:
-        os.close(descriptor)

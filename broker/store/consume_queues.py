@@ -18,11 +18,11 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from broker.store.consume_queue import FILES_MAX, NO_ROOM, ConsumeQueue, DerivedFiles
+from broker.store.consume_queue import NO_ROOM, ConsumeQueue
+from broker.store.derived_files import FILES_MAX, DerivedFiles
 from broker.store.payload import UNIT_SIZE, Run
 
 __all__ = ["ConsumeQueues"]
@@ -125,20 +125,7 @@ class ConsumeQueues:
 
     def sync(self) -> None:
         """Make durable what was appended before this call. On a thread. Raises OSError."""
-        directories: set[Path] = set()
-        for _ in range(len(self._files.dirty)):
-            try:
-                path = self._files.dirty.pop()
-                _sync(path)
-            except KeyError:
-                break
-            except FileNotFoundError:
-                continue  # retention took it meanwhile
-            directories.add(path.parent)
-        for directory in directories | {at.parent for at in directories}:
-            _sync(directory)
-        if directories:
-            _sync(self._directory)
+        self._files.sync(self._directory)
 
     # Where queues begin ------------------------------------------------------------------------
 
@@ -178,11 +165,3 @@ class ConsumeQueues:
             _log.warning(
                 "%s is not written, the disk is full: a restart may take longer", temporary
             )
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.store.consume_queue import FILE_SIZE, FILE_UNITS, ConsumeQueue
+from broker.store.consume_queue import ConsumeQueue
 from broker.store.consume_queues import ConsumeQueues
+from broker.store.derived_files import FILE_SIZE, FILE_UNITS
 from broker.store.payload import UNIT, Run
 
 KEY = ("T", 0)
@@ -34,6 +35,11 @@ def reopened(tmp_path: Path, ends: dict[tuple[str, int], int]) -> ConsumeQueues:
     return queues
 
 
+def files_of(tmp_path: Path) -> list[Path]:
+    """Of the one queue, without their checks."""
+    return sorted(p for p in (tmp_path / "consumequeue").glob("*/*/*") if p.name.isdecimal())
+
+
 def bounds(queues: ConsumeQueues) -> tuple[int, int]:
     queue = queues.get(*KEY)
     return queue.min_offset, queue.next_offset
@@ -53,7 +59,7 @@ def test_a_restart_takes_the_files_as_they_are(tmp_path):
     queues = ConsumeQueues(tmp_path / "consumequeue")
     append(queues, 0, FILE_UNITS + 10)
     queues.close()
-    files = sorted((tmp_path / "consumequeue").glob("*/*/*"))
+    files = files_of(tmp_path)
     written = [file.stat().st_mtime_ns for file in files]
     again = reopened(tmp_path, {KEY: FILE_UNITS + 5})
     assert not again.is_filling
@@ -71,7 +77,7 @@ def test_lost_files_are_built_again_from_the_log(tmp_path, lost):
     queues = ConsumeQueues(tmp_path / "consumequeue")
     append(queues, 0, end)
     queues.close()
-    files = sorted((tmp_path / "consumequeue").glob("*/*/*"))
+    files = files_of(tmp_path)
     for file in {"all": files, "first": files[:1], "last": files[-1:]}.get(lost, []):
         file.unlink()
     if lost == "shortened":
@@ -150,7 +156,7 @@ def test_trimming_keeps_exactly_what_the_log_has(tmp_path_factory, end, position
         queues.trim(position)
         expected = min(end, -(-position // 100))
         assert bounds(queues) == (expected, end)
-    names = {int(path.name) for path in (tmp_path / "consumequeue").glob("*/*/*")}
+    names = {int(path.name) for path in files_of(tmp_path)}
     assert min(names) == expected // FILE_UNITS * FILE_SIZE or expected == end
     queues.close()
     again = reopened(tmp_path, {KEY: end})
@@ -199,7 +205,7 @@ def test_a_sync_covers_what_was_appended_and_survives_retention(tmp_path, monkey
     queues = ConsumeQueues(tmp_path / "consumequeue")
     append(queues, 0, FILE_UNITS + 1)
     queues.sync()
-    files = sorted((tmp_path / "consumequeue").glob("*/*/*"))
+    files = files_of(tmp_path)
     assert set(files) < set(synced)
     assert {files[0].parent, files[0].parent.parent} < set(synced)
     synced.clear()
@@ -210,6 +216,62 @@ def test_a_sync_covers_what_was_appended_and_survives_retention(tmp_path, monkey
     files[1].unlink()
     queues.sync()
     queues.close()
+
+
+@pytest.mark.parametrize("at", [3, 20 * FILE_UNITS - 1, 20 * FILE_UNITS + 20 * 40 + 17])
+def test_damage_in_what_was_synced_is_found_and_built_again(tmp_path, at):
+    end = FILE_UNITS + 100
+    queues = ConsumeQueues(tmp_path / "consumequeue")
+    append(queues, 0, FILE_UNITS + 20)
+    queues.sync()
+    append(queues, FILE_UNITS + 20, 80)
+    queues.sync()  # the check of the second file goes on from where it was
+    queues.close()
+    assert not reopened(tmp_path, {KEY: end}).is_filling
+    with files_of(tmp_path)[at // FILE_SIZE].open("r+b") as file:
+        file.seek(at % FILE_SIZE)
+        byte = file.read(1)[0]
+        file.seek(at % FILE_SIZE)
+        file.write(bytes([byte ^ 0x10]))
+    again = reopened(tmp_path, {KEY: end})
+    assert again.is_filling
+    again.fill(run_of(0, end))
+    again.settle()
+    assert shown(again) == run_of(0, end).units
+    again.sync()
+    again.close()
+    assert not reopened(tmp_path, {KEY: end}).is_filling
+
+
+def test_a_check_that_is_lost_says_nothing_and_one_that_is_damaged_does(tmp_path):
+    queues = ConsumeQueues(tmp_path / "consumequeue")
+    append(queues, 0, 10)
+    queues.sync()
+    queues.close()
+    check = files_of(tmp_path)[0].with_suffix(".crc")
+    assert check.read_bytes()[:8].hex() == "4c4d51550000000a"
+    check.write_bytes(b"")
+    assert not reopened(tmp_path, {KEY: 10}).is_filling
+    check.write_bytes(b"LMQU" + bytes([0, 0, 0, 10]) + bytes(4))
+    assert reopened(tmp_path, {KEY: 10}).is_filling
+    assert not check.exists(), "it went with its file"
+
+
+def test_units_behind_the_last_sync_are_written_again(tmp_path):
+    """A crash of the machine may leave anything there."""
+    queues = ConsumeQueues(tmp_path / "consumequeue")
+    append(queues, 0, 10)
+    queues.sync()
+    append(queues, 10, 10)
+    queues.close()
+    with files_of(tmp_path)[0].open("r+b") as file:
+        file.seek(10 * 20)
+        file.write(bytes(200))
+    again = reopened(tmp_path, {KEY: 10})
+    assert not again.is_filling
+    append(again, 10, 10)
+    assert shown(again) == run_of(0, 20).units
+    again.close()
 
 
 def test_units_wait_in_memory_for_room_on_the_disk(tmp_path, monkeypatch):

@@ -7,7 +7,9 @@ import pytest
 from broker.processor.pull import PullProcessor
 from broker.processor.send import SendProcessor
 from broker.state_machine import BrokerStateMachine
+from broker.store.consume_queue import DamagedQueueError
 from broker.store.consume_queues import ConsumeQueues
+from broker.store.payload import UNIT
 from remoting.codes import RequestCode, ResponseCode
 from tests.broker.rig import Rig, send_fields
 from tests.broker.test_send_and_pull import pull_fields
@@ -88,6 +90,26 @@ def test_a_damaged_snapshot_is_told(rig, tmp_path):
     machine, queues = rig.another_machine(tmp_path / "store")
     with pytest.raises(ValueError, match="cut short"):
         machine.restore(AT, [*rig.snapshot[:-1], rig.snapshot[-1][:-9]])
+    queues.close()
+
+
+@pytest.mark.parametrize(
+    "unit", [UNIT.pack(0, 100, 0), UNIT.pack(1 << 40, 100, 0), UNIT.pack(500, 8, 0)]
+)
+async def test_a_damaged_unit_is_not_followed_and_built_again(rig, tmp_path, unit):
+    path = tmp_path / "store" / "consumequeue" / "T" / "0" / f"{0:020d}"
+    with path.open("r+b") as file:
+        file.seek(2 * UNIT.size)
+        file.write(unit)
+    pull = PullProcessor(rig.context, rig.tasks)
+    with pytest.raises(DamagedQueueError, match="unit of offset 2 names no such message"):
+        await rig.ask(pull.handle, RequestCode.PULL_MESSAGE, pull_fields())
+    machine, queues = rig.another_machine(tmp_path / "store")
+    machine.restore(AT, rig.snapshot)
+    assert machine.needs_indexing
+    machine.index_only(rig.log.entries[:AT])
+    machine.apply(rig.log.entries[AT:])
+    assert UNIT.unpack(queues.get("T", 0).read(2, 1))[0] == rig.state.messages.find("K6")
     queues.close()
 
 

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.store.consume_queue import FILE_SIZE, ConsumeQueue
+from broker.store.consume_queue import ConsumeQueue
 from broker.store.consume_queues import ConsumeQueues
+from broker.store.derived_files import FILE_SIZE
 from broker.store.payload import (
     PAYLOAD_HEADER,
     UNIT,

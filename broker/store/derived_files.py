@@ -1,0 +1,159 @@
+"""The files of all ConsumeQueues of a store: which are open, which are durable, and their checks.
+
+Place in the data path: `broker.store.consume_queue` says what it opens and writes; a snapshot has
+everything synced before it counts; a restart asks whether a file is what was synced.
+
+Invariants: at most `files_max` files are open, those opened last; a check (`FILE.crc`) is written
+after the units that it covers are durable, and covers units from the file's beginning, which never
+change. Units behind it are written again by the replay. A check that is missing says nothing; one
+that doesn't fit its file says that the file is damaged.
+
+| offset | size | field of FILE.crc          |
+|--------|------|----------------------------|
+| 0      | 4    | magic `LMQU`               |
+| 4      | 4    | units that it covers       |
+| 8      | 4    | CRC32 of these units       |
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from collections import deque
+from pathlib import Path
+from typing import Protocol
+
+from broker.store.payload import UNIT, UNIT_SIZE
+
+__all__ = ["CHECK_SUFFIX", "FILES_MAX", "FILE_SIZE", "FILE_UNITS", "DerivedFiles", "is_sound"]
+
+FILE_UNITS = 300_000
+FILE_SIZE = FILE_UNITS * UNIT_SIZE
+FILES_MAX = 1_024
+CHECK_SUFFIX = ".crc"
+_CHECK = struct.Struct(">4sII")
+assert _CHECK.size == 12
+_MAGIC = b"LMQU"
+_READ_SIZE = 1 << 20
+
+
+class _Owner(Protocol):
+    """What is told here of a ConsumeQueue."""
+
+    def path(self, file_start: int) -> Path: ...
+
+    def written_units(self, file_start: int) -> int:
+        """How many units of the file are on the disk, from its beginning. Any thread asks."""
+
+    def close_file(self, file_start: int) -> None: ...
+
+    def write_held(self) -> bool: ...
+
+
+class DerivedFiles:
+    """Closes the file that was opened first when there are too many. First in, first out: reads
+    and writes need not be noted, and opening one again is cheap."""
+
+    __slots__ = ("_checks", "_dirty", "_files_max", "_order", "held")
+
+    def __init__(self, files_max: int = FILES_MAX) -> None:
+        assert files_max > 0
+        self._files_max = files_max
+        self._order: deque[tuple[_Owner, int]] = deque()
+        # Written since the last sync; noted after the write. One thread takes from it while the
+        # loop adds: both are single calls of set.
+        self._dirty: set[tuple[_Owner, int]] = set()
+        self._checks: dict[Path, tuple[int, int, int]] = {}  # inode, units, CRC as synced last
+        self.held: set[_Owner] = set()  # with units that wait for room on the disk
+
+    def opened(self, queue: _Owner, file_start: int) -> None:
+        self._order.append((queue, file_start))
+        if len(self._order) > self._files_max:
+            oldest, oldest_start = self._order.popleft()
+            oldest.close_file(oldest_start)
+
+    def closed(self, queue: _Owner, file_start: int) -> None:
+        """It was closed for another reason than their number."""
+        self._order.remove((queue, file_start))
+
+    def removed(self, path: Path) -> None:
+        self._checks.pop(path, None)
+
+    def written(self, queue: _Owner, file_start: int) -> None:
+        self._dirty.add((queue, file_start))
+
+    def sync(self, root: Path) -> None:
+        """Make durable what was written before this call. On a thread. Raises OSError."""
+        directories: set[Path] = set()
+        for _ in range(len(self._dirty)):
+            try:
+                queue, file_start = self._dirty.pop()
+            except KeyError:
+                break
+            path, count = queue.path(file_start), queue.written_units(file_start)
+            try:
+                self._sync_file(path, count)
+            except FileNotFoundError:
+                self._checks.pop(path, None)
+                continue  # retention or an install took it meanwhile
+            if count == FILE_UNITS:
+                self._checks.pop(path, None)  # its last change
+            directories |= {path.parent, path.parent.parent}
+        for directory in directories | ({root} if directories else set()):
+            descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def _sync_file(self, path: Path, count: int) -> None:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+            inode = os.fstat(descriptor).st_ino
+            known_inode, covered, crc = self._checks.get(path, (inode, 0, 0))
+            if known_inode != inode or covered > count:
+                covered = crc = 0
+            crc = _crc(descriptor, covered * UNIT_SIZE, count * UNIT_SIZE, crc)
+        finally:
+            os.close(descriptor)
+        self._checks[path] = inode, count, crc
+        path.with_name(path.name + CHECK_SUFFIX).write_bytes(_CHECK.pack(_MAGIC, count, crc))
+
+
+def is_sound(path: Path, count: int) -> bool:
+    """Whether a whole file is there whose unit `count` (from 1) was written, and which fits its
+    check, where there is one. Raises OSError."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        if os.fstat(descriptor).st_size != FILE_SIZE:
+            return False
+        _, size, _ = UNIT.unpack(os.pread(descriptor, UNIT_SIZE, (count - 1) * UNIT_SIZE))
+        return bool(size) and _fits_check(path, descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _fits_check(path: Path, descriptor: int) -> bool:
+    check = path.with_name(path.name + CHECK_SUFFIX)
+    stored = check.read_bytes() if check.exists() else b""
+    if len(stored) != _CHECK.size:  # a crash of the machine may lose it
+        return True
+    magic, count, crc = _CHECK.unpack(stored)
+    if magic != _MAGIC or count > FILE_UNITS:
+        return False
+    return bool(_crc(descriptor, 0, count * UNIT_SIZE, 0) == crc)
+
+
+def _crc(descriptor: int, begin: int, end: int, crc: int) -> int:
+    while begin < end:
+        data = os.pread(descriptor, min(_READ_SIZE, end - begin), begin)
+        if not data:
+            return -1  # shorter than it was when it was looked at: fits no check
+        crc = zlib.crc32(data, crc)
+        begin += len(data)
+    return crc
