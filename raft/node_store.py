@@ -3,9 +3,9 @@
 Place in the data path: `raft.node` opens it, on a thread, before the first message, and closes it
 last.
 
-Invariants: one process at a time (the lock is taken before anything is read); a log that is newer
-than the hard state is refused, for a vote may have been lost with it; each opening is a new
-incarnation.
+Invariants: one process at a time (the lock is taken before anything is read); a log whose durable
+part is newer than the hard state is refused, for a vote may have been lost with it; each opening is
+a new incarnation.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import time
 
 from raft.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from raft.disk import OsDisk
+from raft.durable_mark import DurableMark
 from raft.hard_state import HardStateFile
 from raft.log_format import CorruptLogError
 from raft.messages import Index
@@ -55,6 +56,7 @@ class NodeStore:
         self.hard_state_file = HardStateFile(self._disk)
         self.hard_state = self.hard_state_file.load()
         begin = time.monotonic()
+        claimed_end = DurableMark(self._disk, "commitlog.durable").read()
         self.log = SegmentLog(
             self._disk, "commitlog", segment_size_bytes_max=config.segment_size_bytes_max
         )
@@ -68,13 +70,7 @@ class NodeStore:
             found.torn_bytes,
             f" ({found.torn_reason})" if found.torn_reason else "",
         )
-        if self.log.last_term > self.hard_state.current_term:
-            raise CorruptLogError(
-                "hard_state",
-                0,
-                f"term {self.hard_state.current_term}, but the log has an entry of term "
-                f"{self.log.last_term}",
-            )
+        self._check_hard_state(claimed_end)
         trace_directory = config.store / "trace"
         last = max(self.checkpoint.incarnation, last_incarnation(trace_directory))
         self.incarnation = last + 1
@@ -82,6 +78,29 @@ class NodeStore:
         if config.trace:
             self.trace = RaftTrace(trace_directory, self.incarnation)
             files.callback(self.trace.close)
+
+    def _check_hard_state(self, claimed_end: int | None) -> None:
+        """A hard state is durable before the entries of its term are.
+
+        What a crash of the machine left of the log beyond its durable mark proves nothing: those
+        entries were written, and may have been kept without the hard state of their Ready, which
+        nobody had been told of. The core enters their term again.
+        """
+        log = self.log
+        index = log.last_index
+        while (
+            claimed_end is not None
+            and index >= log.first_index
+            and log.position(index) >= claimed_end
+        ):
+            index -= 1
+        if log.term(index) > self.hard_state.current_term:
+            raise CorruptLogError(
+                "hard_state",
+                0,
+                f"term {self.hard_state.current_term}, but the log has an entry of term "
+                f"{log.term(index)}, durable",
+            )
 
     def write_checkpoint(self, commit_index: Index, applied_index: Index, *, clean: bool) -> None:
         """`commit_index` must be durable here. May run on a thread; raises OSError."""
