@@ -20,7 +20,7 @@ import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Any, Final
 
 from broker.clients import Clients
 from broker.config import BrokerConfig, split_address
@@ -242,6 +242,15 @@ class Broker:
             handler(request)
         except RefusedError as refused:
             request.refuse(refused)
+        except Exception as error:  # noqa: BLE001 - the edge: it ends the broker, with its reason
+            self.fail(error)
+            connection.abort("the broker stops")
+
+    def fail(self, error: BaseException) -> None:
+        """End `serve` with what went wrong in a request or a callback."""
+        if not isinstance(error, DamagedQueueError):
+            _log.error("the broker stops", exc_info=error)
+        self._tasks.fail(error)
 
     def _on_close(self, connection: Connection) -> None:
         self.context.clients.connection_closed(connection)
@@ -305,6 +314,16 @@ async def _run_once(config: BrokerConfig) -> None:
     """From an empty state machine to the stop."""
     broker = Broker(config)
     loop = asyncio.get_running_loop()
+
+    def on_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """A callback that raises is a broken invariant too: it must not end in a log line."""
+        error = context.get("exception")
+        if "handle" in context and isinstance(error, Exception):
+            broker.fail(error)
+        else:
+            loop.default_exception_handler(context)
+
+    loop.set_exception_handler(on_exception)
     try:
         await broker.start()
         sys.stdout.write(

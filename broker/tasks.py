@@ -24,8 +24,13 @@ class TaskOwner:
         task.add_done_callback(self._on_done)
 
     async def wait_failed(self) -> BaseException:
-        """Returns the exception of the first task that failed."""
+        """Returns what failed first."""
         return await asyncio.shield(self._failed)
+
+    def fail(self, error: BaseException) -> None:
+        """What failed outside of a task ends the broker in the same way."""
+        if not self._failed.done():
+            self._failed.set_result(error)
 
     async def stop(self) -> None:
         """Cancel what still runs and wait for its end."""
@@ -39,5 +44,5 @@ class TaskOwner:
         if task.cancelled():
             return
         error = task.exception()
-        if error is not None and not self._failed.done():
-            self._failed.set_result(error)
+        if error is not None:
+            self.fail(error)

@@ -110,8 +110,6 @@ class AdminProcessor:
             "learners": list(status.learners),
             "phase": status.phase.value,
             "writable": status.writable,
-            "learners": list(status.learners),
-            "phase": status.phase.value,
             "disk_full": self._context.want_of_room is not None or not status.writable,
             "begin_position": status.begin_position,
             "undecided_halves": len(state.halves),
