@@ -28,7 +28,8 @@ TIMEOUT_MS = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerStatus:
-    """`ready`: leader whose no-op is applied, so it serves. Indexes as in Raft."""
+    """`ready`: leader whose no-op is applied, so it serves. Indexes as in Raft. `voters` and
+    `learners` as this node knows them; `phase` as in `raft.replicated_log`."""
 
     group: str
     node: str
@@ -42,6 +43,9 @@ class BrokerStatus:
     last_index: int
     commit_index: int
     applied_index: int
+    voters: tuple[str, ...] = ()
+    learners: tuple[str, ...] = ()
+    phase: str = "serving"
 
 
 async def ask(
@@ -90,6 +94,9 @@ def parse_status(body: bytes) -> BrokerStatus | None:
             last_index=int(data["last_index"]),
             commit_index=int(data["commit_index"]),
             applied_index=int(data["applied_index"]),
+            voters=tuple(data["voters"]),
+            learners=tuple(data["learners"]),
+            phase=str(data["phase"]),
         )
     except (ValueError, KeyError, TypeError):
         return None

@@ -33,6 +33,7 @@ from typing import Any, Self
 
 from chaos.broker_status import BrokerStatus, ask_all
 from chaos.cluster_layout import (
+    BrokerPlace,
     ClusterLayout,
     LayoutError,
     PortPlan,
@@ -65,7 +66,9 @@ __all__ = [
     "start_all",
     "status",
     "up",
+    "write_config",
     "write_directory",
+    "write_layout",
 ]
 
 READY_TIMEOUT_S = 30.0
@@ -79,8 +82,8 @@ class ClusterError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStatus:
-    """`pid` None: not running. `role` "down": not running, "unreachable": no answer; then term
-    and indexes are None."""
+    """`pid` None: not running. `role` "down": not running, "unreachable": no answer; then term,
+    indexes and phase are None. "learner": a follower that counts in no majority."""
 
     group: str
     name: str
@@ -90,6 +93,7 @@ class NodeStatus:
     term: int | None
     last_index: int | None
     commit_index: int | None
+    phase: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +151,7 @@ def up(
         raft_settings={"profile": profile},
     )
     directory = directory.resolve()
+    layout = _with_changed_members(directory, layout)
     _check_same_shape(directory, layout)
     table = ProcessTable(directory)
     running = [name for name in table.names() if table.find(name) is not None]
@@ -249,21 +254,40 @@ def write_directory(
     address really dialled. `trace`: Raft traces, which grow for as long as brokers run."""
     for name in ("config", "secrets", "nodes", "output", "pids"):
         (directory / name).mkdir(parents=True, exist_ok=True)
-    (directory / "cluster.json").write_text(layout_to_json(layout), encoding="utf-8")
+    write_layout(directory, layout)
     for group in layout.groups:
         _write_secret(directory / "secrets" / group)
     for place in layout.brokers:
-        store = layout.store_directory(directory, place)
-        store.mkdir(parents=True, exist_ok=True)
-        text = broker_config_toml(
-            layout,
-            place,
-            store=store,
-            secret_file=directory / "secrets" / place.group,
-            dial=(dial or {}).get(place.name, {}),
-            trace=trace,
-        )
-        (directory / "config" / f"{place.name}.toml").write_text(text, encoding="utf-8")
+        write_config(directory, layout, place, (dial or {}).get(place.name, {}), trace=trace)
+
+
+def write_layout(directory: Path, layout: ClusterLayout) -> None:
+    """cluster.json alone."""
+    draft = directory / "cluster.json.tmp"
+    draft.write_text(layout_to_json(layout), encoding="utf-8")
+    draft.replace(directory / "cluster.json")
+
+
+def write_config(
+    directory: Path,
+    layout: ClusterLayout,
+    place: BrokerPlace,
+    dial: Mapping[str, str],
+    *,
+    trace: bool,
+) -> None:
+    """One broker's configuration, and its store's directory."""
+    store = layout.store_directory(directory, place)
+    store.mkdir(parents=True, exist_ok=True)
+    text = broker_config_toml(
+        layout,
+        place,
+        store=store,
+        secret_file=directory / "secrets" / place.group,
+        dial=dial,
+        trace=trace,
+    )
+    (directory / "config" / f"{place.name}.toml").write_text(text, encoding="utf-8")
 
 
 def broker_process(directory: Path, name: str) -> list[str]:
@@ -331,6 +355,15 @@ async def await_ready(
         await asyncio.sleep(READY_POLL_S)
 
 
+def _with_changed_members(directory: Path, layout: ClusterLayout) -> ClusterLayout:
+    """The old layout, where members came or went since: no numbers lead to it."""
+    if not (directory / "cluster.json").exists():
+        return layout
+    old = load_layout(directory)
+    same = old.engine == layout.engine and list(old.groups) == list(layout.groups)
+    return old if old.members_changed and same else layout
+
+
 def _check_same_shape(directory: Path, layout: ClusterLayout) -> None:
     """A store belongs to its group, voters and engine: others on an old directory are an error."""
     if not (directory / "cluster.json").exists():
@@ -363,16 +396,18 @@ def _node_status(
             term=None,
             last_index=None,
             commit_index=None,
+            phase=None,
         )
     return NodeStatus(
         group=group,
         name=node,
         pid=pid,
         address=address,
-        role=answer.role,
+        role="learner" if node in answer.learners else answer.role,
         term=answer.term,
         last_index=answer.last_index,
         commit_index=answer.commit_index,
+        phase=answer.phase,
     )
 
 

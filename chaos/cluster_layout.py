@@ -99,6 +99,7 @@ class ClusterLayout:
     brokers: tuple[BrokerPlace, ...] = ()
     raft_settings: Mapping[str, int | str] = field(default_factory=dict)
     broker_settings: Mapping[str, int | bool] = field(default_factory=dict)
+    members_changed: bool = False  # since it was laid out: the numbers don't tell who is there
 
     @property
     def groups(self) -> dict[str, tuple[BrokerPlace, ...]]:
@@ -242,6 +243,7 @@ def layout_to_json(layout: ClusterLayout) -> str:
             ],
             "raft": dict(layout.raft_settings),
             "broker": dict(layout.broker_settings),
+            "members_changed": layout.members_changed,
         },
         indent=2,
     )
@@ -271,6 +273,7 @@ def layout_from_json(text: str) -> ClusterLayout:
             ),
             raft_settings=data["raft"],
             broker_settings=data["broker"],
+            members_changed=data.get("members_changed", False),
         )
     except (json.JSONDecodeError, KeyError, TypeError) as error:
         raise LayoutError(f"cluster.json is not readable: {error!r}") from error

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import json
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -28,11 +28,17 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 cluster_app = typer.Typer(help="A local cluster.", no_args_is_help=True)
+member_app = typer.Typer(help="Members of a group.", no_args_is_help=True)
 chaos_app = typer.Typer(help="Experiments.", no_args_is_help=True)
 app.add_typer(cluster_app, name="cluster")
+cluster_app.add_typer(member_app, name="member")
 app.add_typer(chaos_app, name="chaos")
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Directory = Annotated[Path, typer.Argument(metavar="DIR")]
+Node = Annotated[str, typer.Argument(metavar="NODE", help="A node's name, such as n3.")]
+Group = Annotated[str | None, typer.Option(help="Default: the only one.")]
+Patience = Annotated[float, typer.Option("--timeout", help="Seconds to wait for a catch-up.")]
 NameServers = Annotated[str, typer.Option("--namesrv", help="Name servers, A;B.")]
 
 
@@ -198,6 +204,76 @@ def cluster_down(directory: Annotated[Path, typer.Argument(metavar="DIR")]) -> N
         for name in cluster.down(directory):
             typer.echo(f"stopped {name}")
     except cluster.ClusterError as error:
+        _stop_with(error)
+
+
+@member_app.command("list")
+def member_list(directory: Directory, group: Group = None, as_json: Json = False) -> None:
+    """Show who belongs to the groups of the cluster in DIR, as their leaders know it."""
+    rows = _members(lambda members: members.list_members(directory, group=group))
+    if as_json:
+        typer.echo(json.dumps([{name: getattr(r, name) for name in r.__slots__} for r in rows]))
+        return
+    for row in rows:
+        typer.echo(
+            f"{row.group}/{row.node}  {row.kind}{', leads' if row.leads else ''}  {row.address}  "
+            f"applied {row.applied_index}  {row.phase or 'no answer'}  store {row.store_id or '-'}"
+        )
+
+
+@member_app.command("add")
+def member_add(
+    directory: Directory,
+    node: Node,
+    group: Group = None,
+    voter: Annotated[bool, typer.Option("--voter", help="Promote it once caught up.")] = False,
+    timeout_s: Patience = 900.0,
+) -> None:
+    """Start a new node and add it as a learner: it gets the log and counts in no majority."""
+    _members(
+        lambda members: members.add(
+            directory, node, group=group, voter=voter, timeout_s=timeout_s, say=typer.echo
+        )
+    )
+
+
+@member_app.command("promote")
+def member_promote(
+    directory: Directory, node: Node, group: Group = None, timeout_s: Patience = 900.0
+) -> None:
+    """Make a learner a voter, once it has caught up."""
+    _members(
+        lambda members: members.promote(
+            directory, node, group=group, timeout_s=timeout_s, say=typer.echo
+        )
+    )
+
+
+@member_app.command("remove")
+def member_remove(directory: Directory, node: Node, group: Group = None) -> None:
+    """Take a node out of its group, then stop it. A node whose disk is lost: remove, then add."""
+    _members(lambda members: members.remove(directory, node, group=group, say=typer.echo))
+
+
+@cluster_app.command("transfer")
+def cluster_transfer(
+    directory: Directory,
+    to: Annotated[str, typer.Option("--to", metavar="NODE", help="The next leader.")],
+    group: Group = None,
+) -> None:
+    """Hand the leadership of a group to one of its voters."""
+    _members(lambda members: members.transfer(directory, to, group=group, say=typer.echo))
+
+
+def _members(act: Callable[[Any], Any]) -> Any:
+    """Call into chaos.members; what a person can mend is one line."""
+    from chaos import members  # noqa: PLC0415
+    from chaos.cluster import ClusterError  # noqa: PLC0415
+    from chaos.processes import ProcessError  # noqa: PLC0415
+
+    try:
+        return act(members)
+    except (ClusterError, ProcessError, OSError) as error:
         _stop_with(error)
 
 

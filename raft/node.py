@@ -282,7 +282,7 @@ class RaftNode:
             commit_index=core.commit_index,
             applied_index=self._applier.applied_index,
             voters=core.voters,
-            learners=(),
+            learners=core.configuration.membership.learner_ids,
             begin_position=0,
             writable=not self.stopped,
             phase=Phase.SERVING,

@@ -1,4 +1,4 @@
-"""Request and response codes of the RocketMQ remoting protocol, and one of our own.
+"""Request and response codes of the RocketMQ remoting protocol, and four of our own.
 
 Place in the data path: every `RemotingCommand.code`. Numbers are fixed by the protocol (RocketMQ
 5.3 `RequestCode`, `ResponseCode`); codes from 60000 on are ledgermq's and unknown to RocketMQ.
@@ -109,6 +109,9 @@ class RequestCode(enum.IntEnum):
     NOTIFY_MIN_BROKER_ID_CHANGE = 905  # name server to broker
     # ledgermq's own.
     LEDGERMQ_STATUS = 60001
+    LEDGERMQ_MEMBERS = 60002
+    LEDGERMQ_CHANGE_MEMBER = 60003
+    LEDGERMQ_TRANSFER = 60004
 
 
 class ResponseCode(enum.IntEnum):

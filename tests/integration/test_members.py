@@ -1,0 +1,116 @@
+"""`ledgermq cluster member` and `cluster transfer` on a cluster of real processes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from chaos import members
+from chaos.cluster import ClusterError, load_layout
+from chaos.cluster_layout import ClusterLayout
+from tests.integration.rig import Processes, ledgermq
+
+pytestmark = pytest.mark.cluster
+
+
+def silent(_: str) -> None:
+    """Takes what a person would be told."""
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
+    """Three nodes; the last test of this module takes one out."""
+    with Processes(tmp_path_factory.mktemp("members")) as group:
+        yield group.start()
+
+
+def voters(group: Processes) -> set[str]:
+    return {row.node for row in members.list_members(group.directory) if row.kind == "voter"}
+
+
+def test_the_list_tells_who_leads(three: Processes) -> None:
+    leader = three.place(three.leader()).node
+    done = ledgermq("cluster", "member", "list", str(three.directory), "--json")
+    rows = json.loads(done.stdout)
+    assert {row["node"]: row["leads"] for row in rows} == {
+        node: node == leader for node in ("n0", "n1", "n2")
+    }
+    assert {row["kind"] for row in rows} == {"voter"}
+    assert all(row["phase"] == "serving" for row in rows)
+
+
+def test_leadership_goes_where_it_is_sent(three: Processes) -> None:
+    for _ in range(2):
+        target = next(name for name in three.brokers if name != three.leader())
+        node = three.place(target).node
+        done = ledgermq("cluster", "transfer", str(three.directory), "--to", node)
+        assert (done.returncode, done.stdout) == (0, f"{node} leads broker-a\n"), done.stderr
+        assert three.leader() == target
+
+
+def test_misuse_is_told_in_a_line(three: Processes) -> None:
+    directory = three.directory
+    for act, message in (
+        (lambda: members.list_members(directory, group="broker-z"), "no group broker-z"),
+        (lambda: members.transfer(directory, "n9", say=silent), "n9 is no node of broker-a"),
+        (lambda: members.promote(directory, "n0", say=silent), "n0 is no learner"),
+        (lambda: members.promote(directory, "n9", say=silent), "n9 is no learner"),
+        (lambda: members.remove(directory, "n9", say=silent), "n9 is no member"),
+        (lambda: members.add(directory, "n1", say=silent), "n1 is a node of broker-a already"),
+        (lambda: members.add(directory, "../n3", say=silent), "is no name of a node"),
+    ):
+        with pytest.raises(ClusterError, match=message):
+            act()
+    done = ledgermq("cluster", "member", "promote", str(directory), "n0")
+    assert done.returncode == 2
+    assert (
+        done.stderr
+        == "ledgermq: broker-a: the change does not fit the membership: n0 is no learner\n"
+    )
+    assert voters(three) == {"n0", "n1", "n2"}
+
+
+def test_without_a_cluster_there_is_nothing_to_change(tmp_path: Path) -> None:
+    with pytest.raises(ClusterError, match="holds no cluster"):
+        members.remove(tmp_path, "n1", say=silent)
+
+
+def test_of_several_groups_one_has_to_be_named(
+    three: Processes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = three.layout.brokers
+    other = [
+        place.__class__(
+            **{name: getattr(place, name) for name in place.__slots__} | {"group": "broker-b"}
+        )
+        for place in places
+    ]
+    layout = ClusterLayout(brokers=(*places, *other))
+    monkeypatch.setattr(members, "load_layout", lambda _: layout)
+    with pytest.raises(ClusterError, match="several groups, name one: broker-a, broker-b"):
+        members.remove(three.directory, "n1", say=silent)
+
+
+def test_another_engine_keeps_its_members(
+    three: Processes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layout = ClusterLayout(engine="pysyncobj", brokers=three.layout.brokers)
+    monkeypatch.setattr(members, "load_layout", lambda _: layout)
+    with pytest.raises(ClusterError, match="the engine pysyncobj of broker-a"):
+        members.add(three.directory, "n3", say=silent)
+
+
+def test_the_leader_is_taken_out_and_the_others_go_on(three: Processes) -> None:
+    leader = three.leader()
+    node = three.place(leader).node
+    stored = three.send("T", b"before", "A" * 32)
+    members.remove(three.directory, node, say=silent)
+    assert voters(three) == {"n0", "n1", "n2"} - {node}
+    assert three.table.find(leader) is None
+    assert three.store(leader).is_dir(), "its store stays"
+    assert node not in {place.node for place in load_layout(three.directory).brokers}
+    after = three.send("T", b"after", "B" * 32)
+    assert after.position > stored.position
