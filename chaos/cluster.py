@@ -82,8 +82,8 @@ class ClusterError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStatus:
-    """`pid` None: not running. `role` "down": not running, "unreachable": no answer; then term,
-    indexes and phase are None. "learner": a follower that counts in no majority."""
+    """`pid` None: not running. `role` "down": not running, "unreachable": no answer; then term
+    and indexes are None. "learner": a follower that counts in no majority."""
 
     group: str
     name: str
@@ -93,7 +93,6 @@ class NodeStatus:
     term: int | None
     last_index: int | None
     commit_index: int | None
-    phase: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -396,7 +395,6 @@ def _node_status(
             term=None,
             last_index=None,
             commit_index=None,
-            phase=None,
         )
     return NodeStatus(
         group=group,
@@ -407,7 +405,6 @@ def _node_status(
         term=answer.term,
         last_index=answer.last_index,
         commit_index=answer.commit_index,
-        phase=answer.phase,
     )
 
 
