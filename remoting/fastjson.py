@@ -42,7 +42,7 @@ def decode(body: bytes, kind: type[T]) -> T:
     """
     try:
         return msgspec.json.decode(body, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         pass  # The dialect, nulls or numbers as text: the tolerant way says what is wrong.
     try:
         return msgspec.convert(_without_nulls(parse(body)), kind, strict=False)

@@ -1,0 +1,128 @@
+"""Every request with any fields: answered or refused, never an exception.
+
+An exception of a handler ends the broker (it is a broken invariant), so nothing that a client may
+send must lead to one. Fields and bodies are drawn from values that hurt, over fields that fit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+
+import pytest
+
+from broker.processor.admin import AdminProcessor
+from broker.processor.clients import ClientProcessor
+from broker.processor.groups import GroupProcessor
+from broker.processor.locks import LockProcessor
+from broker.processor.offsets import OffsetProcessor
+from broker.processor.pull import PullProcessor
+from broker.processor.queries import QueryProcessor
+from broker.processor.runtime_info import RuntimeInfoProcessor
+from broker.processor.send import SendProcessor
+from broker.processor.send_back import SendBackProcessor
+from broker.processor.transaction import EndTransactionProcessor
+from broker.rebalance_lock import RebalanceLocks
+from broker.request import Request
+from tests.broker.rig import FakeConnection, Rig, send_fields
+from tests.broker.test_send_and_pull import pull_fields
+
+REQUESTS = 5_000
+VALUES = [
+    *("", "0", "1", "-1", "4", "8", "12", " 7 ", "٣", "1e3", "9" * 30),
+    *("2147483648", "-2147483649", "9223372036854775807", "true", "*", "a||b", "||", "UPPER"),
+    *("T", "G", "PG", "TBW102", "RMQ_SYS_TRANS_HALF_TOPIC", "SCHEDULE_TOPIC_XXXX"),
+    *("%RETRY%G", "%RETRY%", "%DLQ%G", "é" * 200, "\x00", "a\x01b\x02", "+dedupe=false"),
+    *("UNIQ_KEY\x01k\x02", "DELAY\x013\x02", "DELAY\x01x\x02"),
+    "TRAN_MSG\x01true\x02PGROUP\x01PG\x02",
+    "REAL_TOPIC\x01x\x02REAL_QID\x01-5\x02TRAN_MSG\x01true\x02",
+]
+NAMES = [
+    *"abcdefghijklmn",
+    *("producerGroup", "topic", "queueId", "queueOffset", "maxMsgNums", "sysFlag", "commitOffset"),
+    *("suspendTimeoutMillis", "subscription", "subVersion", "expressionType", "consumerGroup"),
+    *("offset", "group", "delayLevel", "originMsgId", "maxReconsumeTimes", "clientID"),
+    *("tranStateTableOffset", "commitLogOffset", "commitOrRollback", "msgId", "timestamp"),
+    *("fromTransactionCheck", "boundaryType", "readQueueNums", "writeQueueNums", "perm"),
+    *("topicSysFlag", "topicFilterType", "attributes", "order", "defaultTopic", "properties"),
+    *("defaultTopicQueueNums", "bornTimestamp", "flag", "reconsumeTimes", "batch"),
+]
+BODIES = [
+    *(b"", b"x", b"{}", b"[1]", b"null", b'{"a":' * 5_000, b"[" * 5_000, bytes(200)),
+    b"\0\0\0\x22" + bytes(30),
+    b'{"groupName":"G"}',
+    b'{"consumerGroup":"G","clientId":"c","mqSet":[{"brokerName":"b","queueId":0,"topic":"T"}]}',
+    b'{"clientID":"c","producerDataSet":[{"groupName":"PG"}],"consumerDataSet":'
+    b'[{"groupName":"G","subscriptionDataSet":[{"topic":"T","subString":"*"}]}]}',
+]
+Handler = Callable[[Request], None]
+
+
+def handlers(rig: Rig) -> list[tuple[int, Handler]]:
+    context, tasks = rig.context, rig.tasks
+    send, locks = SendProcessor(context), LockProcessor(context, RebalanceLocks())
+    offsets, queries = OffsetProcessor(context, tasks), QueryProcessor(context, tasks)
+    clients, admin, groups = (
+        ClientProcessor(context),
+        AdminProcessor(context),
+        GroupProcessor(context),
+    )
+    return [
+        *((code, send.handle) for code in (10, 310, 320)),
+        (11, PullProcessor(context, tasks).handle),
+        (36, SendBackProcessor(context).handle),
+        (37, EndTransactionProcessor(context, tasks).handle),
+        *((14, offsets.query), (15, offsets.update), (30, offsets.maximum), (31, offsets.minimum)),
+        *((29, queries.search_offset), (32, queries.earliest_store_time)),
+        *((33, queries.view_message), (202, queries.topic_stats), (208, queries.consume_stats)),
+        *((34, clients.heartbeat), (35, clients.unregister), (38, clients.consumer_list)),
+        *((41, locks.lock), (42, locks.unlock)),
+        *((17, admin.update_topic), (21, admin.all_topics), (351, admin.topic_config)),
+        *((200, groups.update), (201, groups.all_groups), (352, groups.group_config)),
+        (203, groups.consumer_connections),
+        (28, RuntimeInfoProcessor(context).handle),
+        (60001, admin.status),
+    ]
+
+
+def fields_for(code: int, rng: random.Random) -> dict[str, str]:
+    """Some that fit, most of the time, and a few that don't."""
+    fields: dict[str, str] = {}
+    if code in {310, 320} and rng.random() < 0.8:
+        key = rng.choice(["k1", "k2", None])
+        fields = send_fields(key=key, queue=rng.choice([0, 1, -1]))
+    elif code == 11 and rng.random() < 0.8:
+        fields = pull_fields(offset=rng.choice([0, 1, 5, -1]))
+    elif code == 37 and rng.random() < 0.8:
+        fields = {
+            "producerGroup": "PG",
+            "tranStateTableOffset": str(rng.randrange(3)),
+            "commitLogOffset": str(rng.randrange(2_000)),
+            "commitOrRollback": rng.choice(["8", "12"]),
+        }
+    names = [*fields, *NAMES[:3]] if fields else NAMES
+    for _ in range(rng.randrange(4) if fields else rng.randrange(3, 30)):
+        fields[rng.choice(names)] = rng.choice(VALUES)
+    return fields
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+async def test_no_request_raises(tmp_path, seed):
+    rng, raised = random.Random(seed), []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: raised.append(context))
+    rig = Rig(tmp_path)
+    failing = asyncio.ensure_future(rig.tasks.wait_failed())
+    known = handlers(rig)
+    for _ in range(REQUESTS):
+        code, handler = rng.choice(known)
+        fields, body = fields_for(code, rng), rng.choice(BODIES)
+        rig.give(handler, code, fields, body, FakeConnection())
+        for _ in range(4):
+            await asyncio.sleep(0)
+        assert not failing.done(), (code, fields, body[:80], failing.result())
+        assert not raised, (code, fields, body[:80], raised)
+    failing.cancel()
+    assert len(rig.log.entries) > 20, "some of it was stored"
+    await rig.tasks.stop()
+    rig.queues.close()
