@@ -121,6 +121,7 @@ def _figures(rows: list[Row], mutants: dict[str, Mutant], **more: object) -> dic
             {
                 "name": row.name,
                 "area": row.area,
+                "kind": mutants[row.name].kind,
                 "breaks": mutants[row.name].breaks,
                 "published": mutants[row.name].published,
                 "killed_by": row.rule if row.killed else None,

@@ -6,11 +6,14 @@ still fits the source. The product has no switch for any of them.
 
 from __future__ import annotations
 
+from tests.mutants.broker_mutants import BROKER_MUTANTS
 from tests.mutants.election_mutants import ELECTION_MUTANTS
 from tests.mutants.membership_mutants import MEMBERSHIP_MUTANTS
 from tests.mutants.mutant import Mutant
 from tests.mutants.replication_mutants import REPLICATION_MUTANTS
+from tests.mutants.shell_mutants import SHELL_MUTANTS
 from tests.mutants.storage_mutants import STORAGE_MUTANTS
+from tests.mutants.transaction_mutants import TRANSACTION_MUTANTS
 
 __all__ = ["AREAS", "MUTANTS"]
 
@@ -19,6 +22,9 @@ AREAS: dict[str, tuple[Mutant, ...]] = {
     "replication": REPLICATION_MUTANTS,
     "storage": STORAGE_MUTANTS,
     "membership": MEMBERSHIP_MUTANTS,
+    "shell": SHELL_MUTANTS,
+    "broker": BROKER_MUTANTS,
+    "transactions": TRANSACTION_MUTANTS,
 }
 
 MUTANTS: dict[str, Mutant] = {

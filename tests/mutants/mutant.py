@@ -7,6 +7,7 @@ joins them.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from tests.mutants.source_patch import SourcePatch
 
@@ -21,6 +22,8 @@ class Mutant:
     expected: tuple[str, ...]
     """The checks that should see it: R1 to R12, G1 to G7, or the simulator's own words."""
     patches: tuple[SourcePatch, ...]
+    kind: Literal["core", "group"] = "core"
+    """The kind of seeds that run what it breaks: bare cores are the cheaper ones."""
     published: str = ""
     """Where a real system had it."""
     survives: str = ""

@@ -31,9 +31,10 @@ class _SeedHangs(BaseException):
 def run_mutant(name: str | None, seeds: range) -> dict[str, object]:
     """The first seed that fails, and by which check. The process is spoilt for anything else.
 
-    None is no mutant: the system as it is.
+    None is no mutant: the system as it is, on seeds of all kinds.
     """
     patches = () if name is None else MUTANTS[name].patches
+    kind = None if name is None else MUTANTS[name].kind
     plant(patches)
     from chaos.sim.campaign import run_seed
 
@@ -45,7 +46,7 @@ def run_mutant(name: str | None, seeds: range) -> dict[str, object]:
     for count, seed in enumerate(seeds, start=1):
         signal.setitimer(signal.ITIMER_VIRTUAL, _SEED_CPU_S_MAX)
         try:
-            failure, _ = run_seed(seed, None)
+            failure, _ = run_seed(seed, None, kind=kind)
         except _SeedHangs:
             found = {"rule": "hang", "detail": f"{_SEED_CPU_S_MAX:.0f} s of CPU time"}
         else:
@@ -63,7 +64,7 @@ def _replay(name: str | None, seed: int) -> int:
     plant(() if name is None else MUTANTS[name].patches)
     from chaos.sim.command import sim_command
 
-    return sim_command(replay_seed=seed)
+    return sim_command(replay_seed=seed, kind=None if name is None else MUTANTS[name].kind)
 
 
 def _on_alarm(number: int, frame: FrameType | None) -> None:

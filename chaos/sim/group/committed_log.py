@@ -6,8 +6,9 @@ dedupe windows, overlays or half tables: it decodes records and asks whether the
 
 G2: no UNIQ_KEY stands twice in user topics. G3: queue offsets are dense from 0 and never reused,
 and a record is where its unit says. G4: a half is decided once; a commit's final message is in the
-entry of its decision, a rollback's nowhere. G5: a delayed message is delivered once, in order, not
-before its time; store timestamps never go back.
+entry of its decision, a rollback's nowhere; the half queue's offset never passes an undecided half
+(T10). G5: a delayed message is delivered once, in order, not before its time; store timestamps
+never go back.
 """
 
 from __future__ import annotations
@@ -165,6 +166,8 @@ class CommittedLog:
                 self._deliver(command, added)
             case OffsetCommand():
                 self.offsets[command.group, command.topic, command.queue_id] = command.offset
+                if command.topic == HALF_TOPIC:
+                    self._check_progress(command.offset)
             case TopicCommand() | GroupCommand():
                 pass
             case _:
@@ -180,6 +183,15 @@ class CommittedLog:
         if is_there != (decision == "commit"):
             raise Violation("G4", f"half {half_offset}: {decision}, final message: {is_there}")
         self._counts[f"decisions_{decision}"] += 1
+
+    def _check_progress(self, offset: int) -> None:
+        """Everything below the half queue's offset is decided for good."""
+        passed = min(offset, len(self.halves))
+        undecided = next((half for half in range(passed) if half not in self.decisions), None)
+        if offset > len(self.halves) or undecided is not None:
+            raise Violation(
+                "T10", f"the half queue's offset is {offset}, half {undecided} is undecided"
+            )
 
     def _deliver(self, command: DeliverCommand, added: Sequence[Stored]) -> None:
         queue_id = command.queue_id

@@ -1,0 +1,273 @@
+"""Planted bugs in the broker: dedupe, outcomes, queue offsets, delayed messages, offsets, reads."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+from tests.mutants.source_patch import SourcePatch
+
+__all__ = ["BROKER_MUTANTS"]
+
+BROKER_MUTANTS = (
+    Mutant(
+        name="dedupe window lost on failover",
+        kind="group",
+        breaks="the keys that the old leader had stored are forgotten when leadership changes",
+        published="librdkafka#4953, pulsar#25954",
+        expected=("G2",),
+        patches=(
+            SourcePatch(
+                module="broker.state_machine",
+                within="BrokerStateMachine.on_role_change",
+                before="self._on_role(status)",
+                after="""
+                self.state.messages = self.state._window()
+                self._on_role(status)
+                """,
+            ),
+        ),
+    ),
+    Mutant(
+        name="key forgotten with its window",
+        kind="group",
+        breaks="a retry that comes after the dedupe window is called new, and stored again",
+        expected=("G2",),
+        patches=(
+            SourcePatch(
+                module="broker.dedupe",
+                within="DedupeWindow.judge",
+                before="""
+                if generation.positions is None:
+                    return Verdict.EXPIRED
+                """,
+                after="""
+                if generation.positions is None:
+                    return Verdict.NEW
+                """,
+            ),
+            SourcePatch(
+                module="broker.dedupe",
+                within="DedupeWindow._is_forgotten",
+                before="return self._memory_floor_ms > 0 and born_ms <= self._memory_floor_ms",
+                after="return False",
+            ),
+        ),
+    ),
+    Mutant(
+        name="retry of a send in flight is sent too",
+        kind="group",
+        breaks="a key is known once it is applied, not while its entry is on its way",
+        published="pulsar#5218 has the other half: it was known before it was stored",
+        expected=("G2",),
+        patches=(
+            SourcePatch(
+                module="broker.proposer",
+                within="Proposer.submit",
+                before="self._keys[record.dedupe_key] = record",
+                after="pass",
+            ),
+        ),
+    ),
+    Mutant(
+        name="acknowledged when proposed",
+        kind="group",
+        breaks="a send is answered once the leader has appended it, committed or not",
+        published="RocketMQ's asynchronous master",
+        expected=("G1", "G2"),
+        patches=(
+            SourcePatch(
+                module="broker.proposer",
+                within="Proposer._flush",
+                before="""
+                self._in_flight += 1
+                future.add_done_callback(lambda done: self._on_result(batch, done))
+                """,
+                after="""
+                self._in_flight += 1
+                future.add_done_callback(lambda done: self._on_result([], done))
+                for proposal in batch:
+                    self._finish(proposal, ProposalStatus.COMMITTED)
+                """,
+            ),
+        ),
+    ),
+    Mutant(
+        name="lost leadership answered as stored",
+        kind="group",
+        breaks="a send whose fate the deposed leader does not know is acknowledged",
+        expected=("G1",),
+        patches=(
+            SourcePatch(
+                module="broker.outcomes",
+                before="ProposalStatus.COMMITTED: ResponseCode.SUCCESS,",
+                after="""
+                ProposalStatus.COMMITTED: ResponseCode.SUCCESS,
+                ProposalStatus.LOST_LEADERSHIP: ResponseCode.SUCCESS,
+                """,
+            ),
+        ),
+    ),
+    Mutant(
+        name="unknown outcome called a failure",
+        kind="group",
+        breaks="a send whose fate the deposed leader does not know is refused for certain",
+        expected=("G7",),
+        patches=(
+            SourcePatch(
+                module="broker.outcomes",
+                within="refused_of",
+                before="if status is ProposalStatus.TRUNCATED:",
+                after="if status is not ProposalStatus.COMMITTED:",
+            ),
+        ),
+    ),
+    Mutant(
+        name="queue offsets of a lost leadership kept",
+        kind="group",
+        breaks="a leader goes on counting where its uncommitted entries of an earlier term ended",
+        expected=("G3", "stopped"),
+        patches=(
+            SourcePatch(
+                module="broker.proposer",
+                within="Proposer.lost_leadership",
+                before="self._next_offsets.clear()",
+                after="pass",
+            ),
+        ),
+    ),
+    Mutant(
+        name="store timestamp from the leader's clock alone",
+        kind="group",
+        breaks="time goes back in the log where the new leader's clock is behind the old one's",
+        expected=("G5", "stopped"),
+        patches=(
+            SourcePatch(
+                module="broker.proposer",
+                within="Proposer._encode",
+                before="""
+                store_ms = self._last_store_ms = max(
+                    self._clock_ms(), self._last_store_ms, self._state.store_timestamp_ms
+                )
+                """,
+                after="store_ms = self._last_store_ms = self._clock_ms()",
+            ),
+        ),
+    ),
+    Mutant(
+        name="delayed messages and their progress in two entries",
+        kind="group",
+        breaks="a failover between them delivers again",
+        published="RocketMQ writes the progress of ScheduleMessageService every ten seconds",
+        expected=("G5", "G2"),
+        patches=(
+            SourcePatch(
+                module="broker.delay.delivery",
+                within="DelayDelivery._deliver",
+                before="""
+                context.proposer.submit(
+                    Proposal(
+                        records=records,
+                        commands=[DeliverCommand(queue_id, first, first + len(records))],
+                        on_done=done,
+                    )
+                )
+                """,
+                after="""
+                context.proposer.submit(Proposal(records=records, on_done=lambda _: None))
+                context.proposer.submit(
+                    Proposal(
+                        commands=[DeliverCommand(queue_id, first, first + len(records))],
+                        on_done=done,
+                    )
+                )
+                """,
+            ),
+            SourcePatch(
+                module="broker.proposer",
+                within="Proposer._take_batch",
+                before="if batch and (",
+                after="if len(batch) == 1 or batch and (",
+            ),
+        ),
+    ),
+    Mutant(
+        name="delayed message delivered early",
+        kind="group",
+        breaks="a schedule queue is delivered whole as soon as its first message is due",
+        expected=("G5",),
+        patches=(
+            SourcePatch(
+                module="broker.delay.delivery",
+                within="DelayDelivery._deliver",
+                before="if deliver_ms > now_ms or (records and size_total + size > _SIZE_MAX):",
+                after="if not records and deliver_ms > now_ms:",
+            ),
+        ),
+    ),
+    Mutant(
+        name="two deliveries of one schedule queue under way",
+        kind="group",
+        breaks="a round begins the delivery that the round before has not ended",
+        expected=("G2", "G5"),
+        patches=(
+            SourcePatch(
+                module="broker.delay.delivery",
+                within="DelayDelivery._deliver",
+                before="self._under_way.add(queue_id)",
+                after="pass",
+            ),
+        ),
+    ),
+    Mutant(
+        name="consumer offset read without ReadIndex",
+        kind="group",
+        breaks="a deposed or lagging leader answers with an offset that was overwritten",
+        published="rocketmq#3210: offsets go back across a change of leader",
+        expected=("G5", "G6"),
+        patches=(
+            SourcePatch(
+                module="broker.processor.offsets",
+                within="OffsetProcessor._query",
+                before="await self._read_point()",
+                after="pass",
+            ),
+        ),
+    ),
+    Mutant(
+        name="max offset read without ReadIndex",
+        kind="group",
+        breaks="a deposed or lagging leader answers with an end that was passed before",
+        expected=("G6",),
+        patches=(
+            SourcePatch(
+                module="broker.processor.offsets",
+                within="OffsetProcessor._bound",
+                before="await self._read_point()",
+                after="pass",
+            ),
+        ),
+    ),
+    Mutant(
+        name="consumer offset acknowledged before it is committed",
+        kind="group",
+        breaks="a commit of an offset is answered at once, and lost with the leader",
+        published="RocketMQ keeps consumer offsets in a file that is written every five seconds",
+        expected=("G5",),
+        patches=(
+            SourcePatch(
+                module="broker.processor.offsets",
+                within="OffsetProcessor.update",
+                before="""
+                def done(status: ProposalStatus | None) -> None:
+                    refused = refused_of(status, context.not_leader_remark)
+                """,
+                after="""
+                request.reply(ResponseCode.SUCCESS, None, {"ledgermqTerm": str(context.term)})
+
+                def done(status: ProposalStatus | None) -> None:
+                    return
+                    refused = refused_of(status, context.not_leader_remark)
+                """,
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,149 @@
+"""Planted bugs in the node's shell: rounds of fsync, open calls, applying."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+from tests.mutants.source_patch import SourcePatch
+
+__all__ = ["SHELL_MUTANTS"]
+
+SHELL_MUTANTS = (
+    Mutant(
+        name="messages sent before their round of fsync",
+        kind="group",
+        breaks="what waits for an fsync leaves with the rest",
+        published="nats-server#7564; NodeDB#161",
+        expected=("R2", "R9", "R1", "R3"),
+        patches=(
+            SourcePatch(
+                module="raft.group_commit",
+                within="GroupCommit.defer",
+                before="""
+                last = self._next or self._running
+                if last is not None:
+                    last.messages += messages
+                return last is not None
+                """,
+                after="return False",
+            ),
+        ),
+    ),
+    Mutant(
+        name="round of fsync claims what came after it began",
+        kind="group",
+        breaks="entries appended while the fsync was under way are reported durable with it",
+        expected=("R9", "stopped"),
+        patches=(
+            SourcePatch(
+                module="raft.group_commit",
+                within="GroupCommit._finish",
+                before="assert done is not None",
+                after="""
+                assert done is not None
+                if done.durable is not None:
+                    log = self._log
+                    done.durable = SyncedTo(index=log.last_index, term=log.last_term)
+                """,
+            ),
+        ),
+    ),
+    Mutant(
+        name="round of fsync outlives a truncation",
+        kind="group",
+        breaks="a round that began before a truncation reports what is no longer there",
+        expected=("R9", "stopped"),
+        patches=(
+            SourcePatch(
+                module="raft.group_commit",
+                within="GroupCommit.log_truncated",
+                before="self._running.durable = None",
+                after="pass",
+            ),
+        ),
+    ),
+    Mutant(
+        name="proposal answered by its index alone",
+        kind="group",
+        breaks="an entry of another leader at the same index acknowledges a proposal that was cut",
+        published="PySyncObj's callbacks by index",
+        expected=("G1", "G2"),
+        patches=(
+            SourcePatch(
+                module="raft.open_calls",
+                within="OpenProposals.leadership_lost",
+                before="""
+                if index > commit_index:
+                    status = ProposalStatus.LOST_LEADERSHIP
+                elif term_at(index) != term:
+                    status = ProposalStatus.TRUNCATED
+                else:
+                    continue
+                """,
+                after="continue",
+            ),
+            SourcePatch(
+                module="raft.open_calls",
+                within="OpenProposals.applied",
+                before='assert proposal[0] == term, "what was replaced is answered when leadership is lost"',
+                after="pass",
+            ),
+        ),
+    ),
+    Mutant(
+        name="lost leadership called truncated",
+        kind="group",
+        breaks="what a deposed leader has proposed is refused for certain, and committed later",
+        expected=("G7", "G2"),
+        patches=(
+            SourcePatch(
+                module="raft.open_calls",
+                within="OpenProposals.leadership_lost",
+                before="status = ProposalStatus.LOST_LEADERSHIP",
+                after="status = ProposalStatus.TRUNCATED",
+            ),
+        ),
+    ),
+    Mutant(
+        name="ready before its own entry is applied",
+        kind="group",
+        breaks="a new leader proposes on a state that lacks the last entries of the old one",
+        expected=("G2", "G3", "G4", "G5", "stopped"),
+        patches=(
+            SourcePatch(
+                module="raft.node",
+                within="RaftNode._is_ready",
+                before="return self._core.ready and self._applier.applied_index >= self._noop_index",
+                after="return self._core.role is Role.LEADER",
+            ),
+        ),
+    ),
+    Mutant(
+        name="read answered before it is applied",
+        kind="group",
+        breaks="a read point is handed out while the state machine is behind it",
+        published="tikv#9239: the index was not the one that was confirmed",
+        expected=("G6", "G5"),
+        patches=(
+            SourcePatch(
+                module="raft.node",
+                within="RaftNode._on_read_state",
+                before="self._reads.applied(self._applier.applied_index)",
+                after="self._reads.applied(state.index)",
+            ),
+        ),
+    ),
+    Mutant(
+        name="entries applied twice",
+        kind="group",
+        breaks="a turn begins where the last one began, not where it ended",
+        expected=("R10", "stopped", "G3"),
+        patches=(
+            SourcePatch(
+                module="raft.applier",
+                within="Applier._call",
+                before="self.applied_index = committed[-1].index",
+                after="self.applied_index = committed[0].index",
+            ),
+        ),
+    ),
+)
