@@ -86,3 +86,13 @@ async def test_no_connection_says_nothing() -> None:
         port = server.sockets[0].getsockname()[1]
     probe = await probe_proxy("127.0.0.1", port, Protocol.BROKER, timeout_s=0.2)
     assert probe.reacted is None
+
+
+def test_nodes_on_pysyncobj_are_probed_in_its_words() -> None:
+    ports = fixed_ports(
+        groups=1, replicas=3, name_servers=1, name_server_port=9876, base_port=10911
+    )
+    layout = lay_out(groups=1, replicas=3, name_servers=1, ports=ports, engine="pysyncobj")
+    protocols = [proxy.protocol for proxy in plan_proxies(layout, [])]
+    assert protocols.count(Protocol.PYSYNCOBJ) == 6
+    assert Protocol.RAFT not in protocols
