@@ -81,13 +81,13 @@ def failovers_of(run: Path) -> tuple[list[Failover], int]:
         run / "history" / "ops.parquet", columns=["f", "type", "t_complete", "node"]
     )
     sends = ops.filter(
-        pc.and_(pc.is_in(ops["f"], _texts("send", "half")), pc.equal(ops["type"], "ok"))
+        pc.and_(pc.is_in(ops["f"], pa.array(["send", "half"])), pc.equal(ops["type"], "ok"))
     ).sort_by("t_complete")
     times, nodes = sends["t_complete"].to_pylist(), sends["node"].to_pylist()
     raft = pq.read_table(
         run / "raft" / "raft.parquet", columns=["node", "t", "event", "role", "term"]
     )
-    raft = raft.filter(pc.is_in(raft["event"], _texts("role", "commit"))).sort_by("t")
+    raft = raft.filter(pc.is_in(raft["event"], pa.array(["role", "commit"]))).sort_by("t")
     events = raft.to_pylist()
     event_times = [event["t"] for event in events]
     found: list[Failover] = []
@@ -119,10 +119,6 @@ def failovers_of(run: Path) -> tuple[list[Failover], int]:
             )
         )
     return found, skipped
-
-
-def _texts(*values: str) -> pc.SetLookupOptions:
-    return pc.SetLookupOptions(pa.array(values))
 
 
 def _nodes_of(target: str) -> list[str]:
