@@ -19,9 +19,9 @@ import random
 
 from chaos.sim.coverage import Coverage
 from chaos.sim.invariants import Invariants
-from chaos.sim.nemesis import Nemesis
 from chaos.sim.network import Network
 from chaos.sim.node import SimNode
+from chaos.sim.operator import Operator
 from chaos.sim.options import SimOptions, calmed, core_schedule
 from chaos.sim.promises import Promises
 from chaos.sim.schedule import Schedule
@@ -30,6 +30,7 @@ from chaos.sim.trace import Trace
 from chaos.sim.violation import Violation
 from chaos.sim.workload import Workload
 from chaos.sim.world import Parts
+from raft.membership import Configuration, Member, make_membership
 from raft.messages import Message, NodeId
 
 __all__ = ["LIVENESS_TIMEOUTS_MAX", "SimCluster"]
@@ -57,8 +58,11 @@ class SimCluster:
         self.scheduler = Scheduler()
         self.coverage = Coverage()
         self.trace = Trace(self.scheduler, on=traced)
-        names = tuple(NodeId(f"n{number}") for number in range(options.node_count))
-        self.invariants = Invariants(names)
+        count = options.node_count + options.spare_count
+        names = tuple(NodeId(f"n{number}") for number in range(count))
+        voters = names[: options.node_count]
+        first = make_membership(Member(node_id=name) for name in voters)
+        self.invariants = Invariants(names, first)
         self.promises = Promises(self.coverage)
         # A healthy network is quick beside an election timeout (Raft 5.6).
         self._calm_delay_us = max(100, options.election_timeout_ms_min * 1000 // 20)
@@ -73,10 +77,12 @@ class SimCluster:
             deliver=self._deliver,
             unreachable=self._unreachable,
         )
-        self.nodes = [SimNode(self, name, names) for name in names]
+        begun = Configuration(index=0, membership=first) if options.first_is_written else None
+        self.nodes = [SimNode(self, name, voters, begun) for name in names]
         self._by_name = {node.name: node for node in self.nodes}
         self.schedule = schedule or core_schedule(options)
-        self._nemesis = Nemesis(
+        self._nemesis = Operator(
+            invariants=self.invariants,
             times=options,
             schedule=self.schedule,
             nodes=self.nodes,
@@ -100,7 +106,8 @@ class SimCluster:
     def run(self) -> None:
         """Raises Violation."""
         for node in self.nodes:
-            node.start()
+            if node.is_member:
+                node.start()
         self._workload.start()
         self._nemesis.start()
         self.scheduler.run_until(self.options.fault_time_us)
@@ -109,7 +116,9 @@ class SimCluster:
         healthy = self._heal()
         self._check_progress(healthy)
         self._check_convergence()
-        self.promises.check_final(self.invariants.committed_payloads)
+        self.promises.check_final(
+            self.invariants.committed_payloads, self.invariants.committed_kinds
+        )
         self.coverage.counts["virtual_ms"] += self.scheduler.now_us // 1000
 
     # --- World, and what the network calls -----------------------------------------------------
@@ -139,10 +148,17 @@ class SimCluster:
         )
 
     def _heal(self) -> list[SimNode]:
-        """A majority becomes healthy, the rest stays as it is, cut off from it."""
-        options = self.options
-        count = self._rng.randint(options.node_count // 2 + 1, options.node_count)
-        healthy = self._rng.sample(self.nodes, count)
+        """A majority becomes healthy, the rest stays as it is, cut off from it.
+
+        A majority of the newest committed configuration, and whoever is a voter of one that may
+        still take its place; a wiped voter is of no use before it was added anew.
+        """
+        voters = self.invariants.newest_membership.voter_ids
+        usable = [node for node in self.nodes if node.name in voters and not node.is_wiped]
+        count = self._rng.randint(len(voters) // 2 + 1, len(usable))
+        healthy = self._rng.sample(usable, count)
+        contested = self.invariants.possible_members.difference(voters)
+        healthy += [n for n in self.nodes if n.name in contested and not n.is_wiped]
         self.network.calm(delay_us_max=self._calm_delay_us)
         for node in self.nodes:
             if node.alive and node.paused:
@@ -178,12 +194,18 @@ class SimCluster:
                 f"election timeouts: {states}",
             )
 
+    @property
+    def _members(self) -> list[SimNode]:
+        """Whoever is to have the whole log in the end."""
+        membership = self.invariants.newest_membership
+        return [n for n in self.nodes if membership.member(n.name) is not None and not n.is_wiped]
+
     def _check_convergence(self) -> None:
         self.trace.add("sim", "all nodes come back")
         self._workload.running = False
         self.network.heal_all()
         for node in self.nodes:
-            if not node.alive:
+            if not node.alive and node.is_member and not node.is_wiped:
                 node.start()
         ended = self.scheduler.run_until(self._deadline_us(), stop=self._has_converged)
         if not ended:
@@ -196,6 +218,7 @@ class SimCluster:
 
     def _has_converged(self) -> bool:
         committed = self.invariants.committed_index
-        return all(node.applied_index == committed for node in self.nodes) and any(
-            node.is_ready and node.log.last_index == committed for node in self.nodes
+        members = self._members
+        return all(node.applied_index == committed for node in members) and any(
+            node.is_ready and node.log.last_index == committed for node in members
         )

@@ -59,6 +59,15 @@ CORE_COUNTERS: tuple[str, ...] = (
     "messages_delivered_stale",
     "messages_duplicated",
     "recoveries_of_hints",
+    "changes_refused",
+    "configurations_in_force",
+    "configurations_taken_back",
+    "configurations_committed",
+    "learners_promoted",
+    "members_removed",
+    "leaders_removed",
+    "disks_wiped",
+    "wiped_members_replaced",
 )
 """Of seeds that drive bare cores."""
 

@@ -10,8 +10,13 @@ same one again. R5 equal index and term mean equal chain. R6 one entry per commi
 ever. R7 a leader holds all that was committed in terms before its own, and whoever takes part in
 such a term does not drop it. R8 a commit index never falls, is within the log, and only an entry
 of the leader's own term is committed by counting. R9 what a leader commits is durable on a
-majority, and what is durable is there after a restart. R10 entries are applied without a gap, as
-they were committed. R11 votes go to logs that are up to date only.
+majority of the voters of the configuration in force there, and what is durable is there after a
+restart. R10 entries are applied without a gap, as they were committed. R11 votes go to logs that
+are up to date only.
+
+Of the members (dissertation 4): a leader is elected by a majority of the voters that it knows of,
+so a removed one's vote never counts; nobody campaigns who knows that it was removed; a leader has
+at most one configuration that is not committed, and each differs in one voter from the one before.
 
 Beside them, the shell's contract (`raft.events`): no vote, no acknowledgement and no message of a
 term leaves before what it stands on is durable.
@@ -23,13 +28,15 @@ comparison at one index is one of all entries before it. Costs are per entry, ne
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from chaos.sim.violation import Violation
 from raft.events import Role
+from raft.membership import Membership, decode_membership
 from raft.messages import (
     AppendEntriesReply,
     Entry,
+    EntryKind,
     HardState,
     Index,
     Message,
@@ -40,6 +47,8 @@ from raft.messages import (
 )
 
 __all__ = ["Invariants", "RecoveredLog"]
+
+_Config: TypeAlias = tuple[Index, Membership]
 
 
 class RecoveredLog(Protocol):
@@ -62,6 +71,7 @@ class _Mirror:
         "applied_index",
         "chains",
         "commit_index",
+        "configs",
         "durable_index",
         "durable_term",
         "durable_vote",
@@ -70,7 +80,8 @@ class _Mirror:
         "terms",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, first: Membership) -> None:
+        self.configs: list[_Config] = [(0, first)]  # in force is the last one
         self.terms: list[Term] = []
         self.chains: list[int] = []
         self.durable_index: Index = 0
@@ -81,20 +92,38 @@ class _Mirror:
         self.commit_index: Index = 0
         self.applied_index: Index = 0
 
+    @property
+    def voters(self) -> tuple[NodeId, ...]:
+        """Of the configuration in force."""
+        return self.configs[-1][1].voter_ids
+
+    def note_config(self, entry: Entry) -> None:
+        if entry.kind is EntryKind.CONFIG:
+            self.configs.append((entry.index, decode_membership(entry.payload)))
+
+    def drop_configs(self, index: Index) -> None:
+        """Those that stand at `index` or behind it."""
+        while self.configs[-1][0] >= max(1, index):
+            self.configs.pop()
+
 
 class Invariants:
-    """The history of one seed. Every method raises Violation."""
+    """The history of one seed. Every method raises Violation.
 
-    def __init__(self, nodes: Sequence[NodeId]) -> None:
-        self._majority = len(nodes) // 2 + 1
-        self._nodes = {node: _Mirror() for node in nodes}
-        # Every entry that ever was: chain and payload by (index, term).
-        self._entries: dict[tuple[Index, Term], tuple[int, bytes]] = {}
+    `nodes` are all that there may ever be; `first` is the group that they begin with.
+    """
+
+    def __init__(self, nodes: Sequence[NodeId], first: Membership) -> None:
+        self._nodes = {node: _Mirror(first) for node in nodes}
+        # Every entry that ever was: chain, kind and payload by (index, term).
+        self._entries: dict[tuple[Index, Term], tuple[int, EntryKind, bytes]] = {}
+        self.committed_configs: list[_Config] = [(0, first)]
         # What is committed: term, chain, and the term of the leader that committed it.
         self.committed_terms: list[Term] = []
         self._committed_chains: list[int] = []
         self._committed_in_terms: list[Term] = []
         self.committed_payloads: list[bytes] = []
+        self.committed_kinds: list[EntryKind] = []
         self._leaders: dict[Term, tuple[NodeId, list[int]]] = {}
         self._votes: dict[tuple[NodeId, Term], NodeId] = {}
         self._campaigns: dict[tuple[NodeId, Term], tuple[Term, Index]] = {}
@@ -103,6 +132,27 @@ class Invariants:
     def committed_index(self) -> Index:
         """The highest index that anybody has committed."""
         return len(self.committed_terms)
+
+    @property
+    def newest_membership(self) -> Membership:
+        """The newest that is committed."""
+        return self.committed_configs[-1][1]
+
+    @property
+    def possible_members(self) -> frozenset[NodeId]:
+        """Whoever is a voter of a configuration that is not, or not known to be, superseded."""
+        committed = self.committed_configs[-1][0]
+        names = set(self.newest_membership.voter_ids)
+        for mirror in self._nodes.values():
+            for index, membership in mirror.configs:
+                if index > committed:
+                    names.update(membership.voter_ids)
+        return frozenset(names)
+
+    def forget(self, node: NodeId) -> None:
+        """Its disk was wiped: it is another store of the same name now, which knows of no group.
+        The votes that were cast under the name stay cast."""
+        self._nodes[node] = _Mirror(Membership())
 
     # --- starts --------------------------------------------------------------------------------
 
@@ -132,10 +182,12 @@ class Invariants:
             raise Violation("R9", f"{node} restarts with another entry at {known}, durable before")
         del mirror.terms[known:]
         del mirror.chains[known:]
+        mirror.drop_configs(known + 1)
         for entry in log.entries(known + 1, last_index + 1, 1 << 40):
             self._check_recovered(node, entry, log.chain(entry.index), log.term(entry.index))
             mirror.terms.append(entry.term)
             mirror.chains.append(log.chain(entry.index))
+            mirror.note_config(entry)
         mirror.durable_index = last_index  # recovery syncs what it keeps
         mirror.durable_term = mirror.term = hard_state.current_term
         mirror.durable_vote = hard_state.voted_for
@@ -151,7 +203,7 @@ class Invariants:
             raise Violation(
                 "R5", f"{node} recovers {entry.index}@{entry.term}, an entry that never was"
             )
-        if known != (chain, entry.payload):
+        if known != (chain, entry.kind, entry.payload):
             raise Violation(
                 "R5", f"{node} recovers {entry.index}@{entry.term} other than it was written"
             )
@@ -171,9 +223,13 @@ class Invariants:
     def _on_leader(self, node: NodeId, mirror: _Mirror, term: Term) -> None:
         if term in self._leaders:
             raise Violation("R1", f"{node} and {self._leaders[term][0]} both lead term {term}")
-        voters = [name for name in self._nodes if self._votes.get((name, term)) == node]
-        if len({node, *voters}) < self._majority:
-            raise Violation("R1", f"{node} leads term {term} by the votes of {voters} only")
+        for_it = [name for name in mirror.voters if self._votes.get((name, term)) == node]
+        if len(for_it) <= len(mirror.voters) // 2:
+            raise Violation(
+                "R1",
+                f"{node} leads term {term} by the votes of {for_it or 'nobody'} among "
+                f"{mirror.voters}",
+            )
         self._leaders[term] = (node, list(mirror.chains))
         index = self.committed_index
         while index and self._committed_in_terms[index - 1] >= term:
@@ -212,6 +268,7 @@ class Invariants:
             case RequestVote(pre_vote=True) | RequestVoteReply(pre_vote=True, granted=True):
                 return  # it names a term that nobody has entered
             case RequestVote():
+                self._check_may_campaign(node, mirror)
                 self._campaigns[node, message.term] = (
                     message.last_log_term,
                     message.last_log_index,
@@ -236,6 +293,15 @@ class Invariants:
                 f"{mirror.durable_term}",
             )
 
+    def _check_may_campaign(self, node: NodeId, mirror: _Mirror) -> None:
+        """A node that is no voter may do so only while its removal may still be taken back."""
+        if node in mirror.voters:
+            return
+        index = mirror.configs[-1][0]
+        before = mirror.configs[-2][1].voter_ids if len(mirror.configs) > 1 else ()
+        if node not in before or index <= mirror.commit_index:
+            raise Violation("members", f"{node} campaigns, and is no voter of {mirror.voters}")
+
     def _on_vote_leaves(self, node: NodeId, mirror: _Mirror, term: Term, candidate: NodeId) -> None:
         before = self._votes.setdefault((node, term), candidate)
         if before != candidate:
@@ -259,11 +325,26 @@ class Invariants:
         mirror = self._nodes[node]
         if entry.index != len(mirror.terms) + 1:
             raise Violation("R5", f"{node} appends {entry.index} after {len(mirror.terms)}")
-        known = self._entries.setdefault((entry.index, entry.term), (chain, entry.payload))
-        if known[0] != chain or known[1] != entry.payload:
+        this = (chain, entry.kind, entry.payload)
+        if self._entries.setdefault((entry.index, entry.term), this) != this:
             raise Violation("R5", f"{node} appends {entry.index}@{entry.term} unlike the others'")
+        if entry.kind is EntryKind.CONFIG:
+            self._on_config(node, mirror, entry)
         mirror.terms.append(entry.term)
         mirror.chains.append(chain)
+
+    def _on_config(self, node: NodeId, mirror: _Mirror, entry: Entry) -> None:
+        index, before = mirror.configs[-1]
+        if mirror.role is Role.LEADER and index > mirror.commit_index:
+            raise Violation(
+                "members", f"{node} appends a configuration while that at {index} is not committed"
+            )
+        mirror.note_config(entry)
+        changed = set(before.voter_ids) ^ set(mirror.voters)
+        if before.voters and len(changed) > 1:
+            raise Violation(
+                "members", f"{node} appends a configuration that changes {sorted(changed)} at once"
+            )
 
     def on_truncate(self, node: NodeId, index: Index, successor: Entry | None) -> bool:
         """Entries from `index` on are dropped; `successor` comes in their place in the same step.
@@ -289,6 +370,7 @@ class Invariants:
                 )
         del mirror.terms[index - 1 :]
         del mirror.chains[index - 1 :]
+        mirror.drop_configs(index)
         had_durable = mirror.durable_index >= index
         mirror.durable_index = min(mirror.durable_index, index - 1)
         return had_durable
@@ -324,7 +406,11 @@ class Invariants:
             self.committed_terms.append(term)
             self._committed_chains.append(chain)
             self._committed_in_terms.append(mirror.term)
-            self.committed_payloads.append(self._entries[new, term][1])
+            _, kind, payload = self._entries[new, term]
+            self.committed_payloads.append(payload)
+            self.committed_kinds.append(kind)
+            if kind is EntryKind.CONFIG:
+                self.committed_configs.append((new, decode_membership(payload)))
         if index > known:
             for term, (leader, chains) in self._leaders.items():
                 if term > mirror.term:
@@ -339,13 +425,18 @@ class Invariants:
                 f"{mirror.terms[index - 1]} by counting",
             )
         chain = mirror.chains[index - 1]
+        mirrors = [(name, self._nodes[name]) for name in mirror.voters]
         holders = [
             name
-            for name, other in self._nodes.items()
+            for name, other in mirrors
             if other.durable_index >= index and other.chains[index - 1] == chain
         ]
-        if len(holders) < self._majority:
-            raise Violation("R9", f"{node} commits {index}, durable on {holders or 'nobody'} only")
+        if len(holders) <= len(mirrors) // 2:
+            raise Violation(
+                "R9",
+                f"{node} commits {index}, durable on {holders or 'nobody'} only among "
+                f"{mirror.voters}",
+            )
 
     def on_apply(self, node: NodeId, entries: Sequence[Entry]) -> None:
         mirror = self._nodes[node]

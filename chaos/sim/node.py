@@ -26,7 +26,9 @@ from chaos.sim.sync_rounds import SyncRounds
 from chaos.sim.violation import CrashNow, Violation
 from chaos.sim.world import World, message_line
 from raft.events import (
+    ChangeMembership,
     Event,
+    HardStateDurable,
     LogDurable,
     PeerUnreachable,
     Propose,
@@ -38,6 +40,7 @@ from raft.events import (
     TransferLeadership,
 )
 from raft.log_format import CorruptLogError
+from raft.membership import Configuration, Membership, MembershipChange
 from raft.messages import (
     AppendEntriesReply,
     EntryKind,
@@ -58,8 +61,18 @@ _STEPS_MAX = 500_000  # of all nodes in one seed: more than a hundred times the 
 class SimNode:
     """`alive` tells whether a process runs; everything but the disk is gone when it does not."""
 
-    def __init__(self, world: World, name: NodeId, voters: tuple[NodeId, ...]) -> None:
+    def __init__(
+        self,
+        world: World,
+        name: NodeId,
+        voters: tuple[NodeId, ...],
+        configuration: Configuration | None,
+    ) -> None:
+        """`configuration`: with which the group begins; None: only the voters' names are known."""
         options = world.options
+        self._configuration = configuration
+        self.is_member = name in voters  # else it does not run until it joins
+        self.is_wiped = False  # its disk is empty: it must not start under its old identity
         self.name = name
         self._world = world
         self._scheduler = world.scheduler
@@ -67,11 +80,8 @@ class SimNode:
         self._counts = world.coverage.counts
         self._trace = world.trace
         self._rng = random.Random(f"node/{options.seed}/{options.node_count}/{name}")
-        self.disk = SimDisk(
-            random.Random(f"disk/{options.seed}/{options.node_count}/{name}"),
-            short_write_rate=options.short_write_rate,
-            garbage_rate=options.garbage_rate,
-        )
+        self.disk_count = 0
+        self.disk = self._new_disk()
         self._config = options.raft_config(name, voters)
         spread = options.clock_rate_spread
         self._clock_rate = 1.0 + spread * (2 * self._rng.random() - 1)
@@ -85,6 +95,16 @@ class SimNode:
         self._checkpoint_commit: Index = 0
         self._rounds: SyncRounds | None = None
         self._forget()
+
+    def _new_disk(self) -> SimDisk:
+        options = self._world.options
+        self.disk_count += 1
+        key = f"disk/{options.seed}/{options.node_count}/{self.name}/{self.disk_count}"
+        return SimDisk(
+            random.Random(key),
+            short_write_rate=options.short_write_rate,
+            garbage_rate=options.garbage_rate,
+        )
 
     def _forget(self) -> None:
         """What a process has in memory."""
@@ -108,6 +128,11 @@ class SimNode:
     @property
     def term(self) -> Term:
         return self._term
+
+    @property
+    def membership(self) -> Membership:
+        """In force there."""
+        return self.core.configuration.membership
 
     @property
     def applied_index(self) -> Index:
@@ -169,6 +194,7 @@ class SimNode:
             random.Random(f"core/{options_key}"),
             self.now_ms(),
             commit_index=hint,
+            configuration=self._configuration,
         )
         self._rounds = SyncRounds(
             self,
@@ -192,6 +218,22 @@ class SimNode:
         self._commit = hint
         self._apply()
         self._arm_timer()
+
+    def join(self) -> None:
+        """Start with an empty disk, knowing of no group: its leader will tell who belongs to it."""
+        self.wipe()
+        self._configuration = Configuration(index=0, membership=Membership())
+        self.is_wiped = False
+        self.is_member = True
+        self.start()
+
+    def wipe(self) -> None:
+        """Lose the disk, and everything that was on it."""
+        assert not self.alive, f"{self.name} runs"
+        self.disk = self._new_disk()
+        self._checkpoint_commit = 0
+        self._invariants.forget(self.name)
+        self.is_wiped = True
 
     def crash(self, *, power: bool, survival: Survival) -> None:
         """The process dies; with `power` the machine too."""
@@ -275,6 +317,9 @@ class SimNode:
     def transfer(self, target: NodeId) -> None:
         self.when_awake(partial(self._transfer, target))
 
+    def change(self, change: MembershipChange) -> None:
+        self.when_awake(partial(self._change, change))
+
     def when_awake(self, action: Callable[[], None]) -> None:
         if not self.alive:
             return
@@ -294,6 +339,11 @@ class SimNode:
     def _transfer(self, target: NodeId) -> None:
         if self._role is Role.LEADER:
             self._step(TransferLeadership(now_ms=self.now_ms(), target=target))
+
+    def _change(self, change: MembershipChange) -> None:
+        if self._trace.on:
+            self._trace.add(self.name, f"is asked to {change}")
+        self._step(ChangeMembership(now_ms=self.now_ms(), change=change))
 
     def _propose(self, payload: bytes) -> None:
         if not self.is_ready:
@@ -346,6 +396,9 @@ class SimNode:
     def step_durable(self, index: Index, term: Term) -> None:
         self._step(LogDurable(now_ms=self.now_ms(), index=index, term=term))
 
+    def step_hard_state_durable(self, term: Term) -> None:
+        self._step(HardStateDurable(now_ms=self.now_ms(), term=term))
+
     def _step(self, event: Event) -> None:
         try:
             ready = self.core.step(event)
@@ -361,8 +414,12 @@ class SimNode:
             raise Violation("assert", f"{self.name}: {error}") from error
 
     def _carry_out(self, ready: Ready, event: Event) -> None:
+        removed = self._role is Role.LEADER and ready.role is not Role.LEADER
+        if removed and ready.term == self._term and ready.commit_index > self._commit:
+            self._on_commit(ready.commit_index)  # its own removal, which it counted as the leader
         if ready.role is not self._role or ready.term != self._term:
             self._on_role(ready, event)
+        self._note_members(ready)
         if ready.messages_after_sync:
             self._invariants.on_votes(self.name, ready.messages_after_sync)
         if ready.truncate_from is not None or ready.entries:
@@ -385,6 +442,18 @@ class SimNode:
             self._apply()
         self._arm_timer()
 
+    def _note_members(self, ready: Ready) -> None:
+        if ready.change_refused is not None:
+            self._counts["changes_refused"] += 1
+            if self._trace.on:
+                self._trace.add(self.name, f"refuses: {ready.change_refused}")
+        elif ready.configuration is not None:
+            self._counts["configurations_in_force"] += 1
+            self._counts["configurations_taken_back"] += ready.truncate_from is not None
+            if self._trace.on:
+                voters = ready.configuration.membership.voter_ids
+                self._trace.add(self.name, f"members from {ready.configuration.index}: {voters}")
+
     def _on_role(self, ready: Ready, event: Event) -> None:
         was, is_now = self._role, ready.role
         if is_now is Role.LEADER:
@@ -406,7 +475,10 @@ class SimNode:
 
     def _on_commit(self, index: Index) -> None:
         self._commit = index
+        configs = len(self._invariants.committed_configs)
         self._counts["entries_committed"] += self._invariants.on_commit(self.name, index)
+        committed = len(self._invariants.committed_configs) - configs
+        self._counts["configurations_committed"] += committed
         if self._trace.on:
             self._trace.add(self.name, f"commits {index}")
 

@@ -52,6 +52,9 @@ FAULTS: dict[str, tuple[float, float]] = {
     "disk_error": (0.3, 0.6),
     "transfer": (0.4, 3.0),
     "false_alarm": (0.3, 3.0),
+    "add_member": (0.4, 1.0),
+    "remove_member": (0.35, 0.8),
+    "replace_wiped": (0.35, 0.5),
 }
 
 # What goes wrong all the time, as far as drawn, and can be switched off while a seed is shrunk.
@@ -73,6 +76,10 @@ class SimOptions:
 
     seed: int
     node_count: int
+    spare_count: int
+    """Machines that may join the group."""
+    first_is_written: bool
+    """Whether the first leader writes the configuration that the group begins with."""
     fault_time_us: int
     """How long faults are injected, before everything is healed."""
     fault_rates: dict[str, float]
@@ -163,6 +170,8 @@ def draw_options(seed: int, node_count: int) -> SimOptions:
     return SimOptions(
         seed=seed,
         node_count=node_count,
+        spare_count=rng.choice((0, 1, 2)) if node_count > 1 else 0,
+        first_is_written=rng.random() < 0.7,
         fault_time_us=int(timeout_min_ms * 1000 * rng.uniform(12, 40)),
         fault_rates=_draw_faults(rng, node_count),
         heartbeat_ms=heartbeat_ms,

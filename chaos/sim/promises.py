@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from chaos.sim.coverage import Coverage
 from chaos.sim.violation import Violation
-from raft.messages import Index, NodeId
+from raft.messages import EntryKind, Index, NodeId
 
 __all__ = ["Promises"]
 
@@ -74,12 +74,14 @@ class Promises:
                 "it was asked",
             )
 
-    def check_final(self, committed_payloads: Sequence[bytes]) -> None:
+    def check_final(
+        self, committed_payloads: Sequence[bytes], committed_kinds: Sequence[EntryKind]
+    ) -> None:
         """The whole committed log, at the end."""
         places: dict[int, Index] = {}
         for index, payload in enumerate(committed_payloads, start=1):
-            if not payload:
-                continue  # a no-op
+            if committed_kinds[index - 1] is not EntryKind.DATA:
+                continue
             proposal = _id(payload)
             if proposal in places:
                 raise Violation(

@@ -29,6 +29,7 @@ from raft.segment_log import SegmentLog
 
 __all__ = ["Shell", "SyncRounds"]
 
+_HARD_STATE_TOLD_RATE = 0.5
 _HANDOVER_US_MAX = 100  # between threads; the disk's own time comes on top
 
 
@@ -51,6 +52,8 @@ class Shell(Protocol):
         """Between two effects: here the node may die."""
 
     def step_durable(self, index: Index, term: Term) -> None: ...
+
+    def step_hard_state_durable(self, term: Term) -> None: ...
 
 
 @dataclass(slots=True, kw_only=True)
@@ -185,7 +188,10 @@ class SyncRounds:
         for message in one.messages:
             self._shell.send(message)
         self._under_way = None
-        if index:
+        # The core may be told of the hard state or find it proved by an entry: both must do.
+        if one.hard_state is not None and self._random() < _HARD_STATE_TOLD_RATE:
+            self._shell.step_hard_state_durable(one.hard_state.current_term)
+        if index and not self.stopped:
             self._report(one, index, term)
         self.maybe_begin()
 

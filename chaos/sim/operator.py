@@ -1,0 +1,151 @@
+"""The nemesis of bare cores, and the operator who changes the members of their group meanwhile.
+
+Place in the data path: as `chaos.sim.nemesis`, whose faults it inherits. A change of members is
+scheduled like a fault, takes several steps, each asked of whoever seems to lead, and is given up
+in the middle when its time is over: what it leaves behind must be sound.
+
+Invariant: at most one voter is wiped at a time, from the loss of its disk until a configuration
+without it is committed: with two the group would have lost what it acknowledged, whatever it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from chaos.sim.invariants import Invariants
+from chaos.sim.nemesis import Nemesis
+from chaos.sim.node import SimNode
+from raft.membership import AddLearner, Member, PromoteLearner, RemoveMember
+
+__all__ = ["Operator"]
+
+_TRIES_MAX = 40
+_VOTERS_COUNT_MIN = 2
+
+
+class Operator(Nemesis[SimNode]):
+    def __init__(self, *, invariants: Invariants, **others: Any) -> None:
+        super().__init__(**others)
+        self._invariants = invariants
+        self._wiped: SimNode | None = None
+        self._store_count = 0
+
+    def restart(self, node: SimNode, rng: Any) -> None:
+        if node.is_member and not node.is_wiped:
+            super().restart(node, rng)
+
+    # --- the scheduled changes -----------------------------------------------------------------
+
+    def _add_member(self) -> str | None:
+        spares = [node for node in self._nodes if not node.is_member and not node.alive]
+        if not spares or self._leader() is None:
+            return None
+        self._join(self._rng.choice(spares))
+        return "a spare"
+
+    def _remove_member(self) -> str | None:
+        leader = self._leader()
+        if leader is None:
+            return None
+        voters = leader.membership.voter_ids
+        if len(voters) <= _VOTERS_COUNT_MIN:
+            return None
+        name = leader.name if self._rng.random() < 0.4 else self._rng.choice(voters)
+        self._counts["leaders_removed"] += name == leader.name
+        stays = self._rng.random() < 0.5  # to disturb the others, if it can
+        node = next(node for node in self._nodes if node.name == name)
+        self._until(
+            lambda: self._is_out(node),
+            lambda: self._ask(RemoveMember(node_id=node.name)),
+            then=partial(self._on_removed, node, stays=stays),
+        )
+        return f"{name}, the leader: {name == leader.name}"
+
+    def _replace_wiped(self) -> str | None:
+        """A voter's disk is lost; it comes back as a new member of the same name."""
+        leader = self._leader()
+        if leader is None or self._wiped is not None:
+            return None
+        names = self._invariants.newest_membership.voter_ids
+        if len(names) <= _VOTERS_COUNT_MIN or self._invariants.possible_members != set(names):
+            return None
+        victims = [node for node in self._nodes if node.alive and node.name in names]
+        if not victims:
+            return None
+        node = self._wiped = self._rng.choice(victims)
+        node.crash(power=True, survival=node.draw_survival())
+        node.wipe()
+        self._counts["disks_wiped"] += 1
+        self._until(
+            lambda: self._is_out(node),
+            lambda: self._ask(RemoveMember(node_id=node.name)),
+            then=partial(self._on_wiped_removed, node),
+        )
+        return node.name
+
+    # --- their steps ---------------------------------------------------------------------------
+
+    def _on_removed(self, node: SimNode, *, stays: bool) -> None:
+        self._counts["members_removed"] += 1
+        node.is_member = False
+        if node.alive and not stays:
+            node.crash(power=False, survival=node.draw_survival())
+
+    def _on_wiped_removed(self, node: SimNode) -> None:
+        self._counts["wiped_members_replaced"] += 1
+        self._wiped = None
+        self._join(node)
+
+    def _join(self, node: SimNode) -> None:
+        node.join()
+        self._store_count += 1
+        member = Member(node_id=node.name, store_id=f"{self._store_count:032x}")
+        self._until(
+            lambda: self._membership().member(node.name) is not None,
+            lambda: self._ask(AddLearner(member=member)),
+            then=partial(self._promote, node),
+        )
+
+    def _promote(self, node: SimNode) -> None:
+        self._until(
+            lambda: node.name in self._membership().voter_ids,
+            lambda: self._ask(PromoteLearner(node_id=node.name)),
+            then=self._on_promoted,
+        )
+
+    def _on_promoted(self) -> None:
+        self._counts["learners_promoted"] += 1
+
+    def _membership(self) -> Any:
+        return self._invariants.newest_membership
+
+    def _is_out(self, node: SimNode) -> bool:
+        """Committed so, and no leader can take it back."""
+        return self._membership().member(node.name) is None
+
+    def _ask(self, change: Any) -> None:
+        leader = self._leader()
+        if leader is not None:
+            leader.change(change)
+
+    def _until(
+        self,
+        is_done: Callable[[], bool],
+        ask: Callable[[], None],
+        *,
+        then: Callable[[], None],
+        tries: int = _TRIES_MAX,
+    ) -> None:
+        """Ask again and again until it is done, then go on; give up when the faults end."""
+        if not self.running:
+            return
+        if is_done():
+            then()
+            return
+        ask()
+        if tries:
+            delay_us = self._times.election_timeout_ms_max * 500
+            again = partial(self._until, is_done, ask, then=then, tries=tries - 1)
+            self._scheduler.after(delay_us, again)
