@@ -61,6 +61,13 @@ class Configurations:
         assert found.index <= index, f"the configuration at {index} is not known any more"
         return found
 
+    @property
+    def replaced(self) -> Configuration | None:
+        """The one that the one in force replaced; None where that is not known any more."""
+        if self.in_force == self._first:
+            return None
+        return self._in_log[-2] if len(self._in_log) > 1 else self._first
+
     def append(self, entries: Iterable[Entry]) -> None:
         """Those among `entries`, which stand at the log's end."""
         for entry in entries:

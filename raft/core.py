@@ -15,8 +15,9 @@ Invariants:
 - current_term and commit_index never fall; voted_for changes once per term;
 - at most one leader per term: an AppendEntries of the own term never reaches a leader;
 - a committed entry is never truncated, a leader never truncates;
-- only a voter of the configuration in force campaigns, and only voters' votes count; but messages
-  are taken from whoever sends them, for the sender may know a newer configuration (4.2.3);
+- only a voter of the configuration in force campaigns, or one whose removal is not known to be
+  committed, and only voters' votes count; but messages are taken from whoever sends them, for the
+  sender may know a newer configuration (4.2.3);
 - a change of members is taken only once the one before it, and an entry of the leader's own term,
   are committed: else two leaders could each take a change, and commit by majorities that share
   nobody.
@@ -98,7 +99,8 @@ class Core:
     """One node of a group.
 
     `storage` and `hard_state` are what recovery found, both durable. `commit_index` is a hint
-    that is never above the true one (the checkpoint's); it is cut to the log's end.
+    that is never above the true one: the checkpoint's, or the index of the newest snapshot if that
+    is higher; it is cut to the log's end.
 
     `configuration`: that of the newest snapshot; without one, at index 0, the members that the
     group begins with, which the first leader writes into the log; or a membership without anybody
@@ -479,7 +481,7 @@ class Core:
         self._role = Role.LEADER
         self._leader_id = self._node_id
         self._ballot.close()
-        if len(self._voters) > 1:
+        if self._voters != (self._node_id,):
             # Others' votes prove that the term is durable: the requests left after its fsync.
             self._outbox.term_is_durable = True
         self._leadership = Leadership(
@@ -508,12 +510,24 @@ class Core:
     # Elections.
 
     def _campaign(self) -> None:
-        if self._node_id not in self._voters:
+        if not self._may_campaign():
             self._timer.restart(self._now_ms)
-        elif len(self._voters) == 1:
+        elif self._voters == (self._node_id,):
             self._become_candidate(leadership_transfer=False)
         else:
             self._become_pre_candidate()
+
+    def _may_campaign(self) -> bool:
+        """A voter may; so may one whose removal is not known to be committed, for its log may be
+        what the others need (4.2.2). Its own vote does not count then."""
+        if self._node_id in self._voters:
+            return True
+        before = self._configurations.replaced
+        return (
+            before is not None
+            and self._node_id in before.membership.voter_ids
+            and self._configuration.index > self._log.commit_index
+        )
 
     def _on_request_vote(self, request: RequestVote) -> None:
         # A node that hears its leader neither gives votes nor lets its term be raised (6.2, 9.6).
@@ -580,7 +594,7 @@ class Core:
     def _on_timeout_now(self, message: TimeoutNow) -> None:
         if message.term > self._current_term:
             self._become_follower(message.term, message.sender)
-        if self._role is Role.FOLLOWER and self._node_id in self._voters:
+        if self._role is Role.FOLLOWER and self._may_campaign():
             self._become_candidate(leadership_transfer=True)
 
     # The log, as a leader.

@@ -80,6 +80,9 @@ class RaftLog:
         assert self._storage.last_index == self.last_index, (
             f"the storage ends at {self._storage.last_index}, the core's log at {self.last_index}"
         )
+        assert self._storage.first_index - 1 <= self.commit_index, (
+            f"the log begins at {self._storage.first_index}, but {self.commit_index} is committed"
+        )
         if self._installed_index is not None:
             assert self._storage.first_index == self._installed_index + 1
             self._installed_index = None

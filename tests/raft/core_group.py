@@ -193,6 +193,8 @@ class Node:
     def restart(self, now_ms: int, commit_index: Index = 0) -> None:
         assert not self.is_up
         self.is_up = True
+        if self.snapshot is not None:
+            commit_index = max(commit_index, self.snapshot.index)
         self.core = self._make_core(now_ms, commit_index)
 
     def wipe(self) -> None:
@@ -206,8 +208,8 @@ class Node:
 
     def take_snapshot(self, index: Index | None = None) -> None:
         """Of what is committed here and durable."""
-        index = min(self.core.commit_index, len(self.durable_entries)) if index is None else index
-        if self.snapshot is None or self.snapshot.index < index:
+        index = min(self.core.commit_index, self.core.durable_index) if index is None else index
+        if index and (self.snapshot is None or self.snapshot.index < index):
             self.snapshot = Snapshot(
                 index=index,
                 configuration=self.core.configuration_at(index),
@@ -217,7 +219,7 @@ class Node:
     def compact(self, index: Index) -> None:
         """Drop the log up to `index`, which the snapshot holds."""
         assert self.snapshot is not None
-        assert index <= self.snapshot.index
+        assert index <= min(self.snapshot.index, self.core.commit_index)
         self.storage.base_index = self.durable_base_index = max(index, self.storage.base_index)
 
     def log_terms(self) -> list[Term]:

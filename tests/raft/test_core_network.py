@@ -1,5 +1,6 @@
 """Random walks of groups of pure cores over a network that loses, repeats and reorders messages,
-with crashes that take what was not fsynced. Checked after every step: Raft's figure 3.
+with crashes that take what was not fsynced, members that come, go and lose their disks, logs whose
+beginning is dropped, and nodes that run out of room. Checked after every step: Raft's figure 3.
 
 It is the small sister of `ledgermq sim`: no disks, no bytes, so that a mistake in the core shows
 here within a second.
@@ -14,7 +15,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raft.events import Ready, Role, Tick
-from raft.messages import Entry, Index, Message, NodeId, RequestVote, RequestVoteReply, Term
+from raft.membership import decode_membership
+from raft.messages import (
+    Entry,
+    EntryKind,
+    Index,
+    Message,
+    NodeId,
+    RequestVote,
+    RequestVoteReply,
+    Term,
+)
 from tests.raft.core_group import Group, Node
 
 STEPS_COUNT = 3000
@@ -24,14 +35,23 @@ class Walk:
     """One group, one seed. Every check reads what the nodes sent and stored, never the core's
     private state."""
 
-    def __init__(self, seed: int, count: int) -> None:
+    def __init__(self, seed: int, count: int, *, is_busy: bool = False) -> None:
+        """A busy walk changes and compacts much and breaks little, so that it comes far."""
         self.rng = Random(seed)
+        self.is_busy = is_busy
         self.crash = 0.0
         self.seen: Counter[str] = Counter()
+        self.changes = 1.0 if is_busy else self.rng.choice([0.0, 0.3, 1.0])
+        self.compaction = 1.0 if is_busy else self.rng.choice([0.0, 0.2, 1.0])
         self.group = Group(
             count,
+            joiners=self.rng.choice([0, 1, 2]) if self.changes else 0,
+            has_roster=self.rng.random() < 0.7,
             auto_sync=False,
             rng=lambda number: Random(f"{seed}/{number}"),
+            preferred_leader=self.rng.choice([None, NodeId("n1")]),
+            preferred_after_ms=self.rng.choice([500, 5000]),
+            promotion_lag_max=self.rng.choice([1, 20]),
             inflight_count_max=self.rng.choice([1, 3, 128]),
             append_count_max=self.rng.choice([1, 4, 1024]),
             commit_notice_delay_ms=self.rng.choice([0, 5]),
@@ -39,7 +59,9 @@ class Walk:
         self.group.on_ready = self.check_ready
         self.group.on_send = self.check_vote
         self.leaders: dict[Term, NodeId] = {}
-        self.votes: dict[tuple[NodeId, Term], NodeId] = {}
+        self.votes: dict[tuple[NodeId, int, Term], NodeId] = {}
+        self.stores: Counter[NodeId] = Counter()  # how often a node's disk was lost
+        self.wiped: set[NodeId] = set()  # down, and nothing on the disk
         self.committed: list[Entry] = []
         self.commit_index: dict[NodeId, Index] = dict.fromkeys(self.group.nodes, 0)
         self.open_reads: dict[tuple[NodeId, int], Index] = {}
@@ -48,13 +70,14 @@ class Walk:
     # The walk.
 
     def run(self) -> None:
-        loss = self.rng.choice([0.0, 0.02, 0.2])
+        loss = 0.01 if self.is_busy else self.rng.choice([0.0, 0.02, 0.2])
         repeat = self.rng.choice([0.0, 0.1])
-        self.crash = self.rng.choice([0.0, 0.005, 0.02])
+        self.crash = 0.002 if self.is_busy else self.rng.choice([0.0, 0.005, 0.02])
         cut: set[NodeId] = set()
         for _ in range(STEPS_COUNT):
             if self.rng.random() < 0.01:
-                cut = {n for n in self.group.nodes if self.rng.random() < 0.25}
+                share = 0.05 if self.is_busy else 0.25
+                cut = {n for n in self.group.nodes if self.rng.random() < share}
                 self.notice(cut)
             draw = self.rng.random()
             if draw < self.crash:
@@ -77,7 +100,8 @@ class Walk:
     def deliver_one(self, loss: float, repeat: float, cut: set[NodeId]) -> None:
         network = self.group.network
         if not network:
-            self.let_time_pass()
+            if not self.is_busy or self.rng.random() < 0.1:
+                self.let_time_pass()
             return
         # Mostly in order, as connections have it; sometimes not.
         position = 0 if self.rng.random() < 0.8 else self.rng.randrange(len(network))
@@ -96,7 +120,7 @@ class Walk:
         draw = self.rng.random()
         if draw < 0.40:
             self.sync(node)
-        elif draw < 0.70:
+        elif draw < (0.55 if self.is_busy else 0.70):
             if node.core.role is Role.LEADER:
                 self.group.propose(name, b"%d" % self.rng.randrange(10**6))
         elif draw < 0.80:
@@ -107,8 +131,66 @@ class Walk:
             self.group.unreachable(name, self.rng.choice(list(self.group.nodes)))
         elif draw < 0.83:
             self.group.transfer(name, self.rng.choice(list(self.group.nodes)))
-        elif draw < 0.93:
-            self.let_time_pass()
+        elif draw < 0.92:
+            if not self.is_busy or self.rng.random() < 0.3:
+                self.let_time_pass()
+        elif draw < 0.95:
+            self.group.tell(name)
+        elif draw < 0.96:
+            if self.rng.random() < self.compaction:
+                self.compact(node)
+        elif draw < 0.999:
+            if self.rng.random() < (self.changes if node.core.role is Role.LEADER else 0.02):
+                self.change(node)
+        elif self.changes:
+            self.group.room(name, writable=self.rng.random() < 0.7)
+
+    def compact(self, node: Node) -> None:
+        node.take_snapshot()
+        if node.snapshot is not None and self.rng.random() < 0.7:
+            self.seen["compaction"] += 1
+            index_max = min(node.snapshot.index, node.core.commit_index)
+            node.compact(self.rng.randint(node.storage.base_index, index_max))
+
+    def change(self, node: Node) -> None:
+        """One change that fits the membership; the loss of a removed member's disk, too."""
+        name, core = node.config.node_id, node.core
+        membership = core.configuration.membership
+        others = [other for other in self.group.nodes if other not in core.voters]
+        if not others or self.rng.random() < 0.3:
+            others = list(self.group.nodes)
+        other = self.rng.choice(others)
+        if other in membership.learner_ids and self.rng.random() < 0.8:
+            kind, ready = "promotion", self.group.promote(name, other)
+        elif membership.member(other) is not None:
+            kind, ready = "removal", self.group.remove(name, other)
+        else:
+            kind, ready = "addition", self.group.add(name, other)
+        if ready.change_refused is not None:
+            self.seen[f"refused: {ready.change_refused.reason.name}"] += 1
+            return
+        self.seen[kind] += 1
+        self.seen["removal of the leader"] += kind == "removal" and other == name
+        if kind == "addition" and other in self.wiped:
+            self.wiped.remove(other)
+            self.restart(self.group.nodes[other])
+
+    def maybe_wipe(self, node: Node) -> None:
+        """A node that is down and that a committed change has removed may lose its disk: only
+        then may another come under its name."""
+        name = node.config.node_id
+        known = [other.core.configuration for other in self.group.nodes.values()]
+        payloads = [entry.payload for entry in self.committed if entry.kind is EntryKind.CONFIG]
+        if (
+            not payloads
+            or decode_membership(payloads[-1]).member(name) is not None
+            or max(configuration.index for configuration in known) > len(self.committed)
+        ):
+            return
+        self.seen["wipe"] += 1
+        self.stores[name] += 1
+        self.wiped.add(name)
+        node.wipe()
 
     def sync(self, node: Node) -> None:
         """Like `Group.sync`; sometimes a crash comes between the fsync and its report."""
@@ -132,44 +214,61 @@ class Walk:
         self.group.tick(node.config.node_id)
 
     def crash_or_restart(self) -> None:
-        down = [node for node in self.group.nodes.values() if not node.is_up]
+        nodes = self.group.nodes.items()
+        down = [node for name, node in nodes if not node.is_up and name not in self.wiped]
         node = self.rng.choice(list(self.group.nodes.values()))
         if node.is_up and (not down or self.rng.random() < 0.2):
             self.seen["crash"] += 1
             lost = len(node.storage.stored) - len(node.durable_entries)
             self.seen["lost entries"] += max(lost, 0)
             node.crash()
+            if self.rng.random() < 0.5:
+                self.maybe_wipe(node)
         elif down:
             self.restart(self.rng.choice(down))
 
     def restart(self, node: Node) -> None:
-        self.commit_index[node.config.node_id] = 0
         node.restart(self.group.now_ms)
+        self.commit_index[node.config.node_id] = node.core.commit_index
 
     def calm_down(self) -> None:
         """Liveness: a whole group with a sound network elects a leader and commits."""
         group = self.group
-        for node in group.nodes.values():
-            if not node.is_up:
+        for name, node in group.nodes.items():
+            if not node.is_up and name not in self.wiped:
                 self.restart(node)
+            if node.is_up:
+                group.room(name, writable=True)
         until_ms = group.now_ms + 20 * 600
         while group.now_ms < until_ms:
-            for node in group.nodes.values():
+            for node in [node for node in group.nodes.values() if node.is_up]:
                 if node.core.next_deadline_ms <= group.now_ms:
                     group.step(node.config.node_id, Tick(now_ms=group.now_ms))
             for _ in range(100):
-                for name in group.nodes:
-                    group.sync(name)
+                for name, node in group.nodes.items():
+                    if node.is_up:
+                        group.sync(name)
+                        group.tell(name)
                 if not group.deliver():
                     break
-            [*ready] = [node for node in group.nodes.values() if node.core.ready]
-            logs = [node.storage.stored for node in group.nodes.values()]
-            commits = {node.core.commit_index for node in group.nodes.values()}
-            if ready and commits == {len(logs[0])} and all(log == logs[0] for log in logs):
+            if self.agrees():
                 self.check_logs()
                 return
             group.now_ms += 5
         raise AssertionError("a sound group does not agree")
+
+    def agrees(self) -> bool:
+        """There is a ready leader, and all whom it counts as members have its whole log."""
+        leaders = [node for node in self.group.nodes.values() if node.is_up and node.core.ready]
+        if not leaders:
+            return False
+        leader = max(leaders, key=lambda node: node.core.current_term)
+        log = leader.storage.stored
+        members = leader.core.configuration.membership.members
+        return all(
+            node.core.commit_index == len(log) and node.storage.stored == log
+            for node in (self.group.nodes[member.node_id] for member in members)
+        )
 
     # The checks.
 
@@ -181,6 +280,11 @@ class Walk:
         if ready.role is Role.LEADER:
             assert self.leaders.setdefault(ready.term, name) == name, "two leaders in a term"
             assert ready.truncate_from is None, "a leader truncates"
+            self.check_config(node)
+        self.seen["install"] += ready.install is not None
+        self.seen["configuration taken back"] += (
+            ready.configuration is not None and ready.truncate_from is not None
+        )
         self.check_commit(name, node, ready)
         for state in ready.read_states:
             commit_when_asked = self.open_reads.pop((name, state.request_id))
@@ -199,7 +303,8 @@ class Walk:
                 return
         durable = self.group.nodes[voter].durable_hard_state
         assert durable.current_term >= message.term, "a vote leaves before it is durable"
-        known = self.votes.setdefault((voter, message.term), candidate)
+        key = (voter, self.stores[voter], message.term)
+        known = self.votes.setdefault(key, candidate)
         assert known == candidate, f"{voter} voted twice in term {message.term}"
 
     def check_commit(self, name: NodeId, node: Node, ready: Ready) -> None:
@@ -215,13 +320,27 @@ class Walk:
         if ready.role is Role.LEADER and ready.commit_index > self.commit_index[name]:
             index = ready.commit_index
             assert stored[index - 1].term == ready.term, "an old entry committed by counting"
+            voters = node.core.voters
             holders = [
-                other
-                for other in self.group.nodes.values()
-                if other.durable_entries[:index] == stored[:index]
+                voter
+                for voter in voters
+                if self.group.nodes[voter].durable_entries[:index] == stored[:index]
             ]
-            assert 2 * len(holders) > len(self.group.nodes), f"commit {index} is not durable"
+            assert 2 * len(holders) > len(voters), f"commit {index} is not durable"
         self.commit_index[name] = ready.commit_index
+
+    def check_config(self, node: Node) -> None:
+        """One change at a time, and in force is the last one of the log."""
+        stored = node.storage.stored
+        open_count = sum(
+            1
+            for entry in stored[max(node.core.commit_index, len(self.committed)) :]
+            if entry.kind is EntryKind.CONFIG
+        )
+        assert open_count <= 1, "two changes are under way"
+        known = node.core.configuration
+        last = max((entry.index for entry in stored if entry.kind is EntryKind.CONFIG), default=0)
+        assert known.index == last, "the newest configuration is not in force"
 
     def check_logs(self) -> None:
         logs = [node.storage.stored for node in self.group.nodes.values()]
@@ -247,16 +366,34 @@ class Walk:
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 2**32), count=st.sampled_from([1, 2, 3, 3, 3, 4, 5, 5]))
 def test_random_walks_keep_figure_3(seed: int, count: int) -> None:
-    Walk(seed, count).run()
+    Walk(seed, count, is_busy=seed % 2 == 1).run()
 
 
 def test_the_walks_reach_what_they_are_to_test() -> None:
     seen: Counter[str] = Counter()
-    for seed in range(60):
-        walk = Walk(seed, 3)
+    for seed in range(90):
+        walk = Walk(seed, 3, is_busy=seed % 3 > 0)
         walk.run()
         seen += walk.seen
         seen["terms"] += len(walk.leaders)
-    for what in ("commit", "read", "crash", "lost entries", "crash after fsync", "truncation"):
-        assert seen[what] > 10, f"{what}: {seen[what]}"
+    for what in (
+        "commit",
+        "read",
+        "crash",
+        "lost entries",
+        "crash after fsync",
+        "truncation",
+        "compaction",
+        "install",
+        "addition",
+        "promotion",
+        "removal",
+        "removal of the leader",
+        "configuration taken back",
+        "wipe",
+        "refused: UNDERWAY",
+        "refused: NOT_READY",
+        "refused: NOT_CAUGHT_UP",
+    ):
+        assert seen[what] > 4, f"{what}: {seen[what]} of {seen}"
     assert seen["terms"] > 24

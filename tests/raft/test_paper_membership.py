@@ -268,6 +268,28 @@ def test_a_removed_leader_tells_the_best_follower_to_campaign() -> None:
     assert group.core(N1).role is Role.FOLLOWER
 
 
+def test_a_voter_whose_removal_is_not_committed_still_campaigns() -> None:
+    """4.2.2: its log may be what the others need. Its own vote does not count."""
+    group = Group(2)
+    group.elect(N1)
+    group.propose(N1)
+    group.remove(N1, N1)
+    group.network.clear()  # n2 has neither entry, and nothing of n1's may be voted over
+    for _ in range(10):
+        group.tick(N1)
+        group.network.clear()
+    assert group.core(N1).role is not Role.LEADER
+    while group.core(N2).commit_index < 3:
+        group.tick(N1)
+        group.stabilize()
+    assert group.core(N2).role is Role.LEADER
+    assert voters(group, N2) == (N2,)
+    group.network.clear()
+    for _ in range(5):
+        group.tick(N1)
+    assert not group.network, "it is committed, and n1 knows it"
+
+
 # 4.2.3: disruptive servers.
 
 
