@@ -158,10 +158,11 @@ class QueryProcessor:
         unit = queue.read(offset, 1)
         if not unit:
             return 0
-        position, _, _ = UNIT.unpack(unit)
-        return decode_record(
-            self._context.read_record(position), check_crc=False
-        ).store_timestamp_ms
+        try:
+            record = self._context.read_record(UNIT.unpack(unit)[0])
+        except LookupError:  # retention takes it at this moment
+            return 0
+        return decode_record(record, check_crc=False).store_timestamp_ms
 
     def _fields(self, **values: int) -> dict[str, str]:
         fields = {name: str(value) for name, value in values.items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.processor.pull import PullProcessor
+from broker.processor.queries import QueryProcessor
 from broker.processor.send import SendProcessor
 from broker.state_machine import BrokerStateMachine
 from broker.store.consume_queue import DamagedQueueError
@@ -121,6 +122,12 @@ async def test_a_pull_of_what_is_being_removed_is_asked_again(rig):
     assert answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY
     assert answer.remark == "MESSAGE_WAS_REMOVING"
     assert answer.ext_fields["nextBeginOffset"] == "0"
+    earliest = await rig.ask(
+        QueryProcessor(rig.context, rig.tasks).earliest_store_time,
+        RequestCode.GET_EARLIEST_MSG_STORETIME,
+        {"topic": "T", "queueId": "0"},
+    )
+    assert earliest.ext_fields["timestamp"] == "0"
     rig.machine.trim(rig.log.begin_position)
     answer = await rig.ask(pull.handle, RequestCode.PULL_MESSAGE, pull_fields())
     assert answer.code == ResponseCode.PULL_OFFSET_MOVED
