@@ -86,7 +86,7 @@ class ConsumeQueue:
         """Write what waits for room; True once nothing does. Raises OSError."""
         units = bytes(self._held)
         self._held.clear()
-        self._store.held.discard(self)
+        self._store.held.pop(self, None)
         self._write_or_hold(self.next_offset - len(units) // UNIT_SIZE, units)
         return not self._held
 
@@ -105,7 +105,7 @@ class ConsumeQueue:
                 raise
             # Whole units: half of one on the disk is written again.
             self._held += units[written - written % UNIT_SIZE :]
-            self._store.held.add(self)
+            self._store.held[self] = None
 
     # Reading -----------------------------------------------------------------------------------
 
@@ -187,7 +187,7 @@ class ConsumeQueue:
     def _forget(self) -> None:
         self._begin_position = 0
         self._held.clear()
-        self._store.held.discard(self)
+        self._store.held.pop(self, None)
 
     def _position(self, offset: int) -> int:
         position: int = UNIT.unpack(self.read(offset, 1))[0]

@@ -62,10 +62,10 @@ class DerivedFiles:
         self._files_max = files_max
         self._order: deque[tuple[_Owner, int]] = deque()
         # Written since the last sync; noted after the write. One thread takes from it while the
-        # loop adds: both are single calls of set.
-        self._dirty: set[tuple[_Owner, int]] = set()
+        # loop adds: both are single calls of dict, which unlike a set has an order of its own.
+        self._dirty: dict[tuple[_Owner, int], None] = {}
         self._checks: dict[Path, tuple[int, int, int]] = {}  # inode, units, CRC as synced last
-        self.held: set[_Owner] = set()  # with units that wait for room on the disk
+        self.held: dict[_Owner, None] = {}  # with units that wait for room on the disk
 
     def opened(self, queue: _Owner, file_start: int) -> None:
         self._order.append((queue, file_start))
@@ -81,14 +81,14 @@ class DerivedFiles:
         self._checks.pop(path, None)
 
     def written(self, queue: _Owner, file_start: int) -> None:
-        self._dirty.add((queue, file_start))
+        self._dirty[queue, file_start] = None
 
     def sync(self, root: Path) -> None:
         """Make durable what was written before this call. On a thread. Raises OSError."""
         directories: set[Path] = set()
         for _ in range(len(self._dirty)):
             try:
-                queue, file_start = self._dirty.pop()
+                (queue, file_start), _ = self._dirty.popitem()
             except KeyError:
                 break
             path, count = queue.path(file_start), queue.written_units(file_start)
@@ -100,7 +100,7 @@ class DerivedFiles:
             if count == FILE_UNITS:
                 self._checks.pop(path, None)  # its last change
             directories |= {path.parent, path.parent.parent}
-        for directory in directories | ({root} if directories else set()):
+        for directory in sorted(directories | ({root} if directories else set())):
             descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 os.fsync(descriptor)
