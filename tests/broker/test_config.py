@@ -41,6 +41,7 @@ def test_sections_and_nested_limits_are_read(tmp_path):
         ("dedupe_window_ms = 1000", 'dedupe_window_ms = "1"', "dedupe_window_ms"),
         ("pending_max = 5", "colour = 5", "colour: there is no such setting"),
         ("[broker]", '[broker]\nengine = "magic"', "engine: 'magic'"),
+        ("[broker]", '[raft]\nprofile = "turbo"\n[broker]', "profile: 'turbo'"),
         ("[peers]", '[peers]\nn1 = "127.0.0.1:1"', "secret_file"),
         ("[broker]", "[broker", "not TOML"),
         ("[broker]", '[broker]\ndelete_when = "24"', "delete_when: '24' names no hours"),
