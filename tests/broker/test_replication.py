@@ -50,7 +50,7 @@ async def test_pysyncobj_is_opened_where_it_is_asked_for(tmp_path: Path) -> None
 
 async def test_pysyncobj_is_not_opened_to_strangers(tmp_path: Path) -> None:
     peers = {"n0": "10.1.2.3:10915"}
-    with pytest.raises(ConfigError, match="10.1.2.3:10915 is not a loopback address"):
+    with pytest.raises(ConfigError, match=r"10\.1\.2\.3:10915 is not a loopback address"):
         open_log(config(tmp_path, engine="pysyncobj", peers=peers), Recorder())
 
 
