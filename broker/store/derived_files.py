@@ -62,7 +62,7 @@ class DerivedFiles:
         self._files_max = files_max
         self._order: deque[tuple[_Owner, int]] = deque()
         # Written since the last sync; noted after the write. One thread takes from it while the
-        # loop adds: both are single calls of dict, which unlike a set has an order of its own.
+        # loop adds, each by single calls of dict (a set would have an order that nobody repeats).
         self._dirty: dict[tuple[_Owner, int], None] = {}
         self._checks: dict[Path, tuple[int, int, int]] = {}  # inode, units, CRC as synced last
         self.held: dict[_Owner, None] = {}  # with units that wait for room on the disk
@@ -86,11 +86,9 @@ class DerivedFiles:
     def sync(self, root: Path) -> None:
         """Make durable what was written before this call. On a thread. Raises OSError."""
         directories: set[Path] = set()
-        for _ in range(len(self._dirty)):
-            try:
-                (queue, file_start), _ = self._dirty.popitem()
-            except KeyError:
-                break
+        for queue, file_start in list(self._dirty):
+            # First, so that what is written meanwhile is noted anew.
+            self._dirty.pop((queue, file_start), None)
             path, count = queue.path(file_start), queue.written_units(file_start)
             try:
                 self._sync_file(path, count)
