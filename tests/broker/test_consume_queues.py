@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from functools import lru_cache
 from pathlib import Path
 
 import pytest
@@ -20,8 +21,13 @@ KEY = ("T", 0)
 
 def run_of(first: int, count: int, key: tuple[str, int] = KEY) -> Run:
     """Records of 100 bytes, the one at offset n at position 100 * n."""
-    units = b"".join(UNIT.pack(100 * n, 100, n) for n in range(first, first + count))
+    units = all_units()[first * UNIT.size : (first + count) * UNIT.size]
     return Run(*key, first, units, None)
+
+
+@lru_cache(maxsize=1)
+def all_units() -> bytes:
+    return b"".join([UNIT.pack(100 * n, 100, n) for n in range(2 * FILE_UNITS + 1_000)])
 
 
 def append(queues: ConsumeQueues, first: int, count: int) -> None:
