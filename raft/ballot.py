@@ -34,10 +34,17 @@ class Ballot:
         self._votes: dict[NodeId, bool] = {}
 
     def open(
-        self, voters: Collection[NodeId], *, term: Term, pre_vote: bool, leadership_transfer: bool
+        self,
+        voters: Collection[NodeId],
+        *,
+        term: Term,
+        counts_itself: bool,
+        pre_vote: bool,
+        leadership_transfer: bool,
     ) -> None:
-        """Ask every other voter; this node votes for itself. `term` as in RequestVote."""
-        self._votes = {self._node_id: True}
+        """Ask every other voter; this node votes for itself, if that counts. `term` as in
+        RequestVote."""
+        self._votes = {self._node_id: True} if counts_itself else {}
         for voter in voters:
             if voter == self._node_id:
                 continue

@@ -107,6 +107,9 @@ class Core:
     for a node that is to join a group and hears from its leader who belongs to it. None: the
     voters of `config`, of which nothing but the names is known and nothing is written.
 
+    `store_id`: the store that this node lives on. A node that lost its store and was added again
+    reads configurations, as it catches up, in which its name is a voter: that voter is not it.
+
     Caller's duty: feed events with times that never fall, carry each Ready out, its appends
     before the next step, and step with a Tick at `next_deadline_ms`.
     """
@@ -121,9 +124,11 @@ class Core:
         *,
         commit_index: Index = 0,
         configuration: Configuration | None = None,
+        store_id: str = "",
     ) -> None:
         self._config = config
         self._node_id = config.node_id
+        self._store_id = store_id
         self._now_ms = now_ms
         self._log = RaftLog(
             storage,
@@ -136,7 +141,9 @@ class Core:
             configuration = Configuration(index=0, membership=voters)
         self._configurations = Configurations(configuration, storage)
         self._configuration = self._configurations.in_force
-        self._voters = self._configuration.membership.voter_ids
+        membership = self._configuration.membership
+        self._voters = membership.voter_ids
+        self._is_voter = membership.has_voter(self._node_id, store_id)
         self._outbox = Outbox()
         self._following = Following(self._node_id, self._log, self._configurations, self._outbox)
         self._ballot = Ballot(self._node_id, self._log, self._outbox)
@@ -151,7 +158,7 @@ class Core:
         self._leader_is_unreachable = False
         self._leadership: Leadership | None = None
         self._timer = ElectionTimer(config, rng, now_ms)
-        if self._voters == (self._node_id,):
+        if self._is_sole_voter():
             self._timer.deadline_ms = now_ms  # there is nobody to wait for
 
     # What the shell may read.
@@ -215,7 +222,7 @@ class Core:
             leadership is not None
             and leadership.transfer_target is None
             and leadership.committed_own_term
-            and self._node_id in self._voters
+            and self._is_voter
         )
 
     @property
@@ -412,9 +419,15 @@ class Core:
             return
         self._configuration = configuration
         self._voters = configuration.membership.voter_ids
+        self._is_voter = configuration.membership.has_voter(self._node_id, self._store_id)
         self._outbox.configuration = configuration
         if self._leadership is not None:
-            self._leadership.change_members(configuration, self._now_ms)
+            self._leadership.change_members(
+                configuration, self._now_ms, counts_itself=self._is_voter
+            )
+
+    def _is_sole_voter(self) -> bool:
+        return self._is_voter and len(self._voters) == 1
 
     # Terms and roles.
 
@@ -458,7 +471,11 @@ class Core:
         self._leader_id = None
         self._timer.restart(self._now_ms)
         self._ballot.open(
-            self._voters, term=self._current_term + 1, pre_vote=True, leadership_transfer=False
+            self._voters,
+            term=self._current_term + 1,
+            counts_itself=self._is_voter,
+            pre_vote=True,
+            leadership_transfer=False,
         )
 
     def _become_candidate(self, *, leadership_transfer: bool) -> None:
@@ -470,6 +487,7 @@ class Core:
         self._ballot.open(
             self._voters,
             term=self._current_term,
+            counts_itself=self._is_voter,
             pre_vote=False,
             leadership_transfer=leadership_transfer,
         )
@@ -481,13 +499,14 @@ class Core:
         self._role = Role.LEADER
         self._leader_id = self._node_id
         self._ballot.close()
-        if self._voters != (self._node_id,):
+        if not self._is_sole_voter():
             # Others' votes prove that the term is durable: the requests left after its fsync.
             self._outbox.term_is_durable = True
         self._leadership = Leadership(
             config=self._config,
             term=self._current_term,
             configuration=self._configuration,
+            counts_itself=self._is_voter,
             log=self._log,
             outbox=self._outbox,
             now_ms=self._now_ms,
@@ -512,7 +531,7 @@ class Core:
     def _campaign(self) -> None:
         if not self._may_campaign():
             self._timer.restart(self._now_ms)
-        elif self._voters == (self._node_id,):
+        elif self._is_sole_voter():
             self._become_candidate(leadership_transfer=False)
         else:
             self._become_pre_candidate()
@@ -520,12 +539,12 @@ class Core:
     def _may_campaign(self) -> bool:
         """A voter may; so may one whose removal is not known to be committed, for its log may be
         what the others need (4.2.2). Its own vote does not count then."""
-        if self._node_id in self._voters:
+        if self._is_voter:
             return True
         before = self._configurations.replaced
         return (
             before is not None
-            and self._node_id in before.membership.voter_ids
+            and before.membership.has_voter(self._node_id, self._store_id)
             and self._configuration.index > self._log.commit_index
         )
 
@@ -618,8 +637,11 @@ class Core:
     def _after_progress(self, leadership: Leadership) -> None:
         has_committed = leadership.maybe_commit(self._now_ms)
         self._outbox.answer_reads(leadership.serve_reads())
-        is_removed = self._node_id not in self._voters
-        if has_committed and is_removed and self._configuration.index <= self._log.commit_index:
+        if (
+            has_committed
+            and not self._is_voter
+            and self._configuration.index <= self._log.commit_index
+        ):
             # Its own removal is committed (4.2.2): others go on at once.
             leadership.resign()
             self._become_follower(self._current_term, None)

@@ -72,6 +72,7 @@ class Leadership:
         config: RaftConfig,
         term: Term,
         configuration: Configuration,
+        counts_itself: bool,
         log: RaftLog,
         outbox: Outbox,
         now_ms: int,
@@ -86,7 +87,7 @@ class Leadership:
         self._handover = Handover(config, now_ms)
         self._heartbeat_at_ms = now_ms + config.heartbeat_ms
         self._commit_notice_at_ms: int | None = None
-        self.change_members(configuration, now_ms)
+        self.change_members(configuration, now_ms, counts_itself=counts_itself)
 
     # What the core asks.
 
@@ -136,8 +137,11 @@ class Leadership:
 
     # Members.
 
-    def change_members(self, configuration: Configuration, now_ms: int) -> None:
-        """Lead this configuration from now on; called before its entry is appended."""
+    def change_members(
+        self, configuration: Configuration, now_ms: int, *, counts_itself: bool
+    ) -> None:
+        """Lead this configuration from now on; called before its entry is appended.
+        `counts_itself`: this node is one of its voters."""
         membership = configuration.membership
         members = {*membership.voter_ids, *membership.learner_ids} - {self._config.node_id}
         for node_id, peer in self._progress.items():
@@ -160,7 +164,7 @@ class Leadership:
             )
         if self._handover.target not in membership.voter_ids:
             self._handover.target = None
-        self._counts_itself = self._config.node_id in membership.voter_ids
+        self._counts_itself = counts_itself
         self._voting_peers = tuple(
             self._progress[voter] for voter in membership.voter_ids if voter != self._config.node_id
         )

@@ -126,6 +126,14 @@ class Membership:
         """The voter or learner of that name."""
         return next((one for one in self.members if one.node_id == node_id), None)
 
+    def has_voter(self, node_id: NodeId, store_id: str) -> bool:
+        """Whether the node of that name on that store is a voter. Where either is not known to
+        have a store, "", the name decides."""
+        for voter in self.voters:
+            if voter.node_id == node_id:
+                return not (voter.store_id and store_id) or voter.store_id == store_id
+        return False
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:

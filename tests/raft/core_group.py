@@ -158,6 +158,7 @@ class Node:
         self.config = config
         self.rng = rng
         self.first = first
+        self.store_id = store_id(config.node_id, 0)
         self.storage = MemoryStorage()
         self.hard_state = HardState(current_term=0, voted_for=None)
         self.durable_entries: list[Entry] = []
@@ -181,6 +182,7 @@ class Node:
             now_ms,
             commit_index=commit_index,
             configuration=self.first if self.snapshot is None else self.snapshot.configuration,
+            store_id=self.store_id,
         )
 
     def crash(self) -> None:
@@ -197,8 +199,10 @@ class Node:
             commit_index = max(commit_index, self.snapshot.index)
         self.core = self._make_core(now_ms, commit_index)
 
-    def wipe(self) -> None:
-        """The disk is lost; whoever starts on it next belongs to no group."""
+    def wipe(self, number: int = 1) -> None:
+        """The disk is lost for the `number`th time; whoever starts on the new one belongs to no
+        group."""
+        self.store_id = store_id(self.config.node_id, number)
         self.crash()
         self.storage = MemoryStorage()
         self.durable_entries, self.durable_base_index = [], 0
@@ -429,7 +433,8 @@ class Group:
         return self.step(name, ChangeMembership(now_ms=self.now_ms, change=change))
 
     def add(self, name: str, learner: str) -> Ready:
-        return self.change(name, AddLearner(member=member(NodeId(learner))))
+        node_id = NodeId(learner)
+        return self.change(name, AddLearner(member=member(node_id, self.nodes[node_id].store_id)))
 
     def promote(self, name: str, learner: str) -> Ready:
         return self.change(name, PromoteLearner(node_id=NodeId(learner)))
@@ -489,8 +494,15 @@ def node_names(count: int) -> tuple[NodeId, ...]:
     return tuple(NodeId(f"n{number}") for number in range(1, count + 1))
 
 
-def member(name: NodeId) -> Member:
-    return Member(node_id=name, address=f"{name}:1")
+def store_id(name: NodeId, number: int) -> str:
+    """The identity of the `number`th store of that name."""
+    return f"{zlib.crc32(name.encode()):08x}{number:024x}"
+
+
+def member(name: NodeId, store: str | None = None) -> Member:
+    return Member(
+        node_id=name, address=f"{name}:1", store_id=store_id(name, 0) if store is None else store
+    )
 
 
 def make_entries(terms: Iterable[Term]) -> list[Entry]:

@@ -190,7 +190,7 @@ class Walk:
         self.seen["wipe"] += 1
         self.stores[name] += 1
         self.wiped.add(name)
-        node.wipe()
+        node.wipe(self.stores[name])
 
     def sync(self, node: Node) -> None:
         """Like `Group.sync`; sometimes a crash comes between the fsync and its report."""
