@@ -19,6 +19,7 @@ from raft.membership import decode_membership
 from raft.messages import (
     Entry,
     EntryKind,
+    HardState,
     Index,
     Message,
     NodeId,
@@ -172,8 +173,13 @@ class Walk:
         self.seen[kind] += 1
         self.seen["removal of the leader"] += kind == "removal" and other == name
         if kind == "addition" and other in self.wiped:
+            # Between real nodes their stores' identities are proved. This one hears of its addition
+            # in that leader's term, and so answers no earlier one.
             self.wiped.remove(other)
-            self.restart(self.group.nodes[other])
+            fresh = self.group.nodes[other]
+            fresh.hard_state = HardState(current_term=core.current_term, voted_for=None)
+            fresh.durable_hard_state = fresh.hard_state
+            self.restart(fresh)
 
     def maybe_wipe(self, node: Node) -> None:
         """A node that is down and that a committed change has removed may lose its disk: only

@@ -466,6 +466,45 @@ def test_what_an_earlier_bearer_of_a_name_said_moves_no_progress() -> None:
     assert group.promote(N1, N3).change_refused is None
 
 
+def test_a_new_store_is_not_the_voter_of_its_name_in_older_configurations() -> None:
+    """n1 was the only voter once. It hands over to n2, is removed, loses its disk and is added
+    again: while it catches up it reads that n1 is the only voter, and must not lead."""
+    group = Group(1, joiners=1, has_roster=True)
+    group.elect(N1)
+    group.add(N1, N2)
+    for _ in range(3):
+        group.heartbeat(N1)
+    only_voter_index = group.core(N1).last_index
+    group.promote(N1, N2)
+    group.stabilize()
+    group.heartbeat(N1)
+    group.remove(N1, N1)
+    group.stabilize()
+    assert group.core(N2).role is Role.LEADER
+
+    group.node(N1).wipe()
+    group.node(N1).restart(group.now_ms)
+    assert group.add(N2, N1).change_refused is None
+    group.network.clear()
+    entries = tuple(group.node(N2).storage.stored[:only_voter_index])
+    group.receive(
+        AppendEntries(
+            sender=N2,
+            receiver=N1,
+            term=group.core(N2).current_term,
+            prev_log_index=0,
+            prev_log_term=0,
+            entries=entries,
+            leader_commit=only_voter_index,
+            read_round=0,
+        )
+    )
+    assert voters(group, N1) == (N1,)
+    for _ in range(5):
+        group.tick(N1)
+    assert group.core(N1).role is Role.FOLLOWER
+
+
 def test_votes_are_asked_of_voters_alone() -> None:
     group = joined()
     group.network.clear()
