@@ -1,6 +1,6 @@
 """How full the disk under a store is, and whether that is too full for new messages.
 
-Place in the data path: `broker.housekeeping` looks once a second; while there is no room the leader
+Place in the data path: `broker.housekeeping` looks every 100 ms; while there is no room the leader
 refuses sends with RocketMQ's code 14, which is a definite failure, and takes them again by itself.
 
 Rules: RocketMQ's `disk_space_warning_level_ratio` (percent, as `df` shows it), and beyond it a

@@ -1,4 +1,4 @@
-"""What a broker does once a second: forget silent clients, look at its disk, let old messages go.
+"""What a broker does beside its requests: look at its disk, let old messages go, forget clients.
 
 Place in the data path: beside it. Finds out whether the disk has room (`broker.disk_room`), and
 hands leadership to a replica that has, while this one has not; gathers what `broker.retention`
@@ -39,7 +39,8 @@ _HAND_OVER_INTERVAL_MS = 10_000
 
 
 class Housekeeper:
-    """`round` is called once a second."""
+    """`look` is called every 100 ms, so that the floor in bytes is more than what can be stored
+    between two looks; `round` once a second."""
 
     def __init__(
         self,
@@ -54,19 +55,23 @@ class Housekeeper:
         self._remoting = remoting
         self._look = look
         self._policy = context.config.retention
+        self._use: DiskUse | None = None  # as it was seen last
         self._is_retaining = False
         self._is_handing_over = False
         self._handed_over_ms = 0
 
+    def look(self) -> None:
+        """Find out whether there is room. Raises OSError of the disk under the store."""
+        self._use = self._look(self._context.config.store)
+        self._judge_room(self._use)
+
     def round(self) -> None:
-        """Raises OSError of the disk under the store."""
+        """Raises OSError of the derived files."""
         context = self._context
         context.clients.expire(context.clock_ms())
-        use = self._look(context.config.store)
-        self._judge_room(use)
         context.queues.write_held()
-        if not self._is_retaining:
-            retention = decide_retention(self._policy, self._facts(use))
+        if self._use is not None and not self._is_retaining:
+            retention = decide_retention(self._policy, self._facts(self._use))
             if retention is not None:
                 self._is_retaining = True
                 self._tasks.spawn(self._retain(retention))

@@ -69,6 +69,7 @@ __all__ = ["Broker", "run_broker"]
 _log = logging.getLogger(__name__)
 _HELD_PULLS_SCAN_MS: Final = 100
 _DELIVERY_MS: Final = 100
+_DISK_LOOK_MS: Final = 100
 _HOUSEKEEPING_MS: Final = 1_000
 # A batch makes thousands of short-lived objects; the default of 700 would look for cycles, which
 # requests don't have, several times in each.
@@ -154,6 +155,7 @@ class Broker:
             group.create_task(self._fail_with(self._tasks.wait_failed()))
             group.create_task(_every(_HELD_PULLS_SCAN_MS, self._expire_pulls))
             group.create_task(_every(_DELIVERY_MS, self._delivery.round))
+            group.create_task(_every(_DISK_LOOK_MS, self._housekeeper.look))
             group.create_task(_every(_HOUSEKEEPING_MS, self._housekeeper.round))
             group.create_task(
                 _every(

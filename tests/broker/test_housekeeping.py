@@ -61,7 +61,8 @@ class House:
         )
 
     async def round(self) -> None:
-        """One round, and everything that it spawned."""
+        """One look, one round, and everything that they spawned."""
+        self.keeper.look()
         self.keeper.round()
         for _ in range(20):
             await asyncio.sleep(0)
