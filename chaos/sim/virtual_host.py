@@ -143,19 +143,26 @@ class VirtualProcess:
         *,
         takes_disk_time: bool = False,
     ) -> None:
-        """Carry `work` out after a while, then tell the loop its result or what it raised."""
+        """Carry `work` out after a while, then tell the loop its result or what it raised.
+
+        In between the loop goes on: what it does then is not covered by the work.
+        """
         delay_us = int(self.rng.random() * _HANDOVER_US_MAX)
         if takes_disk_time:
             delay_us += self.disk_time_us()
-        self.scheduler.after(delay_us, partial(self._run_work, work, done))
+        work_us = int(self.rng.random() * delay_us)
+        self.scheduler.after(work_us, partial(self._run_work, work, done, delay_us - work_us))
 
     def _run_work(
-        self, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]
+        self,
+        work: Callable[[], Any],
+        done: Callable[[Any, BaseException | None], None],
+        tell_us: int,
     ) -> None:
         if self.loop.dead:
             return
         if self.loop.paused:  # so are its threads
-            self.loop.on_resume.append(partial(self._run_work, work, done))
+            self.loop.on_resume.append(partial(self._run_work, work, done, tell_us))
             return
         before = enter(self)
         result = None
@@ -165,7 +172,7 @@ class VirtualProcess:
                 result = work()
         finally:
             leave(before)
-        self.loop.post(done, result, outcome.error)
+        self.scheduler.after(tell_us, partial(self.loop.post, done, result, outcome.error))
 
 
 class _Outcome:

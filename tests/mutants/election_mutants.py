@@ -52,10 +52,10 @@ ELECTION_MUTANTS = (
             SourcePatch(
                 module="raft.hard_state",
                 within="HardStateFile.save",
-                before="data = encode_hard_state(state)",
+                before="image = _image(state)",
                 after="""
                 state = HardState(current_term=state.current_term, voted_for=None)
-                data = encode_hard_state(state)
+                image = _image(state)
                 """,
             ),
         ),
@@ -138,6 +138,7 @@ ELECTION_MUTANTS = (
     Mutant(
         name="pre-vote counted as a vote",
         breaks="a late answer to the pre-vote counts in the election that it asked for",
+        published="canonical/raft#196",
         expected=("R1", "sent before durable"),
         patches=(
             SourcePatch(
@@ -162,6 +163,7 @@ ELECTION_MUTANTS = (
     Mutant(
         name="vote of an earlier term counted",
         breaks="a vote that arrives late is counted in the candidate's next term",
+        published="little-raft#44",
         expected=("R1",),
         patches=(
             SourcePatch(

@@ -26,6 +26,7 @@ REPLICATION_MUTANTS = (
     Mutant(
         name="leader counts itself before its fsync",
         breaks="the leader's own entries count for the majority while they are only written",
+        published="goraft/raft#150",
         expected=("R9",),
         patches=(
             SourcePatch(
@@ -72,6 +73,7 @@ REPLICATION_MUTANTS = (
     Mutant(
         name="heartbeat acknowledges what is not durable",
         breaks="the answer to a heartbeat claims the log up to where it matches, fsynced or not",
+        published="c5#263",
         expected=("acknowledged before durable", "R9"),
         patches=(
             SourcePatch(
@@ -85,6 +87,7 @@ REPLICATION_MUTANTS = (
     Mutant(
         name="heartbeat answer moves match_index on",
         breaks="any success counts as an acknowledgement of all that was sent",
+        published="ratis#1519",
         expected=("R9",),
         patches=(
             SourcePatch(
@@ -146,7 +149,7 @@ REPLICATION_MUTANTS = (
         name="commit index of the leader taken unchecked",
         breaks="a follower commits up to the leader's commit index entries that it has not "
         "compared with the leader's",
-        published="copycat#110",
+        published="copycat#110, tinykv#191",
         expected=("R6", "R8", "R10"),
         patches=(
             SourcePatch(

@@ -51,10 +51,15 @@ STORAGE_MUTANTS = (
                 within="SegmentLog.sync",
                 before="""
                 tail.file.sync()
-                self._mark.raise_to(tail.position)
+                if tail.end.position > self._marked.position:
+                    self._mark.raise_to(Mark(cut=tail.end, last=tail.before, base=tail.base))
+                    self._marked = tail.end
                 """,
                 after="""
-                self._mark.raise_to(tail.position)
+                if tail.end.position > self._marked.position:
+                    self._mark.raise_to(Mark(cut=tail.end, last=tail.before, base=tail.base))
+                    self._mark.sync()
+                    self._marked = tail.end
                 tail.file.sync()
                 """,
             ),
@@ -66,9 +71,9 @@ STORAGE_MUTANTS = (
         expected=("R9", "recovery"),
         patches=(
             SourcePatch(
-                module="raft.segment_log",
-                within="SegmentLog._begin_segment",
-                before="self._file.sync()",
+                module="raft.segment_files",
+                within="SegmentFiles.finish_last",
+                before="self.last.sync()",
                 after="pass",
             ),
         ),
@@ -80,30 +85,29 @@ STORAGE_MUTANTS = (
         expected=("R9", "recovery"),
         patches=(
             SourcePatch(
-                module="raft.segment_log",
-                within="SegmentLog._begin_segment",
+                module="raft.segment_files",
+                within="SegmentFiles.begin",
                 before="self._disk.sync_directory(self._directory)",
                 after="pass",
             ),
         ),
     ),
     Mutant(
-        name="hard state renamed without fsync of the directory",
-        breaks="after a power failure the old term and vote are back",
-        published="Pillai et al., OSDI '14",
+        name="copy of the hard state left behind",
+        breaks="a save that a crash tears falls back to the term and vote of long ago",
         expected=("R2", "R3"),
         patches=(
             SourcePatch(
                 module="raft.hard_state",
                 within="HardStateFile.save",
-                before="self._disk.sync_directory(self._directory)",
-                after="pass",
+                before="for path in self._paths:",
+                after="for path in self._paths[:1]:",
             ),
         ),
     ),
     Mutant(
-        name="hard state renamed without fsync of the file",
-        breaks="after a power failure the name stands over bytes that were never written",
+        name="hard state overwritten without fsync",
+        breaks="after a power failure the old term and vote are back, or neither copy reads",
         published="Pillai et al., OSDI '14",
         expected=("recovery", "R2", "R3"),
         patches=(
@@ -111,6 +115,36 @@ STORAGE_MUTANTS = (
                 module="raft.hard_state",
                 within="HardStateFile.save",
                 before="file.sync()",
+                after="pass",
+            ),
+        ),
+    ),
+    Mutant(
+        name="mark's durable slot overwritten",
+        breaks="both slots of the mark may be torn by one power failure",
+        expected=("recovery",),
+        patches=(
+            SourcePatch(
+                module="raft.slot_file",
+                within="SlotFile.note",
+                before="self._write_next(record)",
+                after="""
+                self._write_next(record)
+                self._durable_slot = 1 - self._durable_slot
+                """,
+            ),
+        ),
+    ),
+    Mutant(
+        name="tail of before a failed fsync not written again",
+        breaks="after EIO and a restart, clean pages that never reached the disk count as durable",
+        published="Rebello et al., ATC '20",
+        expected=("R9", "recovery"),
+        patches=(
+            SourcePatch(
+                module="raft.segment_log",
+                within="SegmentLog._settle",
+                before="self._files.rewrite(max(recovered.durable_position, first) - first)",
                 after="pass",
             ),
         ),
@@ -124,8 +158,8 @@ STORAGE_MUTANTS = (
         patches=(
             SourcePatch(
                 module="raft.segment_log",
-                within="SegmentLog._open",
-                before="self._file.sync()",
+                within="SegmentLog._settle",
+                before="self._files.last.sync()",
                 after="pass",
             ),
         ),
@@ -150,8 +184,8 @@ STORAGE_MUTANTS = (
         expected=("recovery", "R5", "R9"),
         patches=(
             SourcePatch(
-                module="raft.segment_log",
-                within="SegmentLog._cut",
+                module="raft.segment_files",
+                within="SegmentFiles.remove",
                 before="self._disk.sync_directory(self._directory)",
                 after="pass",
             ),
@@ -164,24 +198,16 @@ STORAGE_MUTANTS = (
         patches=(
             SourcePatch(
                 module="raft.segment_log",
-                within="SegmentLog._cut",
+                within="SegmentLog.truncate_from",
                 before="""
-                while self._segments[-1] > 0 and self._segments[-1] >= end:
-                    first = self._segments.pop()
-                    self._file.close()
-                    self._disk.remove(self._path(first))
-                    self._disk.sync_directory(self._directory)
+                self._files.remove_last()
+                for position in gone[:-1]:
+                    self._files.remove(position)
                 """,
                 after="""
-                gone = [first for first in self._segments if first > 0 and first >= end]
-                while gone:
-                    first = gone.pop(0)
-                    self._segments.remove(first)
-                    self._disk.remove(self._path(first))
-                    self._disk.sync_directory(self._directory)
-                    if gone:
-                        continue
-                    self._file.close()
+                for position in reversed(gone[:-1]):
+                    self._files.remove(position)
+                self._files.remove_last()
                 """,
             ),
         ),
@@ -195,12 +221,26 @@ STORAGE_MUTANTS = (
                 module="raft.segment_log",
                 within="SegmentLog.truncate_from",
                 before="""
-                self._mark.reset(self._synced_position)
-                self._cut(end)
+                if lowered or gone:
+                    self._reset_mark(min(cut, self._marked, key=lambda one: one.position))
+                last = table.last.before.position
+                if gone:
+                    self._files.remove_sidecar(last)
+                    self._files.remove_last()
+                    for position in gone[:-1]:
+                        self._files.remove(position)
+                self._files.open_last(last, cut.position - last)
                 """,
                 after="""
-                self._cut(end)
-                self._mark.reset(self._synced_position)
+                last = table.last.before.position
+                if gone:
+                    self._files.remove_sidecar(last)
+                    self._files.remove_last()
+                    for position in gone[:-1]:
+                        self._files.remove(position)
+                self._files.open_last(last, cut.position - last)
+                if lowered or gone:
+                    self._reset_mark(min(cut, self._marked, key=lambda one: one.position))
                 """,
             ),
         ),
@@ -211,10 +251,10 @@ STORAGE_MUTANTS = (
         expected=("R9", "recovery", "R5", "exception"),
         patches=(
             SourcePatch(
-                module="raft.segment_log",
-                within="SegmentLog._write",
-                before="while written < size:",
-                after="while written < 0:",
+                module="raft.segment_files",
+                within="SegmentFiles.write",
+                before="if written < size:",
+                after="if written < 0:",
             ),
         ),
     ),
