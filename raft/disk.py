@@ -5,7 +5,7 @@ puts its own disk in its place.
 
 Invariants: a directory operation (create, rename, remove) is durable only after `sync_directory`;
 data and size of a file only after `sync`. Writes go through pwritev, so that a full disk is an
-OSError here and never a SIGBUS.
+OSError here and never a SIGBUS; a write inside of what was allocated needs no block.
 """
 
 from __future__ import annotations
@@ -41,6 +41,13 @@ class OsDiskFile:
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self._fd, size)
+
+    def allocate(self, size: int) -> None:
+        os.posix_fallocate(self._fd, 0, size)
+
+    def drop_cache(self) -> None:
+        """Only clean pages go: what was not synced yet stays."""
+        os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def sync(self) -> None:
         os.fdatasync(self._fd)

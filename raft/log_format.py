@@ -29,9 +29,11 @@ from dataclasses import dataclass
 from raft.messages import Entry, EntryKind, Index, Term
 
 __all__ = [
+    "CHAINED_SIZE",
     "ENTRY_SIZE_BYTES_MAX",
     "HEADER",
     "HEADER_SIZE",
+    "MAGIC",
     "CorruptLogError",
     "EntryCutShortError",
     "EntryDefectError",
@@ -51,7 +53,9 @@ _CHAINED = struct.Struct(">4sIQQQB3xI")  # what the chain covers of the header: 
 _CHAIN = struct.Struct(">I")
 _KINDS = {int(kind): kind for kind in EntryKind}
 
-assert _CHAINED.size + _CHAIN.size == HEADER_SIZE
+CHAINED_SIZE = _CHAINED.size
+
+assert CHAINED_SIZE + _CHAIN.size == HEADER_SIZE
 
 
 class CorruptLogError(Exception):
@@ -73,7 +77,12 @@ class EntryDefectError(Exception):
 
 
 class EntryCutShortError(EntryDefectError):
-    """The buffer ends before the entry does: nothing more is known about it."""
+    """The buffer ends before the entry does; `size` is the entry's, if its header is there."""
+
+    def __init__(self, available: int, size: int | None) -> None:
+        of = f"a {HEADER_SIZE}-byte header" if size is None else f"an entry of {size}"
+        super().__init__(f"cut short: {available} bytes of {of}")
+        self.size = size
 
 
 @dataclass(slots=True, kw_only=True)
@@ -84,6 +93,7 @@ class EntryHeader:
     index: Index
     term: Term
     kind: EntryKind
+    chain_before: int
     chain: int
 
 
@@ -118,7 +128,7 @@ def parse_entry(
     """
     available = len(buffer) - offset
     if available < HEADER_SIZE:
-        raise EntryCutShortError(f"cut short: {available} bytes of a {HEADER_SIZE}-byte header")
+        raise EntryCutShortError(available, None)
     magic, size, found_index, term, found_position, kind_code, before, chain = HEADER.unpack_from(
         buffer, offset
     )
@@ -136,10 +146,12 @@ def parse_entry(
     if chain_before is not None and before != chain_before:
         raise EntryDefectError(f"chain before {before:#010x} is not {chain_before:#010x}")
     if available < size:
-        raise EntryCutShortError(f"cut short: {available} bytes of an entry of {size}")
+        raise EntryCutShortError(available, size)
     view = memoryview(buffer)
     payload = view[offset + HEADER_SIZE : offset + size]
-    computed = zlib.crc32(payload, zlib.crc32(view[offset : offset + _CHAINED.size]))
+    computed = zlib.crc32(payload, zlib.crc32(view[offset : offset + CHAINED_SIZE]))
     if computed != chain:
         raise EntryDefectError(f"chain {chain:#010x} but its bytes give {computed:#010x}")
-    return EntryHeader(size=size, index=found_index, term=term, kind=kind, chain=chain)
+    return EntryHeader(
+        size=size, index=found_index, term=term, kind=kind, chain_before=before, chain=chain
+    )

@@ -15,8 +15,8 @@ import logging
 import time
 
 from raft.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from raft.damage import DamagedLogError
 from raft.disk import OsDisk
-from raft.durable_mark import DurableMark
 from raft.hard_state import HardStateFile
 from raft.log_format import CorruptLogError
 from raft.messages import Index
@@ -56,7 +56,6 @@ class NodeStore:
         self.hard_state_file = HardStateFile(self._disk)
         self.hard_state = self.hard_state_file.load()
         begin = time.monotonic()
-        claimed_end = DurableMark(self._disk, "commitlog.durable").read()
         self.log = SegmentLog(
             self._disk, "commitlog", segment_size_bytes_max=config.segment_size_bytes_max
         )
@@ -70,7 +69,9 @@ class NodeStore:
             found.torn_bytes,
             f" ({found.torn_reason})" if found.torn_reason else "",
         )
-        self._check_hard_state(claimed_end)
+        if self.log.damages:
+            raise DamagedLogError(self.log.damages[0])
+        self._check_hard_state(found.durable_position)
         trace_directory = config.store / "trace"
         last = max(self.checkpoint.incarnation, last_incarnation(trace_directory))
         self.incarnation = last + 1
@@ -79,7 +80,7 @@ class NodeStore:
             self.trace = RaftTrace(trace_directory, self.incarnation)
             files.callback(self.trace.close)
 
-    def _check_hard_state(self, claimed_end: int | None) -> None:
+    def _check_hard_state(self, durable_position: int) -> None:
         """A hard state is durable before the entries of its term are.
 
         What a crash of the machine left of the log beyond its durable mark proves nothing: those
@@ -88,11 +89,7 @@ class NodeStore:
         """
         log = self.log
         index = log.last_index
-        while (
-            claimed_end is not None
-            and index >= log.first_index
-            and log.position(index) >= claimed_end
-        ):
+        while index >= log.first_index and log.position(index) >= durable_position:
             index -= 1
         if log.term(index) > self.hard_state.current_term:
             raise CorruptLogError(

@@ -15,6 +15,7 @@ import contextlib
 import logging
 
 from raft.checkpoint import Checkpoint, WrongStoreError, read_checkpoint, write_checkpoint
+from raft.damage import DamagedLogError
 from raft.disk import OsDisk
 from raft.messages import Entry, Index
 from raft.pysyncobj_config import PySyncObjConfig
@@ -53,6 +54,8 @@ class PySyncObjStore:
             segment_size_bytes_max=config.segment_size_bytes_max,
         )
         files.callback(self.log.close)
+        if self.log.damages:
+            raise DamagedLogError(self.log.damages[0])
         trace_directory = config.store / "trace"
         last = max(self.checkpoint.incarnation, last_incarnation(trace_directory))
         self._incarnation = last + 1

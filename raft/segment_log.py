@@ -2,18 +2,24 @@
 
 Place in the data path: the shell appends and truncates what a `Ready` says, `raft.core` reads
 terms and entries, consumers read stored bytes by position. It touches the disk only through
-`raft.storage.Disk`, so that the simulator can run it over a disk that loses and tears.
+`raft.storage.Disk`, so that the simulator can run it over a disk that loses, tears and rots.
 
 Invariants:
 - positions run through all segments without a gap; a segment holds whole entries only, and is
-  fsynced whole before its successor is made;
+  fsynced whole, and the durable mark at its end, before its successor is made;
 - a truncation really cuts the file, and takes later segments away newest first, each removal made
-  durable before the next: no crash can bring an old tail back behind a new one;
+  durable before the next: no crash can bring an old tail back behind a new one. The oldest
+  segments go oldest first, after the base has said so;
+- what is handed out was checked: it is still in memory as it was appended, or it matched the chain
+  when it was read (`raft.verified_reads`). Damage of what was durable is kept in `damages`, never
+  cut off, and raised as DamagedLogError by whatever touches it, until `repair` has mended it;
 - after the first OSError nothing is written any more: every later append, truncate or sync
-  raises. What an fsync that failed once left behind is unknown, also to a second fsync.
+  raises. What an fsync that failed once left behind is unknown, also to a second fsync. For the
+  same reason a start writes again what stands above the durable mark before it relies on it.
+  A full disk that `reserve` has met is no such error: nothing was written.
 
 Threads: everything runs on the loop's thread but `sync`, which may run on one other thread while
-the loop goes on reading and appending (a truncation waits for it).
+the loop goes on reading and appending (a truncation, and the end of a segment, wait for it).
 
 Source: Raft 5.3; DLedger's segments; "Can applications recover from fsync failures?" (ATC '20).
 """
@@ -21,28 +27,29 @@ Source: Raft 5.3; DLedger's segments; "Can applications recover from fsync failu
 from __future__ import annotations
 
 import threading
-from array import array
-from bisect import bisect_right
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
-from raft.durable_mark import DurableMark
-from raft.log_format import (
-    HEADER_SIZE,
-    CorruptLogError,
-    EntryDefectError,
-    encode_header,
-    parse_entry,
-)
-from raft.log_recovery import RecoveryReport, recover
-from raft.messages import Entry, EntryKind, Index, LogBase, Term
+from raft.damage import Damage
+from raft.durable_mark import DurableMark, Mark
+from raft.log_base import BaseFile
+from raft.log_format import HEADER_SIZE, encode_header
+from raft.log_recovery import RecoveredLog, read_base, recover
+from raft.log_repair import LogRepair
+from raft.messages import Entry, Index, LogBase, Term
+from raft.scrub import Scrub
+from raft.segment_files import SegmentFiles, segment_positions
+from raft.segment_index import SegmentIndex, SegmentSummary, encode_sidecar
+from raft.segment_rebuild import load_sidecar, rebuild_known
+from raft.segment_table import SegmentTable
 from raft.storage import Disk, DiskFile
+from raft.tail_cache import TailCache
+from raft.verified_reads import VerifiedReads
 
 __all__ = ["SegmentLog", "SyncedTo"]
 
-_SEGMENT_NAME_LENGTH = 20
-_TAIL_ENTRIES_MAX = 8192
-_READ_FILES_MAX = 64  # open files of closed segments
+_NOTHING = (0, 0, b"")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,16 +65,17 @@ class _Tail:
     """The log's end in one value, so that the syncing thread sees it whole."""
 
     file: DiskFile
-    index: Index
-    term: Term
-    position: int
+    end: LogBase
+    before: LogBase  # the last segment
+    base: LogBase
 
 
 class SegmentLog:
     """Opens, and recovers, the log in `directory` of `disk`.
 
-    Raises OSError, and CorruptLogError where something durable is damaged or missing.
-    Beside the directory stands `DIRECTORY.durable` (raft/durable_mark.py).
+    Raises OSError, and CorruptLogError where something durable is damaged beyond what can be told
+    exactly; `damages` has what can. Beside the directory stand `DIRECTORY.durable`
+    (raft/durable_mark.py) and `DIRECTORY.base` (raft/log_base.py).
     """
 
     def __init__(
@@ -79,190 +87,196 @@ class SegmentLog:
         preallocation_size_bytes: int = 4 << 20,
         tail_size_bytes_max: int = 16 << 20,
     ) -> None:
-        assert segment_size_bytes_max >= HEADER_SIZE
+        assert HEADER_SIZE <= segment_size_bytes_max < 1 << 31, "offsets have 32 bits"
         self._disk = disk
         self._directory = directory
         self._segment_size_bytes_max = segment_size_bytes_max
-        self._preallocation_size_bytes = preallocation_size_bytes
-        self._tail_size_bytes_max = tail_size_bytes_max
         self._sync_lock = threading.Lock()
         self._mark = DurableMark(disk, f"{directory}.durable")
+        self._base_file = BaseFile(disk, f"{directory}.base")
+        self._files = SegmentFiles(
+            disk,
+            directory,
+            segment_size_bytes_max=segment_size_bytes_max,
+            preallocation_size_bytes=preallocation_size_bytes,
+        )
         self._failure: OSError | None = None
-        self._read_files: dict[int, DiskFile] = {}  # by first position, oldest use first
-        self._cached: dict[Index, Entry] = {}  # the newest entries, without a gap
-        self._cached_first: Index = 1
-        self._cached_size_bytes = 0
-        self._open()
+        self._marked = LogBase()  # the highest cut that the mark claims
+        self._hot: tuple[int, int, bytes] = _NOTHING  # checked bytes that were read last
+        recovered = self._recover()
+        self.recovery = recovered.report
+        self._table = SegmentTable(recovered, self._load_index)
+        self._reads = VerifiedReads(self._table, self._files)
+        self._repair = LogRepair(self._table, self._files)
+        self._tail_cache = TailCache(self.last_index + 1, size_bytes_max=tail_size_bytes_max)
+        self._settle(recovered)
+        self._publish_tail()
 
-    def _open(self) -> None:
-        """Recover, cut the torn tail, make what is left durable, and claim it."""
+    def _recover(self) -> RecoveredLog:
+        """Finish what a crash broke off, then find out what is there."""
         disk, directory = self._disk, self._directory
         disk.make_directory(directory)
         disk.sync_directory(directory.rpartition("/")[0])
-        self._segments = [int(name) for name in sorted(disk.list(directory)) if _is_segment(name)]
-        recovered = recover(
-            [(first, self._path(first)) for first in self._segments],
-            lambda path: disk.open(path, create=False),
-            self._mark.read(),
-        )
-        self._positions: array[int] = recovered.positions
-        self._chains: array[int] = recovered.chains
-        self._config_indexes: array[int] = recovered.config_indexes
-        self._term_starts: array[int] = array("Q", [run[0] for run in recovered.term_runs])
-        self._term_values: array[int] = array("Q", [run[1] for run in recovered.term_runs])
-        self._end = recovered.end_position
-        self.recovery = RecoveryReport(
-            entries=len(self._positions),
-            bytes=self._end,
-            torn_bytes=recovered.torn_bytes,
-            torn_reason=recovered.torn_reason,
-        )
-        if not self._segments:
-            self._segments = [0]
-        first = self._segments[-1]
-        self._file = disk.open(self._path(first), create=True)
-        self._file_first = first
-        # Cut, and not overwritten: zeros or new entries must be all that follows the last one.
-        self._file.truncate(self._end - first)
-        self._file_size = self._end - first
-        self._file.sync()
-        disk.sync_directory(directory)
-        self._mark.reset(self._end)
-        self._synced_position = self._end
-        self._cached_first = self.last_index + 1
-        self._publish_tail()
+        mark = self._mark.read()
+        stored = read_base(disk, directory, self._base_file, mark)
+        base = stored.base
+        if stored.resetting:
+            self._empty(base)
+            mark = Mark(cut=base, last=base, base=base)
+        for first in segment_positions(disk, directory):
+            if first < base.position:
+                self._files.remove(first)
+        return recover(disk, directory, base, mark)
+
+    def _settle(self, recovered: RecoveredLog) -> None:
+        """Cut the torn tail, make what is left durable, and claim it."""
+        last = recovered.last
+        first = last.before.position
+        self._files.remove_sidecar(first)
+        self._files.open_last(first, last.end_position - first)
+        self._files.rewrite(max(recovered.durable_position, first) - first)
+        self._files.last.sync()
+        self._files.sync_directory()
+        for summary in recovered.unindexed:
+            sidecar = encode_sidecar(summary, recovered.indexes[summary.position])
+            self._files.write_sidecar(summary.position, sidecar)
+        recovered.indexes.clear()
+        self._reset_mark(self._table.end)
+        # Last: where there is a base, there was a mark.
+        self._base_file.save(self._table.base)
 
     # --- what the core reads -------------------------------------------------------------------
 
     @property
     def base(self) -> LogBase:
-        return LogBase()
+        """What stands right before the first entry."""
+        return self._table.base
 
     @property
     def first_index(self) -> Index:
-        return 1
-
-    @property
-    def config_indexes(self) -> Sequence[Index]:
-        """Where CONFIG entries stand, ascending."""
-        return tuple(self._config_indexes)
+        return self._table.base.index + 1
 
     @property
     def last_index(self) -> Index:
-        return len(self._positions)
+        return self._table.last_index
 
     @property
     def last_term(self) -> Term:
-        return self._term_values[-1] if self._term_values else 0
+        return self._table.last_term
+
+    @property
+    def config_indexes(self) -> Sequence[Index]:
+        """Where the CONFIG entries stand, without reading them."""
+        return self._table.config_indexes
 
     def term(self, index: Index) -> Term:
-        """Raises IndexError outside [0, last_index]."""
-        if not 0 <= index <= len(self._positions):
-            raise IndexError(f"index {index} is outside 0..{len(self._positions)}")
-        if index == 0:
-            return 0
-        if index >= self._term_starts[-1]:
-            return self._term_values[-1]
-        return self._term_values[bisect_right(self._term_starts, index) - 1]
+        """Raises IndexError outside [base.index, last_index], DamagedLogError where unknown."""
+        return self._table.term(index)
 
     def entries(self, low: Index, high: Index, size_max: int) -> tuple[Entry, ...]:
         """Entries of [low, high), at least one if low < high, then while within size_max bytes.
 
-        `size_max` counts stored bytes, headers included. Raises IndexError where the log doesn't
-        hold all of the range, OSError and CorruptLogError where it can't be read.
+        `size_max` counts stored bytes, headers included. Ends before a damaged entry; raises
+        DamagedLogError where the first one is, IndexError where the log doesn't hold all of the
+        range, and OSError.
         """
         if low >= high:
             return ()
-        if low < 1 or high > len(self._positions) + 1:
-            raise IndexError(f"[{low}, {high}) is outside 1..{len(self._positions)}")
-        positions = self._positions
-        start = positions[low - 1]
-        if self._entry_end(high - 1) - start > size_max:
-            # positions[i] is where entry i ends (it is counted from 1): take what ends in time.
-            high = max(low + 1, bisect_right(positions, start + size_max, low, high - 1))
-        if low >= self._cached_first:
-            cached = self._cached
-            return tuple([cached[index] for index in range(low, high)])
-        return tuple(self._read_entries(low, high))
+        table = self._table
+        if low < self.first_index or high > table.last_index + 1:
+            raise IndexError(f"[{low}, {high}) is outside {self.first_index}..{table.last_index}")
+        if low >= self._tail_cache.first_index:
+            return self._tail_cache.slice(low, high, size_max)
+        return tuple(self._reads.entries(low, high, size_max))
 
     # --- what consumers read -------------------------------------------------------------------
 
     @property
     def end_position(self) -> int:
         """One past the last byte of the last entry."""
-        return self._end
+        return self._table.last.end_position
 
     def position(self, index: Index) -> int:
         """Where the entry's header stands; the payload begins HEADER_SIZE later."""
-        if not 1 <= index <= len(self._positions):
-            raise IndexError(f"index {index} is outside 1..{len(self._positions)}")
-        return self._positions[index - 1]
+        return self._table.position(index)
 
     def chain(self, index: Index) -> int:
-        """The chain of the entry; 0 at index 0."""
-        if not 0 <= index <= len(self._chains):
-            raise IndexError(f"index {index} is outside 0..{len(self._chains)}")
-        return self._chains[index - 1] if index else 0
+        """The chain of the entry, or of the base; 0 at index 0."""
+        return self._table.chain(index)
 
     def read(self, position: int, size: int) -> bytes:
         """`size` bytes at `position`, all of one segment (a record never spans two).
 
-        Raises LookupError where the log does not have them.
+        Raises LookupError where the log does not have them, DamagedLogError where they are
+        damaged, OSError.
         """
-        first = self._file_first
-        if position >= first:
-            file = self._file
-            end = self._end
-        else:
-            if position < 0:
-                raise LookupError(f"position {position} is before the log's beginning")
-            number = bisect_right(self._segments, position) - 1
-            first = self._segments[number]
-            end = self._segments[number + 1]
-            file = self._closed_file(first)
-        if size < 0 or position + size > end:
-            raise LookupError(f"[{position}, {position + size}) is not in the log up to {end}")
-        data = file.pread(size, position - first)
-        if len(data) != size:
-            raise CorruptLogError(
-                self._path(first), position + len(data), f"{size} bytes asked, {len(data)} there"
-            )
-        return data
+        start, end, data = self._hot
+        if not start <= position <= position + size <= end:
+            start, data = self._read(position, size)
+            self._hot = (start, start + len(data), data)
+        offset = position - start
+        return data[offset : offset + size]
+
+    def _read(self, position: int, size: int) -> tuple[int, bytes]:
+        """A stretch of checked bytes that holds those asked for, and its position."""
+        table = self._table
+        if size < 0 or position < table.base.position:
+            raise LookupError(f"position {position} is before the log's beginning")
+        if position + size > table.segment_end(position):
+            raise LookupError(f"[{position}, {position + size}) is not in the log")
+        if not size:
+            return position, b""
+        if position >= table.last.before.position:
+            index = table.last.index_at(position)
+            if index >= self._tail_cache.first_index:
+                payload_position = table.last.position(index) + HEADER_SIZE
+                payload = self._tail_cache.get(index).payload
+                if payload_position <= position <= payload_position + len(payload) - size:
+                    return payload_position, payload
+        return self._reads.read(position, size)
 
     # --- what the shell writes -----------------------------------------------------------------
+
+    def reserve(self, size: int) -> bool:
+        """Whether there is room for `size` more bytes of entries, headers included.
+
+        Gets it from the file system where it must. False where the disk is full: nothing was
+        written, and the log goes on. Raises OSError, and then for every later call.
+        """
+        with self._writing():
+            return self._files.reserve(self.end_position - self._files.position, size)
 
     def append(self, entries: Sequence[Entry]) -> None:
         """Write the entries behind the last one; not durable before a `sync` begun after this.
 
-        Raises OSError (a full disk too), and then for every later call.
+        Raises OSError (a full disk too, where `reserve` was not asked), and then for every later
+        call.
         """
-        self._check_writable()
+        table, cache = self._table, self._tail_cache
         buffers: list[bytes] = []
         buffers_size = 0
-        chain = self.chain(self.last_index)
-        try:
+        begin = table.last.end_position - self._files.position
+        with self._writing():
             for entry in entries:
                 payload = entry.payload
                 size = HEADER_SIZE + len(payload)
-                segment_used = self._end - self._file_first + buffers_size
-                if segment_used and segment_used + size > self._segment_size_bytes_max:
-                    self._write(buffers, buffers_size)
-                    buffers, buffers_size = [], 0
+                used = begin + buffers_size
+                if used and used + size > self._segment_size_bytes_max:
+                    self._files.write(buffers, buffers_size, begin)
+                    buffers, buffers_size, begin = [], 0, 0
                     self._begin_segment()
-                assert entry.index == len(self._positions) + 1, "entries go on without a gap"
-                assert entry.term >= self.last_term, "terms never fall along the log"
-                position = self._end + buffers_size
-                header, chain = encode_header(entry, position, chain)
+                assert entry.index == table.last_index + 1, "entries go on without a gap"
+                assert entry.term >= table.last_term, "terms never fall along the log"
+                header, chain = encode_header(entry, table.end_position, table.last_chain)
                 buffers.append(header)
                 if payload:
                     buffers.append(payload)
                 buffers_size += size
-                self._index_entry(entry, position, chain)
-            self._write(buffers, buffers_size)
-        except OSError as error:
-            self._failure = error
-            raise
-        self._trim_cache()
+                table.append(entry.index, entry.term, entry.kind, size, chain)
+                cache.append(entry)
+            if buffers_size:
+                self._files.write(buffers, buffers_size, begin)
+        cache.trim()
         self._publish_tail()
 
     def truncate_from(self, index: Index) -> None:
@@ -270,23 +284,27 @@ class SegmentLog:
 
         Durable with the next sync. Raises OSError, and then for every later call.
         """
-        self._check_writable()
-        if not 1 <= index <= len(self._positions) + 1:
-            raise IndexError(f"index {index} is outside 1..{len(self._positions) + 1}")
-        if index == len(self._positions) + 1:
+        table = self._table
+        if not self.first_index <= index <= table.last_index + 1:
+            raise IndexError(f"index {index} is outside {self.first_index}..{table.last_index + 1}")
+        if index == table.last_index + 1:
             return
-        end = self._positions[index - 1]
-        with self._sync_lock:
-            try:
-                # First the claim, then the bytes: the mark never names what is gone.
-                self._synced_position = min(end, self._synced_position)
-                self._mark.reset(self._synced_position)
-                self._cut(end)
-            except OSError as error:
-                self._failure = error
-                raise
-            self._forget_from(index)
-            self._end = end
+        cut = table.cut_before(index)
+        with self._sync_lock, self._writing():
+            # First the claim, then the bytes: the mark never names what is gone.
+            lowered = cut.position < self._marked.position
+            gone = table.truncate_from(index)
+            if lowered or gone:
+                self._reset_mark(min(cut, self._marked, key=lambda one: one.position))
+            last = table.last.before.position
+            if gone:
+                self._files.remove_sidecar(last)
+                self._files.remove_last()
+                for position in gone[:-1]:
+                    self._files.remove(position)
+            self._files.open_last(last, cut.position - last)
+            self._tail_cache.truncate_from(index)
+            self._forget_read(cut.position)
             self._publish_tail()
 
     def sync(self) -> SyncedTo:
@@ -296,166 +314,171 @@ class SegmentLog:
         not be durable after it: they are not covered. Raises OSError, and then for every later
         call: nothing is known any more about what is durable.
         """
-        with self._sync_lock:
-            self._check_writable()
+        with self._sync_lock, self._writing():
             tail = self._tail
-            try:
-                tail.file.sync()
-                self._mark.raise_to(tail.position)
-            except OSError as error:
-                self._failure = error
-                raise
-            self._synced_position = tail.position
-            return SyncedTo(index=tail.index, term=tail.term)
+            tail.file.sync()
+            if tail.end.position > self._marked.position:
+                self._mark.raise_to(Mark(cut=tail.end, last=tail.before, base=tail.base))
+                self._marked = tail.end
+            return SyncedTo(index=tail.end.index, term=tail.end.term)
+
+    def drop_before(self, position: int) -> LogBase:
+        """Drop the oldest segments that lie wholly below `position`; what the log begins behind.
+
+        Raises OSError, and then for every later call.
+        """
+        table = self._table
+        dropped = [summary for summary in table.closed if summary.end_position <= position]
+        while dropped and not table.knows_term(dropped[-1].last_index):
+            dropped.pop()  # until it is mended, nobody could say what the log begins behind
+        if not dropped:
+            return table.base
+        base = replace(dropped[-1].end, term=table.term(dropped[-1].last_index))
+        with self._sync_lock, self._writing():
+            self._base_file.save(base)
+            last = self._table.last.before
+            self._mark.reset(Mark(cut=self._marked, last=last, base=base))
+            for summary in dropped:
+                self._files.remove(summary.position)
+            table.drop_segments(len(dropped), base)
+            self._repair.forget()
+            self._forget_read(0)
+            self._publish_tail()
+        return base
+
+    def reset(self, base: LogBase) -> None:
+        """Empty the log: it begins behind `base` now, as an installed snapshot says.
+
+        Raises OSError, and then for every later call. A crash in it leaves the old log or the
+        empty one.
+        """
+        with self._sync_lock, self._writing():
+            self._base_file.save(base, resetting=True)
+            self._files.remove_last()
+            self._empty(base)
+            self._table.reset(base)
+            self._files.open_last(base.position, 0)
+            self._files.last.sync()
+            self._files.sync_directory()
+            self._base_file.save(base)
+            self._marked = base
+            self._repair.forget()
+            self._tail_cache.clear(base.index + 1)
+            self._forget_read(0)
+            self._publish_tail()
+
+    # --- damage --------------------------------------------------------------------------------
+
+    @property
+    def damages(self) -> tuple[Damage, ...]:
+        """What is known to be damaged, in order. Reads of it raise DamagedLogError."""
+        return self._table.damages.all()
+
+    def wanted_index(self, damage: Damage) -> Index:
+        """The first entry of the damage that `repair` still has to be given."""
+        return self._repair.wanted_index(damage)
+
+    def copies(self, low: Index, high: Index, size_max: int) -> tuple[Entry, ...]:
+        """As `entries`, and also those that stand before a damage and are not confirmed for that.
+
+        Only for a peer that checks them against what it knows of the log, as `repair` does.
+        """
+        if low < self.first_index or high > self.last_index + 1:
+            raise IndexError(f"[{low}, {high}) is outside {self.first_index}..{self.last_index}")
+        return tuple(self._reads.entries(low, high, size_max, confirmed=False))
+
+    def repair(
+        self, first_index: Index, entries: Sequence[Entry], *, chain_before: int | None = None
+    ) -> None:
+        """Put a peer's entries in the place of damaged ones, from `wanted_index` on.
+
+        They may be fewer than are missing; those behind the damage are passed over. `chain_before`
+        is the chain that they continue with the peer. Durable when this returns. Raises ValueError
+        (not the entries that are wanted next), RepairMismatchError (not the entries that stood
+        here: begin anew at `wanted_index`), and OSError, and then for every later call.
+        """
+        with self._writing():
+            position = self._repair.repair(first_index, entries, chain_before)
+        self._forget_read(position)
+
+    def scrub(self) -> Scrub:
+        """Verifies the closed segments of now, a step at a time, on any thread."""
+        return Scrub(self._disk, self._directory, self._table.closed)
+
+    def note_damages(self, found: Sequence[Damage]) -> tuple[Damage, ...]:
+        """Look again at what a scrub has found; what is damaged indeed, from now on."""
+        confirmed: list[Damage] = []
+        for damage in found:
+            low = max(damage.first_index, self.first_index)
+            high = min(damage.last_index, self._table.last.before.index) + 1
+            confirmed += self._reads.verify(low, high)
+        return tuple(confirmed)
 
     def close(self) -> None:
         """Close every file; not a sync."""
         with self._sync_lock:
             self._mark.close()
-            self._file.close()
-            for file in self._read_files.values():
-                file.close()
-            self._read_files.clear()
+            self._base_file.close()
+            self._files.close()
 
     # --- inside --------------------------------------------------------------------------------
 
-    def _check_writable(self) -> None:
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """After the first OSError nothing is written any more."""
         if self._failure is not None:
             raise OSError(
                 self._failure.errno, f"the log stopped after: {self._failure}"
             ) from self._failure
-
-    def _path(self, first_position: int) -> str:
-        return f"{self._directory}/{first_position:0{_SEGMENT_NAME_LENGTH}d}"
-
-    def _entry_end(self, index: Index) -> int:
-        return self._positions[index] if index < len(self._positions) else self._end
-
-    def _index_entry(self, entry: Entry, position: int, chain: int) -> None:
-        if not self._term_values or self._term_values[-1] != entry.term:
-            self._term_starts.append(entry.index)
-            self._term_values.append(entry.term)
-        if entry.kind is EntryKind.CONFIG:
-            self._config_indexes.append(entry.index)
-        self._positions.append(position)
-        self._chains.append(chain)
-        self._cached[entry.index] = entry
-        self._cached_size_bytes += HEADER_SIZE + len(entry.payload)
-
-    def _write(self, buffers: list[bytes], size: int) -> None:
-        """Write at the log's end; the file grows in steps, so that a sync rarely journals it."""
-        if not size:
-            return
-        offset = self._end - self._file_first
-        if offset + size > self._file_size:
-            grown = max(offset + size, self._file_size + self._preallocation_size_bytes)
-            grown = max(offset + size, min(grown, self._segment_size_bytes_max))
-            self._file.truncate(grown)
-            self._file_size = grown
-        written = self._file.pwritev(buffers, offset)
-        while written < size:
-            rest = b"".join(buffers)[written:]
-            written += self._file.pwritev([rest], offset + written)
-        self._end += size
+        try:
+            yield
+        except OSError as error:
+            self._failure = self._failure or error
+            raise
 
     def _begin_segment(self) -> None:
         """Close the current segment, durable and cut to its entries, and begin the next."""
-        self._file.truncate(self._end - self._file_first)
-        self._file.sync()
-        self._keep_open(self._file_first, self._file)
-        self._file_first = self._end
-        self._file = self._disk.open(self._path(self._end), create=True)
-        self._file_size = 0
-        self._disk.sync_directory(self._directory)
-        self._segments.append(self._end)
+        table, files = self._table, self._files
+        end = table.end
+        with self._sync_lock:
+            files.finish_last(end.position - files.position)
+            self._mark.raise_to(Mark(cut=end, last=end, base=table.base))
+            self._mark.sync()
+            self._marked = end
+        summary = table.summary_of_last()
+        if not table.has_unknown(summary):
+            files.write_sidecar(summary.position, encode_sidecar(summary, table.last))
+        files.begin(end.position)
+        table.close_last(summary)
 
-    def _cut(self, end: int) -> None:
-        """Remove the segments that begin behind `end`, newest first, then cut the one it is in."""
-        while self._segments[-1] > 0 and self._segments[-1] >= end:
-            first = self._segments.pop()
-            self._file.close()
-            self._disk.remove(self._path(first))
-            self._disk.sync_directory(self._directory)
-            self._file_first = self._segments[-1]
-            self._file = self._closed_file(self._file_first)
-            del self._read_files[self._file_first]
-        self._file.truncate(end - self._file_first)
-        self._file_size = end - self._file_first
+    def _load_index(self, summary: SegmentSummary) -> SegmentIndex:
+        """Of a closed segment, from its sidecar, or else from its bytes."""
+        index = load_sidecar(self._disk, self._directory, summary)
+        if index is not None:
+            return index
+        rebuilt = rebuild_known(self._disk, self._directory, summary)
+        if rebuilt.damage is not None:
+            self._table.damages.add(rebuilt.damage)
+        else:
+            self._files.write_sidecar(summary.position, encode_sidecar(summary, rebuilt.index))
+        return rebuilt.index
 
-    def _forget_from(self, index: Index) -> None:
-        del self._positions[index - 1 :]
-        del self._chains[index - 1 :]
-        while self._term_starts and self._term_starts[-1] >= index:
-            self._term_starts.pop()
-            self._term_values.pop()
-        while self._config_indexes and self._config_indexes[-1] >= index:
-            self._config_indexes.pop()
-        cached = self._cached
-        for gone in range(max(index, self._cached_first), self._cached_first + len(cached)):
-            self._cached_size_bytes -= HEADER_SIZE + len(cached.pop(gone).payload)
-        self._cached_first = min(self._cached_first, index)
+    def _empty(self, base: LogBase) -> None:
+        """Remove every segment, newest first, and claim nothing but the base."""
+        for first in reversed(segment_positions(self._disk, self._directory)):
+            self._files.remove(first)
+        self._mark.reset(Mark(cut=base, last=base, base=base))
 
-    def _trim_cache(self) -> None:
-        cached = self._cached
-        while (
-            self._cached_size_bytes > self._tail_size_bytes_max or len(cached) > _TAIL_ENTRIES_MAX
-        ):
-            dropped = cached.pop(self._cached_first)
-            self._cached_size_bytes -= HEADER_SIZE + len(dropped.payload)
-            self._cached_first += 1
+    def _reset_mark(self, cut: LogBase) -> None:
+        self._marked = cut
+        self._mark.reset(Mark(cut=cut, last=self._table.last.before, base=self._table.base))
+
+    def _forget_read(self, position: int) -> None:
+        self._hot = _NOTHING
+        self._reads.forget_from(position)
 
     def _publish_tail(self) -> None:
+        table = self._table
         self._tail = _Tail(
-            file=self._file, index=self.last_index, term=self.last_term, position=self._end
+            file=self._files.last, end=table.end, before=table.last.before, base=table.base
         )
-
-    def _read_entries(self, low: Index, high: Index) -> list[Entry]:
-        """Entries of [low, high) from the disk, one read per segment, each checked again."""
-        entries: list[Entry] = []
-        while low < high:
-            start = self._positions[low - 1]
-            number = bisect_right(self._segments, start)
-            end = self._entry_end(high - 1)
-            stop = high
-            if number < len(self._segments) and self._segments[number] < end:
-                end = self._segments[number]
-                stop = bisect_right(self._positions, end - 1, low - 1) + 1
-            data = self.read(start, end - start)
-            for index in range(low, stop):
-                position = self._positions[index - 1]
-                try:
-                    header = parse_entry(
-                        data,
-                        position - start,
-                        index=index,
-                        position=position,
-                        chain_before=self.chain(index - 1),
-                    )
-                except EntryDefectError as defect:
-                    path = self._path(self._segments[number - 1])
-                    raise CorruptLogError(path, position, str(defect)) from defect
-                offset = position - start
-                payload = data[offset + HEADER_SIZE : offset + header.size]
-                entries.append(
-                    Entry(index=index, term=header.term, kind=header.kind, payload=payload)
-                )
-            low = stop
-        return entries
-
-    def _closed_file(self, first_position: int) -> DiskFile:
-        """An open file of a closed segment; the least recently used ones are closed."""
-        file = self._read_files.pop(first_position, None)
-        if file is None:
-            file = self._disk.open(self._path(first_position), create=False)
-        self._keep_open(first_position, file)
-        return file
-
-    def _keep_open(self, first_position: int, file: DiskFile) -> None:
-        self._read_files[first_position] = file
-        if len(self._read_files) > _READ_FILES_MAX:
-            oldest = next(iter(self._read_files))
-            self._read_files.pop(oldest).close()
-
-
-def _is_segment(name: str) -> bool:
-    return len(name) == _SEGMENT_NAME_LENGTH and name.isdecimal()

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from raft.messages import Entry, Index, LogBase, Term
 
-__all__ = ["Disk", "DiskFile", "LogBase", "LogStorage"]
+__all__ = ["Disk", "DiskFile", "LogBase", "LogStorage", "write_fully"]
 
 
 class DiskFile(Protocol):
@@ -28,6 +28,15 @@ class DiskFile(Protocol):
         """Write all buffers at `offset`; the number of bytes written, which may be short."""
 
     def truncate(self, size: int) -> None: ...
+
+    def allocate(self, size: int) -> None:
+        """Let the file have at least `size` bytes, with real blocks under all of them.
+
+        A later write inside never meets a full disk. What is new reads as zeros.
+        """
+
+    def drop_cache(self) -> None:
+        """A hint: what is read next should come from the disk itself, not from memory."""
 
     def sync(self) -> None:
         """fdatasync: data and size are durable when this returns. May run on another thread."""
@@ -77,3 +86,10 @@ class LogStorage(Protocol):
 
     def entries(self, low: Index, high: Index, size_max: int) -> tuple[Entry, ...]:
         """Entries of [low, high), at least one if low < high, then while within size_max bytes."""
+
+
+def write_fully(file: DiskFile, data: bytes, offset: int) -> None:
+    """Write all of `data`, however short single writes are. Raises OSError."""
+    written = file.pwritev([data], offset)
+    while written < len(data):
+        written += file.pwritev([data[written:]], offset + written)

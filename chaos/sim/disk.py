@@ -115,6 +115,12 @@ class SimFile:
     def truncate(self, size: int) -> None:
         self._disk.resize(self._inode, size)
 
+    def allocate(self, size: int) -> None:
+        self._disk.allocate(self._inode, size)
+
+    def drop_cache(self) -> None:
+        """Every read comes from the inode's bytes as it is."""
+
     def sync(self) -> None:
         self._disk.sync(self._inode)
 
@@ -218,7 +224,14 @@ class SimDisk:
         if size != len(inode.data):
             inode.do((size, None))
 
+    def allocate(self, inode: _Inode, size: int) -> None:
+        self._before("allocate")
+        if size > len(inode.data):
+            inode.do((size, None))
+
     def sync(self, inode: _Inode) -> None:
+        if self._sync_in_progress is not None and not self._recording:
+            self.complete_sync()  # the log's lock: whoever syncs by itself has waited for it
         try:
             self._before("sync")
         except OSError:

@@ -25,6 +25,7 @@ from chaos.sim.disk import SimDisk, Survival
 from chaos.sim.sync_rounds import SyncRounds
 from chaos.sim.violation import CrashNow, Violation
 from chaos.sim.world import World, message_line
+from raft.damage import DamagedLogError
 from raft.events import (
     ChangeMembership,
     Event,
@@ -180,6 +181,8 @@ class SimNode:
             preallocation_size_bytes=options.preallocation_size_bytes,
             tail_size_bytes_max=options.log_cache_size_bytes_max,
         )
+        if self.log.damages:  # a disk that only forgets and tears damages nothing durable
+            raise DamagedLogError(self.log.damages[0])
         hint = min(self._checkpoint_commit, self.log.last_index)
         survived = self._invariants.on_start(self.name, hard_state, self.log, hint)
         self._counts["tails_survived_unsynced"] += survived > 0

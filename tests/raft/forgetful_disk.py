@@ -54,6 +54,16 @@ class _File:
         self._inode.pending.append(("truncate", size, b""))
         _apply(self._inode.current, "truncate", size, b"")
 
+    def allocate(self, size: int) -> None:
+        self._check()
+        if self._disk.fail_writes or self._disk.is_full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        if size > len(self._inode.current):
+            self.truncate(size)
+
+    def drop_cache(self) -> None:
+        self._check()
+
     def sync(self) -> None:
         self._check()
         if self._disk.fail_syncs:
@@ -71,6 +81,7 @@ class ForgetfulDisk:
         self.epoch = 0
         self.fail_writes = False
         self.fail_syncs = False
+        self.is_full = False  # no new blocks; what is allocated can be written
         self._names: dict[str, _Inode] = {}
         self._durable_names: dict[str, _Inode] = {}
         self._pending_names: list[Callable[[dict[str, _Inode]], object]] = []
@@ -106,6 +117,13 @@ class ForgetfulDisk:
             self._change(lambda names: names.__setitem__(path, inode))
         return _File(self, self._names[path])
 
+    def content(self, path: str) -> bytearray:
+        """The file's bytes, to be spoilt: what is done to them survives every crash."""
+        inode = self._names[path]
+        inode.durable = inode.current = bytearray(inode.current)
+        inode.pending.clear()
+        return inode.current
+
     def list(self, path: str) -> list[str]:
         prefix = f"{path}/" if path else ""
         return sorted(
@@ -118,6 +136,8 @@ class ForgetfulDisk:
         self._change(lambda names: names.__setitem__(target, names.pop(source)))
 
     def remove(self, path: str) -> None:
+        if path not in self._names:
+            raise FileNotFoundError(errno.ENOENT, "No such file", path)
         self._change(lambda names: names.pop(path))
 
     def make_directory(self, path: str) -> None:

@@ -330,7 +330,8 @@ async def test_the_store_of_another_node_is_refused(tmp_path: Path) -> None:
 async def test_a_lost_hard_state_is_refused(tmp_path: Path) -> None:
     async with running(tmp_path, 1) as group:
         await group.leader()
-    (tmp_path / "n0" / "hard_state").unlink()
+    for name in ("hard_state", "hard_state.copy"):
+        (tmp_path / "n0" / name).unlink()
     config = node_config(tmp_path, "n0", group.peers)
     with pytest.raises(CorruptLogError, match=r"hard_state: .* the log has an entry of term 1"):
         await RaftNode(config, Recorder()).start()
@@ -355,7 +356,8 @@ class RecordingFile:
     def __init__(self, file: DiskFile, name: str, disk: RecordingDisk) -> None:
         self.file, self.name, self.disk = file, name, disk
         self.size, self.pread, self.close = file.size, file.pread, file.close
-        self.truncate = file.truncate
+        self.truncate, self.allocate = file.truncate, file.allocate
+        self.drop_cache = file.drop_cache
 
     def pwritev(self, buffers: Sequence[bytes], offset: int) -> int:
         if "write" in self.disk.fail and self.name == "commitlog":
@@ -506,7 +508,7 @@ async def test_a_campaign_is_durable_before_votes_are_asked(tmp_path: Path) -> N
         made.events.clear()
         await made.become_leader()
         requests = [place for place, e in enumerate(made.events) if e == ("send", "RequestVote")]
-        synced = made.events.index(("sync", "hard_state.tmp"))
+        synced = made.events.index(("sync", "hard_state.copy"))
         assert requests[1] < synced < requests[2], "two pre-votes, the fsync, two votes"
 
 
@@ -538,7 +540,7 @@ async def test_a_follower_acknowledges_after_its_fsync_only(tmp_path: Path) -> N
         assert in_order(
             made.events,
             ("write", "commitlog"),
-            ("sync", "hard_state.tmp"),
+            ("sync", "hard_state.copy"),
             ("sync", "commitlog"),
             ("send", "AppendEntriesReply"),
         )
@@ -580,7 +582,7 @@ async def test_a_vote_is_durable_before_it_is_told(tmp_path: Path) -> None:
             )
         )
         await made.until("send", "RequestVoteReply")
-        assert in_order(made.events, ("sync", "hard_state.tmp"), ("send", "RequestVoteReply"))
+        assert in_order(made.events, ("sync", "hard_state.copy"), ("send", "RequestVoteReply"))
         reply = made.transport.sent[-1]
         assert isinstance(reply, RequestVoteReply)
         assert reply.granted
