@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+import zlib
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,45 @@ def test_missing_segment_is_told(tmp_path: Path) -> None:
     assert "the next begins at" in str(damaged[0]["damage"])
 
 
+def base_slots(position: int, index: int, chain: int, *, emptying: int = 0) -> bytes:
+    """A file of two slots: an older one that nobody should believe, and the newer."""
+    content = b""
+    for sequence, record in ((4, (0, 0, 0, 0, 1)), (5, (position, index, 1, chain, emptying))):
+        slot = struct.pack(">4sQQQQII", b"LMQB", sequence, *record)
+        content += (slot + struct.pack(">I", zlib.crc32(slot))).ljust(4096, b"\0")
+    return content
+
+
+def test_log_begins_behind_its_base(tmp_path: Path) -> None:
+    """Segments below the base are leftovers, whatever they hold; what is missing is told."""
+    synthetic = SyntheticRun()
+    write_stores(synthetic, tmp_path, segment_entries=8)
+    before = synthetic.entries[15]
+    base = tmp_path / "nodes" / "broker-a" / "n0" / "commitlog.base"
+    slots = base_slots(int(segments(tmp_path, "n0")[2].name), before.index, before.chain)
+    base.write_bytes(slots)
+    flip(segments(tmp_path, "n0")[1], 100)
+    rows = log_rows(tmp_path, "n0")
+    assert (rows[0]["index"], "damaged" in {row["kind"] for row in rows}) == (17, False)
+    segments(tmp_path, "n0")[2].unlink()
+    (first, *_) = log_rows(tmp_path, "n0")
+    assert (first["index"], first["kind"]) == (17, "damaged")
+    base.write_bytes(b"")
+    base.with_name("commitlog.base.copy").write_bytes(slots[:4096] + slots[:4096])
+    assert log_rows(tmp_path, "n0") == []  # the log was being emptied
+
+
+def test_base_of_another_log_is_told(tmp_path: Path) -> None:
+    synthetic = SyntheticRun()
+    write_stores(synthetic, tmp_path, segment_entries=8)
+    position = int(segments(tmp_path, "n1")[1].name)
+    base = tmp_path / "nodes" / "broker-a" / "n1" / "commitlog.base"
+    base.write_bytes(base_slots(position, 8, synthetic.entries[7].chain ^ 1))
+    (first, *_) = log_rows(tmp_path, "n1")
+    assert (first["index"], first["kind"]) == (9, "damaged")
+    assert "continues chain" in str(first["damage"])
+
+
 def test_garbage_never_raises(tmp_path: Path) -> None:
     stored_run(tmp_path)
     path = segments(tmp_path, "n1")[0]
@@ -126,8 +166,6 @@ def test_garbage_never_raises(tmp_path: Path) -> None:
 
 def test_record_that_is_no_record_is_told(tmp_path: Path) -> None:
     """A payload whose CRC is right and whose content is not as drawn."""
-    import zlib
-
     folder = tmp_path / "nodes" / "broker-a" / "n0" / "commitlog"
     folder.mkdir(parents=True)
     payload = struct.pack(">B3xI", 1, 4) + b"\x93\x01\x90\x90" + b"no record"

@@ -36,7 +36,7 @@ from verify.sources.log_entries import (
     segment_end,
 )
 from verify.sources.records import PayloadError, read_payload
-from verify.sources.stores import Checkpoint, ConsumeQueues, Segment, stores
+from verify.sources.stores import Base, Checkpoint, ConsumeQueues, Segment, stores
 
 __all__ = ["ARROW_SCHEMA", "CommitLogSource", "SegmentPartition", "segment_rows"]
 
@@ -81,8 +81,9 @@ class SegmentPartition:
     node: str
     store: Path
     checkpoint: Checkpoint
+    base: Base | None
     segment: Segment
-    before: Segment | None  # None: the log begins with this segment
+    before: Segment | None  # None: the log begins with this segment, right behind its base
     last: bool
 
 
@@ -224,6 +225,9 @@ def _entries(part: SegmentPartition) -> Iterator[LogEntry | Damage]:
 
 def _end_before(part: SegmentPartition) -> SegmentEnd:
     start = part.segment.position
+    if part.before is None and part.base is not None:
+        base = part.base
+        return SegmentEnd(next_index=base.index + 1, next_position=base.position, chain=base.chain)
     if part.before is None:
         unknown = SegmentEnd(next_index=0, next_position=start, chain=None)
         return _LOG_START if start == 0 else unknown
@@ -252,6 +256,7 @@ def _segment_partitions(run: Path) -> Iterator[SegmentPartition]:
                 node=store.node,
                 store=store.path,
                 checkpoint=store.checkpoint,
+                base=store.base,
                 segment=segment,
                 before=before,
                 last=place == len(store.segments) - 1,

@@ -4,16 +4,21 @@ Place in the data path: the driver lists them once; each partition of the `commi
 `consumequeue` data sources gets what it needs as plain values.
 
     nodes/<group>/<node>/checkpoint
+    nodes/<group>/<node>/commitlog.base, commitlog.base.copy
     nodes/<group>/<node>/commitlog/{20-digit position}
     nodes/<group>/<node>/consumequeue/{topic}/{queue}/{20-digit first byte}
 
-Source: docs/FORMATS.md sections 1 and 5.
+Segments below the base are leftovers of a drop that was broken off, and no log; so are all of them
+while the log is being emptied.
+
+Source: docs/FORMATS.md sections 1, 3 (slots) and 5.
 """
 
 from __future__ import annotations
 
 import json
 import struct
+import zlib
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -22,6 +27,7 @@ from typing import Final
 
 __all__ = [
     "UNIT",
+    "Base",
     "Checkpoint",
     "ConsumeQueues",
     "QueueFile",
@@ -35,6 +41,10 @@ UNIT: Final = struct.Struct(">qiq")
 assert UNIT.size == 20
 _FILE_SIZE_BYTES: Final = 300_000 * UNIT.size
 _FILES_KEPT_MAX: Final = 16  # of 6 MB at most
+_BASE_SLOT: Final = struct.Struct(">4sQQQQII")  # magic, sequence, then the record
+_CRC: Final = struct.Struct(">I")
+_BASE_MAGIC: Final = b"LMQB"
+_SLOT_OFFSETS: Final = (0, 4096)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +54,15 @@ class Checkpoint:
     commit_index: int = 0
     applied_index: int = 0
     clean: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Base:
+    """What stands right before the first entry of a log; zeros for a whole one."""
+
+    position: int = 0
+    index: int = 0
+    chain: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +79,7 @@ class Store:
     node: str
     path: Path
     checkpoint: Checkpoint
+    base: Base | None  # None: nothing tells it
     segments: tuple[Segment, ...] = field(default=())
 
 
@@ -77,16 +97,21 @@ def stores(run: Path) -> Iterator[Store]:
     """Every store below `run`, by group and node."""
     for path in sorted((run / "nodes").glob("*/*")):
         if path.is_dir():
+            base, emptying = _base(path / "commitlog.base")
+            begin = 0 if base is None else base.position
             yield Store(
                 broker_group=path.parent.name,
                 node=path.name,
                 path=path,
                 checkpoint=_checkpoint(path / "checkpoint"),
+                base=base,
                 segments=tuple(
                     Segment(path=file, position=int(file.name))
                     for file in sorted((path / "commitlog").glob("*"))
-                    if file.name.isdigit() and file.is_file()
-                ),
+                    if file.name.isdigit() and file.is_file() and int(file.name) >= begin
+                )
+                if not emptying
+                else (),
             )
 
 
@@ -133,6 +158,25 @@ class ConsumeQueues:
         else:
             self._files.move_to_end(name)
         return content
+
+
+def _base(path: Path) -> tuple[Base | None, bool]:
+    """The newest readable slot of the base and its copy, and whether the log is being emptied."""
+    slots: list[tuple[int, ...]] = []
+    for file in (path, path.with_name(f"{path.name}.copy")):
+        content = file.read_bytes() if file.is_file() else b""
+        for offset in _SLOT_OFFSETS:
+            end = offset + _BASE_SLOT.size
+            if len(content) < end + _CRC.size:
+                continue
+            magic, *values = _BASE_SLOT.unpack_from(content, offset)
+            (crc,) = _CRC.unpack_from(content, end)
+            if magic == _BASE_MAGIC and zlib.crc32(content[offset:end]) == crc:
+                slots.append(tuple(values))
+    if not slots:
+        return None, False
+    _, position, index, _, chain, emptying = max(slots)
+    return Base(position=position, index=index, chain=chain), emptying != 0
 
 
 def _checkpoint(path: Path) -> Checkpoint:
