@@ -11,8 +11,9 @@ Phases, on virtual time:
    dialling again and a client's own waits may cost;
 3. convergence: all machines run again; within the same time and SETTLE_MS each node has applied
    the whole log, every transaction is decided, every delayed message delivered; then every queue
-   is drained, the name servers name the leader, and the log is compared with what clients were
-   told.
+   is drained, every replica's state and queues are compared with the log, and the log with what
+   clients were told;
+4. quiet: left alone for QUIET_MS the group keeps its leader, and name servers name it.
 
 Source: the two phases of TigerBeetle's VOPR.
 """
@@ -36,7 +37,7 @@ from chaos.sim.group.machine import Machine, Site
 from chaos.sim.group.nemesis import GroupNemesis
 from chaos.sim.group.options import GroupOptions, calmed_group, group_schedule
 from chaos.sim.group.promises import Promises
-from chaos.sim.group.replicas import check_queue, check_state
+from chaos.sim.group.replicas import check_queue, check_route, check_state
 from chaos.sim.group.settings import NameServerProgram, broker_config, memory_directory
 from chaos.sim.group.trace_rules import TraceRules
 from chaos.sim.schedule import Schedule
@@ -52,7 +53,7 @@ from raft.messages import NodeId, Term
 from raft.replicated_log import CommittedEntry
 from raft.segment_log import SegmentLog
 
-__all__ = ["LIVENESS_TIMEOUTS_MAX", "SERVE_GRACE_MS", "SETTLE_MS", "GroupCluster"]
+__all__ = ["LIVENESS_TIMEOUTS_MAX", "QUIET_MS", "SERVE_GRACE_MS", "SETTLE_MS", "GroupCluster"]
 
 LIVENESS_TIMEOUTS_MAX = 12
 """Election timeouts within which a healthy majority serves again."""
@@ -61,6 +62,8 @@ SERVE_GRACE_MS = 6_000
 there may be one per node, and a connection to a dead machine is given up after 5 s."""
 SETTLE_MS = 40_000
 """How long transactions, delayed messages and followers may take once all is well."""
+QUIET_MS = 30_000
+"""How long the group is left alone at the end, longer than a registration lasts."""
 
 _CLOSINGS_MAX = 10
 _LOOK_US = 50_000  # between two looks at whether a phase is over
@@ -111,6 +114,7 @@ class GroupCluster:
         self._rng = self._site.generator("group cluster")
         self.brokers: list[BrokerMachine] = []
         self._name_servers: list[Machine] = []
+        self._programs: list[NameServerProgram] = []  # of the name servers
         self._clients: list[Machine] = []
         self._drained: list[bool] = []
 
@@ -142,6 +146,7 @@ class GroupCluster:
             address = f"10.0.2.{number + 1}"
             program = NameServerProgram(f"{address}:9876")
             self._name_servers.append(Machine(site, f"ns{number}", address, program.run))
+            self._programs.append(program)
         servers = tuple(f"{machine.ip}:9876" for machine in self._name_servers)
         names = [f"n{number}" for number in range(options.node_count)]
         hosts = {name: f"10.0.1.{number + 1}" for number, name in enumerate(names)}
@@ -240,6 +245,7 @@ class GroupCluster:
         self._check_settles()
         self._check_drain()
         self._check_replicas()
+        self._check_quiet()
         self.promises.check_final()
 
     def _run_until(self, time_us: int, done: Callable[[], bool] | None = None) -> bool:
@@ -342,6 +348,24 @@ class GroupCluster:
             check_state(machine.name, broker.context, self.log)
             for (topic, queue_id), stored in self.log.queues.items():
                 check_queue(machine.name, broker.context, topic, queue_id, stored)
+
+    def _check_quiet(self) -> None:
+        """Left alone, the group keeps its leader, and every name server goes on naming it."""
+        before = self._leader_and_term()
+        self._run_until(self.scheduler.now_us + QUIET_MS * 1000)
+        if self._leader_and_term() != before:
+            raise Violation("liveness", f"{before} lost leadership for no reason: {self._states()}")
+        address = next(one.config.advertised for one in self.brokers if one.name == before[0])
+        for program in self._programs:
+            assert program.server is not None
+            check_route(program.server, TOPIC, address)
+
+    def _leader_and_term(self) -> tuple[NodeId, Term]:
+        for machine in self.brokers:
+            status = machine.status
+            if status is not None and status.ready:
+                return machine.name, status.term
+        raise Violation("liveness", f"nobody leads: {self._states()}")
 
     def _states(self) -> str:
         states = []

@@ -118,11 +118,11 @@ class GroupOptions:
 def draw_group_options(seed: int, node_count: int) -> GroupOptions:
     """The same seed and number of nodes: the same options."""
     rng = random.Random(f"group options/{seed}/{node_count}")
-    heartbeat_ms = rng.choice((75, 150, 150, 250))
+    heartbeat_ms = rng.choice((75, 150, 250, 400, 400))
     timeout_min_ms = heartbeat_ms * 4
     delay_max_us = int(timeout_min_ms * 1000 * rng.choice((0.002, 0.01, 0.05)))
     sync_max_us = int(timeout_min_ms * 1000 * rng.choice((0.005, 0.02, 0.1)))
-    send_interval_ms = rng.choice((150, 400, 1_000))
+    send_interval_ms = int(timeout_min_ms * rng.choice((0.5, 1.0, 2.0)))
     return GroupOptions(
         seed=seed,
         node_count=node_count,

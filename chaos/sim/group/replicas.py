@@ -12,9 +12,11 @@ from broker.context import BrokerContext
 from broker.store.payload import UNIT
 from chaos.sim.group.committed_log import CommittedLog, Stored
 from chaos.sim.violation import Violation
+from namesrv.server import NameServer
 from raft.messages import NodeId
+from remoting.route import MASTER_ID
 
-__all__ = ["check_queue", "check_state"]
+__all__ = ["check_queue", "check_route", "check_state"]
 
 
 def check_queue(
@@ -34,6 +36,18 @@ def check_queue(
                 f"{node}: unit {offset} of {topic}/{queue_id} names {position}, the record of "
                 f"{stored[offset].value} stands at {stored[offset].position}",
             )
+
+
+def check_route(server: NameServer, topic: str, leader: str) -> None:
+    """Clients are sent to the leader, by its `leader` address. Raises Violation."""
+    route = server._table.route(topic)
+    if route is None:
+        if topic in server._table.topics():
+            raise Violation("routes", f"{server.address} has no route for {topic}")
+        return  # nobody ever sent anything
+    named = [data.broker_addrs.get(MASTER_ID) for data in route.broker_datas]
+    if named != [leader]:
+        raise Violation("routes", f"{server.address} names {named} as leader, it is {leader}")
 
 
 def check_state(node: NodeId, context: BrokerContext, log: CommittedLog) -> None:

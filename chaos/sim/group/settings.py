@@ -68,9 +68,10 @@ class NameServerProgram:
 
     def __init__(self, address: str) -> None:
         self._config = NameServerConfig(listen=address)
+        self.server: NameServer | None = None
 
     async def run(self) -> None:
-        server = NameServer(self._config)
+        self.server = server = NameServer(self._config)
         await server.start()
         try:
             await asyncio.get_running_loop().create_future()
