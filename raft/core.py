@@ -5,11 +5,11 @@ into events and carries each Ready out in the order that `raft.events` states. N
 file, thread or randomness of its own: time comes with each event, a seeded `Random` at
 construction.
 
-State changes here alone, and in the parts that this class owns: roles, term and vote through
-`_become_follower`, `_become_pre_candidate`, `_become_candidate`, `_become_leader`; the log through
-`RaftLog`; who belongs to the group through `Configurations`; what only a leader has through
-`Leadership`, what a follower does with its leader's messages through `Following`. What leaves when
-is decided by `Outbox`.
+State changes here alone, and in the parts that this class owns: roles, term and vote in
+`Elections`, its base, through `_become_follower`, `_become_pre_candidate`, `_become_candidate` and
+`_become_leader`; the log through `RaftLog`; who belongs to the group through `Configurations`; what
+only a leader has through `Leadership`, what a follower does with its leader's messages through
+`Following`. What leaves when is decided by `Outbox`.
 
 Invariants:
 - current_term and commit_index never fall; voted_for changes once per term;
@@ -36,6 +36,7 @@ from raft.changes import change_refusal
 from raft.config import RaftConfig
 from raft.configurations import Configurations
 from raft.election_timer import ElectionTimer
+from raft.elections import Elections
 from raft.events import (
     ChangeMembership,
     ChangeRefusal,
@@ -84,7 +85,6 @@ from raft.messages import (
 )
 from raft.outbox import Outbox
 from raft.progress import Progress
-from raft.quorum import VoteResult
 from raft.raft_log import RaftLog
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ if TYPE_CHECKING:
 __all__ = ["Core"]
 
 
-class Core:
+class Core(Elections):
     """One node of a group.
 
     `storage` and `hard_state` are what recovery found, both durable. `commit_index` is a hint
@@ -127,10 +127,7 @@ class Core:
         store_id: str = "",
     ) -> None:
         self._config = config
-        self._node_id = config.node_id
-        self._store_id = store_id
-        self._now_ms = now_ms
-        self._log = RaftLog(
+        self._log = log = RaftLog(
             storage,
             commit_index=commit_index,
             cache_size_bytes_max=config.log_cache_size_bytes_max,
@@ -141,43 +138,25 @@ class Core:
             configuration = Configuration(index=0, membership=voters)
         self._configurations = Configurations(configuration, storage)
         self._configuration = self._configurations.in_force
-        membership = self._configuration.membership
-        self._voters = membership.voter_ids
-        self._is_voter = membership.has_voter(self._node_id, store_id)
-        self._outbox = Outbox()
-        self._following = Following(self._node_id, self._log, self._configurations, self._outbox)
-        self._ballot = Ballot(self._node_id, self._log, self._outbox)
-        self._current_term: Term = hard_state.current_term
-        self._voted_for: NodeId | None = hard_state.voted_for
-        if self._log.last_term > self._current_term:
+        outbox = Outbox()
+        super().__init__(
+            node_id=config.node_id,
+            store_id=store_id,
+            membership=self._configuration.membership,
+            hard_state=hard_state,
+            ballot=Ballot(config.node_id, log, outbox),
+            timer=ElectionTimer(config, rng, now_ms),
+            outbox=outbox,
+            now_ms=now_ms,
+        )
+        self._following = Following(config.node_id, log, self._configurations, outbox)
+        self._leadership: Leadership | None = None
+        if log.last_term > self._current_term:
             # A crash may leave un-fsynced entries of a term but lose the hard state of their
             # Ready. Nothing of that term has left then, no vote either: enter it, save it first.
-            self._enter_term(self._log.last_term, None)
-        self._role = Role.FOLLOWER
-        self._leader_id: NodeId | None = None
-        self._leader_is_unreachable = False
-        self._leadership: Leadership | None = None
-        self._timer = ElectionTimer(config, rng, now_ms)
-        if self._is_sole_voter():
-            self._timer.deadline_ms = now_ms  # there is nobody to wait for
+            self._enter_term(log.last_term, None)
 
     # What the shell may read.
-
-    @property
-    def role(self) -> Role:
-        return self._role
-
-    @property
-    def current_term(self) -> Term:
-        return self._current_term
-
-    @property
-    def voted_for(self) -> NodeId | None:
-        return self._voted_for
-
-    @property
-    def leader_id(self) -> NodeId | None:
-        return self._leader_id
 
     @property
     def commit_index(self) -> Index:
@@ -200,10 +179,6 @@ class Core:
     def configuration_at(self, index: Index) -> Configuration:
         """The one that a snapshot at `index`, which is applied here, holds."""
         return self._configurations.at(index)
-
-    @property
-    def voters(self) -> tuple[NodeId, ...]:
-        return self._voters
 
     @property
     def peer_ids(self) -> frozenset[NodeId]:
@@ -418,90 +393,28 @@ class Core:
         if configuration == self._configuration:
             return
         self._configuration = configuration
-        self._voters = configuration.membership.voter_ids
-        self._is_voter = configuration.membership.has_voter(self._node_id, self._store_id)
+        self._vote_in(configuration.membership)
         self._outbox.configuration = configuration
         if self._leadership is not None:
             self._leadership.change_members(
                 configuration, self._now_ms, counts_itself=self._is_voter
             )
 
-    def _is_sole_voter(self) -> bool:
-        return self._is_voter and len(self._voters) == 1
-
-    # Terms and roles.
-
-    def _follow(self, leader_id: NodeId, term: Term) -> None:
-        """A leader was heard, of the current term or a later one."""
-        assert self._role is not Role.LEADER or term > self._current_term, (
-            f"{leader_id} leads in term {term}, and so does {self._node_id}"
-        )
-        if term > self._current_term or self._role is not Role.FOLLOWER:
-            self._become_follower(term, leader_id)
-        assert self._leader_id in {None, leader_id}, "two leaders in a term"
-        self._leader_id = leader_id
-        self._leader_is_unreachable = False
-        self._timer.heard_leader(self._now_ms)
-
-    def _follows(self, leader_id: NodeId) -> bool:
-        return self._role is Role.FOLLOWER and self._leader_id == leader_id
-
-    def _become_follower(self, term: Term, leader_id: NodeId | None) -> None:
-        assert term >= self._current_term
-        if term > self._current_term:
-            self._enter_term(term, None)
-        if self._leadership is not None:
-            self._outbox.answer_reads(
-                ReadState(request_id=request_id, index=None)
-                for request_id in self._leadership.open_reads()
-            )
-            self._leadership = None
-        if self._role is not Role.FOLLOWER:
-            # A follower keeps its deadline: a candidate whose log is too short to win must not
-            # keep others from campaigning by raising their terms.
-            self._role = Role.FOLLOWER
-            self._timer.restart(self._now_ms)
-        self._leader_id = leader_id
-        self._leader_is_unreachable = False
-        self._ballot.close()
-
-    def _become_pre_candidate(self) -> None:
-        assert self._role is not Role.LEADER
-        self._role = Role.PRE_CANDIDATE
-        self._leader_id = None
-        self._timer.restart(self._now_ms)
-        self._ballot.open(
-            self._voters,
-            term=self._current_term + 1,
-            counts_itself=self._is_voter,
-            pre_vote=True,
-            leadership_transfer=False,
+    def _may_campaign(self) -> bool:
+        """A voter may; so may one whose removal is not known to be committed, for its log may be
+        what the others need (4.2.2). Its own vote does not count then."""
+        if self._is_voter:
+            return True
+        before = self._configurations.replaced
+        return (
+            before is not None
+            and before.membership.has_voter(self._node_id, self._store_id)
+            and self._configuration.index > self._log.commit_index
         )
 
-    def _become_candidate(self, *, leadership_transfer: bool) -> None:
-        assert self._role is not Role.LEADER
-        self._enter_term(self._current_term + 1, self._node_id)
-        self._role = Role.CANDIDATE
-        self._leader_id = None
-        self._timer.restart(self._now_ms)
-        self._ballot.open(
-            self._voters,
-            term=self._current_term,
-            counts_itself=self._is_voter,
-            pre_vote=False,
-            leadership_transfer=leadership_transfer,
-        )
-        self._count_votes()
+    # What `Elections` leaves to its heir.
 
-    def _become_leader(self) -> None:
-        assert self._role is Role.CANDIDATE
-        assert self._voted_for == self._node_id
-        self._role = Role.LEADER
-        self._leader_id = self._node_id
-        self._ballot.close()
-        if not self._is_sole_voter():
-            # Others' votes prove that the term is durable: the requests left after its fsync.
-            self._outbox.term_is_durable = True
+    def _begin_leading(self) -> None:
         self._leadership = Leadership(
             config=self._config,
             term=self._current_term,
@@ -519,102 +432,18 @@ class Core:
         self._append(*begin)
         self._leadership.replicate(self._now_ms)
 
-    def _enter_term(self, term: Term, voted_for: NodeId | None) -> None:
-        assert term > self._current_term
-        self._current_term = term
-        self._voted_for = voted_for
-        self._outbox.hard_state_changed = True
-        self._outbox.term_is_durable = False
-
-    # Elections.
-
-    def _campaign(self) -> None:
-        if not self._may_campaign():
-            self._timer.restart(self._now_ms)
-        elif self._is_sole_voter():
-            self._become_candidate(leadership_transfer=False)
-        else:
-            self._become_pre_candidate()
-
-    def _may_campaign(self) -> bool:
-        """A voter may; so may one whose removal is not known to be committed, for its log may be
-        what the others need (4.2.2). Its own vote does not count then."""
-        if self._is_voter:
-            return True
-        before = self._configurations.replaced
-        return (
-            before is not None
-            and before.membership.has_voter(self._node_id, self._store_id)
-            and self._configuration.index > self._log.commit_index
+    def _end_leading(self) -> None:
+        assert self._leadership is not None
+        self._outbox.answer_reads(
+            ReadState(request_id=request_id, index=None)
+            for request_id in self._leadership.open_reads()
         )
+        self._leadership = None
 
-    def _on_request_vote(self, request: RequestVote) -> None:
-        # A node that hears its leader neither gives votes nor lets its term be raised (6.2, 9.6).
-        if not request.leadership_transfer and self._hears_leader():
-            self._ballot.reply(request, self._current_term, granted=False)
-            return
-        if request.term > self._current_term and not request.pre_vote:
-            self._become_follower(request.term, None)
-        granted = self._would_vote(request)
-        if granted and not request.pre_vote:
-            if self._role is Role.PRE_CANDIDATE:
-                self._become_follower(self._current_term, None)  # its own campaign is over
-            assert self._role is Role.FOLLOWER
-            if self._voted_for is None:
-                self._voted_for = request.sender
-                self._outbox.hard_state_changed = True
-            self._timer.restart(self._now_ms)
-        self._ballot.reply(request, self._current_term, granted=granted)
-
-    def _would_vote(self, request: RequestVote) -> bool:
-        if not self._ballot.is_up_to_date(request):
-            return False
-        if request.term > self._current_term:
-            return True
-        if self._voted_for is None:
-            return self._leader_id is None
-        return self._voted_for == request.sender
-
-    def _hears_leader(self) -> bool:
-        if self._leadership is not None:
-            lease_ms = self._config.election_timeout_ms_min
-            return self._leadership.has_quorum_contact(self._now_ms, lease_ms)
-        return (
-            self._leader_id is not None
-            and not self._leader_is_unreachable
-            and self._timer.holds_lease(self._now_ms)
-        )
-
-    def _on_request_vote_reply(self, reply: RequestVoteReply) -> None:
-        is_pre_grant = reply.pre_vote and reply.granted
-        if reply.term > self._current_term and not is_pre_grant:
-            self._become_follower(reply.term, None)
-            return
-        if reply.pre_vote:
-            if self._role is not Role.PRE_CANDIDATE:
-                return
-            if reply.granted and reply.term != self._current_term + 1:
-                return
-        elif self._role is not Role.CANDIDATE:
-            return
-        self._ballot.note(reply)
-        self._count_votes()
-
-    def _count_votes(self) -> None:
-        result = self._ballot.result(self._voters)
-        if result is VoteResult.LOST:
-            self._become_follower(self._current_term, None)
-        elif result is VoteResult.WON:
-            if self._role is Role.PRE_CANDIDATE:
-                self._become_candidate(leadership_transfer=False)
-            else:
-                self._become_leader()
-
-    def _on_timeout_now(self, message: TimeoutNow) -> None:
-        if message.term > self._current_term:
-            self._become_follower(message.term, message.sender)
-        if self._role is Role.FOLLOWER and self._may_campaign():
-            self._become_candidate(leadership_transfer=True)
+    def _hears_majority(self) -> bool:
+        assert self._leadership is not None
+        lease_ms = self._config.election_timeout_ms_min
+        return self._leadership.has_quorum_contact(self._now_ms, lease_ms)
 
     # The log, as a leader.
 

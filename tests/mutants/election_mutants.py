@@ -23,8 +23,8 @@ ELECTION_MUTANTS = (
         expected=("R2",),
         patches=(
             SourcePatch(
-                module="raft.core",
-                within="Core._would_vote",
+                module="raft.elections",
+                within="Elections._would_vote",
                 before="return self._voted_for == request.sender",
                 after="return self._role is Role.FOLLOWER",
             ),
@@ -36,8 +36,8 @@ ELECTION_MUTANTS = (
         expected=("R2", "R11", "liveness", "vote before durable"),
         patches=(
             SourcePatch(
-                module="raft.core",
-                within="Core._become_follower",
+                module="raft.elections",
+                within="Elections._become_follower",
                 before="self._enter_term(term, None)",
                 after="self._enter_term(term, self._voted_for)",
             ),
@@ -122,8 +122,8 @@ ELECTION_MUTANTS = (
         expected=("R11", "R7", "R2"),
         patches=(
             SourcePatch(
-                module="raft.core",
-                within="Core._would_vote",
+                module="raft.elections",
+                within="Elections._would_vote",
                 before="""
                 if not self._ballot.is_up_to_date(request):
                     return False
@@ -142,8 +142,8 @@ ELECTION_MUTANTS = (
         expected=("R1", "sent before durable"),
         patches=(
             SourcePatch(
-                module="raft.core",
-                within="Core._on_request_vote_reply",
+                module="raft.elections",
+                within="Elections._on_request_vote_reply",
                 before="""
                 if reply.pre_vote:
                     if self._role is not Role.PRE_CANDIDATE:
@@ -204,9 +204,9 @@ ELECTION_MUTANTS = (
             SourcePatch(
                 module="raft.core",
                 within="Core.__init__",
-                before="self._role = Role.FOLLOWER",
+                before="self._enter_term(log.last_term, None)",
                 after="""
-                self._role = Role.FOLLOWER
+                self._enter_term(log.last_term, None)
                 self._outbox.hard_state_changed = False
                 self._outbox.term_is_durable = True
                 """,
@@ -222,7 +222,7 @@ ELECTION_MUTANTS = (
         patches=(
             SourcePatch(
                 module="raft.core",
-                within="Core._become_leader",
+                within="Core._begin_leading",
                 before="self._append(*begin)",
                 after="self._append(*begin[1:])",
             ),

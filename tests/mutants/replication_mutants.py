@@ -326,7 +326,7 @@ REPLICATION_MUTANTS = (
         patches=(
             SourcePatch(
                 module="raft.core",
-                within="Core._become_follower",
+                within="Core._end_leading",
                 before="ReadState(request_id=request_id, index=None)",
                 after="ReadState(request_id=request_id, index=self._log.commit_index)",
             ),

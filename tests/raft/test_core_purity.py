@@ -16,6 +16,7 @@ PURE_MODULES = [
     "configurations",
     "core",
     "election_timer",
+    "elections",
     "events",
     "following",
     "handover",
@@ -32,6 +33,7 @@ PURE_MODULES = [
 ]
 ALLOWED_IMPORTS = {
     "__future__",
+    "abc",
     "bisect",
     "collections",
     "dataclasses",
