@@ -29,9 +29,11 @@ app = typer.Typer(
 )
 cluster_app = typer.Typer(help="A local cluster.", no_args_is_help=True)
 member_app = typer.Typer(help="Members of a group.", no_args_is_help=True)
+store_app = typer.Typer(help="The store of a stopped node.", no_args_is_help=True)
 chaos_app = typer.Typer(help="Experiments.", no_args_is_help=True)
 app.add_typer(cluster_app, name="cluster")
 cluster_app.add_typer(member_app, name="member")
+app.add_typer(store_app, name="store")
 app.add_typer(chaos_app, name="chaos")
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -275,6 +277,46 @@ def _members(act: Callable[[Any], Any]) -> Any:
         return act(members)
     except (ClusterError, ProcessError, OSError) as error:
         _stop_with(error)
+
+
+# Stores ----------------------------------------------------------------------------------------
+
+
+@store_app.command("check")
+def store_check(
+    directory: Annotated[Path, typer.Argument(metavar="DIR")], as_json: Json = False
+) -> None:
+    """Say what a stopped node's store holds, and what of it is damaged; changes nothing."""
+    from ledgermq.store import check  # noqa: PLC0415
+
+    _look_into_store(lambda: check(directory, as_json=as_json))
+
+
+@store_app.command("dump")
+def store_dump(
+    directory: Annotated[Path, typer.Argument(metavar="DIR")],
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    low: Annotated[int | None, typer.Option("--from", metavar="INDEX")] = None,
+    high: Annotated[int | None, typer.Option("--to", metavar="INDEX", help="Included.")] = None,
+    records: Annotated[bool, typer.Option("--records", help="Each message, too.")] = False,
+) -> None:
+    """Print the log entries of a stopped node's store."""
+    from ledgermq.store import dump  # noqa: PLC0415
+
+    _look_into_store(lambda: dump(directory, as_json=as_json, low=low, high=high, records=records))
+
+
+def _look_into_store(look: Callable[[], int]) -> NoReturn:
+    from ledgermq.store import NoStoreError  # noqa: PLC0415
+    from raft.log_format import CorruptLogError  # noqa: PLC0415
+
+    try:
+        code = look()
+    except NoStoreError as error:
+        _stop_with(error, EXIT_USAGE)
+    except (OSError, CorruptLogError) as error:
+        _stop_with(error)
+    raise typer.Exit(code)
 
 
 # A person's quick try --------------------------------------------------------------------------

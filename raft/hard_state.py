@@ -128,7 +128,7 @@ def read_hard_state(disk: Disk, directory: str = "") -> HardState:
             raise defects[0]
         return HardState(current_term=0, voted_for=None)
     for known in defects:
-        _log.warning("%s; the other copy is used", known)
+        _log.info("%s; the other copy is used", known)
     return max(found, key=lambda state: (state.current_term, state.voted_for is not None))
 
 
