@@ -166,6 +166,14 @@ def _head_fields(message: PeerMessage) -> tuple[object, ...]:
                 message.next_offset,
                 message.installed,
             )
+        case Introduce() | FetchEntries() | FetchEntriesReply():
+            return _talk_fields(message)
+        case _:
+            assert_never(message)
+
+
+def _talk_fields(message: Introduce | FetchEntries | FetchEntriesReply) -> tuple[object, ...]:
+    match message:
         case Introduce():
             return (
                 _INTRODUCE,
@@ -270,29 +278,7 @@ def _decode_fields(fields: HeadFields, frame: memoryview, payload_offset: int) -
     kind = fields.head[0]
     match kind:
         case 3:
-            fields.expect("AppendEntries", 9)
-            term = fields.number("term", 3)
-            prev_log_index = fields.number("prev_log_index", 4)
-            prev_log_term = fields.number("prev_log_term", 5)
-            if prev_log_term > term:
-                raise WireError(f"prev_log_term: {prev_log_term} is above term {term}")
-            return AppendEntries(
-                sender=fields.name("sender", 1),
-                receiver=fields.name("receiver", 2),
-                term=term,
-                prev_log_index=prev_log_index,
-                prev_log_term=prev_log_term,
-                leader_commit=fields.number("leader_commit", 6),
-                read_round=fields.number("read_round", 7),
-                entries=decode_entries(
-                    fields.head[8],
-                    frame,
-                    payload_offset,
-                    index=prev_log_index + 1,
-                    term_min=prev_log_term,
-                    term_max=term,
-                ),
-            )
+            return _decode_append(fields, frame, payload_offset)
         case 4:
             fields.expect("AppendEntriesReply", 11)
             return AppendEntriesReply(
@@ -351,6 +337,32 @@ def _decode_fields(fields: HeadFields, frame: memoryview, payload_offset: int) -
             return _decode_talk(fields, frame, payload_offset)
         case _:
             raise WireError(f"kind of message: {kind!r:.40} is unknown")
+
+
+def _decode_append(fields: HeadFields, frame: memoryview, offset: int) -> AppendEntries:
+    fields.expect("AppendEntries", 9)
+    term = fields.number("term", 3)
+    prev_log_index = fields.number("prev_log_index", 4)
+    prev_log_term = fields.number("prev_log_term", 5)
+    if prev_log_term > term:
+        raise WireError(f"prev_log_term: {prev_log_term} is above term {term}")
+    return AppendEntries(
+        sender=fields.name("sender", 1),
+        receiver=fields.name("receiver", 2),
+        term=term,
+        prev_log_index=prev_log_index,
+        prev_log_term=prev_log_term,
+        leader_commit=fields.number("leader_commit", 6),
+        read_round=fields.number("read_round", 7),
+        entries=decode_entries(
+            fields.head[8],
+            frame,
+            offset,
+            index=prev_log_index + 1,
+            term_min=prev_log_term,
+            term_max=term,
+        ),
+    )
 
 
 def _decode_install(fields: HeadFields, frame: memoryview, offset: int) -> InstallSnapshot:
