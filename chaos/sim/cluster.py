@@ -22,9 +22,9 @@ from chaos.sim.invariants import Invariants
 from chaos.sim.network import Network
 from chaos.sim.node import SimNode
 from chaos.sim.operator import Operator
-from chaos.sim.options import SimOptions, calmed, core_schedule
+from chaos.sim.options import SimOptions, core_schedule
 from chaos.sim.promises import Promises
-from chaos.sim.schedule import Schedule
+from chaos.sim.schedule import Schedule, options_of
 from chaos.sim.scheduler import Scheduler
 from chaos.sim.trace import Trace
 from chaos.sim.violation import Violation
@@ -52,7 +52,7 @@ class SimCluster:
     ) -> None:
         """`schedule` takes the place of the seed's own."""
         if schedule is not None:
-            options = calmed(options, schedule.calmed)
+            options = options_of(schedule, options)
         self.options = options
         self.parts = parts or Parts()
         self.scheduler = Scheduler()

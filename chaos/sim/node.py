@@ -13,6 +13,9 @@ either order, with time in between; a truncation may come while a sync is under 
 then names entries that are gone; a paused node goes on with what it believed, in any order of
 messages and timers; after a crash of the process alone, un-fsynced bytes are still readable; the
 checkpoint's commit index is any that the node ever wrote.
+
+Over 500 lines: the node may die between any two effects of a step, so they stand in one class,
+whose order is the contract's.
 """
 
 from __future__ import annotations

@@ -12,8 +12,7 @@ Source: Groce et al., "Swarm testing" (ISSTA '12); the VOPR of TigerBeetle print
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 
 from chaos.sim.schedule import Schedule, draw_faults
 from raft.config import RaftConfig
@@ -23,7 +22,6 @@ __all__ = [
     "CALMABLE",
     "FAULTS",
     "SimOptions",
-    "calmed",
     "core_schedule",
     "draw_options",
 ]
@@ -206,11 +204,6 @@ def draw_options(seed: int, node_count: int) -> SimOptions:
     )
 
 
-def calmed(options: SimOptions, names: Sequence[str]) -> SimOptions:
-    """The options with some of CALMABLE switched off."""
-    return replace(options, **{name: type(getattr(options, name))() for name in names})
-
-
 def core_schedule(options: SimOptions) -> Schedule:
     """The faults of a seed. Rates are per 10 election timeouts, so that quick clusters are broken
     as often as slow ones."""
@@ -221,7 +214,13 @@ def core_schedule(options: SimOptions) -> Schedule:
         until_us=options.fault_time_us,
         rng=rng,
     )
-    return Schedule(seed=options.seed, kind="core", node_count=options.node_count, faults=faults)
+    return Schedule(
+        seed=options.seed,
+        kind="core",
+        node_count=options.node_count,
+        faults=faults,
+        options=asdict(options),
+    )
 
 
 def _draw_faults(rng: random.Random, node_count: int) -> dict[str, float]:

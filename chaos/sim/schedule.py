@@ -14,11 +14,14 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-__all__ = ["Fault", "Schedule", "ScheduleError", "draw_faults", "load_schedule"]
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+__all__ = ["Fault", "Schedule", "ScheduleError", "draw_faults", "load_schedule", "options_of"]
 
 _VERSION = 1
 _FAULTS_MAX = 100_000
@@ -39,13 +42,18 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """What a seed is to suffer. `calmed` names options that are drawn but not in force."""
+    """What a seed is to suffer. `calmed` names options that are drawn but not in force.
+
+    `options` are all that the seed drew: kept, so that a file means the same run on the day when
+    seeds draw otherwise.
+    """
 
     seed: int
     kind: str
     node_count: int
     faults: tuple[Fault, ...]
     calmed: tuple[str, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     def with_faults(self, faults: Sequence[Fault]) -> Schedule:
         return replace(self, faults=tuple(faults))
@@ -100,4 +108,22 @@ def _parse(document: Any) -> Schedule:
         node_count=int(document["node_count"]),
         faults=tuple(faults),
         calmed=tuple(str(name) for name in document["calmed"]),
+        options=dict(document["options"]),
     )
+
+
+_O = TypeVar("_O", bound="DataclassInstance")
+
+
+def options_of(schedule: Schedule, drawn: _O) -> _O:
+    """The options that the schedule was made with, as far as there still are such.
+
+    What is calmed is taken back to nothing. Raises ScheduleError for a value of another kind.
+    """
+    known = {one.name: getattr(drawn, one.name) for one in fields(drawn)}
+    values = {name: value for name, value in schedule.options.items() if name in known}
+    values.update((name, type(known[name])()) for name in schedule.calmed if name in known)
+    for name, value in values.items():
+        if type(value) is not type(known[name]):
+            raise ScheduleError(f"{name}: {value!r} is no {type(known[name]).__name__}")
+    return replace(drawn, **values)

@@ -1,13 +1,17 @@
-"""What the simulator has found in the core, each as the shortest case that shows it."""
+"""What the simulator has found, each as the shortest case that shows it."""
 
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
+from chaos.sim.disk import SimDisk, Survival
 from raft.config import RaftConfig
 from raft.core import Core
 from raft.events import Receive, Tick
 from raft.messages import AppendEntries, AppendEntriesReply, HardState, NodeId
+from raft.node_config import NodeConfig
+from raft.node_store import NodeStore
 from tests.raft.core_group import MemoryStorage, make_entries
 
 _NODES = (NodeId("n0"), NodeId("n1"), NodeId("n2"))
@@ -44,3 +48,29 @@ def test_a_refusal_of_an_earlier_term_confirms_no_read() -> None:
     assert len(replies) == 1
     assert isinstance(replies[0], AppendEntriesReply)
     assert (replies[0].term, replies[0].success, replies[0].read_round) == (8, False, 0)
+
+
+def test_a_store_starts_with_entries_whose_hard_state_a_failure_of_power_took(
+    tmp_path: Path,
+) -> None:
+    """They were written and never fsynced, and nobody was told of their term."""
+    config = NodeConfig(
+        group="g",
+        raft=RaftConfig(node_id=_NODES[0], voters=_NODES),
+        peers=dict.fromkeys(_NODES, "127.0.0.1:1"),
+        listen="127.0.0.1:0",
+        store=tmp_path,
+        secret=bytes(32),
+    )
+    disk = SimDisk(random.Random(1))
+    store = NodeStore(config, disk)
+    store.hard_state_file.save(HardState(current_term=1, voted_for=_NODES[1]))
+    first, second = make_entries([1, 2])
+    store.log.append([first])
+    store.log.sync()
+    store.log.append([second])
+    store.close()
+    disk.power_failure(Survival.ALL)
+    again = NodeStore(config, disk)
+    assert (again.hard_state.current_term, again.log.last_term) == (1, 2)
+    again.close()

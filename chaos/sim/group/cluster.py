@@ -35,12 +35,12 @@ from chaos.sim.group.clients import TOPIC, Consumer, Desk, Sender, TransactionSe
 from chaos.sim.group.committed_log import CommittedLog
 from chaos.sim.group.machine import Machine, Site
 from chaos.sim.group.nemesis import GroupNemesis
-from chaos.sim.group.options import GroupOptions, calmed_group, group_schedule
+from chaos.sim.group.options import GroupOptions, group_schedule
 from chaos.sim.group.promises import Promises
 from chaos.sim.group.replicas import check_queue, check_route, check_state
 from chaos.sim.group.settings import NameServerProgram, broker_config, memory_directory
 from chaos.sim.group.trace_rules import TraceRules
-from chaos.sim.schedule import Schedule
+from chaos.sim.schedule import Schedule, options_of
 from chaos.sim.scheduler import Scheduler
 from chaos.sim.tcp import SimTcp
 from chaos.sim.trace import Trace
@@ -81,7 +81,7 @@ class GroupCluster:
         traced: bool,
     ) -> None:
         if schedule is not None:
-            options = calmed_group(options, schedule.calmed)
+            options = options_of(schedule, options)
         self.options = options
         self.schedule = schedule or group_schedule(options)
         self._parts = parts or Parts()

@@ -11,7 +11,7 @@ Source: Groce et al., "Swarm testing" (ISSTA '12), as `chaos.sim.options`.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 
 from chaos.sim.schedule import Schedule, draw_faults
 
@@ -170,12 +170,13 @@ def group_schedule(options: GroupOptions) -> Schedule:
         until_us=options.fault_time_us,
         rng=random.Random(f"group schedule/{options.seed}/{options.node_count}"),
     )
-    return Schedule(seed=options.seed, kind="group", node_count=options.node_count, faults=faults)
-
-
-def calmed_group(options: GroupOptions, names: tuple[str, ...]) -> GroupOptions:
-    """The options with some of GROUP_CALMABLE switched off."""
-    return replace(options, **{name: type(getattr(options, name))() for name in names})
+    return Schedule(
+        seed=options.seed,
+        kind="group",
+        node_count=options.node_count,
+        faults=faults,
+        options=asdict(options),
+    )
 
 
 def _draw_faults(rng: random.Random) -> dict[str, float]:
