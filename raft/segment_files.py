@@ -164,11 +164,12 @@ class SegmentFiles:
         self._disk.sync_directory(self._directory)
 
     def write_sidecar(self, position: int, data: bytes) -> None:
-        """Not synced; where there is no room, there is none."""
+        """Its bytes are durable when this returns; where there is no room, there is none."""
         file = self._disk.open(index_path(self._directory, position), create=True)
         try:
             file.truncate(0)
             write_fully(file, data, 0)
+            file.sync()
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise

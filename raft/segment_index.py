@@ -1,8 +1,8 @@
 """Where the entries of one segment stand, in memory and in the file beside a closed segment.
 
 Place in the data path: `raft.segment_table` finds an entry's place and chain with it. The sidecar
-`<segment>.index` is written when the segment is closed, without fsync: it is derived, and whoever
-misses it scans the segment and writes it anew.
+`<segment>.index` is written when the segment is closed. It is derived: whoever misses it scans the
+segment and writes it anew; but with it a damage of the segment is known entry by entry.
 
 Invariants:
 - a summary (the sidecar's head, with a CRC of its own) is enough to open a log: a start reads a

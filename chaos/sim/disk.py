@@ -15,6 +15,9 @@ What it models:
   chance has it, from its beginning on, and what was written in between is not covered by it;
 - a sync that fails drops what it was to write: it stays readable, the next sync succeeds without
   it, and a power failure takes it;
+- a disk may be full: where `capacity_bytes` is set, a file grows only while there is room, and what
+  was allocated can be written all the same;
+- a disk may rot: `spoil` and `lose` change what was durable (`chaos.sim.rot` says how);
 - writes may be short; an armed error raises EIO or ENOSPC; an armed fuse kills the node at the
   n-th operation from now, in the middle of a write too.
 
@@ -147,6 +150,7 @@ class SimDisk:
         self._recording = False
         self.fuse = 0  # counts operations down; the node dies when it reaches 0
         self.fault: DiskFault | None = None
+        self.capacity_bytes: int | None = None
         self.lost_bytes = 0
         self.torn_writes = 0
 
@@ -214,6 +218,7 @@ class SimDisk:
         if self.fuse == 1:
             inode.do((offset, data[: int(self._rng.random() * len(data))]))
         self._before("write")
+        self._find_room(inode, offset + len(data))
         if len(data) > 1 and self._rng.random() < self._short_write_rate:
             data = data[: 1 + int(self._rng.random() * (len(data) - 1))]
         inode.do((offset, data))
@@ -226,6 +231,7 @@ class SimDisk:
 
     def allocate(self, inode: _Inode, size: int) -> None:
         self._before("allocate")
+        self._find_room(inode, size)
         if size > len(inode.data):
             inode.do((size, None))
 
@@ -258,6 +264,37 @@ class SimDisk:
         steps, self._sync_in_progress = self._sync_in_progress, None
         for step in steps or ():
             step()
+
+    # --- room and rot --------------------------------------------------------------------------
+
+    @property
+    def used_bytes(self) -> int:
+        return sum(len(inode.data) for inode in self._names.values())
+
+    def paths(self) -> tuple[str, ...]:
+        """Of all files, in order."""
+        return tuple(sorted(self._names))
+
+    def content(self, path: str) -> bytes:
+        return bytes(self._names[path].data)
+
+    def spoil(self, path: str, data: bytes) -> None:
+        """From now on the file holds `data`, durably: whatever it is, nobody wrote it."""
+        inode = self._names[path]
+        inode.drop_pending()
+        inode.data, inode.durable = bytearray(data), bytearray(data)
+
+    def lose(self, path: str) -> None:
+        """The file's name is gone, durably. Who has it open goes on reading it."""
+        del self._names[path]
+        self._names_durable.pop(path, None)
+
+    def _find_room(self, inode: _Inode, size: int) -> None:
+        """Raises OSError(ENOSPC) where the file would have to grow and the disk is full."""
+        if self.capacity_bytes is None or size <= len(inode.data):
+            return
+        if self.used_bytes + size - len(inode.data) > self.capacity_bytes:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     # --- crashes -------------------------------------------------------------------------------
 
