@@ -121,8 +121,10 @@ class QueueConsumer:
 
     def leader_moved(self, address: str) -> None:
         """The group's leader is at `address` now: don't go on waiting for another node's answer."""
-        if self._pulling is not None and self._pulled_from != address:
-            self._pulling.reschedule(asyncio.get_running_loop().time())
+        pulling = self._pulling
+        # One that expires already ends by itself, and takes no other time any more.
+        if pulling is not None and not pulling.expired() and self._pulled_from != address:
+            pulling.reschedule(asyncio.get_running_loop().time())
 
     async def commit(self) -> None:
         """Commit how far consumption has come, where that is news."""

@@ -16,6 +16,7 @@ from client.instance import InstanceSettings
 from client.message import DeliveredMessage, Message, MessageQueue
 from client.producer import Producer
 from client.push_consumer import PushConsumer
+from client.queue_consumer import QueueConsumer
 from client.retry import RetryPolicy
 from client.routes import RouteSettings
 from remoting.codes import RequestCode
@@ -438,3 +439,15 @@ async def test_broadcasting_members_get_everything() -> None:
         await cluster.consumer(two, message_model=MessageModel.BROADCASTING)
         await wait_until(lambda: one.bodies == [b"a"] and two.bodies == [b"a"])
         assert cluster.group.offsets == {}
+
+
+async def test_a_leader_that_moves_while_a_wait_ends_disturbs_nobody():
+    consumer = QueueConsumer.__new__(QueueConsumer)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(None) as pulling:
+            consumer._pulling, consumer._pulled_from = pulling, "127.0.0.1:1"
+            consumer.leader_moved("127.0.0.1:2")
+            try:
+                await asyncio.sleep(10)
+            finally:
+                consumer.leader_moved("127.0.0.1:3")  # the timeout is about to be raised
