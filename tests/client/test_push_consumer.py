@@ -443,7 +443,8 @@ async def test_broadcasting_members_get_everything() -> None:
 
 async def test_a_leader_that_moves_while_a_wait_ends_disturbs_nobody():
     consumer = QueueConsumer.__new__(QueueConsumer)
-    with pytest.raises(TimeoutError):
+
+    async def wait_for_an_answer() -> None:
         async with asyncio.timeout(None) as pulling:
             consumer._pulling, consumer._pulled_from = pulling, "127.0.0.1:1"
             consumer.leader_moved("127.0.0.1:2")
@@ -451,3 +452,6 @@ async def test_a_leader_that_moves_while_a_wait_ends_disturbs_nobody():
                 await asyncio.sleep(10)
             finally:
                 consumer.leader_moved("127.0.0.1:3")  # the timeout is about to be raised
+
+    with pytest.raises(TimeoutError):
+        await wait_for_an_answer()
