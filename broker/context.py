@@ -19,6 +19,7 @@ from broker.state import BrokerState
 from broker.store.consume_queues import ConsumeQueues
 from broker.store.payload import UNIT
 from broker.store.record import host_bytes
+from raft.damage import DamagedLogError
 from raft.replicated_log import ReplicatedLog
 from remoting.codes import ResponseCode
 from remoting.message import UniqueIdGenerator, decode_record
@@ -71,12 +72,12 @@ class BrokerContext:
         """The record at `position`, if a committed message of a queue begins there.
 
         The position may be anybody's guess: the queue's own unit has to name it. Raises LookupError
-        and RecordError.
+        and RecordError, and RefusedError as `read` does.
         """
-        size = int.from_bytes(self.log.read(position, 4), "big")
+        size = int.from_bytes(self.read(position, 4), "big")
         if size > self.config.message_size_max + _RECORD_OVERHEAD_MAX:
             raise LookupError(f"no message begins at {position}")
-        record = self.log.read(position, size)
+        record = self.read(position, size)
         header = decode_record(record)
         queue = self.queues.find(header.topic, header.queue_id)
         unit = b"" if queue is None else queue.read(header.queue_offset, 1)
@@ -85,6 +86,20 @@ class BrokerContext:
         return record
 
     def read_record(self, position: int) -> bytes:
-        """The record at a log position. Raises LookupError."""
-        size = int.from_bytes(self.log.read(position, 4), "big")
-        return self.log.read(position, size)
+        """The record at a log position. Raises LookupError, and RefusedError as `read` does."""
+        size = int.from_bytes(self.read(position, 4), "big")
+        return self.read(position, size)
+
+    def read(self, position: int, size: int) -> bytes:
+        """Bytes of the log as stored.
+
+        Raises LookupError where the log doesn't have them, RefusedError (1: ask again) where they
+        are damaged on this replica's disk, until a good copy is fetched from another.
+        """
+        try:
+            return self.log.read(position, size)
+        except DamagedLogError as error:
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR,
+                f"what stands at {position} is damaged here and is fetched from another replica",
+            ) from error

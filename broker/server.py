@@ -55,6 +55,7 @@ from broker.store.record import host_bytes
 from broker.tasks import TaskOwner
 from broker.topics import system_topics
 from broker.transaction.check_back import CheckBack
+from raft.edge import Edge
 from raft.replicated_log import LogStatus, ReplicatedLog, StateDivergedError
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
@@ -137,6 +138,7 @@ class Broker:
         host, port = split_address("listen", config.listen)
         self._server = RemotingServer(host, port, self._on_request, self._on_close)
         self._handlers = self._table()
+        self._edge = Edge(self.fail)
         self._was_ready = False
         self._started = False
 
@@ -240,13 +242,11 @@ class Broker:
                 f" request type {command.code} not supported",
             )
             return
-        try:
-            handler(request)
-        except RefusedError as refused:
-            request.refuse(refused)
-        except Exception as error:  # noqa: BLE001 - the edge: it ends the broker, with its reason
-            self.fail(error)
-            connection.abort("the broker stops")
+        with self._edge:
+            try:
+                handler(request)
+            except RefusedError as refused:
+                request.refuse(refused)
 
     def fail(self, error: BaseException) -> None:
         """End `serve` with what went wrong in a request or a callback."""

@@ -18,6 +18,7 @@ from typing import Final
 from broker.context import BrokerContext
 from broker.delay.levels import DELAY_LEVEL_MAX
 from broker.proposer import BusyError, Proposal
+from broker.request import RefusedError
 from broker.store.payload import UNIT, DeliverCommand
 from broker.store.record import PendingRecord, RecordTemplate, host_bytes
 from broker.topics import SCHEDULE_TOPIC
@@ -57,7 +58,11 @@ class DelayDelivery:
         for position, size, deliver_ms in UNIT.iter_unpack(queue.read(first, _COUNT_MAX)):
             if deliver_ms > now_ms or (records and size_total + size > _SIZE_MAX):
                 break
-            records.append(self._final_record(context.log.read(position, size)))
+            try:
+                records.append(self._final_record(context.read(position, size)))
+            except RefusedError as refused:  # it waits until it is repaired
+                _log.warning("delayed messages wait: %s", refused)
+                break
             size_total += size
         if not records:
             return

@@ -27,9 +27,11 @@ from broker.long_polling import HeldPull
 from broker.processor.subscription import EVERYTHING, SubscriptionError, parse_tags
 from broker.proposer import BusyError, Proposal
 from broker.request import RefusedError, Request
+from broker.store.consume_queue import ConsumeQueue
 from broker.store.payload import UNIT, OffsetCommand
 from broker.tasks import TaskOwner
 from broker.topics import is_group_name
+from raft.damage import DamagedLogError
 from raft.replicated_log import NotLeaderError
 from remoting.codes import ResponseCode
 
@@ -43,6 +45,15 @@ _FLAG_SUSPEND: Final = 2
 _FLAG_SUBSCRIPTION: Final = 4
 _SUSPEND_MS_MAX: Final = 60_000
 _SCAN_UNITS_MAX: Final = 8_192  # looked at per pull when a filter matches little
+
+
+class _UnreadableError(Exception):
+    """A message that is there can't be shown now."""
+
+    def __init__(self, code: ResponseCode, remark: str) -> None:
+        super().__init__(remark)
+        self.code = code
+        self.remark = remark
 
 
 @dataclass(slots=True)
@@ -187,8 +198,9 @@ class PullProcessor:
         size_total = 0
         at = pull.offset
         end = min(queue.next_offset, pull.offset + max(_SCAN_UNITS_MAX, pull.count_max))
-        full = gone = False
-        read, wanted = context.log.read, pull.tag_codes
+        full = False
+        unreadable: _UnreadableError | None = None
+        wanted = pull.tag_codes
         while at < end and not full:
             left = end - at
             units = queue.read(at, left if wanted is not None else min(left, pull.count_max))
@@ -200,29 +212,41 @@ class PullProcessor:
                         full = True
                         break
                     try:
-                        record = read(position, size)
-                    except LookupError as error:
-                        if position >= context.log.status().begin_position:
-                            raise queue.damaged(at) from error
-                        full = gone = True  # retention takes it at this moment
+                        records.append(self._stored(queue, pull, at, position, size))
+                    except _UnreadableError as error:
+                        unreadable = error
+                        full = True
                         break
-                    if size < _OF_ITSELF.size or _OF_ITSELF.unpack_from(record) != (
-                        size,
-                        pull.queue_id,
-                        at,
-                        position,
-                    ):
-                        raise queue.damaged(at)
-                    records.append(record)
                     size_total += size
                 at += 1
             assert units, f"{pull.topic}/{pull.queue_id}: no units at {at}"
         if records:
             self._answer(pull, ResponseCode.SUCCESS, "FOUND", at, b"".join(records))
-        elif gone:
-            self._answer(pull, ResponseCode.PULL_RETRY_IMMEDIATELY, "MESSAGE_WAS_REMOVING", at)
+        elif unreadable is not None:
+            self._answer(pull, unreadable.code, unreadable.remark, at)
         else:
             self._answer(pull, ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE", at)
+
+    def _stored(self, queue: ConsumeQueue, pull: _Pull, at: int, position: int, size: int) -> bytes:
+        """The record that the unit at `at` means. Raises _UnreadableError, DamagedQueueError."""
+        try:
+            record = self._context.log.read(position, size)
+        except DamagedLogError as error:  # until a good copy is fetched
+            raise _UnreadableError(
+                ResponseCode.SYSTEM_ERROR,
+                f"the message at {at} is damaged here and is fetched from another replica",
+            ) from error
+        except LookupError as error:
+            if position >= self._context.log.status().begin_position:
+                raise queue.damaged(at) from error
+            # Retention takes it at this moment.
+            raise _UnreadableError(
+                ResponseCode.PULL_RETRY_IMMEDIATELY, "MESSAGE_WAS_REMOVING"
+            ) from error
+        itself = (size, pull.queue_id, at, position)
+        if size < _OF_ITSELF.size or _OF_ITSELF.unpack_from(record) != itself:
+            raise queue.damaged(at)
+        return record
 
     def _hold(self, pull: _Pull) -> bool:
         context = self._context

@@ -105,7 +105,7 @@ class EndTransactionProcessor:
     def _half_record(self, request: Request, half: Half) -> MessageRecord:
         """The half, if it is the one that the request means. Raises RefusedError."""
         try:
-            record = decode_record(self._context.log.read(half.position, half.size))
+            record = decode_record(self._context.read(half.position, half.size))
         except (LookupError, RecordError) as error:
             raise RefusedError(
                 ResponseCode.SYSTEM_ERROR, f"Find prepared transaction message failed: {error}"

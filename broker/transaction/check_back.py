@@ -16,6 +16,7 @@ import logging
 
 from broker.context import BrokerContext
 from broker.proposer import BusyError, Proposal
+from broker.request import RefusedError
 from broker.store.payload import CheckCommand, DiscardCommand, OffsetCommand
 from broker.topics import HALF_TOPIC
 from broker.transaction.half_table import Half
@@ -71,7 +72,10 @@ class CheckBack:
         if last_ms is not None and now_ms - last_ms < config.transaction_check_interval_ms:
             return 0
         try:
-            record = decode_record(context.log.read(half.position, half.size))
+            record = decode_record(context.read(half.position, half.size))
+        except RefusedError as refused:  # it waits until it is repaired
+            _log.warning("half message %d: %s", half.queue_offset, refused)
+            return 0
         except (LookupError, RecordError):
             _log.exception("half message at %d can't be read", half.position)
             raise

@@ -26,6 +26,7 @@ from broker.store.payload import Run
 from broker.store.record import host_bytes
 from broker.tasks import TaskOwner
 from broker.topics import system_topics
+from raft.damage import Damage, DamagedLogError
 from raft.events import Role
 from raft.messages import EntryKind, NodeId
 from raft.replicated_log import (
@@ -60,6 +61,7 @@ class MemoryLog:
         self.snapshot_position: int | None = None  # None: at the log's end
         self.follower_position: int | None = None
         self.writable = True
+        self.damage: Damage | None = None
 
     def status(self) -> LogStatus:
         last = len(self.entries) + len(self.open)
@@ -134,6 +136,9 @@ class MemoryLog:
     def read(self, position: int, size: int) -> bytes:
         if position < self.begin_position or position + size > len(self.data):
             raise LookupError(f"nothing at {position}")
+        damage = self.damage
+        if damage is not None and damage.position - size < position < damage.end_position:
+            raise DamagedLogError(damage)
         return bytes(self.data[position : position + size])
 
     async def transfer_leadership(self, target: NodeId) -> None:
