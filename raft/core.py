@@ -205,6 +205,10 @@ class Core(Elections):
         """The peers as this leader knows them, to look at only; empty unless leader."""
         return {} if self._leadership is None else self._leadership.progress
 
+    def successor(self) -> NodeId | None:
+        """Whom this leader had best hand over to; None if it is no leader or the only voter."""
+        return None if self._leadership is None else self._leadership.successor()
+
     @property
     def next_deadline_ms(self) -> int:
         """When the next Tick is due."""

@@ -127,9 +127,10 @@ class Leadership:
 
     def is_caught_up(self, node_id: NodeId, now_ms: int) -> bool:
         """Whether the peer follows so closely that it may be made a voter (4.2.1)."""
-        peer = self._progress[node_id]
+        peer = self._progress.get(node_id)
         return (
-            peer.match_index + self._config.promotion_lag_max >= self._log.last_index
+            peer is not None
+            and peer.match_index + self._config.promotion_lag_max >= self._log.last_index
             and peer.match_index > 0
             and peer.writable
             and self.answers(node_id, now_ms)
@@ -183,8 +184,20 @@ class Leadership:
     def resign(self) -> None:
         """This node was removed, and a majority knows it: the best voter is to campaign at once.
         The caller drops the leadership then."""
-        best = max(self._voting_peers, key=lambda peer: (peer.match_index, peer.contact_ms))
-        self._send_timeout_now(best.node_id)
+        successor = self.successor()
+        assert successor is not None, "somebody committed it"
+        self._send_timeout_now(successor)
+
+    def successor(self) -> NodeId | None:
+        """The other voter that can take over soonest: with room, if there is one, then with the
+        most of the log."""
+        if not self._voting_peers:
+            return None
+        best = max(
+            self._voting_peers,
+            key=lambda peer: (peer.writable, peer.match_index, peer.contact_ms),
+        )
+        return best.node_id
 
     # Replication.
 

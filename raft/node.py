@@ -224,13 +224,10 @@ class RaftNode:
         self._reads.stop()
 
     async def _hand_over(self) -> None:
-        """Give leadership to the follower that is nearest, if there is one; wait a little."""
-        core = self._core
-        followers = core.progress
-        if core.role is not Role.LEADER or not followers:
+        """Give leadership to the voter that is nearest, if there is one; wait a little."""
+        target = self._core.successor()
+        if target is None:
             return
-        nearest = max(followers.values(), key=lambda peer: (peer.match_index, peer.contact_ms))
-        target = nearest.node_id
         self._step_entry(TransferLeadership(now_ms=self._now_ms(), target=target))
         try:
             async with asyncio.timeout(self._config.transfer_timeout_ms / 1000):

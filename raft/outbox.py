@@ -101,7 +101,7 @@ class Outbox:
             hard_state=hard_state,
             truncate_from=self.truncate_from,
             entries=self.entries,
-            messages=tuple(self._messages),
+            messages=tuple(self._messages) if self._messages else (),
             messages_after_sync=tuple(self._messages_after_sync),
             commit_index=commit_index,
             read_states=tuple(self._read_states),

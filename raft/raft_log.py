@@ -43,11 +43,11 @@ class RaftLog:
         "_cache_first",
         "_cache_size_bytes",
         "_cache_size_bytes_max",
-        "_installed_index",
         "_storage",
         "_truncated_term",
         "commit_index",
         "durable_index",
+        "first_index",
         "last_index",
         "last_term",
     )
@@ -56,10 +56,10 @@ class RaftLog:
         self, storage: LogStorage, *, commit_index: Index, cache_size_bytes_max: int
     ) -> None:
         self._storage = storage
+        self.first_index: Index = storage.first_index
         self.last_index: Index = storage.last_index
         self.last_term: Term = storage.term(self.last_index)
         self.durable_index: Index = self.last_index
-        self._installed_index: Index | None = None  # where the storage is to begin, in this step
         # What compaction has dropped was committed; a hint may know more, but never more than
         # there is.
         self.commit_index: Index = max(storage.first_index - 1, min(commit_index, self.last_index))
@@ -69,23 +69,19 @@ class RaftLog:
         self._cache_size_bytes_max = cache_size_bytes_max
         self._truncated_term: Term = -1  # the highest of any entry truncated in this incarnation
 
-    @property
-    def first_index(self) -> Index:
-        if self._installed_index is not None:
-            return self._installed_index + 1
-        return self._storage.first_index
-
     def check_storage(self) -> None:
-        """The shell has carried out every Ready before it steps again."""
+        """The shell has carried out every Ready before it steps again; meanwhile it may have cut
+        off the log's beginning."""
         assert self._storage.last_index == self.last_index, (
             f"the storage ends at {self._storage.last_index}, the core's log at {self.last_index}"
         )
-        assert self._storage.first_index - 1 <= self.commit_index, (
-            f"the log begins at {self._storage.first_index}, but {self.commit_index} is committed"
-        )
-        if self._installed_index is not None:
-            assert self._storage.first_index == self._installed_index + 1
-            self._installed_index = None
+        first_index = self._storage.first_index
+        if first_index != self.first_index:
+            assert self.first_index < first_index <= self.commit_index + 1, (
+                f"the log begins at {first_index}, not {self.first_index}; "
+                f"{self.commit_index} is committed"
+            )
+            self.first_index = first_index
 
     def term(self, index: Index) -> Term:
         """Raises IndexError outside [first_index - 1, last_index]."""
@@ -159,7 +155,7 @@ class RaftLog:
         self._cache.clear()
         self._cache_first = base.index + 1
         self._cache_size_bytes = 0
-        self._installed_index = base.index
+        self.first_index = base.index + 1
 
     def commit_to(self, index: Index) -> bool:
         """Raise the commit index; True if it moved."""

@@ -233,6 +233,20 @@ def test_leadership_is_not_handed_to_a_learner() -> None:
     assert group.core(N1).ready
 
 
+def test_the_successor_is_the_voter_that_has_room_and_most_of_the_log() -> None:
+    group = joined()
+    assert group.core(N2).successor() is None, "it leads nobody"
+    group.propose(N1)
+    group.stabilize([N1, N3, N4])
+    assert group.core(N1).successor() == N3
+    group.room(N3, writable=False)
+    group.heartbeat(N1)
+    assert group.core(N1).successor() == N2
+    alone = Group(1)
+    alone.elect(N1)
+    assert alone.core(N1).successor() is None
+
+
 # 4.2.2: removing the current leader.
 
 
