@@ -16,7 +16,8 @@ are up to date only.
 
 Of the members (dissertation 4): a leader is elected by a majority of the voters that it knows of,
 so a removed one's vote never counts; nobody campaigns who knows that it was removed; a leader has
-at most one configuration that is not committed, and each differs in one voter from the one before.
+at most one configuration that is not committed, begins none before an entry of its own term is,
+and each differs in one voter from the one before; in force is the newest in the log.
 
 Beside them, the shell's contract (`raft.events`): no vote, no acknowledgement and no message of a
 term leaves before what it stands on is durable.
@@ -27,18 +28,20 @@ comparison at one index is one of all entries before it. Costs are per entry, ne
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable, Sequence
 from typing import Protocol, TypeAlias
 
 from chaos.sim.violation import Violation
 from raft.events import Role
-from raft.membership import Membership, decode_membership
+from raft.membership import Configuration, Membership, decode_membership
 from raft.messages import (
     AppendEntriesReply,
     Entry,
     EntryKind,
     HardState,
     Index,
+    LogBase,
     Message,
     NodeId,
     RequestVote,
@@ -55,6 +58,9 @@ class RecoveredLog(Protocol):
     """What is asked of the log that a node has found at its start."""
 
     @property
+    def base(self) -> LogBase: ...
+
+    @property
     def last_index(self) -> Index: ...
 
     def term(self, index: Index) -> Term: ...
@@ -69,6 +75,7 @@ class _Mirror:
 
     __slots__ = (
         "applied_index",
+        "base",
         "chains",
         "commit_index",
         "configs",
@@ -82,6 +89,9 @@ class _Mirror:
 
     def __init__(self, first: Membership) -> None:
         self.configs: list[_Config] = [(0, first)]  # in force is the last one
+        self.base: Index = (
+            0  # the log holds nothing up to here; the lists below know it all the same
+        )
         self.terms: list[Term] = []
         self.chains: list[int] = []
         self.durable_index: Index = 0
@@ -100,6 +110,10 @@ class _Mirror:
     def note_config(self, entry: Entry) -> None:
         if entry.kind is EntryKind.CONFIG:
             self.configs.append((entry.index, decode_membership(entry.payload)))
+
+    @property
+    def committed_own_term(self) -> bool:
+        return self.commit_index > 0 and self.terms[self.commit_index - 1] == self.term
 
     def drop_configs(self, index: Index) -> None:
         """Those that stand at `index` or behind it."""
@@ -124,6 +138,7 @@ class Invariants:
         self._committed_in_terms: list[Term] = []
         self.committed_payloads: list[bytes] = []
         self.committed_kinds: list[EntryKind] = []
+        self._committed_states: list[int] = []  # what applying all up to there gives
         self._leaders: dict[Term, tuple[NodeId, list[int]]] = {}
         self._votes: dict[tuple[NodeId, Term], NodeId] = {}
         self._campaigns: dict[tuple[NodeId, Term], tuple[Term, Index]] = {}
@@ -154,12 +169,59 @@ class Invariants:
         The votes that were cast under the name stay cast."""
         self._nodes[node] = _Mirror(Membership())
 
+    # --- snapshots and the log's beginning -----------------------------------------------------
+
+    def on_drop(self, node: NodeId, base: LogBase) -> None:
+        """The node's log begins behind `base` now."""
+        mirror = self._nodes[node]
+        if base.index > mirror.commit_index:
+            raise Violation("retention", f"{node} drops {base.index}, which is not committed")
+        self._check_base(node, base)
+        mirror.base = base.index
+
+    def on_install(self, node: NodeId, base: LogBase, configuration: Configuration) -> None:
+        """The node's log was reset to `base`, durably; `configuration` is in force."""
+        mirror = self._nodes[node]
+        self._check_base(node, base)
+        index = base.index
+        mirror.base = mirror.durable_index = index
+        mirror.terms = self.committed_terms[:index]
+        mirror.chains = self._committed_chains[:index]
+        known = [one for one in self.committed_configs if one[0] <= configuration.index]
+        if (configuration.index, configuration.membership) != known[-1]:
+            raise Violation("members", f"{node} installs a configuration that was not committed")
+        mirror.configs = list(known)
+
+    def on_restore(self, node: NodeId, last: LogBase, state: int) -> None:
+        """The node has taken over the state of a snapshot of the entries up to `last`."""
+        self._check_base(node, last)
+        if state != self._committed_states[last.index - 1]:
+            raise Violation("snapshot", f"{node} restores another state at {last.index}")
+        self._nodes[node].applied_index = last.index
+
+    def _check_base(self, node: NodeId, base: LogBase) -> None:
+        index = base.index
+        if index > self.committed_index:
+            raise Violation("R6", f"{node} takes {index} as committed, which nobody did")
+        known = (self.committed_terms[index - 1], self._committed_chains[index - 1])
+        if known != (base.term, base.chain):
+            raise Violation("R6", f"{node} begins its log behind another entry at {index}")
+
     # --- starts --------------------------------------------------------------------------------
 
     def on_start(
-        self, node: NodeId, hard_state: HardState, log: RecoveredLog, commit_hint: Index
+        self,
+        node: NodeId,
+        hard_state: HardState,
+        log: RecoveredLog,
+        *,
+        commit_hint: Index,
+        restored_index: Index,
     ) -> int:
-        """A node has recovered; the number of entries it kept that were not known durable."""
+        """A node has recovered; the number of entries it kept that were not known durable.
+
+        `restored_index`: of the snapshot whose state it has taken over, 0 if none.
+        """
         mirror = self._nodes[node]
         if hard_state.current_term < mirror.durable_term:
             raise Violation(
@@ -172,6 +234,7 @@ class Invariants:
                 "R2",
                 f"{node} forgot its vote of term {mirror.durable_term} for {mirror.durable_vote}",
             )
+        self._on_base_found(node, mirror, log.base)
         known = mirror.durable_index
         last_index = log.last_index
         if last_index < known:
@@ -192,10 +255,25 @@ class Invariants:
         mirror.durable_term = mirror.term = hard_state.current_term
         mirror.durable_vote = hard_state.voted_for
         mirror.role = Role.FOLLOWER
-        mirror.applied_index = 0
+        mirror.applied_index = restored_index
         mirror.commit_index = 0
         self.on_commit(node, min(commit_hint, last_index))
         return last_index - known
+
+    def _on_base_found(self, node: NodeId, mirror: _Mirror, base: LogBase) -> None:
+        """A crash may have come right after the log lost its beginning, or all it had."""
+        if base.index < mirror.base:
+            raise Violation("R9", f"{node} has entries again that its log had lost")
+        if base.index == mirror.base:
+            return
+        self._check_base(node, base)
+        mirror.base = base.index
+        has_it = len(mirror.chains) >= base.index and mirror.chains[base.index - 1] == base.chain
+        if not has_it or mirror.durable_index < base.index:
+            mirror.durable_index = base.index
+            mirror.terms = self.committed_terms[: base.index]
+            mirror.chains = self._committed_chains[: base.index]
+            mirror.configs = [one for one in self.committed_configs if one[0] <= base.index]
 
     def _check_recovered(self, node: NodeId, entry: Entry, chain: int, term: Term) -> None:
         known = self._entries.get((entry.index, entry.term))
@@ -340,10 +418,23 @@ class Invariants:
                 "members", f"{node} appends a configuration while that at {index} is not committed"
             )
         mirror.note_config(entry)
+        is_change = mirror.configs[-1][1] != before  # the first leader writes what is in force
+        if mirror.role is Role.LEADER and is_change and not mirror.committed_own_term:
+            raise Violation(
+                "members", f"{node} changes members, no entry of term {mirror.term} is committed"
+            )
         changed = set(before.voter_ids) ^ set(mirror.voters)
         if before.voters and len(changed) > 1:
             raise Violation(
                 "members", f"{node} appends a configuration that changes {sorted(changed)} at once"
+            )
+
+    def on_configuration(self, node: NodeId, index: Index) -> None:
+        """The node lives by the configuration at `index` after a step."""
+        newest = self._nodes[node].configs[-1][0]
+        if index != newest:
+            raise Violation(
+                "members", f"{node} lives by the configuration at {index}, its log has {newest}"
             )
 
     def on_truncate(self, node: NodeId, index: Index, successor: Entry | None) -> bool:
@@ -409,6 +500,8 @@ class Invariants:
             _, kind, payload = self._entries[new, term]
             self.committed_payloads.append(payload)
             self.committed_kinds.append(kind)
+            state = self._committed_states[-1] if self._committed_states else 0
+            self._committed_states.append(zlib.crc32(payload, state))
             if kind is EntryKind.CONFIG:
                 self.committed_configs.append((new, decode_membership(payload)))
         if index > known:

@@ -25,14 +25,17 @@ from collections.abc import Callable
 from functools import partial
 
 from chaos.sim.disk import SimDisk, Survival
+from chaos.sim.snapshots import NodeSnapshots
 from chaos.sim.sync_rounds import SyncRounds
 from chaos.sim.violation import CrashNow, Violation
 from chaos.sim.world import World, message_line
 from raft.damage import DamagedLogError
 from raft.events import (
     ChangeMembership,
+    ChunkStored,
     Event,
     HardStateDurable,
+    Install,
     LogDurable,
     PeerUnreachable,
     Propose,
@@ -40,6 +43,7 @@ from raft.events import (
     Ready,
     Receive,
     Role,
+    SnapshotStored,
     Tick,
     TransferLeadership,
 )
@@ -49,6 +53,7 @@ from raft.messages import (
     AppendEntriesReply,
     EntryKind,
     Index,
+    InstallSnapshotReply,
     Message,
     NodeId,
     RequestVoteReply,
@@ -98,6 +103,7 @@ class SimNode:
         self.fuse_is_power = False
         self._checkpoint_commit: Index = 0
         self._rounds: SyncRounds | None = None
+        self._snapshots: NodeSnapshots
         self._forget()
 
     def _new_disk(self) -> SimDisk:
@@ -118,6 +124,7 @@ class SimNode:
         self._timer_number += 1
         self._role = Role.FOLLOWER
         self._term: Term = 0
+        self._has_recovered = False  # its snapshots were found
         self._applied: Index = 0
         self._commit: Index = 0
         self._proposals: dict[Index, tuple[Term, bytes]] = {}
@@ -186,8 +193,21 @@ class SimNode:
         )
         if self.log.damages:  # a disk that only forgets and tears damages nothing durable
             raise DamagedLogError(self.log.damages[0])
-        hint = min(self._checkpoint_commit, self.log.last_index)
-        survived = self._invariants.on_start(self.name, hard_state, self.log, hint)
+        self._snapshots = NodeSnapshots(
+            self,
+            options=options,
+            scheduler=self._scheduler,
+            invariants=self._invariants,
+            rng=self._rng,
+            counts=self._counts,
+        )
+        self._has_recovered = True
+        restored = self._snapshots.index
+        hint = max(self._checkpoint_commit, restored, self.log.base.index)
+        hint = min(hint, self.log.last_index)
+        survived = self._invariants.on_start(
+            self.name, hard_state, self.log, commit_hint=hint, restored_index=restored
+        )
         self._counts["tails_survived_unsynced"] += survived > 0
         self._counts["torn_tails_cut"] += self.log.recovery.torn_bytes > 0
         self._counts["recoveries_of_hints"] += hint > 0
@@ -200,8 +220,9 @@ class SimNode:
             random.Random(f"core/{options_key}"),
             self.now_ms(),
             commit_index=hint,
-            configuration=self._configuration,
+            configuration=self._snapshots.configuration or self._configuration,
         )
+        self._applied = restored
         self._rounds = SyncRounds(
             self,
             log=self.log,
@@ -247,6 +268,8 @@ class SimNode:
         self.alive = False
         if self._rounds is not None:
             self._rounds.stopped = True
+        if self._has_recovered:
+            self._snapshots.stopped = True
         self.step_fuse = 0
         self._counts["crashes"] += 1
         if self._trace.on:
@@ -337,6 +360,8 @@ class SimNode:
     def _receive(self, message: Message) -> None:
         if self._trace.on:
             self._trace.add(self.name, f"<- {message_line(message)}")
+        if isinstance(message, InstallSnapshotReply) and message.installed:
+            self._snapshots.ended(message.sender)
         self._step(Receive(now_ms=self.now_ms(), message=message))
 
     def _peer_unreachable(self, peer: NodeId) -> None:
@@ -402,6 +427,9 @@ class SimNode:
     def step_durable(self, index: Index, term: Term) -> None:
         self._step(LogDurable(now_ms=self.now_ms(), index=index, term=term))
 
+    def step_stored(self, event: ChunkStored | SnapshotStored) -> None:
+        self._step(event)
+
     def step_hard_state_durable(self, term: Term) -> None:
         self._step(HardStateDurable(now_ms=self.now_ms(), term=term))
 
@@ -428,12 +456,19 @@ class SimNode:
         self._note_members(ready)
         if ready.messages_after_sync:
             self._invariants.on_votes(self.name, ready.messages_after_sync)
+        if ready.install is not None:
+            self._install(ready.install)
         if ready.truncate_from is not None or ready.entries:
             self._append(ready)
+        self._invariants.on_configuration(self.name, self.core.configuration.index)
         if ready.commit_index > self._commit:
             self._on_commit(ready.commit_index)
         for message in ready.messages:
             self.send(message)
+        if ready.install_chunks:
+            self._snapshots.want(ready.install_chunks)
+        if ready.received_chunk is not None:
+            self._snapshots.received(ready.received_chunk)
         rounds = self._rounds
         assert rounds is not None, "a node that steps runs"
         rounds.add(ready)
@@ -487,6 +522,19 @@ class SimNode:
         self._counts["configurations_committed"] += committed
         if self._trace.on:
             self._trace.add(self.name, f"commits {index}")
+
+    def _install(self, install: Install) -> None:
+        """The log's beginning is replaced, durably, and the state with it."""
+        assert self._rounds is not None, "a node that steps runs"
+        self._rounds.before_truncation(1)
+        self.log.reset(install.base)
+        self._invariants.on_install(self.name, install.base, install.configuration)
+        self._counts["installs"] += 1
+        if self._trace.on:
+            self._trace.add(self.name, f"installs {install.base.index}, {install.snapshot_index}")
+        self.place("restore after install")
+        self._snapshots.install(install.snapshot_index)
+        self._applied = install.snapshot_index
 
     def _append(self, ready: Ready) -> None:
         index = ready.truncate_from
@@ -547,6 +595,7 @@ class SimNode:
         if self._applied < self._commit:
             entries = self.log.entries(self._applied + 1, self._commit + 1, _APPLY_SIZE_BYTES_MAX)
             self._invariants.on_apply(self.name, entries)
+            self._snapshots.applied(entries)
             if self._trace.on:
                 self._trace.add(self.name, f"applies {self._applied + 1}..{self._commit}")
             self._applied = self._commit

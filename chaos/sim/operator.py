@@ -23,6 +23,7 @@ __all__ = ["Operator"]
 
 _TRIES_MAX = 40
 _VOTERS_COUNT_MIN = 2
+_REGRETS_RATE = 0.2
 
 
 class Operator(Nemesis[SimNode]):
@@ -127,8 +128,12 @@ class Operator(Nemesis[SimNode]):
 
     def _ask(self, change: Any) -> None:
         leader = self._leader()
-        if leader is not None:
-            leader.change(change)
+        if leader is None:
+            return
+        leader.change(change)
+        if isinstance(change, AddLearner) and self._rng.random() < _REGRETS_RATE:
+            # Refused, as one change is under way; it is asked again anyway.
+            leader.change(RemoveMember(node_id=change.member.node_id))
 
     def _until(
         self,

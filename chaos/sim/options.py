@@ -123,6 +123,9 @@ class SimOptions:
     """A leader with as many uncommitted entries is offered no more."""
     clients_stick_us: int
     """Longest search of clients for a new leader; 0: they ask every leader at once."""
+    snapshot_every: int
+    """Entries applied between two snapshots; 0: none are taken, and the log is kept whole."""
+    install_chunk_size_bytes: int
     payload_size_max: int
     read_interval_us: int
 
@@ -199,6 +202,8 @@ def draw_options(seed: int, node_count: int) -> SimOptions:
         propose_burst_max=rng.choice((1, 2, 8)),
         proposals_open_max=proposals_open_max,
         clients_stick_us=int(timeout_min_ms * 1000 * rng.choice((0, 0.5, 2))),
+        snapshot_every=rng.choice((0, 8, 30)),
+        install_chunk_size_bytes=rng.choice((64, 300, 4096)),
         payload_size_max=rng.choice((16, 60, 400)),
         read_interval_us=int(timeout_min_ms * 1000 * rng.choice((0.15, 0.5, 1.5))),
     )
