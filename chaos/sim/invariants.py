@@ -30,8 +30,9 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Sequence
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
+from chaos.sim.mirror import Config, Mirror
 from chaos.sim.violation import Violation
 from raft.events import Role
 from raft.membership import Configuration, Membership, decode_membership
@@ -51,8 +52,6 @@ from raft.messages import (
 
 __all__ = ["Invariants", "RecoveredLog"]
 
-_Config: TypeAlias = tuple[Index, Membership]
-
 
 class RecoveredLog(Protocol):
     """What is asked of the log that a node has found at its start."""
@@ -70,57 +69,6 @@ class RecoveredLog(Protocol):
     def entries(self, low: Index, high: Index, size_max: int) -> tuple[Entry, ...]: ...
 
 
-class _Mirror:
-    """What one node has told. Lists hold index 1 at place 0."""
-
-    __slots__ = (
-        "applied_index",
-        "base",
-        "chains",
-        "commit_index",
-        "configs",
-        "durable_index",
-        "durable_term",
-        "durable_vote",
-        "role",
-        "term",
-        "terms",
-    )
-
-    def __init__(self, first: Membership) -> None:
-        self.configs: list[_Config] = [(0, first)]  # in force is the last one
-        self.base: Index = (
-            0  # the log holds nothing up to here; the lists below know it all the same
-        )
-        self.terms: list[Term] = []
-        self.chains: list[int] = []
-        self.durable_index: Index = 0
-        self.durable_term: Term = 0
-        self.durable_vote: NodeId | None = None
-        self.term: Term = 0
-        self.role = Role.FOLLOWER
-        self.commit_index: Index = 0
-        self.applied_index: Index = 0
-
-    @property
-    def voters(self) -> tuple[NodeId, ...]:
-        """Of the configuration in force."""
-        return self.configs[-1][1].voter_ids
-
-    def note_config(self, entry: Entry) -> None:
-        if entry.kind is EntryKind.CONFIG:
-            self.configs.append((entry.index, decode_membership(entry.payload)))
-
-    @property
-    def committed_own_term(self) -> bool:
-        return self.commit_index > 0 and self.terms[self.commit_index - 1] == self.term
-
-    def drop_configs(self, index: Index) -> None:
-        """Those that stand at `index` or behind it."""
-        while self.configs[-1][0] >= max(1, index):
-            self.configs.pop()
-
-
 class Invariants:
     """The history of one seed. Every method raises Violation.
 
@@ -128,10 +76,10 @@ class Invariants:
     """
 
     def __init__(self, nodes: Sequence[NodeId], first: Membership) -> None:
-        self._nodes = {node: _Mirror(first) for node in nodes}
+        self._nodes = {node: Mirror(first) for node in nodes}
         # Every entry that ever was: chain, kind and payload by (index, term).
         self._entries: dict[tuple[Index, Term], tuple[int, EntryKind, bytes]] = {}
-        self.committed_configs: list[_Config] = [(0, first)]
+        self.committed_configs: list[Config] = [(0, first)]
         # What is committed: term, chain, and the term of the leader that committed it.
         self.committed_terms: list[Term] = []
         self._committed_chains: list[int] = []
@@ -167,7 +115,7 @@ class Invariants:
     def forget(self, node: NodeId) -> None:
         """Its disk was wiped: it is another store of the same name now, which knows of no group.
         The votes that were cast under the name stay cast."""
-        self._nodes[node] = _Mirror(Membership())
+        self._nodes[node] = Mirror(Membership())
 
     # --- snapshots and the log's beginning -----------------------------------------------------
 
@@ -260,7 +208,7 @@ class Invariants:
         self.on_commit(node, min(commit_hint, last_index))
         return last_index - known
 
-    def _on_base_found(self, node: NodeId, mirror: _Mirror, base: LogBase) -> None:
+    def _on_base_found(self, node: NodeId, mirror: Mirror, base: LogBase) -> None:
         """A crash may have come right after the log lost its beginning, or all it had."""
         if base.index < mirror.base:
             raise Violation("R9", f"{node} has entries again that its log had lost")
@@ -298,7 +246,7 @@ class Invariants:
         mirror.role = role
         mirror.term = term
 
-    def _on_leader(self, node: NodeId, mirror: _Mirror, term: Term) -> None:
+    def _on_leader(self, node: NodeId, mirror: Mirror, term: Term) -> None:
         if term in self._leaders:
             raise Violation("R1", f"{node} and {self._leaders[term][0]} both lead term {term}")
         for_it = [name for name in mirror.voters if self._votes.get((name, term)) == node]
@@ -371,7 +319,7 @@ class Invariants:
                 f"{mirror.durable_term}",
             )
 
-    def _check_may_campaign(self, node: NodeId, mirror: _Mirror) -> None:
+    def _check_may_campaign(self, node: NodeId, mirror: Mirror) -> None:
         """A node that is no voter may do so only while its removal may still be taken back."""
         if node in mirror.voters:
             return
@@ -380,7 +328,7 @@ class Invariants:
         if node not in before or index <= mirror.commit_index:
             raise Violation("members", f"{node} campaigns, and is no voter of {mirror.voters}")
 
-    def _on_vote_leaves(self, node: NodeId, mirror: _Mirror, term: Term, candidate: NodeId) -> None:
+    def _on_vote_leaves(self, node: NodeId, mirror: Mirror, term: Term, candidate: NodeId) -> None:
         before = self._votes.setdefault((node, term), candidate)
         if before != candidate:
             raise Violation("R2", f"{node} votes in term {term} for {before} and {candidate}")
@@ -411,7 +359,7 @@ class Invariants:
         mirror.terms.append(entry.term)
         mirror.chains.append(chain)
 
-    def _on_config(self, node: NodeId, mirror: _Mirror, entry: Entry) -> None:
+    def _on_config(self, node: NodeId, mirror: Mirror, entry: Entry) -> None:
         index, before = mirror.configs[-1]
         if mirror.role is Role.LEADER and index > mirror.commit_index:
             raise Violation(
@@ -510,7 +458,7 @@ class Invariants:
                     self._check_holds(leader, term, chains, index)
         return index - known
 
-    def _check_counted(self, node: NodeId, mirror: _Mirror, index: Index) -> None:
+    def _check_counted(self, node: NodeId, mirror: Mirror, index: Index) -> None:
         if mirror.terms[index - 1] != mirror.term:
             raise Violation(
                 "R8",

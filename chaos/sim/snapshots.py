@@ -134,6 +134,8 @@ class NodeSnapshots:
         log = owner.log
         end = log.position(index + 1) if index < log.last_index else log.end_position
         configuration = owner.core.configuration_at(index)
+        if not configuration.membership.voters:
+            return  # it joined, and no entry so far says who belonged to the group then
         header = SnapshotHeader(
             last=LogBase(index=index, term=log.term(index), position=end, chain=log.chain(index)),
             config_index=configuration.index,

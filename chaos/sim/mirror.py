@@ -1,0 +1,68 @@
+"""What one simulated node has told of its log, its votes and its members.
+
+Place in the data path: `invariants` keeps one per node and compares them; nothing here asks the
+core or the log. The lists hold index 1 at place 0, also for a log that has lost its beginning.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from raft.events import Role
+from raft.membership import Membership, decode_membership
+from raft.messages import Entry, EntryKind, Index, NodeId, Term
+
+__all__ = ["Config", "Mirror"]
+
+Config: TypeAlias = tuple[Index, Membership]
+
+
+class Mirror:
+    """What one node has told. Lists hold index 1 at place 0."""
+
+    __slots__ = (
+        "applied_index",
+        "base",
+        "chains",
+        "commit_index",
+        "configs",
+        "durable_index",
+        "durable_term",
+        "durable_vote",
+        "role",
+        "term",
+        "terms",
+    )
+
+    def __init__(self, first: Membership) -> None:
+        self.configs: list[Config] = [(0, first)]  # in force is the last one
+        self.base: Index = (
+            0  # the log holds nothing up to here; the lists below know it all the same
+        )
+        self.terms: list[Term] = []
+        self.chains: list[int] = []
+        self.durable_index: Index = 0
+        self.durable_term: Term = 0
+        self.durable_vote: NodeId | None = None
+        self.term: Term = 0
+        self.role = Role.FOLLOWER
+        self.commit_index: Index = 0
+        self.applied_index: Index = 0
+
+    @property
+    def voters(self) -> tuple[NodeId, ...]:
+        """Of the configuration in force."""
+        return self.configs[-1][1].voter_ids
+
+    def note_config(self, entry: Entry) -> None:
+        if entry.kind is EntryKind.CONFIG:
+            self.configs.append((entry.index, decode_membership(entry.payload)))
+
+    @property
+    def committed_own_term(self) -> bool:
+        return self.commit_index > 0 and self.terms[self.commit_index - 1] == self.term
+
+    def drop_configs(self, index: Index) -> None:
+        """Those that stand at `index` or behind it."""
+        while self.configs[-1][0] >= max(1, index):
+            self.configs.pop()
