@@ -542,10 +542,14 @@ class SimNode:
             self._truncate(index, ready)
             self.place("append after truncation")
         if ready.entries:
-            self.log.append(ready.entries)
             chain = self.log.chain
-            for entry in ready.entries:
-                self._invariants.on_append(self.name, entry, chain(entry.index))
+            # A leader's own come one by one: what a crash in a write leaves of several of them,
+            # nobody else could have told of.
+            is_own = ready.role is Role.LEADER
+            for entries in ((one,) for one in ready.entries) if is_own else (ready.entries,):
+                self.log.append(entries)
+                for entry in entries:
+                    self._invariants.on_append(self.name, entry, chain(entry.index))
             self._counts["entries_appended"] += len(ready.entries)
             if self._trace.on:
                 first, last = ready.entries[0], ready.entries[-1]
