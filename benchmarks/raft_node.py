@@ -20,14 +20,14 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import uvloop
 
 from raft.config import RaftConfig
-from raft.messages import NodeId
+from raft.messages import Index, NodeId
 from raft.node import RaftNode
 from raft.node_config import NodeConfig
 from raft.replicated_log import CommittedEntry, LogStatus
@@ -42,6 +42,26 @@ class Nothing:
         pass
 
     def on_role_change(self, status: LogStatus) -> None:
+        pass
+
+    needs_indexing = False
+
+    def capture(self) -> Nothing:
+        return self
+
+    def encode(self) -> Iterator[bytes]:
+        yield from ()
+
+    def restore(self, index: Index, chunks: Iterable[bytes]) -> None:
+        pass
+
+    def index_only(self, entries: Sequence[CommittedEntry]) -> None:
+        pass
+
+    def trim(self, position: int) -> None:
+        pass
+
+    def sync_derived(self) -> None:
         pass
 
 

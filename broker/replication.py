@@ -17,14 +17,14 @@ from raft.messages import NodeId
 from raft.node import RaftNode
 from raft.node_config import NodeConfig
 from raft.profiles import PROFILES
-from raft.replicated_log import ReplicatedLog, StateMachine
+from raft.replicated_log import ReplicatedLog, RestorableStateMachine, StateMachine
 
 __all__ = ["open_log"]
 
 _SECRET_SIZE_MAX = 4_096
 
 
-def open_log(config: BrokerConfig, machine: StateMachine) -> ReplicatedLog:
+def open_log(config: BrokerConfig, machine: RestorableStateMachine) -> ReplicatedLog:
     """The log that `config` asks for, not started.
 
     Raises ConfigError where the settings contradict each other or the secret can't be used.

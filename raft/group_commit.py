@@ -16,6 +16,7 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -47,6 +48,7 @@ class SyncRound:
     self_vote: SelfVote | None = None
     syncs_log: bool = False
     durable: SyncedTo | None = None
+    begun_at_s: float = 0.0
     messages: list[Message] = field(default_factory=list)
 
 
@@ -101,10 +103,16 @@ class GroupCommit:
         if self._running is not None or self._next is None or self._failed:
             return
         self._running, self._next = self._next, None
+        self._running.begun_at_s = time.monotonic()
         if self._running.syncs_log:
             log = self._log
             self._running.durable = SyncedTo(index=log.last_index, term=log.last_term)
         self._thread.submit(self._persist, self._running).add_done_callback(self._persisted)
+
+    @property
+    def running_for_s(self) -> float:
+        """How long the round under way has taken so far; a disk may hang."""
+        return 0.0 if self._running is None else time.monotonic() - self._running.begun_at_s
 
     async def stop(self) -> None:
         """Wait for the round under way, then end the thread."""

@@ -306,6 +306,8 @@ class Leadership:
                 count_max=config.append_count_max,
                 size_bytes_max=config.append_size_bytes_max,
             )
+            if not entries:
+                return  # damaged here, and being mended: heartbeats keep it in touch
             self._send_append(peer, entries)
             size_bytes = sum(len(entry.payload) for entry in entries)
             peer.on_sent(entries[-1].index, size_bytes)

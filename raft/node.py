@@ -1,29 +1,24 @@
-"""The one asyncio shell around `raft.core`: a node of a replication group.
+"""A node of a replication group: its life, from an opened store to a clean stop; asyncio.
 
 Place in the data path: the broker proposes and applies through `raft.replicated_log`, which this
-class implements; peers' messages come and go through `raft.transport`.
+class implements; peers' messages come and go through `raft.transport`. What the core decides is
+carried out by `raft.core_shell`, in the order that is stated there.
 
-The order in which a Ready is carried out is a contract (`raft.events`), tested on a recording
-fake:
-
-1. truncate and append the log file (no fsync yet);
-2. send `messages`;
-3. make hard state, then log, durable, in one thread, one round for all Readys that came while the
-   last round was under way;
-4. send `messages_after_sync`, in order; those of a Ready that persists nothing wait for the
-   rounds under way;
-5. feed `LogDurable` to the core, for what the log held when the round was begun;
-6. apply up to `commit_index`, then resolve proposals and reads.
-
-Work of one loop turn is gathered: at its end the trace is flushed, then messages leave in one
-write per peer, then the next round of fsync begins.
+A node lives through phases. RECOVERING: the store is opened and the newest snapshot restored, on a
+thread. UNBORN: the store is empty, and introductions find out whether it may take part
+(`raft.introductions`). REPAIRING: what was durable is damaged, good copies are fetched
+(`raft.mender`). SERVING: there is a core. Before that the node neither votes nor acknowledges
+anything, but hands out the entries that it has. Damage that is found while SERVING is mended
+meanwhile.
 
 Invariants:
 - a failed write or fsync, a broken invariant and a state machine that raises all stop the node:
   nothing is sent after it, `wait_failed` tells it;
-- a leader acts on nothing before the Tick that is due: after a pause it first finds out that it
-  has lost its followers;
+- a birth is durable before the node takes part;
 - the commit index that a checkpoint holds is durable on this node.
+
+Over 500 lines, because it is where the parts of a node are put together: each callback that stands
+here joins two of them.
 """
 
 from __future__ import annotations
@@ -31,66 +26,48 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import functools
 import logging
-import random
 import time
-from collections import deque
 from collections.abc import Callable
 
-from raft.applier import Applier
-from raft.core import Core
+from raft.core_shell import CoreShell
+from raft.damage import DamagedLogError
 from raft.edge import Edge, stops_node
-from raft.events import (
-    ChangeMembership,
-    ChangeRefused,
-    Event,
-    LogDurable,
-    PeerUnreachable,
-    Propose,
-    ReadIndexRequest,
-    ReadState,
-    Ready,
-    Receive,
-    Role,
-    Tick,
-    TransferLeadership,
-)
-from raft.group_commit import GroupCommit, SyncRound
+from raft.events import ChunkStored, Install, Role, SnapshotStored
 from raft.handshake import Identity
-from raft.log_format import HEADER_SIZE
-from raft.membership import Membership, MembershipChange
+from raft.install import Received
+from raft.install_stream import InstallStream
+from raft.introductions import BORN_INTERVAL_MS, INTERVAL_MS, Introductions, initial_configuration
+from raft.membership import Configuration, Membership, MembershipChange
+from raft.mender import Mender
 from raft.messages import (
     FetchEntries,
     FetchEntriesReply,
     Index,
+    InstallSnapshot,
     Introduce,
-    Message,
     NodeId,
     PeerMessage,
-    Term,
 )
 from raft.node_config import NodeConfig
 from raft.node_store import NodeStore
-from raft.open_calls import OpenProposals, OpenReads
-from raft.ready_trace import ReadyTrace
 from raft.replicated_log import (
-    ChangeRefusedError,
     LogStatus,
     NotLeaderError,
     Phase,
     ProposalResult,
+    RestorableStateMachine,
     RetentionBounds,
     Slot,
-    StateMachine,
 )
+from raft.restart import RestoredState, restore_newest
+from raft.snapshot_keeper import SnapshotKeeper
 from raft.storage import Disk
 from raft.transport import TcpTransport, Transport
 
 __all__ = ["RaftNode"]
 
-_LATE_TIMER_MS = 20
-_LATE_TIMER_GRACE_MS = 2
+_ROOM_INTERVAL_S = 1.0
 _DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG})
 
 _log = logging.getLogger(__name__)
@@ -102,7 +79,7 @@ class RaftNode:
     def __init__(
         self,
         config: NodeConfig,
-        state_machine: StateMachine,
+        state_machine: RestorableStateMachine,
         *,
         clock: Callable[[], float] = time.monotonic,
         disk: Disk | None = None,
@@ -113,24 +90,21 @@ class RaftNode:
         self._clock = clock
         self._disk = disk
         self._transport: Transport = transport or TcpTransport(
-            Identity(group=config.group, node_id=config.node_id, secret=config.secret),
+            Identity(
+                group=config.group,
+                node_id=config.node_id,
+                secret=config.secret,
+                address=config.peers[config.node_id],
+            ),
             listen=config.listen,
             peers={peer: a for peer, a in config.peers.items() if peer != config.node_id},
             dial=config.dial,
         )
         self._background: asyncio.Task[None] | None = None
-        self._proposals = OpenProposals()
-        self._reads = OpenReads()
-        self._commit_index: Index = 0  # as traced
-        self._noop_index: Index = 0  # of the term led; it may propose once that is applied
-        self._told: tuple[Role, Term, NodeId | None, bool] = (Role.FOLLOWER, 0, None, False)
-        self._statuses: deque[LogStatus] = deque()
-        self._change_refused: ChangeRefused | None = None  # the answer to the last change asked
-        self._not_leading = asyncio.Event()
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at_ms = 0
-        self._turn_end_scheduled = False
-        self._apply_scheduled = False
+        self._shell: CoreShell | None = None  # from SERVING on
+        self._phase = Phase.RECOVERING
+        self._restored: RestoredState | None = None
+        self._was_mended = asyncio.Event()
         self.edge = Edge(self.fail)
         self.stopped = True  # until started, and after a stop or a failure
 
@@ -139,47 +113,94 @@ class RaftNode:
     async def start(self) -> None:
         """Recover, listen, join the group.
 
-        Raises OSError (also StoreLockedError, WrongStoreError, and an address in use) and
-        CorruptLogError; the node is as before then.
+        Raises OSError (also StoreLockedError, WrongStoreError, and an address in use),
+        CorruptLogError, and ValueError where a snapshot holds no state; the node is as before
+        then.
         """
         self._loop = asyncio.get_running_loop()
         self._failed: asyncio.Future[BaseException] = self._loop.create_future()
         # On a thread: recovery of a long log takes seconds.
         self._store = store = await asyncio.to_thread(NodeStore, self._config, self._disk)
-        self._segment_log = store.log
         with contextlib.ExitStack() as on_failure:
             on_failure.callback(store.close)
-            self._core = Core(
-                self._config.raft,
-                store.log,
-                store.hard_state,
-                random.Random(),
-                self._now_ms(),
-                commit_index=store.checkpoint.commit_index,
+            await self._restore()
+            self._assemble(store)
+            await self._transport.start(
+                self._on_message, self._on_unreachable, store_id=store.identity.store_id
             )
-            term = self._core.current_term
-            self._told = (Role.FOLLOWER, term, None, False)
-            self._trace = ReadyTrace(store.trace, store.log, self._config.node_id, term)
-            self._trace.started(term, self._core.voters)
-            store.write_checkpoint(self._core.commit_index, 0, clean=False)
-            await self._transport.start(self._on_message, self._on_unreachable, store_id="")
             on_failure.pop_all()
-        self._applier = Applier(store.log, self._state_machine, self._proposals, self._trace)
-        self._group_commit = GroupCommit(store.log, store.hard_state_file, self._on_synced)
         self.stopped = False
-        self._note_commit(self._core.commit_index)
-        self._arm_timer()
+        self._begin_phase()
+        self._introduce()
         # The one task without a group: it outlives this call, `stop` and `fail` end it.
         self._background = asyncio.create_task(self._run_background(), name="raft-node")
         self._background.add_done_callback(self._on_background_done)
 
+    async def _restore(self) -> None:
+        """The state as the newest snapshot has it, unless something damaged is needed for it."""
+        store = self._store
+        store.write_checkpoint(store.checkpoint.commit_index, 0, clean=False)
+        if store.log.damages:
+            return
+        try:
+            store.check_hard_state()
+            self._restored = await asyncio.to_thread(
+                restore_newest,
+                store.log,
+                store.snapshots,
+                self._state_machine,
+                commit_index=store.checkpoint.commit_index,
+            )
+        except DamagedLogError as error:
+            _log.error("the log is damaged: %s", error)
+
+    def _assemble(self, store: NodeStore) -> None:
+        config = self._config
+        self._introductions = Introductions(
+            node_id=config.node_id,
+            store_id=store.identity.store_id,
+            born=store.identity.born,
+            addresses=config.peers,
+        )
+        self._snapshots = SnapshotKeeper(
+            store.log,
+            store.snapshots,
+            self._state_machine,
+            interval_size_bytes=config.snapshot_interval_size_bytes,
+            configuration_at=self._configuration_at,
+        )
+        self._installs = InstallStream(
+            config.node_id,
+            store.snapshots,
+            lambda: store.log.base,
+            chunk_size_bytes=config.raft.install_chunk_size_bytes,
+            rate_bytes_per_s=config.install_rate_bytes_per_s,
+            size_bytes_max=config.install_size_bytes_max,
+            now_ms=self._now_ms,
+            send=self._send_now,
+            stored=self._on_chunk_stored,
+        )
+        self._mender = Mender(
+            config.node_id,
+            store.log,
+            scrub_rate_bytes_per_s=config.scrub_rate_bytes_per_s,
+            scrub_interval_s=config.scrub_interval_ms / 1000,
+            now_ms=self._now_ms,
+            peers=self._peers,
+            commit_index=self._commit_index,
+            send=self._send_now,
+            truncate_from=self._truncate_from,
+            mended=self._was_mended.set,
+        )
+
     async def stop(self) -> None:
-        """Leave cleanly: hand leadership over, make everything appended durable, checkpoint.
+        """Leave cleanly: hand leadership over, make everything appended durable, take a snapshot,
+        write the checkpoint.
 
         Safe to call after a failure, and twice.
         """
-        if not self.stopped:
-            await self._hand_over()
+        if not self.stopped and self._shell is not None:
+            await self._shell.hand_over()
         was_running = not self.stopped
         self.stopped = True
         self._shut()
@@ -187,14 +208,17 @@ class RaftNode:
             return
         self._background.cancel()
         await asyncio.wait([self._background])
-        await self._group_commit.stop()
+        if self._shell is not None:
+            await self._shell.group_commit.stop()
         self._background = None
         try:
-            if was_running:
+            if was_running and self._shell is not None:
                 # A failure here still tells that what was written may not be safe.
-                await asyncio.to_thread(self._segment_log.sync)
-                self._trace.flush()
-                commit_index, applied_index = self._core.commit_index, self._applier.applied_index
+                await asyncio.to_thread(self._store.log.sync)
+                self._shell.trace.flush()
+                applied_index = self._shell.applier.applied_index
+                await asyncio.to_thread(self._snapshots.write_last, applied_index)
+                commit_index = self._shell.core.commit_index
                 self._store.write_checkpoint(commit_index, applied_index, clean=True)
         finally:
             self._store.close()
@@ -217,30 +241,95 @@ class RaftNode:
             self._failed.set_result(error)
 
     def _shut(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        self._proposals.stop()
-        self._reads.stop()
+        if self._shell is not None:
+            self._shell.shut()
 
-    async def _hand_over(self) -> None:
-        """Give leadership to the voter that is nearest, if there is one; wait a little."""
-        target = self._core.successor()
-        if target is None:
-            return
-        self._step_entry(TransferLeadership(now_ms=self._now_ms(), target=target))
-        try:
-            async with asyncio.timeout(self._config.transfer_timeout_ms / 1000):
-                await self._not_leading.wait()
-        except TimeoutError:
-            _log.info("%s did not take over in time", target)
+    # --- phases --------------------------------------------------------------------------------
+
+    def _begin_phase(self) -> None:
+        roster = self._introductions.born_alone()
+        if roster is not None:
+            self._store.bear(roster)
+        if not self._store.identity.born:
+            self._phase = Phase.UNBORN
+            _log.info("the store is new: waiting to hear from %s", ", ".join(self._config.peers))
+        elif self._restored is None:
+            self._phase = Phase.REPAIRING
+        else:
+            self._serve(self._restored)
+
+    async def _serve_when_mended(self) -> None:
+        """Raises what `start` does."""
+        while True:
+            await self._was_mended.wait()
+            self._was_mended.clear()
+            if self._phase is Phase.REPAIRING:
+                await self._restore()
+                self._begin_phase()
+
+    def _serve(self, restored: RestoredState) -> None:
+        """Take part in the group from now on."""
+        store = self._store
+        configuration = restored.configuration
+        if configuration is None and store.identity.roster:
+            configuration = initial_configuration(store.identity.roster)
+        self._snapshots.begin_with(restored.kept)
+        self._shell = CoreShell(
+            self._config,
+            store,
+            restored,
+            self._state_machine,
+            self._transport,
+            configuration=configuration,
+            clock=self._clock,
+            fail=self.fail,
+            on_configuration=self._on_configuration,
+            on_segment_end=self._snapshots.segment_ended,
+            on_install=self._on_install,
+            on_chunk_wanted=self._installs.want,
+            on_chunk=self._installs.receive,
+        )
+        self._phase = Phase.SERVING
+        self._shell.begin()
+
+    @stops_node
+    def _introduce(self) -> None:
+        """Often until the store is born, then now and then."""
+        configuration = None if self._shell is None else self._shell.core.configuration
+        if self._phase is not Phase.REPAIRING:
+            members = () if configuration is None else configuration.membership.members
+            names = [member.node_id for member in members]
+            for message in self._introductions.to_all(configuration, names):
+                self._transport.send(message)
+            self._transport.flush()
+        interval_ms = INTERVAL_MS if self._phase is Phase.UNBORN else BORN_INTERVAL_MS
+        self._loop.call_later(interval_ms / 1000, self._introduce)
+
+    def _on_introduce(self, message: Introduce) -> None:
+        configuration = None if self._shell is None else self._shell.core.configuration
+        roster, answers = self._introductions.hear(message, configuration)
+        if roster is not None:
+            _log.info("the store is born")
+            self._store.bear(roster)
+            self._begin_phase()
+            answers = self._introductions.to_all(initial_configuration(roster))
+        for answer in answers:
+            self._transport.send(answer)
+        self._transport.flush()
+
+    # --- background ----------------------------------------------------------------------------
 
     async def _run_background(self) -> None:
-        """Connections and checkpoints, until the node stops."""
+        """Connections, checkpoints, snapshots, until the node stops."""
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._transport.run())
                 group.create_task(self._checkpoint_regularly())
+                group.create_task(self._snapshots.run())
+                group.create_task(self._installs.run())
+                group.create_task(self._look_for_room())
+                group.create_task(self._mender.run())
+                group.create_task(self._serve_when_mended())
         finally:
             # Also after a failure: peers learn of it by the connections that break.
             await self._transport.stop()
@@ -255,308 +344,189 @@ class RaftNode:
     async def _checkpoint_regularly(self) -> None:
         while True:
             await asyncio.sleep(self._config.checkpoint_interval_ms / 1000)
+            shell = self._shell
+            if shell is None:
+                continue
             # Not beyond what is durable here: what a crash leaves of the log must fit the hint.
-            commit_index = min(self._core.commit_index, self._core.durable_index)
+            commit_index = min(shell.core.commit_index, shell.core.durable_index)
             if self._store.checkpoint.commit_index != commit_index:
                 await asyncio.to_thread(
                     self._store.write_checkpoint,
                     commit_index,
-                    self._applier.applied_index,
+                    shell.applier.applied_index,
                     clean=False,
                 )
+
+    async def _look_for_room(self) -> None:
+        while True:
+            await asyncio.sleep(_ROOM_INTERVAL_S)
+            if self._shell is not None:
+                self._shell.look_for_room()
 
     # --- what the broker calls -----------------------------------------------------------------
 
     def status(self) -> LogStatus:
-        core = self._core
+        if self._shell is not None:
+            return self._shell.status()
+        log = self._store.log
         return LogStatus(
-            role=core.role,
-            term=core.current_term,
-            leader_id=core.leader_id,
-            ready=self._is_ready(),
-            first_index=self._segment_log.first_index,
-            last_index=self._segment_log.last_index,
-            commit_index=core.commit_index,
-            applied_index=self._applier.applied_index,
-            voters=core.voters,
-            learners=core.configuration.membership.learner_ids,
-            begin_position=0,
-            writable=not self.stopped,
-            phase=Phase.SERVING,
+            role=Role.FOLLOWER,
+            term=self._store.hard_state.current_term,
+            leader_id=None,
+            ready=False,
+            first_index=log.first_index,
+            last_index=log.last_index,
+            commit_index=self._commit_index(),
+            applied_index=0,
+            voters=(),
+            learners=(),
+            begin_position=log.base.position,
+            writable=False,
+            phase=self._phase,
+            store_id=self._store.identity.store_id,
         )
 
     def propose(self, fill: Callable[[Slot], bytes]) -> asyncio.Future[ProposalResult]:
         """See `ReplicatedLog.propose`. ValueError also where too many proposals are open."""
-        now_ms = self._now_ms()
-        if not self.stopped:
-            self._tick_entry(now_ms)
-        if self.stopped or not self._is_ready():
-            raise NotLeaderError(None if self.stopped else self._core.leader_id)
-        if len(self._proposals) >= self._config.proposals_count_max:
-            raise ValueError(f"{len(self._proposals)} proposals are open")
-        log = self._segment_log
-        slot = Slot(
-            index=log.last_index + 1,
-            term=self._core.current_term,
-            position=log.end_position + HEADER_SIZE,
-        )
-        payload = fill(slot)
-        if len(payload) > self._config.raft.entry_size_bytes_max:
-            raise ValueError(
-                f"payload of {len(payload)} bytes, at most "
-                f"{self._config.raft.entry_size_bytes_max} are allowed"
-            )
-        future: asyncio.Future[ProposalResult] = self._loop.create_future()
-        self._proposals.add(slot.index, slot.term, future)
-        self._step_entry(Propose(now_ms=now_ms, payload=payload))
-        return future
+        return self._serving().propose(fill)
 
     async def read_index(self) -> Index:
         """See `ReplicatedLog.read_index`. NotLeaderError also where too many reads are open."""
-        too_many = self._reads.count >= self._config.reads_count_max
-        if self.stopped or not self._is_ready() or too_many:
-            raise NotLeaderError(None if self.stopped else self._core.leader_id)
-        future: asyncio.Future[Index] = self._loop.create_future()
-        if self._reads.gather(future):
-            self._loop.call_soon(self._ask_read_point)
-        return await future
-
-    def read(self, position: int, size: int) -> bytes:
-        return self._segment_log.read(position, size)
-
-    async def transfer_leadership(self, target: NodeId) -> None:
-        """See `ReplicatedLog.transfer_leadership`."""
-        core = self._core
-        if self.stopped or core.role is not Role.LEADER:
-            raise NotLeaderError(None if self.stopped else core.leader_id)
-        if target not in core.progress:
-            raise ValueError(f"{target} is no other voter of {self._config.group}")
-        self._step_entry(TransferLeadership(now_ms=self._now_ms(), target=target))
-        # The core gives a transfer up after this time, and goes on leading.
-        async with asyncio.timeout(self._config.raft.election_timeout_ms_max / 1000):
-            await self._not_leading.wait()
+        return await self._serving().read_index()
 
     def membership(self) -> Membership:
-        return self._core.configuration.membership
+        """See `ReplicatedLog.membership`; nobody before this node takes part."""
+        return Membership() if self._shell is None else self._shell.core.configuration.membership
 
     async def change_membership(self, change: MembershipChange) -> ProposalResult:
         """See `ReplicatedLog.change_membership`."""
-        if self.stopped or not self._is_ready():
-            raise NotLeaderError(None if self.stopped else self._core.leader_id)
-        index = self._segment_log.last_index + 1
-        self._change_refused = None
-        self._step_entry(ChangeMembership(now_ms=self._now_ms(), change=change))
-        if self._change_refused is not None:
-            raise ChangeRefusedError(self._change_refused)
-        if self.stopped or self._core.role is not Role.LEADER:
-            raise NotLeaderError(None if self.stopped else self._core.leader_id)
-        future: asyncio.Future[ProposalResult] = self._loop.create_future()
-        self._proposals.add(index, self._core.current_term, future)
-        return await future
+        return await self._serving().change_membership(change)
+
+    async def transfer_leadership(self, target: NodeId) -> None:
+        """See `ReplicatedLog.transfer_leadership`."""
+        await self._serving().transfer_leadership(target)
+
+    def read(self, position: int, size: int) -> bytes:
+        """See `ReplicatedLog.read`."""
+        return self._store.log.read(position, size)
 
     def retention_bounds(self) -> RetentionBounds:
         """See `ReplicatedLog.retention_bounds`."""
+        log = self._store.log
         return RetentionBounds(
-            begin_position=0,
-            end_position=self._segment_log.end_position,
-            snapshot_position=0,
-            follower_position=None,
+            begin_position=log.base.position,
+            end_position=log.end_position,
+            snapshot_position=self._snapshots.safe_position,
+            follower_position=None if self._shell is None else self._shell.follower_position(),
         )
 
     async def retain_from(self, position: int) -> int:
         """See `ReplicatedLog.retain_from`."""
-        return 0  # no snapshot is kept, so nothing may go
+        log = self._store.log
+        if self.stopped:
+            return log.base.position
+        with self.edge:
+            begin = log.drop_before(min(position, self._snapshots.safe_position))
+            self._state_machine.trim(begin.position)
+        return log.base.position
+
+    def _serving(self) -> CoreShell:
+        if self._shell is None:
+            raise NotLeaderError(None)
+        return self._shell
 
     # --- entries from the loop -----------------------------------------------------------------
 
     @stops_node
     def _on_message(self, message: PeerMessage) -> None:
-        if isinstance(message, Introduce | FetchEntries | FetchEntriesReply):
-            return  # talk between shells, which this one does not take part in yet
-        self._trace.received(message)
-        self._step(Receive(now_ms=self._now_ms(), message=message))
+        match message:
+            case Introduce():
+                self._on_introduce(message)
+            case FetchEntries():
+                self._mender.on_fetch(message)
+            case FetchEntriesReply():
+                self._mender.on_reply(message)
+            case _:
+                if self._shell is not None:
+                    self._shell.on_message(message)
 
     @stops_node
     def _on_unreachable(self, peer: NodeId) -> None:
-        self._step(PeerUnreachable(now_ms=self._now_ms(), peer=peer))
+        if self._shell is not None:
+            self._shell.on_unreachable(peer)
+
+    # --- what the mender asks -------------------------------------------------------------------
+
+    def _peers(self) -> frozenset[NodeId]:
+        """Who may have good copies."""
+        if self._shell is not None:
+            return self._shell.core.peer_ids
+        names = set(self._config.peers)
+        if self._store.identity.roster:
+            roster = initial_configuration(self._store.identity.roster).membership
+            names |= {member.node_id for member in roster.members}
+        return frozenset(names - {self._config.node_id})
+
+    def _commit_index(self) -> Index:
+        if self._shell is not None:
+            return self._shell.core.commit_index
+        return min(self._store.checkpoint.commit_index, self._store.log.last_index)
+
+    def _truncate_from(self, index: Index) -> None:
+        """While there is a core, only the core truncates; its leader will tell it to."""
+        if self._phase is Phase.REPAIRING:
+            self._store.log.truncate_from(index)
+
+    # --- what the core's shell tells -----------------------------------------------------------
+
+    def _on_configuration(self, configuration: Configuration) -> None:
+        self._transport.set_members(configuration.membership.members)
+
+    def _configuration_at(self, index: Index) -> Configuration:
+        assert self._shell is not None, "what is applied is applied by a core's node"
+        return self._shell.core.configuration_at(index)
+
+    def _on_install(self, install: Install) -> None:
+        """The log begins behind `install.base` now: so does the state. Raises OSError, and
+        ValueError where the snapshot, which was checked whole, holds no state."""
+        begin = time.monotonic()
+        index = install.snapshot_index
+        header = self._store.snapshots.verified(index)
+        self._state_machine.restore(index, self._store.snapshots.chunks(index))
+        self._state_machine.trim(install.base.position)
+        self._snapshots.installed(header.last)
+        _log.info("installed the state at %d in %.3f s", index, time.monotonic() - begin)
+
+    def _send_now(self, message: PeerMessage) -> None:
+        if not self.stopped:
+            self._transport.send(message)
+            self._transport.flush()
 
     @stops_node
-    def _step_entry(self, event: Event) -> None:
-        self._step(event)
-
-    @stops_node
-    def _tick_entry(self, now_ms: int) -> None:
-        if now_ms >= self._core.next_deadline_ms:
-            self._carry_out(self._core.step(Tick(now_ms=now_ms)))
-
-    @stops_node
-    def _on_timer(self, *, late: bool = False) -> None:
-        self._timer = None
+    def _on_chunk_stored(self, chunk: InstallSnapshot, received: Received) -> None:
+        assert self._shell is not None
         now_ms = self._now_ms()
-        overdue_ms = now_ms - self._core.next_deadline_ms
-        if overdue_ms > _LATE_TIMER_MS and not late and self._core.role is not Role.LEADER:
-            # The loop was held up, and the leader's heartbeat may wait in the socket: one look.
-            again = functools.partial(self._on_timer, late=True)
-            self._timer_at_ms = now_ms + _LATE_TIMER_GRACE_MS
-            self._timer = self._loop.call_later(_LATE_TIMER_GRACE_MS / 1000, again)
+        if not received.whole:
+            self._shell.step_entry(
+                ChunkStored(
+                    now_ms=now_ms,
+                    leader=chunk.sender,
+                    base_index=chunk.base.index,
+                    snapshot_index=chunk.snapshot_index,
+                    next_offset=received.next_offset,
+                )
+            )
             return
-        if overdue_ms >= 0:
-            self._carry_out(self._core.step(Tick(now_ms=now_ms)))
-        self._arm_timer()
-
-    @stops_node
-    def _ask_read_point(self) -> None:
-        request_id = self._reads.ask(time.monotonic_ns())
-        self._step(ReadIndexRequest(now_ms=self._now_ms(), request_id=request_id))
-
-    @stops_node
-    def _on_synced(self, done: SyncRound, error: BaseException | None) -> None:
-        """A round of fsync is over: steps 4 and 5 of the contract."""
-        if error is not None:
-            raise error
-        term, durable = self._core.current_term, done.durable
-        if done.self_vote is not None:
-            self._trace.voted_for_self(term, done.self_vote)
-        if durable is not None:
-            self._trace.synced(term, durable.index)
-        for message in done.messages:
-            # What speaks for a term that has passed meanwhile would only be refused.
-            if message.term >= term:
-                self._send(message)
-        self._trace.saved(done.hard_state)
-        if durable is not None:
-            self._step(LogDurable(now_ms=self._now_ms(), index=durable.index, term=durable.term))
-        self._schedule_turn_end()
-
-    @stops_node
-    def _end_turn(self) -> None:
-        """Trace, then messages, then the next round of fsync."""
-        self._turn_end_scheduled = False
-        self._trace.flush()
-        self._transport.flush()
-        self._group_commit.begin()
-
-    @stops_node
-    def _apply_turn(self) -> None:
-        """Step 6, bounded in entries and time."""
-        self._apply_scheduled = False
-        self._schedule_turn_end()  # before the proposals' callers wake: the trace goes first
-        self._applier.turn(self._core.commit_index, self._core.current_term)
-        self._reads.applied(self._applier.applied_index)
-        self._tell_status()
-        if self._applier.applied_index < self._core.commit_index:
-            self._schedule_apply()
-
-    @stops_node
-    def _tell_statuses(self) -> None:
-        while self._statuses:
-            self._state_machine.on_role_change(self._statuses.popleft())
-
-    # --- carrying out --------------------------------------------------------------------------
-
-    def _step(self, event: Event) -> None:
-        core = self._core
-        if core.role is Role.LEADER and event.now_ms >= core.next_deadline_ms:
-            # After a pause a leader first finds out whether it still is one.
-            self._carry_out(core.step(Tick(now_ms=event.now_ms)))
-        self._carry_out(core.step(event))
-        self._arm_timer()
-
-    def _carry_out(self, ready: Ready) -> None:
-        self._schedule_turn_end()  # before anybody who is answered wakes: the trace goes first
-        role_before = self._told[0]
-        self._trace.stepped(ready)
-        if ready.hard_state is not None:
-            # Before the append: a vote for itself stands on the log as the candidate had it.
-            own = ready.hard_state.voted_for == self._config.node_id
-            self._group_commit.want_hard_state(ready.hard_state, own_vote=own)
-        if ready.entries or ready.truncate_from is not None:
-            self._group_commit.want_log()
-            self._write_log(ready)
-        for message in ready.messages:
-            self._send(message)
-        if ready.messages_after_sync and not self._group_commit.defer(ready.messages_after_sync):
-            for message in ready.messages_after_sync:
-                self._send(message)
-        if ready.role is not Role.LEADER:
-            self._not_leading.set()
-        elif role_before is not Role.LEADER:
-            self._not_leading.clear()
-            self._noop_index = self._segment_log.last_index
-        if ready.commit_index > self._commit_index:
-            self._note_commit(ready.commit_index)
-        if ready.role is not Role.LEADER and len(self._proposals):
-            self._proposals.leadership_lost(ready.commit_index, self._segment_log.term)
-        if ready.change_refused is not None:
-            self._change_refused = ready.change_refused
-        for read_state in ready.read_states:
-            self._on_read_state(read_state)
-        self._tell_status()
-
-    def _write_log(self, ready: Ready) -> None:
-        log = self._segment_log
-        if ready.truncate_from is not None:
-            log.truncate_from(ready.truncate_from)
-            self._trace.truncated(ready.term, ready.truncate_from)
-            self._group_commit.log_truncated()
-        log.append(ready.entries)
-        self._trace.appended(ready.term, ready.entries)
-
-    def _send(self, message: Message) -> None:
-        self._trace.sent(self._core.current_term, message)
-        self._transport.send(message)
-
-    def _note_commit(self, commit_index: Index) -> None:
-        self._commit_index = commit_index
-        if commit_index:
-            self._trace.committed(self._core.current_term, commit_index)
-        if self._applier.applied_index < commit_index:
-            self._schedule_apply()
-
-    def _on_read_state(self, state: ReadState) -> None:
-        batch = self._reads.answered(state.request_id)
-        if state.index is None:
-            self._reads.refuse(batch.futures, self._core.leader_id)
-            return
-        self._trace.read(self._core.current_term, batch.t_begin, state.index)
-        self._reads.await_applied(batch.futures, state.index)
-        self._reads.applied(self._applier.applied_index)
-
-    def _is_ready(self) -> bool:
-        return self._core.ready and self._applier.applied_index >= self._noop_index
-
-    def _tell_status(self) -> None:
-        core = self._core
-        told = (core.role, core.current_term, core.leader_id, self._is_ready())
-        if told == self._told:
-            return
-        self._told = told
-        if not self._statuses:
-            self._loop.call_soon(self._tell_statuses)
-        self._statuses.append(self.status())
-
-    # --- scheduling ----------------------------------------------------------------------------
+        self._shell.step_entry(
+            SnapshotStored(
+                now_ms=now_ms,
+                leader=chunk.sender,
+                base=chunk.base,
+                configuration=chunk.configuration,
+                snapshot_index=chunk.snapshot_index,
+                next_offset=received.next_offset,
+            )
+        )
 
     def _now_ms(self) -> int:
         return int(self._clock() * 1000)
-
-    def _schedule_turn_end(self) -> None:
-        if not self._turn_end_scheduled:
-            self._turn_end_scheduled = True
-            self._loop.call_soon(self._end_turn)
-
-    def _schedule_apply(self) -> None:
-        if not self._apply_scheduled:
-            self._apply_scheduled = True
-            self._loop.call_soon(self._apply_turn)
-
-    def _arm_timer(self) -> None:
-        """One timer, armed anew only where the deadline has come nearer."""
-        deadline_ms = self._core.next_deadline_ms
-        if self._timer is not None:
-            if self._timer_at_ms <= deadline_ms:
-                return
-            self._timer.cancel()
-        self._timer_at_ms = deadline_ms
-        delay_ms = max(1, deadline_ms - self._now_ms())
-        self._timer = self._loop.call_later(delay_ms / 1000, self._on_timer)

@@ -25,7 +25,8 @@ class NodeConfig:
     """Own name, voters, times and limits of the core."""
 
     peers: Mapping[NodeId, str]
-    """Table address, HOST:PORT, of every voter, this node's included (where it is not used)."""
+    """Table address, HOST:PORT, of every voter that the group begins with, and of this node: under
+    its own the others dial it. Of members that came later the configuration knows the address."""
 
     listen: str
     """HOST:PORT for the peers' connections; port 0 lets the system choose."""
@@ -51,6 +52,22 @@ class NodeConfig:
     reads_count_max: int = 65_536
     """Open read_index calls; one more is refused with NotLeaderError."""
 
+    snapshot_interval_size_bytes: int = 1 << 30
+    """How much the log grows between two snapshots of the state, at least; they are taken where a
+    segment ends. A start after a kill replays about as much."""
+
+    install_rate_bytes_per_s: int = 64 << 20
+    """How fast snapshots are sent to followers, all together; 0: as fast as they take them."""
+
+    install_size_bytes_max: int = 8 << 30
+    """Largest snapshot that is taken from a leader."""
+
+    scrub_rate_bytes_per_s: int = 8 << 20
+    """How fast closed segments are verified again in the background; 0: not at all."""
+
+    scrub_interval_ms: int = 3_600_000
+    """Between the end of one such round and the next."""
+
     checkpoint_interval_ms: int = 1_000
     """Between two checkpoints."""
 
@@ -60,9 +77,10 @@ class NodeConfig:
     def __post_init__(self) -> None:
         if not self.group:
             raise ValueError("group is empty")
-        if set(self.peers) != set(self.raft.voters):
+        if set(self.peers) != {*self.raft.voters, self.raft.node_id}:
             raise ValueError(
-                f"peers: {sorted(self.peers)} are not the voters {sorted(self.raft.voters)}"
+                f"peers: {sorted(self.peers)} are not the voters {sorted(self.raft.voters)} and "
+                f"this node {self.raft.node_id}"
             )
         if len(self.secret) < SECRET_SIZE_MIN:
             raise ValueError(f"secret: {len(self.secret)} bytes, at least {SECRET_SIZE_MIN} needed")
@@ -71,6 +89,16 @@ class NodeConfig:
         for name in ("segment_size_bytes_max", "proposals_count_max", "reads_count_max"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: {getattr(self, name)} is below 1")
+        for name in (
+            "snapshot_interval_size_bytes",
+            "install_rate_bytes_per_s",
+            "scrub_rate_bytes_per_s",
+            "scrub_interval_ms",
+        ):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name}: {getattr(self, name)} is negative")
+        if self.install_size_bytes_max < 1:
+            raise ValueError(f"install_size_bytes_max: {self.install_size_bytes_max} is below 1")
         if self.checkpoint_interval_ms < 1 or self.transfer_timeout_ms < 0:
             raise ValueError("checkpoint_interval_ms below 1 or transfer_timeout_ms negative")
 

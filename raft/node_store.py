@@ -5,28 +5,34 @@ last.
 
 Invariants: one process at a time (the lock is taken before anything is read); a log whose durable
 part is newer than the hard state is refused, for a vote may have been lost with it; each opening is
-a new incarnation.
+a new incarnation; a store has an identity from its first opening on, and is born only where it was
+used before there were identities, until `bear` says so.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import secrets
 import time
+from collections.abc import Iterator
 
-from raft.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from raft.damage import DamagedLogError
+from raft.checkpoint import Checkpoint, WrongStoreError, read_checkpoint, write_checkpoint
 from raft.disk import OsDisk
 from raft.hard_state import HardStateFile
+from raft.identity import IdentityFile, StoreIdentity
 from raft.log_format import CorruptLogError
 from raft.messages import Index
 from raft.node_config import NodeConfig
 from raft.segment_log import SegmentLog
+from raft.snapshot import SnapshotFiles
 from raft.storage import Disk
 from raft.store_lock import StoreLock
 from raft.trace import RaftTrace, last_incarnation
 
 __all__ = ["NodeStore"]
+
+_STORE_ID_SIZE = 16
 
 _log = logging.getLogger(__name__)
 
@@ -42,46 +48,66 @@ class NodeStore:
         self._config = config
         self._disk: Disk = disk or OsDisk(config.store)
         self._checkpoint_path = config.store / "checkpoint"
+        self._took_s: dict[str, float] = {}
         with contextlib.ExitStack() as files:
             self._open(files)
             self._files = files.pop_all()
+        _log.info(
+            "store opened: %s",
+            ", ".join(f"{name} {took_s:.3f} s" for name, took_s in self._took_s.items()),
+        )
 
     def _open(self, files: contextlib.ExitStack) -> None:
         config = self._config
         config.store.mkdir(parents=True, exist_ok=True)
-        files.callback(StoreLock(config.store).release)
-        self.checkpoint = read_checkpoint(
-            self._checkpoint_path, group=config.group, node=config.node_id
+        with self._timed("lock"):
+            files.callback(StoreLock(config.store).release)
+        with self._timed("marks"):
+            self.checkpoint = read_checkpoint(
+                self._checkpoint_path, group=config.group, node=config.node_id
+            )
+            self._identity_file = IdentityFile(self._disk)
+            known = self._identity_file.load()
+            self.hard_state_file = HardStateFile(self._disk)
+            self.hard_state = self.hard_state_file.load()
+        with self._timed("segments"):
+            self._open_log(files)
+        with self._timed("snapshots"):
+            self.snapshots = SnapshotFiles(self._disk)
+        self.identity = known or self._first_identity()
+        if (self.identity.group, self.identity.node) != (config.group, config.node_id):
+            raise WrongStoreError(
+                f"{config.store}: the store belongs to {self.identity.group}/{self.identity.node},"
+                f" not to {config.group}/{config.node_id}"
+            )
+        _log.info(
+            "store %s, incarnation %d, %s stop, term %d",
+            self.identity.store_id,
+            self.checkpoint.incarnation + 1,
+            "after a clean" if self.checkpoint.clean else "without a clean",
+            self.hard_state.current_term,
         )
-        self.hard_state_file = HardStateFile(self._disk)
-        self.hard_state = self.hard_state_file.load()
-        begin = time.monotonic()
+        self._begin_incarnation(files)
+
+    def _open_log(self, files: contextlib.ExitStack) -> None:
         self.log = SegmentLog(
-            self._disk, "commitlog", segment_size_bytes_max=config.segment_size_bytes_max
+            self._disk,
+            "commitlog",
+            segment_size_bytes_max=self._config.segment_size_bytes_max,
         )
         files.callback(self.log.close)
         found = self.log.recovery
         _log.info(
-            "recovered %d entries, %d bytes in %.3f s; %d torn bytes dropped%s",
-            found.entries,
+            "the log holds entries %d..%d, %d bytes; %d torn bytes dropped%s",
+            self.log.first_index,
+            self.log.last_index,
             found.bytes,
-            time.monotonic() - begin,
             found.torn_bytes,
             f" ({found.torn_reason})" if found.torn_reason else "",
         )
-        if self.log.damages:
-            raise DamagedLogError(self.log.damages[0])
-        self._check_hard_state(found.durable_position)
-        trace_directory = config.store / "trace"
-        last = max(self.checkpoint.incarnation, last_incarnation(trace_directory))
-        self.incarnation = last + 1
-        self.trace: RaftTrace | None = None
-        if config.trace:
-            self.trace = RaftTrace(trace_directory, self.incarnation)
-            files.callback(self.trace.close)
 
-    def _check_hard_state(self, durable_position: int) -> None:
-        """A hard state is durable before the entries of its term are.
+    def check_hard_state(self) -> None:
+        """A hard state is durable before the entries of its term are. Raises CorruptLogError.
 
         What a crash of the machine left of the log beyond its durable mark proves nothing: those
         entries were written, and may have been kept without the hard state of their Ready, which
@@ -89,6 +115,7 @@ class NodeStore:
         """
         log = self.log
         index = log.last_index
+        durable_position = log.recovery.durable_position
         while index >= log.first_index and log.position(index) >= durable_position:
             index -= 1
         if log.term(index) > self.hard_state.current_term:
@@ -98,6 +125,40 @@ class NodeStore:
                 f"term {self.hard_state.current_term}, but the log has an entry of term "
                 f"{log.term(index)}, durable",
             )
+
+    def _first_identity(self) -> StoreIdentity:
+        """Of a store that has none: new and unborn, or older than identities and in use."""
+        was_used = self.hard_state.current_term > 0 or self.log.last_index > 0
+        identity = StoreIdentity(
+            group=self._config.group,
+            node=self._config.node_id,
+            store_id=secrets.token_hex(_STORE_ID_SIZE),
+            born=was_used,
+        )
+        self._identity_file.save(identity)
+        return identity
+
+    def bear(self, roster: bytes) -> None:
+        """The store is born with this configuration, durably. Raises OSError."""
+        assert not self.identity.born, "a store is born once"
+        identity = StoreIdentity(
+            group=self.identity.group,
+            node=self.identity.node,
+            store_id=self.identity.store_id,
+            born=True,
+            roster=roster,
+        )
+        self._identity_file.save(identity)
+        self.identity = identity
+
+    def _begin_incarnation(self, files: contextlib.ExitStack) -> None:
+        trace_directory = self._config.store / "trace"
+        last = max(self.checkpoint.incarnation, last_incarnation(trace_directory))
+        self.incarnation = last + 1
+        self.trace: RaftTrace | None = None
+        if self._config.trace:
+            self.trace = RaftTrace(trace_directory, self.incarnation)
+            files.callback(self.trace.close)
 
     def write_checkpoint(self, commit_index: Index, applied_index: Index, *, clean: bool) -> None:
         """`commit_index` must be durable here. May run on a thread; raises OSError."""
@@ -113,3 +174,9 @@ class NodeStore:
 
     def close(self) -> None:
         self._files.close()
+
+    @contextlib.contextmanager
+    def _timed(self, name: str) -> Iterator[None]:
+        begin = time.monotonic()
+        yield
+        self._took_s[name] = time.monotonic() - begin

@@ -98,7 +98,8 @@ class RaftLog:
         return index < self.first_index - 1 or self.term(index) == term
 
     def entries(self, low: Index, *, count_max: int, size_bytes_max: int) -> tuple[Entry, ...]:
-        """Entries from `low` on: at least one, then while they fit in both bounds."""
+        """Entries from `low` on: at least one, then while they fit in both bounds; none where the
+        storage can't read the first of them now."""
         assert self.first_index <= low <= self.last_index, f"no entry {low}"
         if low < self._cache_first:
             high = min(self._cache_first, low + count_max)

@@ -18,10 +18,12 @@ from typing import TypeAlias
 
 from raft.events import Ready, Role
 from raft.group_commit import SelfVote
+from raft.membership import Configuration
 from raft.messages import (
     Entry,
     HardState,
     Index,
+    LogBase,
     Message,
     NodeId,
     RequestVote,
@@ -146,6 +148,17 @@ class ReadyTrace:
                 entry_term=last.term,
                 chain=last.chain,
             )
+
+    def installed(self, term: Term, base: LogBase) -> None:
+        """The log's beginning was replaced."""
+        if self._trace is not None:
+            self._record("install", term, index=base.index, entry_term=base.term, chain=base.chain)
+
+    def configured(self, term: Term, configuration: Configuration) -> None:
+        """Another configuration is in force."""
+        if self._trace is not None:
+            voters: list[str] = list(configuration.membership.voter_ids)
+            self._record("config", term, index=configuration.index, voters=voters)
 
     def read(self, term: Term, t_begin: int, index: Index) -> None:
         if self._trace is not None:

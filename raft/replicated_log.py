@@ -32,6 +32,7 @@ from raft.messages import EntryKind, Index, NodeId, Term
 __all__ = [
     "ChangeRefusedError",
     "CommittedEntry",
+    "LogFullError",
     "LogStatus",
     "NotLeaderError",
     "Phase",
@@ -116,6 +117,7 @@ class LogStatus:
     begin_position: int  # of the log's first entry: what lies below it is gone
     writable: bool  # its disk has room for more entries
     phase: Phase
+    store_id: str = ""  # of this node's store; "" where an engine knows none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +136,13 @@ class NotLeaderError(Exception):
     def __init__(self, leader_id: NodeId | None) -> None:
         super().__init__(f"not the leader; leader is {leader_id or 'unknown'}")
         self.leader_id = leader_id
+
+
+class LogFullError(ValueError):
+    """There is no room for the entry: definite, nothing was appended. It may come back."""
+
+    def __init__(self) -> None:
+        super().__init__("the log has no room for more entries")
 
 
 class ChangeRefusedError(Exception):
@@ -218,8 +227,9 @@ class ReplicatedLog(Protocol):
     def propose(self, fill: Callable[[Slot], bytes]) -> asyncio.Future[ProposalResult]:
         """Append one entry whose payload `fill` makes for its slot.
 
-        Raises NotLeaderError (also while not `ready`), and ValueError where the payload is
-        larger than `entry_size_max`. The future never raises.
+        Raises NotLeaderError (also while not `ready`), LogFullError where there is no room, and
+        ValueError where the payload is larger than `entry_size_max`; `fill` may have been called
+        then. The future never raises.
         """
 
     async def read_index(self) -> Index:
@@ -231,7 +241,8 @@ class ReplicatedLog(Protocol):
     def read(self, position: int, size: int) -> bytes:
         """`size` bytes of the log at `position`, as stored.
 
-        Raises LookupError where the log no longer, or not yet, has them.
+        Raises LookupError where the log no longer, or not yet, has them, and DamagedLogError where
+        they are damaged on this node's disk, until good copies have come from its peers.
         """
 
     async def transfer_leadership(self, target: NodeId) -> None:
@@ -248,7 +259,7 @@ class ReplicatedLog(Protocol):
         """Change the membership by one step; returns once that is committed and applied here, or
         this node can't know any more what becomes of it.
 
-        Raises NotLeaderError and ChangeRefusedError: definite, nothing was appended.
+        Raises NotLeaderError, LogFullError and ChangeRefusedError: definite, nothing was appended.
         """
 
     def retention_bounds(self) -> RetentionBounds: ...

@@ -200,6 +200,15 @@ class SegmentLog:
         """Where the entry's header stands; the payload begins HEADER_SIZE later."""
         return self._table.position(index)
 
+    def entry_end(self, index: Index) -> int:
+        """One past the entry's last byte. Raises IndexError and DamagedLogError."""
+        return self._table.segment_of(index).end(index)
+
+    def segment_last_index(self, index: Index) -> Index | None:
+        """The last entry of the segment that holds `index`; None for the one that still grows."""
+        segment = self._table.segment_of(index)
+        return None if segment is self._table.last else segment.last_index
+
     def chain(self, index: Index) -> int:
         """The chain of the entry, or of the base; 0 at index 0."""
         return self._table.chain(index)

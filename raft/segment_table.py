@@ -131,10 +131,13 @@ class SegmentTable:
 
     def cut_before(self, index: Index) -> LogBase:
         """What stands right before the entry."""
+        # The first entry of a damage is damaged, but where it begins is known.
+        damage = self.damages.at(index)
+        begins_damage = damage is not None and damage.first_index == index
         return LogBase(
             index=index - 1,
             term=self.term(index - 1),
-            position=self.position(index),
+            position=damage.position if damage and begins_damage else self.position(index),
             chain=self.chain(index - 1),
         )
 

@@ -224,7 +224,7 @@ class SnapshotFiles:
 
     def write(self, header: SnapshotHeader, chunks: Iterable[bytes]) -> int:
         """Durable under its name when this returns; its size. Raises OSError."""
-        temporary = f"{self._directory}/{header.last.index:0{_NAME_DIGITS}d}.tmp"
+        temporary = self._temporary(header.last.index)
         file = self._disk.open(temporary, create=True)
         try:
             file.truncate(0)
@@ -234,6 +234,11 @@ class SnapshotFiles:
             file.close()
         self._adopt(temporary, header.last.index)
         return size
+
+    def remove_unfinished(self, index: Index) -> None:
+        """What a failed `write` has left. Raises OSError."""
+        if f"{index:0{_NAME_DIGITS}d}.tmp" in self._disk.list(self._directory):
+            self._disk.remove(self._temporary(index))
 
     def adopt_incoming(self, index: Index) -> None:
         """The received file is whole and fsynced: give it its name. Raises OSError."""
@@ -250,6 +255,9 @@ class SnapshotFiles:
         """Raises OSError."""
         self._disk.remove(self.path(index))
         self._disk.sync_directory(self._directory)
+
+    def _temporary(self, index: Index) -> str:
+        return f"{self._directory}/{index:0{_NAME_DIGITS}d}.tmp"
 
     def _adopt(self, source: str, index: Index) -> None:
         self._disk.rename(source, self.path(index))

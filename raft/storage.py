@@ -85,7 +85,11 @@ class LogStorage(Protocol):
         """Raises IndexError outside [base.index, last_index]; the base has its term."""
 
     def entries(self, low: Index, high: Index, size_max: int) -> tuple[Entry, ...]:
-        """Entries of [low, high), at least one if low < high, then while within size_max bytes."""
+        """Entries of [low, high), at least one if low < high, then while within size_max bytes.
+
+        None where the first of them can't be read now; it will be later. Not while the core is
+        made: it reads the CONFIG entries then.
+        """
 
 
 def write_fully(file: DiskFile, data: bytes, offset: int) -> None:

@@ -11,8 +11,9 @@ may not have heard yet that they are members). The address of its settings comes
 have moved since the configuration was written.
 
 Which store speaks: where the configuration names another store for a peer than the handshake
-proved, that peer was wiped, or is a disk from before it was replaced. Nothing passes between it
-and this node but introductions, by which it learns so.
+proved, that peer was wiped, or is a disk from before it was replaced, or this node has not heard of
+a replacement yet. Its votes and acknowledgements are those of another store: they are dropped.
+Everything else passes, for a replaced member may lead the group by now.
 
 Messages of one loop turn leave in one write. A message is lost, which Raft tolerates, where there
 is no connection or where the send queue is full; a lost connection is told as a hint. Dialling
@@ -35,10 +36,19 @@ from typing import Protocol
 from raft.connection import AcceptedConnection, DialledConnection
 from raft.handshake import Identity
 from raft.membership import Member
-from raft.messages import Introduce, NodeId, PeerMessage
+from raft.messages import (
+    AppendEntriesReply,
+    InstallSnapshotReply,
+    NodeId,
+    PeerMessage,
+    RequestVoteReply,
+)
 from raft.wire import encode_message
 
 __all__ = ["TcpTransport", "Transport", "TransportLimits", "parse_address"]
+
+_COUNTED = frozenset({AppendEntriesReply, InstallSnapshotReply, RequestVoteReply})
+"""What makes up majorities."""
 
 _log = logging.getLogger(__name__)
 
@@ -193,8 +203,6 @@ class TcpTransport:
         link = self._links.get(message.receiver)
         if link is None or link.connection is None:
             return
-        if not _speaks_for(link, link.connection) and type(message) is not Introduce:
-            return
         buffers = encode_message(message)
         size = sum(map(len, buffers))
         queued = link.buffers_size + link.connection.write_buffer_size()
@@ -340,6 +348,13 @@ class TcpTransport:
             older.close("the peer has called again")
         link = self._links.get(peer)
         if link is not None:
+            if not _speaks_for(link, connection):
+                _log.warning(
+                    "%s calls with the store %s, not with its own (%s): it does not count",
+                    peer,
+                    connection.peer_store_id,
+                    link.store_id,
+                )
             link.redial.set()
         else:
             self._add_guest(peer, connection.peer_address)
@@ -360,8 +375,9 @@ class TcpTransport:
 
     def _on_accepted_message(self, connection: AcceptedConnection, message: PeerMessage) -> None:
         link = self._links.get(message.sender)
-        if link is None or _speaks_for(link, connection) or type(message) is Introduce:
-            self._on_message(message)
+        if type(message) in _COUNTED and link is not None and not _speaks_for(link, connection):
+            return
+        self._on_message(message)
 
     def _on_accepted_closed(self, connection: AcceptedConnection) -> None:
         self._accepted.discard(connection)
@@ -374,7 +390,7 @@ class TcpTransport:
             self._tell_unreachable(peer)
 
 
-def _speaks_for(link: _Link, connection: AcceptedConnection | DialledConnection) -> bool:
+def _speaks_for(link: _Link, connection: AcceptedConnection) -> bool:
     """Whether the other side's store is the one that the configuration names."""
     return not link.store_id or connection.peer_store_id == link.store_id
 

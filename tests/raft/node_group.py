@@ -3,32 +3,44 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+import msgpack
+
 from raft.config import RaftConfig
-from raft.messages import EntryKind, NodeId
+from raft.messages import EntryKind, Index, NodeId
 from raft.node import RaftNode
 from raft.node_config import NodeConfig
 from raft.replicated_log import CommittedEntry, LogStatus, Slot
+from raft.snapshot import BLOCK_SIZE_BYTES_MAX
 
 SECRET = b"a secret of the group"
 
 
 class Recorder:
-    """A state machine that keeps what it was given."""
+    """A state machine whose state is all that it was given; `indexed` is its derived file."""
 
     def __init__(self) -> None:
         self.entries: list[CommittedEntry] = []
+        self.indexed: set[Index] = set()
         self.statuses: list[LogStatus] = []
+        self.restored_index: Index = 0
+        self.applied_count = 0
+        self.trimmed_to = 0
+        self.synced_count = 0
 
     def apply(self, entries: Sequence[CommittedEntry]) -> None:
         assert entries
         for entry in entries:
             assert entry.index == len(self.entries) + 1, "each once, in order"
             self.entries.append(entry)
+            self.indexed.add(entry.index)
+            self.applied_count += 1
 
     def on_role_change(self, status: LogStatus) -> None:
         self.statuses.append(status)
@@ -36,12 +48,67 @@ class Recorder:
     def data(self) -> list[bytes]:
         return [entry.payload for entry in self.entries if entry.kind is EntryKind.DATA]
 
+    def capture(self) -> RecorderImage:
+        return RecorderImage(tuple(self.entries))
+
+    def restore(self, index: Index, chunks: Iterable[bytes]) -> None:
+        unpacker = msgpack.Unpacker()
+        for chunk in chunks:
+            unpacker.feed(chunk)
+        self.entries = [
+            CommittedEntry(
+                index=row[0],
+                term=row[1],
+                kind=EntryKind(row[2]),
+                position=row[3],
+                payload=row[4],
+                chain=row[5],
+            )
+            for row in unpacker
+        ]
+        if len(self.entries) != index:
+            raise ValueError(f"{len(self.entries)} entries in the state at {index}")
+        self.restored_index = index
+        self.indexed = {entry for entry in self.indexed if entry <= index}
+
+    @property
+    def needs_indexing(self) -> bool:
+        return False  # its derived file is kept nowhere
+
+    def index_only(self, entries: Sequence[CommittedEntry]) -> None:
+        for entry in entries:
+            assert self.entries[entry.index - 1] == entry, "the state contains it"
+            self.indexed.add(entry.index)
+
+    def trim(self, position: int) -> None:
+        self.trimmed_to = position
+
+    def sync_derived(self) -> None:
+        self.synced_count += 1
+
+
+@dataclass(frozen=True, slots=True)
+class RecorderImage:
+    entries: tuple[CommittedEntry, ...]
+
+    def encode(self) -> Iterator[bytes]:
+        for e in self.entries:
+            row = msgpack.packb([e.index, e.term, int(e.kind), e.position, e.payload, e.chain])
+            for begin in range(0, len(row), BLOCK_SIZE_BYTES_MAX):
+                yield row[begin : begin + BLOCK_SIZE_BYTES_MAX]
+
 
 def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
+    return free_ports(1)[0]
+
+
+def free_ports(count: int) -> list[int]:
+    """All different: each is held until the last one is known."""
+    with contextlib.ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+        for sock in sockets:
+            sock.bind(("127.0.0.1", 0))
+        return [sock.getsockname()[1] for sock in sockets]
 
 
 def node_config(store: Path, name: str, peers: dict[NodeId, str], **changes: object) -> NodeConfig:
@@ -75,7 +142,8 @@ class Group:
 
     def __init__(self, store: Path, count: int = 3, **changes: object) -> None:
         self.store = store
-        self.peers = {NodeId(f"n{i}"): f"127.0.0.1:{free_port()}" for i in range(count)}
+        ports = free_ports(count)
+        self.peers = {NodeId(f"n{i}"): f"127.0.0.1:{port}" for i, port in enumerate(ports)}
         self.changes = changes
         self.nodes: dict[str, RaftNode] = {}
         self.machines: dict[str, Recorder] = {}

@@ -1,0 +1,225 @@
+"""Finds damage of the log before a reader does, and mends it from peers; asyncio.
+
+Place in the data path: `raft.node` runs it beside the transport in every phase in which the store
+is born, and hands it the peers' requests and answers. A node whose damage was found at its start
+takes part only once `mended` was called.
+
+Invariants: entries handed out were verified; damage is never cut off, unless a peer's committed
+entry proves that what stood there never was committed; closed segments are verified again and
+again within a rate, on a thread.
+
+Source: raft/repair.py, raft/scrub.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection
+
+from raft.damage import Damage, DamagedLogError, RepairMismatchError
+from raft.log_format import CorruptLogError
+from raft.messages import (
+    Entry,
+    FetchEntries,
+    FetchEntriesReply,
+    Index,
+    NodeId,
+    PeerMessage,
+)
+from raft.repair import Repair, Wanted
+from raft.segment_log import SegmentLog
+
+__all__ = ["Mender"]
+
+_ENTRIES_SIZE_BYTES_MAX = 1 << 20
+_SCRUB_STEP_SIZE_BYTES = 256 << 10
+_TICK_S = 0.05
+
+_log = logging.getLogger(__name__)
+
+
+class Mender:
+    """`commit_index` is what is known to be committed here; `send` flushes by itself."""
+
+    def __init__(
+        self,
+        node_id: NodeId,
+        log: SegmentLog,
+        *,
+        scrub_rate_bytes_per_s: int,
+        scrub_interval_s: float,
+        now_ms: Callable[[], int],
+        peers: Callable[[], Collection[NodeId]],
+        commit_index: Callable[[], Index],
+        send: Callable[[PeerMessage], None],
+        truncate_from: Callable[[Index], None],
+        mended: Callable[[], None],
+    ) -> None:
+        self._node_id = node_id
+        self._log = log
+        self._scrub_rate_bytes_per_s = scrub_rate_bytes_per_s
+        self._scrub_interval_s = scrub_interval_s
+        self._now_ms = now_ms
+        self._peers = peers
+        self._commit_index = commit_index
+        self._send = send
+        self._truncate_from = truncate_from
+        self._mended = mended
+        self._repair = Repair(node_id)
+        self._known: tuple[Damage, ...] = ()
+
+    async def run(self) -> None:
+        """Until cancelled. Raises OSError, and CorruptLogError where a peer's committed entries
+        contradict this node's."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._mend())
+            if self._scrub_rate_bytes_per_s:
+                group.create_task(self._scrub())
+
+    # --- for others ----------------------------------------------------------------------------
+
+    def on_fetch(self, request: FetchEntries) -> None:
+        """Hand out what is good here. Raises OSError."""
+        self._send(self._answer(request))
+
+    def _answer(self, request: FetchEntries) -> FetchEntriesReply:
+        first = request.first_index
+        entries = self._good_entries(first, request.last_index)
+        return FetchEntriesReply(
+            sender=self._node_id,
+            receiver=request.sender,
+            request_id=request.request_id,
+            entries=entries,
+            chain_before=self._log.chain(first - 1) if entries else 0,
+            missing=not entries,
+            commit_index=self._commit_index(),
+        )
+
+    def _good_entries(self, first: Index, last: Index) -> tuple[Entry, ...]:
+        """Entries from `first` on, up to the next damaged one; none where that is the first."""
+        log = self._log
+        last = min(last, log.last_index)
+        if not log.first_index <= first <= last:
+            return ()
+        while True:
+            damage = next((one for one in log.damages if one.last_index >= first), None)
+            if damage is not None:
+                last = min(last, damage.first_index - 1)
+            if last < first:
+                return ()
+            known = log.damages
+            try:
+                return log.entries(first, last + 1, _ENTRIES_SIZE_BYTES_MAX)
+            except DamagedLogError as error:
+                if log.damages == known:
+                    _log.warning("%d..%d can't be handed out: %s", first, last, error)
+                    return ()
+
+    # --- for this node -------------------------------------------------------------------------
+
+    def on_reply(self, reply: FetchEntriesReply) -> None:
+        """Raises OSError and CorruptLogError."""
+        request = self._repair.answered(reply)
+        if request is None:
+            return
+        first = request.first_index
+        try:
+            self._log.repair(first, reply.entries, chain_before=reply.chain_before)
+        except RepairMismatchError as error:
+            _log.warning("what %s sent is not what stood here: %s", reply.sender, error)
+            self._repair.refuse()
+            self._give_up_if_never_committed(reply)
+        except ValueError:  # a truncation, or a reset, was faster
+            self._repair.taken()
+        else:
+            self._repair.taken()
+        self._look()
+
+    def _give_up_if_never_committed(self, reply: FetchEntriesReply) -> None:
+        """A committed entry of the peer that differs from this node's at the same index proves
+        that this node's, and all behind it, never were committed: the group has other ones."""
+        log, first = self._log, reply.entries[0].index
+        if reply.chain_before != log.chain(first - 1):
+            self._drop_uncommitted(first - 1, reply)
+            return
+        damage = next((one for one in log.damages if one.first_index == first), None)
+        if damage is None:
+            return
+        if damage.entries_known:
+            for entry in reply.entries:
+                if not self._fits(entry):
+                    self._drop_uncommitted(entry.index, reply)
+                    return
+        elif damage.count == 1:
+            self._drop_uncommitted(first, reply)
+
+    def _fits(self, entry: Entry) -> bool:
+        """Whether it is the one that stood here, which is mended then."""
+        try:
+            self._log.repair(entry.index, (entry,))
+        except RepairMismatchError:
+            return False
+        except ValueError:  # behind the damage
+            return True
+        return True
+
+    def _drop_uncommitted(self, index: Index, reply: FetchEntriesReply) -> None:
+        if not self._log.first_index <= index <= reply.commit_index:
+            return
+        if index <= self._commit_index():
+            raise CorruptLogError(
+                "commitlog",
+                self._log.end_position,
+                f"entry {index} is committed here and at {reply.sender}, and differs",
+            )
+        _log.warning("entries from %d on never were committed, and are dropped", index)
+        self._truncate_from(index)
+
+    async def _mend(self) -> None:
+        while True:
+            self._look()
+            await asyncio.sleep(_TICK_S)
+
+    def _look(self) -> None:
+        """Tell what has become known, ask for what is missing."""
+        damages = self._log.damages
+        if damages != self._known:
+            for damage in damages:
+                if damage not in self._known:
+                    _log.error("the log is damaged: %s", damage)
+            if self._known and not damages:
+                _log.info("the log is whole again")
+                self._known = ()
+                self._mended()
+                return
+            self._known = damages
+        if not damages:
+            return
+        wanted = [
+            Wanted(first_index=self._log.wanted_index(damage), last_index=damage.last_index)
+            for damage in damages
+        ]
+        request = self._repair.next(wanted, self._peers(), self._now_ms())
+        if request is not None:
+            self._send(request)
+        elif self._repair.in_vain is not None:
+            lost = self._repair.in_vain
+            _log.error(
+                "no peer that answers has a good copy of entries %d..%d: the rest is kept, and "
+                "asking goes on",
+                lost.first_index,
+                lost.last_index,
+            )
+
+    async def _scrub(self) -> None:
+        while True:
+            scrub = self._log.scrub()
+            done = False
+            while not done:
+                step = await asyncio.to_thread(scrub.step, _SCRUB_STEP_SIZE_BYTES)
+                if step.damages:
+                    self._log.note_damages(step.damages)
+                done = step.done
+                await asyncio.sleep(step.size_bytes / self._scrub_rate_bytes_per_s)
+            await asyncio.sleep(self._scrub_interval_s)

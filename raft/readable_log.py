@@ -1,0 +1,55 @@
+"""The log as the core reads it while some of it is being mended.
+
+Place in the data path: stands between `raft.core` and `raft.segment_log`. What is damaged is not
+there for the core, for the time being: a follower that needs it waits, and goes on once
+`raft.mender` has mended it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from raft.damage import DamagedLogError
+from raft.messages import Entry, Index, LogBase, Term
+from raft.segment_log import SegmentLog
+
+__all__ = ["ReadableLog"]
+
+_log = logging.getLogger(__name__)
+
+
+class ReadableLog:
+    """Implements `LogStorage`."""
+
+    def __init__(self, log: SegmentLog) -> None:
+        self._log = log
+
+    @property
+    def base(self) -> LogBase:
+        return self._log.base
+
+    @property
+    def first_index(self) -> Index:
+        return self._log.first_index
+
+    @property
+    def last_index(self) -> Index:
+        return self._log.last_index
+
+    @property
+    def config_indexes(self) -> Sequence[Index]:
+        return self._log.config_indexes
+
+    def term(self, index: Index) -> Term:
+        return self._log.term(index)
+
+    def entries(self, low: Index, high: Index, size_max: int) -> tuple[Entry, ...]:
+        """None where the first of them is damaged; nothing beyond a damaged one."""
+        try:
+            return self._log.entries(low, high, size_max)
+        except DamagedLogError as error:
+            if error.damage.first_index <= low:
+                _log.debug("not sent: %s", error)
+                return ()
+            return self.entries(low, error.damage.first_index, size_max)

@@ -1,0 +1,113 @@
+"""Whom to ask for good copies of damaged entries, and when: pure, no IO.
+
+Place in the data path: `raft.mender` (and the simulator's node) tells it what is damaged and what
+peers answer; it says which request is to be sent. What is answered is judged by the log, against
+the chain on both sides of the damage.
+
+One request is out at a time. A peer that lacks a good copy, does not answer in time, or sends
+entries that are not the ones that stood here is passed over; once all were asked in vain, that is
+told and the next damage is looked at. Asking begins anew after a while.
+
+Invariant: an answer counts only for the request that is out.
+
+Source: Alagappan et al., "Protocol-aware recovery" (FAST '18): a damaged entry is fetched from
+whoever has it, and never counted as absent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from raft.messages import FetchEntries, FetchEntriesReply, Index, NodeId
+
+__all__ = ["Repair", "Wanted"]
+
+_ANSWER_TIMEOUT_MS = 1_000
+_ROUND_PAUSE_MS = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Entries that are damaged here."""
+
+    first_index: Index
+    last_index: Index
+
+
+class Repair:
+    """Of one node. Times never fall."""
+
+    def __init__(self, node_id: NodeId) -> None:
+        self._node_id = node_id
+        self._request: FetchEntries | None = None
+        self._asked_ms = 0
+        self._request_id = 0
+        self._refused: set[NodeId] = set()  # asked in vain for what is wanted now
+        self._wanted_first: Index = 0
+        self._in_vain: set[Index] = set()  # firsts that nobody has, until asking begins anew
+        self._pause_until_ms = 0
+        self.in_vain: Wanted | None = None  # no peer that answers has it; told once per round
+
+    def next(
+        self, wanted: Sequence[Wanted], peers: Collection[NodeId], now_ms: int
+    ) -> FetchEntries | None:
+        """What to send now; `peers` are those that may be asked. `in_vain` is set anew."""
+        self.in_vain = None
+        if self._request is not None:
+            if now_ms < self._asked_ms + _ANSWER_TIMEOUT_MS:
+                return None
+            self.refuse()
+        if now_ms < self._pause_until_ms:
+            return None
+        first = next((one for one in wanted if one.first_index not in self._in_vain), None)
+        if first is None:
+            self._in_vain.clear()
+            self._pause_until_ms = now_ms + _ROUND_PAUSE_MS
+            return None
+        if first.first_index != self._wanted_first:
+            self._wanted_first = first.first_index
+            self._refused.clear()
+        left = sorted(set(peers) - self._refused - {self._node_id})
+        if not left:
+            self._refused.clear()
+            self._in_vain.add(first.first_index)
+            self.in_vain = first
+            return None
+        self._request_id += 1
+        self._asked_ms = now_ms
+        # Another peer first for each request: one that is slow or wrong costs a turn, not all.
+        receiver = left[self._request_id % len(left)]
+        self._request = FetchEntries(
+            sender=self._node_id,
+            receiver=receiver,
+            request_id=self._request_id,
+            first_index=first.first_index,
+            last_index=first.last_index,
+        )
+        return self._request
+
+    def answered(self, reply: FetchEntriesReply) -> FetchEntries | None:
+        """The request that the reply answers, if it brings entries; None where it is of no use."""
+        request = self._request
+        if (
+            request is None
+            or reply.sender != request.receiver
+            or reply.request_id != request.request_id
+        ):
+            return None
+        first = reply.entries[0].index if reply.entries else 0
+        if reply.missing or first != request.first_index:
+            self.refuse()
+            return None
+        return request
+
+    def taken(self) -> None:
+        """The entries answered were of use: ask for what is wanted next."""
+        self._request = None
+
+    def refuse(self) -> None:
+        """The peer asked is of no help."""
+        if self._request is not None:
+            self._refused.add(self._request.receiver)
+            self._request = None

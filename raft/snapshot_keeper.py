@@ -1,0 +1,143 @@
+"""When the application's state is written to a snapshot file, and what the log must keep for it.
+
+Place in the data path: `raft.applier` says where a segment ends, on the loop, between two applies;
+the state is captured there at once and written on a thread while entries go on being applied. A
+clean stop writes a last one.
+
+Invariants:
+- one snapshot is written at a time; a segment that ends meanwhile is passed over;
+- before a snapshot counts, the derived files are fsynced, and so is the log up to its index;
+- the two newest good ones are kept, and of the log what lies behind the older of them. While there
+  is only one, the log keeps everything.
+
+A snapshot that meets a full disk is given up, and tried again at the next end of a segment: that
+costs a longer replay, not the node. Any other failure stops the node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import time
+from collections.abc import Callable, Sequence
+
+from raft.membership import Configuration, encode_membership
+from raft.messages import Index, LogBase
+from raft.replicated_log import RestorableStateMachine, Snapshot
+from raft.segment_log import SegmentLog
+from raft.snapshot import SnapshotFiles, SnapshotHeader
+
+__all__ = ["SnapshotKeeper"]
+
+_KEPT_COUNT = 2
+_PAUSE_NOTED_S = 0.010
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+_log = logging.getLogger(__name__)
+
+
+class SnapshotKeeper:
+    """`configuration_at` tells which configuration belongs to an index."""
+
+    def __init__(
+        self,
+        log: SegmentLog,
+        files: SnapshotFiles,
+        state_machine: RestorableStateMachine,
+        *,
+        interval_size_bytes: int,
+        configuration_at: Callable[[Index], Configuration],
+    ) -> None:
+        self._log = log
+        self._files = files
+        self._state_machine = state_machine
+        self._kept: list[LogBase] = []  # the good ones that there are, ascending
+        self._interval_size_bytes = interval_size_bytes
+        self._configuration_at = configuration_at
+        self._work: asyncio.Event = asyncio.Event()
+        self._captured: tuple[SnapshotHeader, Snapshot] | None = None
+        self._writing = False
+
+    def begin_with(self, kept: Sequence[LogBase]) -> None:
+        """What the start has found."""
+        self._kept = list(kept)
+
+    @property
+    def safe_position(self) -> int:
+        """The log must keep what lies behind this."""
+        return self._kept[-_KEPT_COUNT].position if len(self._kept) >= _KEPT_COUNT else 0
+
+    @property
+    def newest_index(self) -> Index:
+        return self._kept[-1].index if self._kept else 0
+
+    def segment_ended(self, index: Index) -> None:
+        """Entry `index`, the last of a segment, was applied: capture, where enough has come."""
+        begin = self._kept[-1].position if self._kept else 0
+        end = self._log.position(index)
+        if self._writing or end - begin < self._interval_size_bytes:
+            return
+        self._captured = self._capture(index)
+        self._writing = True
+        self._work.set()
+
+    async def run(self) -> None:
+        """Write what is captured until cancelled. Raises OSError."""
+        while True:
+            await self._work.wait()
+            self._work.clear()
+            captured, self._captured = self._captured, None
+            assert captured is not None
+            try:
+                await asyncio.to_thread(self._write, *captured)
+            finally:
+                self._writing = False
+
+    def write_last(self, applied_index: Index) -> None:
+        """At a clean stop, on the loop: nothing is applied any more. Raises OSError."""
+        if applied_index > max(self.newest_index, self._log.base.index):
+            self._write(*self._capture(applied_index))
+
+    def installed(self, last: LogBase) -> None:
+        """The state was replaced by the snapshot that ends with `last`. Raises OSError."""
+        self._kept = [one for one in self._kept if one.index < last.index] + [last]
+        self._files.keep({one.index for one in self._kept[-_KEPT_COUNT:]})
+
+    def _capture(self, index: Index) -> tuple[SnapshotHeader, Snapshot]:
+        begin = time.perf_counter()
+        log = self._log
+        configuration = self._configuration_at(index)
+        header = SnapshotHeader(
+            last=LogBase(
+                index=index,
+                term=log.term(index),
+                position=log.entry_end(index),
+                chain=log.chain(index),
+            ),
+            config_index=configuration.index,
+            membership=encode_membership(configuration.membership),
+        )
+        snapshot = self._state_machine.capture()
+        pause_s = time.perf_counter() - begin
+        if pause_s > _PAUSE_NOTED_S:
+            _log.info("capturing the state at %d took %.1f ms", index, pause_s * 1000)
+        return header, snapshot
+
+    def _write(self, header: SnapshotHeader, snapshot: Snapshot) -> None:
+        """May run on a thread. Raises OSError."""
+        begin = time.monotonic()
+        index = header.last.index
+        self._state_machine.sync_derived()
+        self._log.sync()
+        try:
+            size = self._files.write(header, snapshot.encode())
+        except OSError as error:
+            if error.errno not in _NO_ROOM:
+                raise
+            _log.warning("no room for a snapshot at %d: %s", index, error)
+            self._files.remove_unfinished(index)
+            return
+        self._kept = [*self._kept[-1:], header.last]
+        self._files.keep({one.index for one in self._kept})
+        _log.info("snapshot at %d: %d bytes in %.2f s", index, size, time.monotonic() - begin)

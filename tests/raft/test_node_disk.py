@@ -1,0 +1,123 @@
+"""Leaders and followers whose disk is full or hangs."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from raft.events import Role
+from raft.replicated_log import LogFullError, NotLeaderError, ProposalStatus
+from tests.raft.node_group import eventually, payload
+from tests.raft.test_node import bench, running
+from tests.raft.test_node_snapshots import write
+
+
+def fill_disk(monkeypatch: pytest.MonkeyPatch, log: object, *, full: bool) -> None:
+    monkeypatch.setattr(log, "reserve", lambda size: not full)
+
+
+async def test_a_leader_without_room_hands_over_and_refuses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path) as group:
+        await write(group, 5)
+        leader = await group.leader()
+        node = group.nodes[leader]
+        fill_disk(monkeypatch, node._store.log, full=True)
+        with pytest.raises(LogFullError):
+            node.propose(payload(b"no room"))
+        assert not node.status().writable
+        await eventually(lambda: node.status().role is not Role.LEADER, "handed over")
+        successor = await group.leader()
+        assert successor != leader
+        written = await write(group, 5, 5)
+        # It follows without taking entries, and catches up by itself once there is room.
+        last = group.nodes[successor].status().last_index
+        await asyncio.sleep(0.3)
+        assert node.status().last_index < last
+        fill_disk(monkeypatch, node._store.log, full=False)
+        await eventually(lambda: group.machines[leader].data()[-5:] == written, "caught up")
+        assert node.status().writable
+
+
+async def test_a_group_without_room_refuses_and_recovers_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path) as group:
+        await write(group, 5)
+        for node in group.nodes.values():
+            fill_disk(monkeypatch, node._store.log, full=True)
+        for _ in range(30):
+            for node in group.nodes.values():
+                with pytest.raises((LogFullError, NotLeaderError)):  # both for sure
+                    node.propose(payload(b"no room"))
+            await asyncio.sleep(0.02)
+        for node in group.nodes.values():
+            fill_disk(monkeypatch, node._store.log, full=False)
+        await eventually(
+            lambda: all(node.status().writable for node in group.nodes.values()), "room again"
+        )
+        await write(group, 5, 5)
+
+
+async def test_a_leader_whose_fsync_hangs_hands_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path) as group:
+        await write(group, 5)
+        leader = await group.leader()
+        node = group.nodes[leader]
+        log = node._store.log
+        sync, goes_on = log.sync, threading.Event()
+
+        def hangs() -> object:
+            goes_on.wait(20)
+            return sync()
+
+        monkeypatch.setattr(log, "sync", hangs)
+        begin = time.monotonic()
+        # A majority has it without the leader's own fsync.
+        result = await node.propose(payload(b"committed by the followers"))
+        assert result.status is ProposalStatus.COMMITTED
+        await eventually(lambda: node.status().role is not Role.LEADER, "handed over")
+        assert time.monotonic() - begin < 3
+        assert await group.leader() != leader
+        goes_on.set()
+        await write(group, 5, 6)
+
+
+async def test_a_leader_whose_fsync_fails_stops_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path) as group:
+        await write(group, 5)
+        leader = await group.leader()
+        node = group.nodes[leader]
+
+        def fails() -> object:
+            raise OSError(5, "Input/output error")
+
+        monkeypatch.setattr(node._store.log, "sync", fails)
+        begin = time.monotonic()
+        node.propose(payload(b"x"))
+        error = await node.wait_failed()
+        assert isinstance(error, OSError)
+        assert node.stopped
+        assert await group.leader() != leader
+        assert time.monotonic() - begin < 1.5, "the connections that break tell the others at once"
+
+
+async def test_a_follower_without_room_says_so_and_takes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with bench(tmp_path) as made:
+        fill_disk(monkeypatch, made.node._store.log, full=True)
+        made.append(term=5, index=1, prev_term=0)
+        await made.until("send", "AppendEntriesReply")
+        reply = made.transport.sent[-1]
+        assert getattr(reply, "writable", None) is False
+        assert made.node.status().last_index == 0

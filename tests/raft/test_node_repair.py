@@ -1,0 +1,157 @@
+"""Damage of durable entries: told apart, never served, mended from peers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from raft.damage import DamagedLogError
+from raft.log_format import HEADER_SIZE
+from raft.replicated_log import NotLeaderError, Phase
+from tests.raft.node_group import Group, eventually
+from tests.raft.test_node_snapshots import ENTRIES_PER_SEGMENT, settled, write
+
+
+@contextlib.asynccontextmanager
+async def running(store: Path, count: int = 3, **changes: object) -> AsyncIterator[Group]:
+    group = Group(store, count, **{"scrub_rate_bytes_per_s": 0, **changes})
+    try:
+        await group.start()
+        yield group
+    finally:
+        await group.stop()
+
+
+def segments(store: Path, name: str) -> list[Path]:
+    return sorted(p for p in (store / name / "commitlog").iterdir() if p.name.isdecimal())
+
+
+def flip(path: Path, offset: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(offset)
+        byte = file.read(1)
+        file.seek(offset)
+        file.write(bytes([byte[0] ^ 0x20]))
+
+
+def forget_sidecars(store: Path, name: str) -> None:
+    """So that a start reads every byte."""
+    for path in (store / name / "commitlog").glob("*.index"):
+        path.unlink()
+
+
+async def damaged_group(group: Group, store: Path, *names: str) -> list[bytes]:
+    """Entries written, `names` stopped, their first segments damaged at different places."""
+    written = await write(group, 3 * ENTRIES_PER_SEGMENT)
+    await settled(group)
+    for name in names:
+        await group.crash(name)
+    for number, name in enumerate(names):
+        flip(segments(store, name)[0], HEADER_SIZE + 5_000 + 20_000 * number)
+        forget_sidecars(store, name)
+    return written
+
+
+async def test_a_damaged_node_is_mended_before_it_takes_part(tmp_path: Path) -> None:
+    async with running(tmp_path) as group:
+        written = await damaged_group(group, tmp_path, "n0")
+        await group.start("n0")
+        assert group.nodes["n0"].status().phase is Phase.REPAIRING
+        node = group.nodes["n0"]
+        await eventually(lambda: node.status().phase is Phase.SERVING, "mended")
+        await eventually(lambda: group.machines["n0"].data() == written, "replayed")
+
+
+async def test_two_nodes_damaged_at_different_places_mend_each_other(tmp_path: Path) -> None:
+    async with running(tmp_path) as group:
+        written = await damaged_group(group, tmp_path, "n0", "n1", "n2")
+        flip(segments(tmp_path, "n2")[0], HEADER_SIZE + 5_000)  # n1 alone has that good
+        await group.start("n0", "n1", "n2")
+        for name, node in group.nodes.items():
+            await eventually(lambda n=node: n.status().phase is Phase.SERVING, f"{name} mended")
+        await group.leader()
+        for machine in group.machines.values():
+            await eventually(lambda m=machine: m.data() == written, "replayed")
+
+
+async def test_where_nobody_has_a_copy_the_node_says_so_and_keeps_the_rest(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running(tmp_path) as group:
+        await damaged_group(group, tmp_path, "n0")
+        for name in ("n1", "n2"):
+            await group.crash(name)
+            flip(segments(tmp_path, name)[0], HEADER_SIZE + 5_000)
+            forget_sidecars(tmp_path, name)
+        await group.start("n0", "n1", "n2")
+        await eventually(lambda: "no peer that answers has a good copy" in caplog.text, "it says")
+        for node in group.nodes.values():
+            assert node.status().phase is Phase.REPAIRING
+            with pytest.raises(NotLeaderError):
+                node.propose(lambda _: b"never")
+            last = node.status().last_index
+            position = node._store.log.position(last) + HEADER_SIZE
+            assert node.read(position, 6).isdigit(), "the rest is there"
+
+
+async def test_a_scrub_finds_damage_and_it_is_mended_online(tmp_path: Path) -> None:
+    async with running(tmp_path, scrub_rate_bytes_per_s=1 << 30, scrub_interval_ms=50) as group:
+        written = await write(group, 3 * ENTRIES_PER_SEGMENT)
+        await settled(group)
+        path = segments(tmp_path, "n1")[0]
+        before = path.read_bytes()
+        flip(path, 30_000)
+        assert path.read_bytes() != before
+        await eventually(lambda: path.read_bytes() == before, "found and mended")
+        assert group.nodes["n1"].status().phase is Phase.SERVING
+        assert group.machines["n1"].data() == written
+
+
+async def test_damage_that_a_reader_finds_is_refused_then_mended(tmp_path: Path) -> None:
+    async with running(tmp_path) as group:
+        await write(group, 30 * ENTRIES_PER_SEGMENT)  # more than memory keeps
+        await settled(group)
+        node = group.nodes["n1"]
+        log = node._store.log
+        index = next(index for index in range(1, 20) if log.entries(index, index + 1, 0)[0].payload)
+        position = log.position(index) + HEADER_SIZE
+        flip(segments(tmp_path, "n1")[0], position + 2)
+        log._forget_read(0)  # as after a while
+        with pytest.raises(DamagedLogError):
+            node.read(position, 6)
+
+        def readable() -> bool:
+            try:
+                return bool(node.read(position, 6))
+            except DamagedLogError:
+                return False
+
+        await eventually(readable, "mended")
+
+
+async def test_a_damaged_tail_that_never_was_committed_is_dropped(tmp_path: Path) -> None:
+    """n0 wrote entries that the group never saw, and they rotted: nobody has a copy."""
+    async with running(tmp_path) as group:
+        written = await write(group, 20)
+        leader = await group.leader()
+        others = [name for name in group.nodes if name != leader]
+        for name in others:
+            await group.crash(name)
+        lost = group.nodes[leader].propose(lambda _: b"lost" * 100)
+        log = group.nodes[leader]._store.log
+        index = log.last_index
+        await asyncio.to_thread(log.sync)
+        position = log.position(index)
+        await lost
+        await group.crash(leader)
+        flip(segments(tmp_path, leader)[-1], position + HEADER_SIZE + 10)
+        await group.start(*others)
+        written += await write(group, 20, 20)
+        await group.start(leader)
+        node = group.nodes[leader]
+        await eventually(lambda: node.status().phase is Phase.SERVING, "the tail is dropped")
+        await eventually(lambda: group.machines[leader].data() == written, "it follows")

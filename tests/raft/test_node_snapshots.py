@@ -1,0 +1,230 @@
+"""A node's life with snapshots: restarts that replay little, logs that begin late, installs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from raft.log_format import CorruptLogError
+from raft.messages import InstallSnapshot, PeerMessage
+from raft.replicated_log import ProposalStatus
+from tests.raft.node_group import Group, eventually, payload
+from tests.raft.test_node import trace_of
+
+DATA = bytes(1000)
+ENTRIES_PER_SEGMENT = (1 << 16) // 1044
+
+
+@contextlib.asynccontextmanager
+async def running(store: Path, count: int = 3, **changes: object) -> AsyncIterator[Group]:
+    group = Group(store, count, snapshot_interval_size_bytes=0, **changes)
+    try:
+        await group.start()
+        yield group
+    finally:
+        await group.stop()
+
+
+async def write(group: Group, count: int, begin: int = 0) -> list[bytes]:
+    """`count` entries of about 1000 bytes, all committed."""
+    node = group.nodes[await group.leader()]
+    written = [b"%06d" % number + DATA for number in range(begin, begin + count)]
+    for at in range(0, count, 50):
+        results = await asyncio.gather(
+            *[node.propose(payload(data)) for data in written[at : at + 50]]
+        )
+        assert {result.status for result in results} == {ProposalStatus.COMMITTED}
+    return written
+
+
+def snapshots(store: Path, name: str) -> list[int]:
+    return sorted(int(p.stem) for p in (store / name / "snapshots").glob("*.snapshot"))
+
+
+async def settled(group: Group) -> None:
+    """Every node has applied everything, and written what it captured."""
+    leader = group.nodes[await group.leader()]
+    last = leader.status().last_index
+
+    def all_applied() -> bool:
+        return all(node.status().applied_index == last for node in group.nodes.values())
+
+    await eventually(all_applied, "all applied")
+    await eventually(
+        lambda: not any(node._snapshots._writing for node in group.nodes.values()), "all written"
+    )
+
+
+# --- restart -------------------------------------------------------------------------------------
+
+
+async def test_after_a_clean_stop_nothing_is_applied_again(tmp_path: Path) -> None:
+    async with running(tmp_path, 1) as group:
+        written = await write(group, 10)
+        await group.nodes.pop("n0").stop()
+        await group.start("n0")
+        machine = group.machines["n0"]
+        assert machine.data() == written
+        await group.leader()
+        assert machine.applied_count == 1, "the no-op of the new term alone"
+        assert machine.restored_index == len(machine.entries) - 1
+
+
+async def test_after_a_kill_the_replay_begins_where_a_segment_ended(tmp_path: Path) -> None:
+    async with running(tmp_path, 1) as group:
+        written = await write(group, 3 * ENTRIES_PER_SEGMENT)
+        await settled(group)
+        kept = snapshots(tmp_path, "n0")
+        assert len(kept) == 2
+        log = group.nodes["n0"]._store.log
+        for index in kept:
+            assert log.segment_last_index(index) == index, "the last of its segment"
+        assert group.machines["n0"].synced_count >= 2, "derived files are made durable first"
+        last = log.last_index
+        await group.crash("n0")
+        await group.start("n0")
+        machine = group.machines["n0"]
+        await eventually(lambda: machine.data() == written, "replayed")
+        assert machine.restored_index == kept[-1]
+        assert machine.applied_count <= last - kept[-1] + 1
+
+
+async def test_a_damaged_snapshot_is_not_used_the_one_before_is(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running(tmp_path, 1) as group:
+        written = await write(group, 3 * ENTRIES_PER_SEGMENT)
+        await settled(group)
+        older, newer = snapshots(tmp_path, "n0")
+        await group.crash("n0")
+        path = tmp_path / "n0" / "snapshots" / f"{newer:020d}.snapshot"
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 1
+        path.write_bytes(data)
+        await group.start("n0")
+        machine = group.machines["n0"]
+        assert machine.restored_index == older
+        await eventually(lambda: machine.data() == written, "replayed")
+        assert "a snapshot is damaged and not used" in caplog.text
+
+
+async def test_a_start_says_what_it_found(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with running(tmp_path, 1) as group:
+        await write(group, 2 * ENTRIES_PER_SEGMENT)
+        await settled(group)
+        await group.crash("n0")
+        caplog.clear()
+        await group.start("n0")
+    assert "the log holds entries 1.." in caplog.text
+    assert "without a clean stop, term 1" in caplog.text
+    for phase in ("lock", "marks", "segments", "snapshots"):
+        assert f"{phase} 0." in caplog.text
+    assert "restored the snapshot at" in caplog.text
+
+
+# --- a log that begins late ----------------------------------------------------------------------
+
+
+async def test_the_log_keeps_what_the_older_snapshot_needs(tmp_path: Path) -> None:
+    async with running(tmp_path, 1) as group:
+        written = await write(group, 4 * ENTRIES_PER_SEGMENT)
+        await settled(group)
+        node, machine = group.nodes["n0"], group.machines["n0"]
+        older, _ = snapshots(tmp_path, "n0")
+        bounds = node.retention_bounds()
+        assert bounds.begin_position == 0
+        assert bounds.snapshot_position == node._store.log.entry_end(older)
+        begin = await node.retain_from(bounds.end_position)
+        status = node.status()
+        assert begin == status.begin_position == bounds.snapshot_position == machine.trimmed_to
+        assert status.first_index == older + 1
+        with pytest.raises(LookupError):
+            node.read(0, 100)
+        more = await write(group, 10, len(written))
+        await group.crash("n0")
+        await group.start("n0")
+        machine = group.machines["n0"]
+        await eventually(lambda: machine.data() == written + more, "restored and replayed")
+        assert machine.trimmed_to == begin
+
+
+async def test_without_any_good_snapshot_a_late_log_is_not_started_on(tmp_path: Path) -> None:
+    async with running(tmp_path, 1) as group:
+        await write(group, 4 * ENTRIES_PER_SEGMENT)
+        await settled(group)
+        await group.nodes["n0"].retain_from(1 << 40)
+        await group.crash("n0")
+        for path in (tmp_path / "n0" / "snapshots").iterdir():
+            path.write_bytes(b"rotten")
+        with pytest.raises(CorruptLogError, match="no snapshot is good: remove this member"):
+            await group.start("n0")
+
+
+async def test_a_follower_that_comes_too_late_gets_a_snapshot(tmp_path: Path) -> None:
+    async with running(tmp_path) as group:
+        first = await write(group, 20)
+        leader = await group.leader()
+        late = next(name for name in group.nodes if name != leader)
+        await group.crash(late)
+        written = first + await write(group, 5 * ENTRIES_PER_SEGMENT, 20)
+        await settled(group)
+        for node in group.nodes.values():
+            assert await node.retain_from(1 << 40) > 0
+        await group.start(late)
+        machine = group.machines[late]
+        await eventually(lambda: machine.data() == written, "caught up")
+        base = group.nodes[leader].status().first_index - 1
+        assert group.nodes[late].status().first_index == base + 1
+        installs = [event for event in trace_of(tmp_path, late) if event["event"] == "install"]
+        assert [event["index"] for event in installs] == [base]
+        # What the snapshot contains beyond the log's base is not applied, but indexed.
+        assert machine.restored_index > base
+        await eventually(
+            lambda: machine.indexed >= set(range(base + 1, len(machine.entries) + 1)), "indexed"
+        )
+        more = await write(group, 10, len(written))
+        await eventually(lambda: machine.data() == written + more, "goes on")
+        await group.crash(late)
+        await group.start(late)
+        machine = group.machines[late]
+        await eventually(lambda: machine.data() == written + more, "restarts from it")
+
+
+async def test_an_install_goes_on_where_it_broke(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection breaks again and again; no piece is sent that has been stored."""
+    sent: list[int] = []
+    async with running(tmp_path) as group:
+        leader = await group.leader()
+        late = next(name for name in group.nodes if name != leader)
+        await group.crash(late)
+        await write(group, 5 * ENTRIES_PER_SEGMENT)
+        await settled(group)
+        for node in group.nodes.values():
+            await node.retain_from(1 << 40)
+            monkeypatch.setattr(node._installs._sender, "_chunk_size_bytes", 10_000)
+        transport = group.nodes[leader]._transport
+        send = transport.send
+
+        def counting(message: PeerMessage) -> None:
+            if isinstance(message, InstallSnapshot):
+                sent.append(message.offset)
+                if len(sent) % 5 == 0:
+                    link = transport._links[message.receiver]  # type: ignore[attr-defined]
+                    if link.connection is not None:
+                        link.connection.close("broken by the test")
+            send(message)
+
+        monkeypatch.setattr(transport, "send", counting)
+        await group.start(late)
+        size = len(group.machines[leader].data())
+        await eventually(lambda: len(group.machines[late].data()) == size, "caught up", 30)
+    assert len(sent) > 10
+    assert sent == sorted(sent), "never back to the beginning"
