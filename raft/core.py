@@ -111,7 +111,9 @@ class Core(Elections):
     reads configurations, as it catches up, in which its name is a voter: that voter is not it.
 
     Caller's duty: feed events with times that never fall, carry each Ready out, its appends
-    before the next step, and step with a Tick at `next_deadline_ms`.
+    before the next step, and step with a Tick at `next_deadline_ms`. Give it messages only of
+    peers that live on the store that `configuration` names for them, where it names one, and that
+    meant this store: a vote of another store is not that voter's.
     """
 
     def __init__(

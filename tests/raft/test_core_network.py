@@ -19,7 +19,6 @@ from raft.membership import decode_membership
 from raft.messages import (
     Entry,
     EntryKind,
-    HardState,
     Index,
     Message,
     NodeId,
@@ -58,7 +57,8 @@ class Walk:
             commit_notice_delay_ms=self.rng.choice([0, 5]),
         )
         self.group.on_ready = self.check_ready
-        self.group.on_send = self.check_vote
+        self.group.on_send = self.on_send
+        self.stores_of: dict[int, tuple[str, str]] = {}  # of a message: the sender's, the wanted
         self.leaders: dict[Term, NodeId] = {}
         self.votes: dict[tuple[NodeId, int, Term], NodeId] = {}
         self.stores: Counter[NodeId] = Counter()  # how often a node's disk was lost
@@ -111,8 +111,26 @@ class Walk:
             del network[position]
         if self.rng.random() < loss or {message.sender, message.receiver} & cut:
             return
-        if self.group.nodes[message.receiver].is_up:
+        if self.group.nodes[message.receiver].is_up and self.are_those_meant(message):
             self.group.receive(message)
+
+    def on_send(self, message: Message) -> None:
+        self.check_vote(message)
+        sender = self.group.nodes[message.sender]
+        named = sender.core.configuration.membership.member(message.receiver)
+        self.stores_of[id(message)] = (sender.store_id, named.store_id if named else "")
+
+    def are_those_meant(self, message: Message) -> bool:
+        """What the handshake between real nodes proves: each is on the store on which the other's
+        configuration has it. Without it stale voters could win with the votes of new stores."""
+        sender_store, wanted_store = self.stores_of[id(message)]
+        receiver = self.group.nodes[message.receiver]
+        named = receiver.core.configuration.membership.member(message.sender)
+        is_it = (wanted_store or receiver.store_id) == receiver.store_id and (
+            named is None or (named.store_id or sender_store) == sender_store
+        )
+        self.seen["store not meant"] += not is_it
+        return is_it
 
     def act(self, node: Node) -> None:
         if not node.is_up:
@@ -173,13 +191,8 @@ class Walk:
         self.seen[kind] += 1
         self.seen["removal of the leader"] += kind == "removal" and other == name
         if kind == "addition" and other in self.wiped:
-            # Between real nodes their stores' identities are proved. This one hears of its addition
-            # in that leader's term, and so answers no earlier one.
             self.wiped.remove(other)
-            fresh = self.group.nodes[other]
-            fresh.hard_state = HardState(current_term=core.current_term, voted_for=None)
-            fresh.durable_hard_state = fresh.hard_state
-            self.restart(fresh)
+            self.restart(self.group.nodes[other])
 
     def maybe_wipe(self, node: Node) -> None:
         """A node that is down and that a committed change has removed may lose its disk: only
@@ -255,7 +268,7 @@ class Walk:
                     if node.is_up:
                         group.sync(name)
                         group.tell(name)
-                if not group.deliver():
+                if not group.deliver(self.are_those_meant):
                     break
             if self.agrees():
                 self.check_logs()
