@@ -150,15 +150,20 @@ class SimCluster:
     def _heal(self) -> list[SimNode]:
         """A majority becomes healthy, the rest stays as it is, cut off from it.
 
-        A majority of the newest committed configuration, and whoever is a voter of one that may
-        still take its place; a wiped voter is of no use before it was added anew.
+        A majority of the newest committed configuration, and all voters of one that may still take
+        its place, for nobody knows which of the two will have to agree; a wiped voter is of no use
+        before it was added anew.
         """
         voters = self.invariants.newest_membership.voter_ids
         usable = [node for node in self.nodes if node.name in voters and not node.is_wiped]
         count = self._rng.randint(len(voters) // 2 + 1, len(usable))
         healthy = self._rng.sample(usable, count)
-        contested = self.invariants.possible_members.difference(voters)
-        healthy += [n for n in self.nodes if n.name in contested and not n.is_wiped]
+        contested = self.invariants.contested_voters
+        healthy += [
+            node
+            for node in self.nodes
+            if node.name in contested and not node.is_wiped and node not in healthy
+        ]
         self.network.calm(delay_us_max=self._calm_delay_us)
         for node in self.nodes:
             if node.alive and node.paused:

@@ -55,7 +55,8 @@ class Mirror:
         return self.configs[-1][1].voter_ids
 
     def note_config(self, entry: Entry) -> None:
-        if entry.kind is EntryKind.CONFIG:
+        """One behind that of an installed snapshot is in force; one before it is not."""
+        if entry.kind is EntryKind.CONFIG and entry.index > self.configs[-1][0]:
             self.configs.append((entry.index, decode_membership(entry.payload)))
 
     @property

@@ -208,6 +208,9 @@ class SimNode:
         survived = self._invariants.on_start(
             self.name, hard_state, self.log, commit_hint=hint, restored_index=restored
         )
+        configuration = self._snapshots.configuration
+        if configuration is not None:
+            self._invariants.on_configuration_restored(self.name, configuration)
         self._counts["tails_survived_unsynced"] += survived > 0
         self._counts["torn_tails_cut"] += self.log.recovery.torn_bytes > 0
         self._counts["recoveries_of_hints"] += hint > 0
@@ -220,7 +223,7 @@ class SimNode:
             random.Random(f"core/{options_key}"),
             self.now_ms(),
             commit_index=hint,
-            configuration=self._snapshots.configuration or self._configuration,
+            configuration=configuration or self._configuration,
         )
         self._applied = restored
         self._rounds = SyncRounds(

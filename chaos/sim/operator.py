@@ -70,7 +70,7 @@ class Operator(Nemesis[SimNode]):
         if leader is None or self._wiped is not None:
             return None
         names = self._invariants.newest_membership.voter_ids
-        if len(names) <= _VOTERS_COUNT_MIN or self._invariants.possible_members != set(names):
+        if len(names) <= _VOTERS_COUNT_MIN or self._invariants.contested_voters:
             return None
         victims = [node for node in self._nodes if node.alive and node.name in names]
         if not victims:
