@@ -53,6 +53,7 @@ class BrokerConfig:
     election_timeout_ms_min: int | None = None
     election_timeout_ms_max: int | None = None
     segment_size_bytes_max: int = 64 << 20
+    snapshot_interval_size_bytes: int = 1 << 30  # of log between two snapshots of the state
     pysyncobj_flush: bool = True  # fsync journal and vote, which PySyncObj by itself does not
     pysyncobj_batch: bool = True  # commands leave once per heartbeat, as by its own default
     pysyncobj_password: bool = False  # the secret encrypts; needs the package cryptography
@@ -114,6 +115,14 @@ class BrokerConfig:
                     raise ConfigError(f"{key}: {value} is not above 0")
 
     @property
+    def snapshot_interval(self) -> int:
+        """Bytes; retention stays behind the older of two snapshots, so a bound on the log's size
+        asks for more of them."""
+        if not self.log_size_bytes_max:
+            return self.snapshot_interval_size_bytes
+        return max(1, min(self.snapshot_interval_size_bytes, self.log_size_bytes_max // 4))
+
+    @property
     def retention(self) -> RetentionPolicy:
         return RetentionPolicy(
             file_reserved_time_hours=self.file_reserved_time_hours,
@@ -131,6 +140,7 @@ _POSITIVE = (
     "election_timeout_ms_min",
     "election_timeout_ms_max",
     "segment_size_bytes_max",
+    "snapshot_interval_size_bytes",
     "message_size_max",
     "transaction_timeout_ms",
     "transaction_check_interval_ms",

@@ -25,7 +25,7 @@ from broker.store.payload import UNIT
 from broker.tasks import TaskOwner
 from broker.topics import SCHEDULE_TOPIC
 from raft.messages import NodeId
-from raft.replicated_log import NotLeaderError
+from raft.replicated_log import NotLeaderError, Phase
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
@@ -80,11 +80,13 @@ class Housekeeper:
 
     def _judge_room(self, use: DiskUse) -> None:
         context, config = self._context, self._context.config
+        status = context.log.status()
         want = want_of_room(
             use,
             warning_level_ratio=config.disk_space_warning_level_ratio,
             free_size_min=config.disk_free_size_min,
-            log_writable=context.log.status().writable,
+            # Before it serves, a node takes nothing for other reasons than its disk.
+            log_writable=status.writable or status.phase is not Phase.SERVING,
         )
         if (want is None) != (context.want_of_room is None):
             _log.warning(

@@ -76,6 +76,7 @@ class Applier:
         self._tell_progress(commit_index)
 
     def _call(self, limit: Index, term: Term) -> None:
+        self._tell_late_segment_end()
         first = self.applied_index + 1
         high = min(limit, self.applied_index + _ENTRIES_PER_CALL_MAX)
         segment_last = self._segment_end(first)
@@ -96,6 +97,16 @@ class Applier:
             self._proposals.applied(entry.index, entry.term)
         if self.applied_index == segment_last and self.applied_index >= self.state_index:
             self._on_segment_end(self.applied_index)
+
+    def _tell_late_segment_end(self) -> None:
+        """A leader applies the last entry of a segment before it knows that it was the last."""
+        applied = self.applied_index
+        if (
+            self._segment_last is None
+            and applied >= max(1, self.state_index)
+            and self._log.segment_last_index(applied) == applied
+        ):
+            self._on_segment_end(applied)
 
     def _segment_end(self, index: Index) -> Index | None:
         """Last index of the segment that holds `index`; None while that one grows."""

@@ -68,6 +68,7 @@ def test_retention_has_rocketmqs_names_and_defaults(tmp_path):
     assert default.disk_space_clean_forcibly_ratio == 85
     assert load_config(path).disk_space_warning_level_ratio == 90
     assert default.log_size_bytes_max == 0
+    assert load_config(path).snapshot_interval == 1 << 30
     settings = """[broker]
 file_reserved_time_hours = 1
 delete_when = "04;16"
@@ -79,4 +80,5 @@ clean_file_forcibly_enable = false
     assert policy.reserved_ms == 3_600_000
     assert policy.delete_hours == {4, 16}
     assert policy.log_size_bytes_max == 1000
+    assert load_config(path).snapshot_interval == 250, "retention stays behind the older of two"
     assert not policy.clean_file_forcibly_enable
