@@ -183,7 +183,8 @@ class Drill:
 
         def all_say_so() -> bool:
             return all(
-                "no good copy" in group.output(name)[lengths[name] :] for name in group.brokers
+                "has a good copy of" in group.output(name)[lengths[name] :]
+                for name in group.brokers
             )
 
         try:
@@ -195,7 +196,7 @@ class Drill:
                 if file != victim and data[: len(kept[name][file])] != kept[name][file]:
                     self._note_wrong(f"{name}/{file} was not kept", group.brokers)
         lines = group.output(group.brokers[0])[lengths[group.brokers[0]] :].splitlines()
-        return next((line for line in lines if "no good copy" in line), "nothing")
+        return next((line for line in lines if "has a good copy of" in line), "nothing")
 
 
 def _tells_of_damage(output: str) -> bool:
