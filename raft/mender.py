@@ -97,7 +97,11 @@ class Mender:
         )
 
     def _good_entries(self, first: Index, last: Index) -> tuple[Entry, ...]:
-        """Entries from `first` on, up to the next damaged one; none where that is the first."""
+        """Entries from `first` on, up to the next damaged one; none where that is the first.
+
+        Also unconfirmed ones: who asks checks them, and two damaged nodes could not mend each
+        other without.
+        """
         log = self._log
         last = min(last, log.last_index)
         if not log.first_index <= first <= last:
@@ -110,7 +114,7 @@ class Mender:
                 return ()
             known = log.damages
             try:
-                return log.entries(first, last + 1, _ENTRIES_SIZE_BYTES_MAX)
+                return log.copies(first, last + 1, _ENTRIES_SIZE_BYTES_MAX)
             except DamagedLogError as error:
                 if log.damages == known:
                     _log.warning("%d..%d can't be handed out: %s", first, last, error)
@@ -124,12 +128,15 @@ class Mender:
         if request is None:
             return
         first = request.first_index
+        known = self._log.damages
         try:
             self._log.repair(first, reply.entries, chain_before=reply.chain_before)
         except RepairMismatchError as error:
             _log.warning("what %s sent is not what stood here: %s", reply.sender, error)
             self._repair.refuse()
-            self._give_up_if_never_committed(reply)
+            # Where the damage has grown, stale entries stood before it: they prove nothing.
+            if self._log.damages == known:
+                self._give_up_if_never_committed(reply)
         except ValueError:  # a truncation, or a reset, was faster
             self._repair.taken()
         else:
