@@ -210,7 +210,7 @@ def log_file(processes: Processes, name: str) -> Path:
     return path
 
 
-def test_damage_in_the_middle_of_the_log_refuses_to_start(one: Processes) -> None:
+def test_damage_that_no_peer_can_mend_is_told_and_not_served(one: Processes) -> None:
     (name,) = one.brokers
     for number in range(20):
         one.send("T", b"x" * 200, f"K{number}")
@@ -221,9 +221,15 @@ def test_damage_in_the_middle_of_the_log_refuses_to_start(one: Processes) -> Non
     damaged = starts[len(starts) // 2]
     data[damaged + 100] ^= 0x01
     path.write_bytes(data)
-    line = one_line(one.run_broker(name), 2)
-    assert str(path) in line
-    assert f"damaged at position {damaged}" in line
+    index = int.from_bytes(data[damaged + 8 : damaged + 16], "big")
+    one.start_broker(name)
+    await_until(
+        lambda: f"the log is damaged: entries {index}..{index}: " in one.output(name),
+        "the damage is told",
+    )
+    refused = request(one.place(name).address, send_command("T", b"y", "K20"))
+    assert not isinstance(refused, RemotingCommand) or refused.code != 0
+    assert one.terminate(name) == 0
     left = path.read_bytes()
     assert data.startswith(left), "the evidence is left as it is"
     assert not any(data[len(left) :]), "only the room behind the log's end is gone"
