@@ -143,14 +143,16 @@ def test_a_node_whose_disk_is_full_stops_and_comes_back(tmp_path: Path, victim: 
         assert "Traceback" not in output, output
         acknowledged["goes-on"] = processes.send("T", b"the group goes on", "goes-on")
 
+        # It starts on the full disk: what a vote needs is there already, and so is the block that
+        # the log had set aside. Whatever it can't do there, the group goes on.
         processes.start_broker(full)
-        assert processes.await_end(full) == 2, "it can't start on a full disk"
+        acknowledged["goes-on-still"] = processes.send("T", b"and on", "goes-on-still")
         again = processes.output(full)[len(output) :]
-        assert "No space left on device" in again.splitlines()[-1]
         assert "Traceback" not in again, again
 
         ballast.unlink()
-        processes.start_broker(full)
+        if processes.table.find(full) is None:
+            processes.start_broker(full)
         processes.await_ready()
         processes.await_caught_up()
         for key, place in acknowledged.items():
