@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
 from broker.config import BrokerConfig
@@ -22,9 +22,11 @@ from chaos.sim.violation import CrashNow, Violation
 from chaos.sim.virtual_host import VirtualProcess, current
 from raft.events import Role
 from raft.messages import NodeId, Term
-from raft.replicated_log import CommittedEntry, LogStatus
+from raft.replicated_log import CommittedEntry, LogStatus, NotLeaderError, Phase
 
 __all__ = ["BrokerMachine", "Witness"]
+
+_DISK_SIZE = 1 << 40
 
 
 class Witness(Protocol):
@@ -98,15 +100,32 @@ class BrokerMachine(Machine):
         self._witness = witness
         self._rng = site.generator(f"broker/{config.node}")
         self._sync_us = sync_us
+        self._rates = short_write_rate, garbage_rate
+        self.new_disk()
+        self.broker: Broker | None = None
+        self.sync_slow_us = 0
+        self.fuse_is_power = False
+        self.disk_is_full = False
+        self._asked: asyncio.Task[None] | None = None  # kept until the next one
+
+    def new_disk(self) -> None:
+        """An empty one."""
+        short_write_rate, garbage_rate = self._rates
         self.disk = _MachineDisk(
             random.Random(self._rng.random()),
             short_write_rate=short_write_rate,
             garbage_rate=garbage_rate,
         )
         self.disk.on_crash = self._on_disk_fuse
-        self.broker: Broker | None = None
-        self.sync_slow_us = 0
-        self.fuse_is_power = False
+
+    @property
+    def is_sound(self) -> bool:
+        """It serves, and knows of no damage in its log."""
+        status = self.status
+        if status is None or status.phase is not Phase.SERVING:
+            return False
+        assert self.broker is not None
+        return not self.broker.log._store.log.damages  # type: ignore[attr-defined]  # RaftNode's
 
     # --- what the nemesis sees -----------------------------------------------------------------
 
@@ -142,7 +161,21 @@ class BrokerMachine(Machine):
         return self._rng.choice(tuple(Survival))
 
     def transfer(self, target: NodeId) -> None:
-        """Nobody asks a broker for it yet."""
+        """An operator asks for it, and does not care what becomes of it."""
+        if self.process is not None and self.status is not None:
+            self.process.run(lambda: self._ask(self._transfer(target)))
+
+    def _ask(self, work: Coroutine[Any, Any, None]) -> None:
+        assert self.process is not None
+        self._asked = self.process.loop.create_task(work)
+
+    async def _transfer(self, target: NodeId) -> None:
+        assert self.broker is not None
+        try:
+            await self.broker.log.transfer_leadership(target)
+        except (NotLeaderError, TimeoutError, ValueError):
+            return
+        self.counts["leaderships_transferred"] += 1
 
     def peer_unreachable(self, peer: NodeId) -> None:
         self.site.tcp.reset(self.name, peer)
@@ -155,9 +188,14 @@ class BrokerMachine(Machine):
         process.open_trace = lambda number: _TraceSink(witness, process, node, number)
         process.on_apply = lambda entries: witness.on_apply(node, entries)
         process.disk_time_us = self._draw_sync_us
+        process.disk_usage = self._disk_usage
         process.loop.on_fuse = self._on_step_fuse
         self.broker = None
         self.disk.has_failed = False
+
+    def _disk_usage(self) -> dict[str, int]:
+        free = _DISK_SIZE // 50 if self.disk_is_full else _DISK_SIZE // 2
+        return {"total": _DISK_SIZE, "used": _DISK_SIZE - free, "free": free}
 
     def _draw_sync_us(self) -> int:
         low, high = self._sync_us

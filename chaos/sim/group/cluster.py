@@ -29,12 +29,14 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from chaos.sim import virtual_host
 from chaos.sim.coverage import Coverage
 from chaos.sim.group.broker_machine import BrokerMachine
 from chaos.sim.group.clients import TOPIC, Consumer, Desk, Sender, TransactionSender, drain
 from chaos.sim.group.committed_log import CommittedLog
 from chaos.sim.group.machine import Machine, Site
 from chaos.sim.group.nemesis import GroupNemesis
+from chaos.sim.group.operator import GroupOperator
 from chaos.sim.group.options import GroupOptions, group_schedule
 from chaos.sim.group.promises import Promises
 from chaos.sim.group.replicas import check_queue, check_route, check_state
@@ -170,7 +172,15 @@ class GroupCluster:
             name_servers=servers,
         )
         self._build_clients()
+        self._operator = GroupOperator(
+            self.brokers,
+            self.rules,
+            self.scheduler,
+            self.counts,
+            interval_us=options.election_timeout_ms_max * 500,
+        )
         self._nemesis = GroupNemesis(
+            operator=self._operator,
             clients=self._clients,
             name_servers=self._name_servers,
             times=options,
@@ -187,7 +197,10 @@ class GroupCluster:
         programs: list[Callable[[], Any]] = [
             Sender(desk, f"P{number}").run for number in range(options.producer_count)
         ]
-        programs += [Consumer(desk, f"C{number}").run for number in range(options.consumer_count)]
+        # Two of one group tell each other's offsets apart from stale ones.
+        share = self._rng.random() < 0.5
+        groups = [f"C{0 if share else number}" for number in range(options.consumer_count)]
+        programs += [Consumer(desk, group).run for group in groups]
         for number, program in enumerate(programs):
             self._add_client(number, program)
         number = len(programs)
@@ -269,8 +282,11 @@ class GroupCluster:
     def _heal(self) -> None:
         """A majority becomes healthy, the rest stays as it is, cut off from it."""
         options, tcp = self.options, self._site.tcp
-        count = self._rng.randint(options.node_count // 2 + 1, options.node_count)
-        healthy = self._rng.sample(self.brokers, count)
+        # What is wiped or spoilt is of no use yet; then all others have to be well.
+        usable = [machine for machine in self.brokers if not self._operator.is_mending(machine)]
+        least = options.node_count // 2 + 1
+        least = least if len(usable) == options.node_count else len(usable)
+        healthy = self._rng.sample(usable, self._rng.randint(least, len(usable)))
         tcp.calm(delay_us_max=max(200, options.election_timeout_ms_min * 1000 // 20))
         others = [machine for machine in self.brokers if machine not in healthy]
         for machine in (*self._name_servers, *self.brokers, *self._clients):
@@ -319,7 +335,7 @@ class GroupCluster:
         self._desk.reading = False
 
     def _has_settled(self) -> bool:
-        if self.log.undecided() or self.log.undelivered():
+        if self.log.undecided() or self.log.undelivered() or self._operator.is_busy:
             return False
         statuses = [machine.status for machine in self.brokers]
         applied = {None if status is None else status.applied_index for status in statuses}
@@ -343,11 +359,16 @@ class GroupCluster:
     def _check_replicas(self) -> None:
         """Every replica's queues name the records of the committed log (run format, S1)."""
         for machine in self.brokers:
-            broker = machine.broker
+            broker, process = machine.broker, machine.process
             assert broker is not None
-            check_state(machine.name, broker.context, self.log)
-            for (topic, queue_id), stored in self.log.queues.items():
-                check_queue(machine.name, broker.context, topic, queue_id, stored)
+            assert process is not None
+            before = virtual_host.enter(process)  # it may open its files
+            try:
+                check_state(machine.name, broker.context, self.log)
+                for (topic, queue_id), stored in self.log.queues.items():
+                    check_queue(machine.name, broker.context, topic, queue_id, stored)
+            finally:
+                virtual_host.leave(before)
 
     def _check_quiet(self) -> None:
         """Left alone, the group keeps its leader, and every name server goes on naming it."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from chaos.sim.group.broker_machine import BrokerMachine
 from chaos.sim.group.machine import Machine
+from chaos.sim.group.operator import GroupOperator
 from chaos.sim.nemesis import Nemesis
 from raft.messages import NodeId
 
@@ -24,9 +25,15 @@ class GroupNemesis(Nemesis[BrokerMachine]):
     """`clients` and `name_servers` have no disk: what they know is gone with their process."""
 
     def __init__(
-        self, *, clients: Sequence[Machine], name_servers: Sequence[Machine], **others: Any
+        self,
+        *,
+        clients: Sequence[Machine],
+        name_servers: Sequence[Machine],
+        operator: GroupOperator,
+        **others: Any,
     ) -> None:
         super().__init__(**others)
+        self._operator = operator
         self._clients = clients
         self._name_servers = name_servers
 
@@ -56,6 +63,42 @@ class GroupNemesis(Nemesis[BrokerMachine]):
         jump_ms = int(_WALL_JUMP_MS_MAX * (2 * self._rng.random() - 1))
         node.clock.wall_offset_ms += jump_ms
         return f"{node.name} {jump_ms}ms"
+
+    def _rot_disk(self) -> str | None:
+        """A closed segment of a broker is damaged while it is down."""
+        node = self._alive()
+        if node is None or self._operator.is_busy:
+            return None
+        node.crash(power=False, survival=node.draw_survival())
+        self.on_death(node)
+        return self._operator.spoil(node, self._rng)
+
+    def _replace_wiped(self) -> str | None:
+        """A broker loses its disk, and comes back with an empty one."""
+        node = self._alive()
+        leader = self._leader()
+        if node is None or leader is None or node is leader or self._operator.is_busy:
+            return None
+        node.crash(power=True, survival=node.draw_survival())
+        self.on_death(node)
+        return node.name if self._operator.wipe(node) else None
+
+    def _fill_disk(self) -> str | None:
+        """Of the leader, of a follower, or of all: until somebody makes room."""
+        leader = self._leader()
+        node = leader if leader is not None and self._rng.random() < 0.5 else self._alive()
+        if node is None:
+            return None
+        full = list(self._nodes) if self._rng.random() < 0.2 else [node]
+        for one in full:
+            one.disk_is_full = True
+        self._heal_later(partial(self._make_room, full))
+        return " ".join(one.name for one in full)
+
+    @staticmethod
+    def _make_room(nodes: Sequence[BrokerMachine]) -> None:
+        for node in nodes:
+            node.disk_is_full = False
 
     # --- clients and name servers --------------------------------------------------------------
 
