@@ -297,7 +297,10 @@ class Walk:
         assert ready.commit_index >= self.commit_index[name], "commit index fell"
         assert ready.commit_index <= len(node.storage.stored)
         if ready.role is Role.LEADER:
-            assert self.leaders.setdefault(ready.term, name) == name, "two leaders in a term"
+            # An only voter leads before its term is durable; until then nothing of it leaves, and
+            # a crash gives the term to whoever else may take it.
+            if node.durable_hard_state.current_term == ready.term:
+                assert self.leaders.setdefault(ready.term, name) == name, "two leaders in a term"
             assert ready.truncate_from is None, "a leader truncates"
             self.check_config(node)
         self.seen["install"] += ready.install is not None
