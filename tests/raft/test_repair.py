@@ -1,0 +1,114 @@
+"""Whom a node asks for good copies of damaged entries."""
+
+from __future__ import annotations
+
+from raft.messages import Entry, EntryKind, FetchEntries, FetchEntriesReply, NodeId
+from raft.repair import Repair, Wanted
+
+ME = NodeId("n0")
+PEERS = (NodeId("n1"), NodeId("n2"))
+FIRST, SECOND = Wanted(first_index=5, last_index=9), Wanted(first_index=20, last_index=20)
+
+
+def reply(
+    request: FetchEntries, *, missing: bool = False, first: int | None = None
+) -> FetchEntriesReply:
+    index = request.first_index if first is None else first
+    entry = Entry(index=index, term=1, kind=EntryKind.DATA, payload=b"x")
+    return FetchEntriesReply(
+        sender=request.receiver,
+        receiver=ME,
+        request_id=request.request_id,
+        entries=() if missing else (entry,),
+        chain_before=0,
+        missing=missing,
+        commit_index=100,
+    )
+
+
+def ask(repair: Repair, now_ms: int, *wanted: Wanted) -> FetchEntries:
+    request = repair.next(wanted, PEERS, now_ms)
+    assert request is not None
+    return request
+
+
+def test_one_request_is_out_at_a_time() -> None:
+    repair = Repair(ME)
+    request = ask(repair, 0, FIRST)
+    assert (request.first_index, request.last_index) == (5, 9)
+    assert repair.next([FIRST], PEERS, 500) is None
+    assert repair.answered(reply(request)) == request
+    repair.taken()
+    assert ask(repair, 500, SECOND).first_index == 20
+
+
+def test_a_peer_that_has_no_copy_is_passed_over() -> None:
+    repair = Repair(ME)
+    request = ask(repair, 0, FIRST)
+    assert repair.answered(reply(request, missing=True)) is None
+    other = ask(repair, 0, FIRST)
+    assert {request.receiver, other.receiver} == set(PEERS)
+
+
+def test_a_peer_that_does_not_answer_is_passed_over() -> None:
+    repair = Repair(ME)
+    request = ask(repair, 0, FIRST)
+    other = ask(repair, 1000, FIRST)
+    assert other.receiver != request.receiver
+    assert repair.answered(reply(request)) is None, "late: another one is asked by now"
+    assert repair.answered(reply(other)) == other
+
+
+def test_answers_to_something_else_do_not_count() -> None:
+    repair = Repair(ME)
+    request = ask(repair, 0, FIRST)
+    other = PEERS[0] if request.receiver == PEERS[1] else PEERS[1]
+    forged = reply(request)
+    assert (
+        repair.answered(
+            FetchEntriesReply(
+                sender=other,
+                receiver=ME,
+                request_id=forged.request_id,
+                entries=forged.entries,
+                chain_before=0,
+                missing=False,
+                commit_index=0,
+            )
+        )
+        is None
+    )
+    assert repair.answered(reply(request, first=6)) is None, "it must begin where it was asked"
+
+
+def test_what_nobody_has_is_told_and_does_not_keep_the_rest_waiting() -> None:
+    repair = Repair(ME)
+    for _ in PEERS:
+        repair.answered(reply(ask(repair, 0, FIRST, SECOND), missing=True))
+    assert repair.next([FIRST, SECOND], PEERS, 0) is None
+    assert repair.in_vain == FIRST
+    request = ask(repair, 0, FIRST, SECOND)
+    assert request.first_index == 20
+    assert repair.answered(reply(request)) == request
+    repair.taken()
+
+
+def test_asking_begins_anew_after_a_while() -> None:
+    repair = Repair(ME)
+    told = 0
+    asked: list[int] = []
+    for now_ms in range(0, 10_000, 50):
+        request = repair.next([FIRST], PEERS, now_ms)
+        told += repair.in_vain is not None
+        if request is not None:
+            asked.append(now_ms)
+            repair.answered(reply(request, missing=True))
+    assert told == len(asked) // 2
+    assert 6 <= told <= 10, "once a round, a round a second"
+
+
+def test_without_peers_nobody_is_asked() -> None:
+    repair = Repair(ME)
+    assert repair.next([FIRST], (ME,), 0) is None
+    assert repair.in_vain == FIRST
+    assert repair.next([], PEERS, 5_000) is None
