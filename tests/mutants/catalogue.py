@@ -12,6 +12,7 @@ from tests.mutants.membership_mutants import MEMBERSHIP_MUTANTS
 from tests.mutants.mutant import Mutant
 from tests.mutants.replication_mutants import REPLICATION_MUTANTS
 from tests.mutants.shell_mutants import SHELL_MUTANTS
+from tests.mutants.snapshot_mutants import SNAPSHOT_MUTANTS
 from tests.mutants.storage_mutants import STORAGE_MUTANTS
 from tests.mutants.transaction_mutants import TRANSACTION_MUTANTS
 
@@ -22,6 +23,7 @@ AREAS: dict[str, tuple[Mutant, ...]] = {
     "replication": REPLICATION_MUTANTS,
     "storage": STORAGE_MUTANTS,
     "membership": MEMBERSHIP_MUTANTS,
+    "snapshots": SNAPSHOT_MUTANTS,
     "shell": SHELL_MUTANTS,
     "broker": BROKER_MUTANTS,
     "transactions": TRANSACTION_MUTANTS,

@@ -1,4 +1,4 @@
-"""Planted bugs in the change of members and in installing snapshots."""
+"""Planted bugs in the change of members."""
 
 from __future__ import annotations
 
@@ -84,8 +84,8 @@ MEMBERSHIP_MUTANTS = (
                 after="granted_count = sum(1 for voter in votes if votes.get(voter) is True)",
             ),
             SourcePatch(
-                module="raft.core",
-                within="Core._become_candidate",
+                module="raft.elections",
+                within="Elections._become_candidate",
                 before="self._voters,",
                 after="(*self._voters, *self._configuration.membership.learner_ids),",
             ),
@@ -122,32 +122,6 @@ MEMBERSHIP_MUTANTS = (
                 within="Leadership._majority",
                 before="return majority_reached([*values, own] if self._counts_itself else values)",
                 after="return majority_reached([*values, own])",
-            ),
-        ),
-    ),
-    Mutant(
-        name="install of what is not committed",
-        breaks="the leader sends its snapshot without asking whether the peer holds the base, and "
-        "the peer forgets what it holds behind it",
-        expected=("install", "R7", "R9", "assert", "exception", "stopped"),
-        patches=(
-            SourcePatch(
-                module="raft.following",
-                within="Following.install",
-                before="if self._log.has(base.index, base.term):",
-                after="if base.index < self._log.first_index:",
-            ),
-            SourcePatch(
-                module="raft.raft_log",
-                within="RaftLog.install",
-                before='assert base.index > self.commit_index, f"{base.index} is committed already"',
-                after="pass",
-            ),
-            SourcePatch(
-                module="raft.raft_log",
-                within="RaftLog.install",
-                before="assert not self.has(base.index, base.term)",
-                after="pass",
             ),
         ),
     ),

@@ -110,10 +110,10 @@ SHELL_MUTANTS = (
         expected=("G2", "G3", "G4", "G5", "stopped"),
         patches=(
             SourcePatch(
-                module="raft.node",
-                within="RaftNode._is_ready",
-                before="return self._core.ready and self._applier.applied_index >= self._noop_index",
-                after="return self._core.role is Role.LEADER",
+                module="raft.core_shell",
+                within="CoreShell._is_ready",
+                before="and self.applier.applied_index >= self._noop_index",
+                after="and self.core.role is Role.LEADER",
             ),
         ),
     ),
@@ -125,9 +125,9 @@ SHELL_MUTANTS = (
         expected=("G6", "G5"),
         patches=(
             SourcePatch(
-                module="raft.node",
-                within="RaftNode._on_read_state",
-                before="self._reads.applied(self._applier.applied_index)",
+                module="raft.core_shell",
+                within="CoreShell._on_read_state",
+                before="self._reads.applied(self.applier.applied_index)",
                 after="self._reads.applied(state.index)",
             ),
         ),

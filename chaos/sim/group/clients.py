@@ -22,7 +22,7 @@ from chaos.sim.scheduler import Scheduler
 from chaos.sim.virtual_host import current
 from client.errors import ClientError
 from client.message import DeliveredMessage, Message, MessageQueue, SendResult
-from client.producer import Producer
+from client.producer import Producer, ProducerSettings
 from client.pull_consumer import PullConsumer, PullConsumerSettings, PullStatus
 from client.transaction_producer import (
     Decision,
@@ -41,6 +41,10 @@ _ATTEMPTS_MAX = 4
 _BATCH_COUNT_MAX = 4
 _SUSPEND_MS = 3_000
 _PAUSE_AFTER_ERROR_S = 0.1
+_LATE_RETRY_RATE = 0.15
+_LATE_RETRY_S = 15.0  # beyond the shortest dedupe window
+_SEND_TIMEOUTS_MS = (500, 3_000, 3_000)  # the product's, and one that hardly outlasts an election
+_SLOW_TRANSACTION_S = 6.0  # beyond the checks that a half may get
 
 
 @dataclass(slots=True, kw_only=True)
@@ -66,7 +70,8 @@ class Sender:
 
     async def run(self) -> None:
         rng = current().rng
-        producer = Producer(self._group, self._desk.name_servers)
+        settings = ProducerSettings(timeout_ms=rng.choice(_SEND_TIMEOUTS_MS))
+        producer = Producer(self._group, self._desk.name_servers, settings=settings)
         await producer.start()
         async with asyncio.TaskGroup() as workers:
             for _ in range(_WORKERS):
@@ -97,7 +102,7 @@ class Sender:
         async def attempt() -> SendResult:
             return await producer.send(message)
 
-        await _insist([value], attempt, promises, rng, options.retry_rate)
+        await _insist(self._desk, [value], attempt, rng)
 
     async def _send_batch(self, producer: Producer, rng: random.Random) -> None:
         options, promises = self._desk.options, self._desk.promises
@@ -108,17 +113,17 @@ class Sender:
         async def attempt() -> SendResult:
             return await producer.send_batch(messages)
 
-        await _insist(values, attempt, promises, rng, options.retry_rate)
+        await _insist(self._desk, values, attempt, rng)
 
 
 async def _insist(
+    desk: Desk,
     values: list[Value],
     attempt: Callable[[], Awaitable[SendResult]],
-    promises: Promises,
     rng: random.Random,
-    retry_rate: float,
 ) -> SendResult | None:
     """Attempts until one is acknowledged, or the sender gives up."""
+    promises = desk.promises
     for _ in range(_ATTEMPTS_MAX):
         before = [value.unknown for value in values]
         was_stored = promises.is_stored(values[0])
@@ -131,9 +136,12 @@ async def _insist(
             for value, was_unknown in zip(values, before, strict=True):
                 value.unknown = was_unknown
                 promises.on_failed(value, definite=error.definite)
-            if rng.random() >= retry_rate:
+            if rng.random() >= desk.options.retry_rate:
                 return None
-            await asyncio.sleep(_PAUSE_AFTER_ERROR_S)
+            is_late = rng.random() < _LATE_RETRY_RATE
+            await asyncio.sleep(_LATE_RETRY_S * rng.random() if is_late else _PAUSE_AFTER_ERROR_S)
+            if is_late and not desk.sending:
+                return None
             continue
         if was_stored:
             promises.on_deduplicated()
@@ -152,9 +160,11 @@ class TransactionSender(TransactionObserver):
         self._desk = desk
         self._group = group
         self._die = die
+        self._open: set[str] = set()  # local transactions that take their time
 
     async def run(self) -> None:
         desk, rng = self._desk, current().rng
+        self._open.clear()
         producer = TransactionProducer(self._group, desk.name_servers, self, observer=self)
         await producer.start()
         await _until_known(lambda: producer.queues(TOPIC))  # brokers are to know it before it sends
@@ -174,8 +184,7 @@ class TransactionSender(TransactionObserver):
         async def attempt() -> SendResult:
             return (await producer.send_in_transaction(message)).send
 
-        promises, options = self._desk.promises, self._desk.options
-        await _insist([value], attempt, promises, rng, options.retry_rate)
+        await _insist(self._desk, [value], attempt, rng)
 
     # --- the application's side ----------------------------------------------------------------
 
@@ -187,6 +196,10 @@ class TransactionSender(TransactionObserver):
         if known is not None:  # a check-back has decided already
             return Decision(known)
         luck = rng.random()
+        if luck >= 0.85:
+            self._open.add(name)
+            await asyncio.sleep(_SLOW_TRANSACTION_S * rng.random())
+            self._open.discard(name)
         if luck < 0.08:
             self._die()
             await asyncio.sleep(0)
@@ -205,7 +218,7 @@ class TransactionSender(TransactionObserver):
         name = value_of(message.body)
         known = desk.promises.local.get(name)
         if known is None:
-            if rng.random() < 0.3:
+            if name in self._open or rng.random() < 0.3:
                 return Decision.UNKNOWN
             known = Decision.ROLLBACK.value  # its local transaction never ended
             desk.promises.local[name] = known

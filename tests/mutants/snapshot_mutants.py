@@ -1,0 +1,165 @@
+"""Planted bugs in snapshots, in installing them, and in dropping the log behind them."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+from tests.mutants.source_patch import SourcePatch
+
+__all__ = ["SNAPSHOT_MUTANTS"]
+
+SNAPSHOT_MUTANTS = (
+    Mutant(
+        name="install over entries that the peer holds",
+        breaks="a late snapshot empties a log that holds the snapshot's base, and with it what "
+        "was acknowledged behind the base",
+        published="CCF#519 and sofa-jraft#1092 are relatives: what a snapshot says of the log",
+        expected=("R9",),
+        patches=(
+            SourcePatch(
+                module="raft.following",
+                within="Following.install",
+                before="if self._log.has(base.index, base.term):",
+                after="if base.index < self._log.first_index:",
+            ),
+            SourcePatch(
+                module="raft.raft_log",
+                within="RaftLog.install",
+                before='assert base.index > self.commit_index, f"{base.index} is committed already"',
+                after="pass",
+            ),
+            SourcePatch(
+                module="raft.raft_log",
+                within="RaftLog.install",
+                before="assert not self.has(base.index, base.term)",
+                after="pass",
+            ),
+            SourcePatch(
+                module="raft.following",
+                within="Following.on_install_snapshot",
+                before="if self._log.has(base.index, base.term):",
+                after="if base.index < self._log.first_index:",
+            ),
+        ),
+    ),
+    Mutant(
+        name="installed configuration not in force",
+        breaks="a node lives on with the members that its emptied log knew of",
+        expected=("members", "R9", "assert"),
+        patches=(
+            SourcePatch(
+                module="raft.following",
+                within="Following.install",
+                before="self._configurations.install(event.configuration)",
+                after="pass",
+            ),
+        ),
+    ),
+    Mutant(
+        name="snapshot renamed without fsync",
+        breaks="after a power failure the name stands over bytes that were never written",
+        published="Pillai et al., OSDI '14",
+        expected=("snapshot",),
+        patches=(
+            SourcePatch(
+                module="raft.snapshot",
+                within="SnapshotFiles.write",
+                before="file.sync()",
+                after="pass",
+            ),
+        ),
+    ),
+    Mutant(
+        name="pieces of two snapshots mixed",
+        breaks="pieces are taken as they come, whatever snapshot they are of, and the whole is "
+        "not checked",
+        expected=("snapshot", "exception"),
+        patches=(
+            SourcePatch(
+                module="raft.install",
+                within="InstallReceiver.store",
+                before="if key != self._begun:",
+                after="if self._begun is None:",
+            ),
+            SourcePatch(
+                module="raft.install",
+                within="InstallReceiver._finish",
+                before="index = verify(file, self._files.incoming_path).last.index",
+                after="index = chunk.snapshot_index",
+            ),
+        ),
+    ),
+    Mutant(
+        name="received snapshot not fsynced",
+        breaks="the log is emptied for a snapshot that a power failure may still take",
+        expected=("snapshot",),
+        patches=(
+            SourcePatch(
+                module="raft.install",
+                within="InstallReceiver._finish",
+                before="file.sync()",
+                after="pass",
+            ),
+        ),
+    ),
+    Mutant(
+        name="segments dropped before the base is written",
+        breaks="a crash between them leaves a log that begins nobody knows behind what",
+        expected=("recovery", "R9", "R6"),
+        patches=(
+            SourcePatch(
+                module="raft.segment_log",
+                within="SegmentLog.drop_before",
+                before="""
+                self._base_file.save(base)
+                last = self._table.last.before
+                self._mark.reset(Mark(cut=self._marked, last=last, base=base))
+                for summary in dropped:
+                    self._files.remove(summary.position)
+                """,
+                after="""
+                for summary in dropped:
+                    self._files.remove(summary.position)
+                self._base_file.save(base)
+                last = self._table.last.before
+                self._mark.reset(Mark(cut=self._marked, last=last, base=base))
+                """,
+            ),
+        ),
+    ),
+    Mutant(
+        name="log emptied without a note",
+        breaks="a crash while the log is emptied for a snapshot leaves a part of the old one",
+        expected=("recovery", "R9", "R5", "R6"),
+        patches=(
+            SourcePatch(
+                module="raft.segment_log",
+                within="SegmentLog.reset",
+                before="self._base_file.save(base, resetting=True)",
+                after="pass",
+            ),
+        ),
+    ),
+    Mutant(
+        name="peer behind the log's beginning is sent what there is",
+        breaks="the leader begins to send where its log begins, whether or not the peer has what "
+        "precedes it",
+        published="dledger's leader answers a follower below its first index so",
+        expected=("liveness", "R5", "R9", "assert", "storm"),
+        patches=(
+            SourcePatch(
+                module="raft.leadership",
+                within="Leadership.on_reply",
+                before="""
+                if peer.next_index < self._log.first_index:
+                    self._begin_install(peer)
+                else:
+                    self._send_entries(peer)
+                """,
+                after="""
+                peer.next_index = max(peer.next_index, self._log.first_index)
+                self._send_entries(peer)
+                """,
+            ),
+        ),
+    ),
+)
