@@ -90,20 +90,6 @@ SHELL_MUTANTS = (
         ),
     ),
     Mutant(
-        name="lost leadership called truncated",
-        kind="group",
-        breaks="what a deposed leader has proposed is refused for certain, and committed later",
-        expected=("G7", "G2"),
-        patches=(
-            SourcePatch(
-                module="raft.open_calls",
-                within="OpenProposals.leadership_lost",
-                before="status = ProposalStatus.LOST_LEADERSHIP",
-                after="status = ProposalStatus.TRUNCATED",
-            ),
-        ),
-    ),
-    Mutant(
         name="ready before its own entry is applied",
         kind="group",
         breaks="a new leader proposes on a state that lacks the last entries of the old one",
@@ -112,23 +98,8 @@ SHELL_MUTANTS = (
             SourcePatch(
                 module="raft.core_shell",
                 within="CoreShell._is_ready",
-                before="and self.applier.applied_index >= self._noop_index",
-                after="and self.core.role is Role.LEADER",
-            ),
-        ),
-    ),
-    Mutant(
-        name="read answered before it is applied",
-        kind="group",
-        breaks="a read point is handed out while the state machine is behind it",
-        published="tikv#9239: the index was not the one that was confirmed",
-        expected=("G6", "G5"),
-        patches=(
-            SourcePatch(
-                module="raft.core_shell",
-                within="CoreShell._on_read_state",
-                before="self._reads.applied(self.applier.applied_index)",
-                after="self._reads.applied(state.index)",
+                before="self.core.ready and self.applier.applied_index >= self._noop_index",
+                after="self.core.role is Role.LEADER",
             ),
         ),
     ),
