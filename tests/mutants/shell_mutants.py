@@ -98,8 +98,8 @@ SHELL_MUTANTS = (
             SourcePatch(
                 module="raft.core_shell",
                 within="CoreShell._is_ready",
-                before="self.core.ready and self.applier.applied_index >= self._noop_index",
-                after="self.core.role is Role.LEADER",
+                before="not self.stopped and self.core.ready and self.applier.applied_index >= self._noop_index",
+                after="not self.stopped and self.core.role is Role.LEADER",
             ),
         ),
     ),
