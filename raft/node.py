@@ -61,6 +61,7 @@ from raft.replicated_log import (
     Slot,
 )
 from raft.restart import RestoredState, restore_newest
+from raft.segment_files import NO_ROOM
 from raft.snapshot_keeper import SnapshotKeeper
 from raft.storage import Disk
 from raft.transport import TcpTransport, Transport
@@ -350,12 +351,18 @@ class RaftNode:
             # Not beyond what is durable here: what a crash leaves of the log must fit the hint.
             commit_index = min(shell.core.commit_index, shell.core.durable_index)
             if self._store.checkpoint.commit_index != commit_index:
-                await asyncio.to_thread(
-                    self._store.write_checkpoint,
-                    commit_index,
-                    shell.applier.applied_index,
-                    clean=False,
-                )
+                try:
+                    await asyncio.to_thread(
+                        self._store.write_checkpoint,
+                        commit_index,
+                        shell.applier.applied_index,
+                        clean=False,
+                    )
+                except OSError as error:
+                    if error.errno not in NO_ROOM:
+                        raise
+                    # A hint: the one before it stands, and there may be room in a second.
+                    _log.warning("no checkpoint: %s", error)
 
     async def _look_for_room(self) -> None:
         while True:

@@ -5,7 +5,8 @@ that depends on it leaves the node, so that after a kill the trace never knows l
 
 Invariants: `seq` rises for ever on a node (the incarnation stands in its upper bits); a file is
 one incarnation; a map cut short by a kill is the last of its file. The trace is written, not
-fsynced: it is evidence, nothing is recovered from it.
+fsynced: it is evidence, nothing is recovered from it. So a full disk does not stop the node: what
+finds no room is held, within a bound, until there is some; a kill meanwhile loses it.
 """
 
 from __future__ import annotations
@@ -16,10 +17,13 @@ from pathlib import Path
 
 import msgpack
 
+from raft.segment_files import NO_ROOM
+
 __all__ = ["RaftTrace", "last_incarnation"]
 
 _SEQ_BITS = 40  # 10^12 events per incarnation
 _INCARNATION_DIGITS = 6
+_HELD_SIZE_BYTES_MAX = 16 << 20
 
 
 def last_incarnation(directory: Path) -> int:
@@ -39,6 +43,7 @@ class RaftTrace:
         self._incarnation = incarnation
         self._seq = incarnation << _SEQ_BITS
         self._packer = msgpack.Packer(autoreset=False)
+        self._held = b""  # what found no room
         self._dirty = False
 
     @property
@@ -63,14 +68,22 @@ class RaftTrace:
         self._dirty = True
 
     def flush(self) -> None:
-        """Hand everything recorded to the operating system. Raises OSError."""
+        """Hand everything recorded to the operating system, or hold it while there is no room.
+
+        Raises OSError, that of a full disk once more than a bound is held.
+        """
         if not self._dirty:
             return
-        data = memoryview(self._packer.bytes())
+        data = memoryview(self._held + self._packer.bytes() if self._held else self._packer.bytes())
         self._packer.reset()
         self._dirty = False
-        while data:
-            data = data[os.write(self._fd, data) :]
+        try:
+            while data:
+                data = data[os.write(self._fd, data) :]
+        except OSError as error:
+            if error.errno not in NO_ROOM or len(data) > _HELD_SIZE_BYTES_MAX:
+                raise
+        self._held = bytes(data)
 
     def close(self) -> None:
         fd, self._fd = self._fd, -1

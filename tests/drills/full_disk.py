@@ -115,7 +115,11 @@ async def fill_and_free(group: Processes, load: Load, victims: list[str]) -> dic
     gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
     while_full = [when for when in times if began <= when < freed]
     errors = Counter(text for when, text in load.errors if began <= when <= after + 0.2)
-    down = [name for name in group.brokers if group.table.find(name) is None]
+    down = {
+        name: group.table.output_tail(name).splitlines()[-1:]
+        for name in group.brokers
+        if group.table.find(name) is None
+    }
     return {
         "acknowledged_while_full": len(while_full),
         "errors_seen_by_the_producer": dict(errors.most_common(4)),
