@@ -91,6 +91,7 @@ GROUP_COUNTERS: tuple[str, ...] = (
     "sends_deduplicated",
     "leaderships_transferred",
     "files_spoilt",
+    "logs_begun_late",
     "damages_mended",
     "decisions_acknowledged",
     "decisions_commit",

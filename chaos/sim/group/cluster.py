@@ -259,6 +259,7 @@ class GroupCluster:
         self._check_drain()
         self._check_replicas()
         self._check_quiet()
+        self._count_ends()
         self.promises.check_final()
 
     def _run_until(self, time_us: int, done: Callable[[], bool] | None = None) -> bool:
@@ -387,6 +388,13 @@ class GroupCluster:
             if status is not None and status.ready:
                 return machine.name, status.term
         raise Violation("liveness", f"nobody leads: {self._states()}")
+
+    def _count_ends(self) -> None:
+        """What shows at the end only."""
+        for machine in self.brokers:
+            status = machine.status
+            assert status is not None
+            self.counts["logs_begun_late"] += status.first_index > 1
 
     def _states(self) -> str:
         states = []

@@ -75,6 +75,8 @@ class GroupOptions:
     election_timeout_ms_min: int
     election_timeout_ms_max: int
     segment_size_bytes_max: int
+    log_size_bytes_max: int
+    """More than this, and the log's oldest segments go; 0: it is kept whole."""
 
     link_delay_us_min: int
     link_delay_us_max: int
@@ -136,7 +138,8 @@ def draw_group_options(seed: int, node_count: int) -> GroupOptions:
         heartbeat_ms=heartbeat_ms,
         election_timeout_ms_min=timeout_min_ms,
         election_timeout_ms_max=2 * timeout_min_ms,
-        segment_size_bytes_max=rng.choice((2_048, 16_384, 1 << 20)),
+        segment_size_bytes_max=rng.choice((2_048, 8_192, 1 << 20)),
+        log_size_bytes_max=rng.choice((0, 6_000, 20_000)),
         link_delay_us_min=rng.choice((50, delay_max_us // 2)),
         link_delay_us_max=max(200, delay_max_us),
         held_survive_rate=rng.choice((0.0, 0.5, 1.0)),
