@@ -10,6 +10,7 @@ from tests.mutants.broker_mutants import BROKER_MUTANTS
 from tests.mutants.election_mutants import ELECTION_MUTANTS
 from tests.mutants.membership_mutants import MEMBERSHIP_MUTANTS
 from tests.mutants.mutant import Mutant
+from tests.mutants.repair_mutants import REPAIR_MUTANTS
 from tests.mutants.replication_mutants import REPLICATION_MUTANTS
 from tests.mutants.shell_mutants import SHELL_MUTANTS
 from tests.mutants.snapshot_mutants import SNAPSHOT_MUTANTS
@@ -24,6 +25,7 @@ AREAS: dict[str, tuple[Mutant, ...]] = {
     "storage": STORAGE_MUTANTS,
     "membership": MEMBERSHIP_MUTANTS,
     "snapshots": SNAPSHOT_MUTANTS,
+    "repair": REPAIR_MUTANTS,
     "shell": SHELL_MUTANTS,
     "broker": BROKER_MUTANTS,
     "transactions": TRANSACTION_MUTANTS,
