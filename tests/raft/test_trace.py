@@ -55,10 +55,10 @@ def test_what_is_held_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(trace_module, "_HELD_SIZE_BYTES_MAX", 1_000)
     monkeypatch.setattr(trace_module.os, "write", failing_write(0, errno.ENOSPC))
     trace = RaftTrace(tmp_path, 1)
+    for index in range(100):
+        trace.record("append", 1, index=index)
     with pytest.raises(OSError, match="No space left"):
-        for index in range(100):
-            trace.record("append", 1, index=index)
-            trace.flush()
+        trace.flush()
     trace.close()
 
 
