@@ -3,7 +3,8 @@
 Place in the data path: accepts remoting connections, hands each request to its processor, carries
 the clock's ticks to the pure parts, registers with the name servers.
 
-Invariants: a processor's refusal is answered, anything else that it raises stops the process with
+Invariants: a processor's refusal is answered; a request that no processor foresaw (`_UNFORESEEN`)
+is answered too, and told with its traceback; anything else that is raised stops the process with
 the reason; a log that failed stops the process, nothing is acknowledged after; on SIGTERM the
 broker leaves its tables, then the log is closed cleanly.
 """
@@ -75,6 +76,9 @@ _HOUSEKEEPING_MS: Final = 1_000
 # A batch makes thousands of short-lived objects; the default of 700 would look for cycles, which
 # requests don't have, several times in each.
 _GC_ALLOCATIONS_MAX: Final = 50_000
+# What a malformed request may raise where no check stands before it. A broken invariant
+# (AssertionError) or a failed disk (OSError) is none of these.
+_UNFORESEEN: Final = (ArithmeticError, LookupError, RecursionError, TypeError, ValueError)
 
 
 def wall_clock_ms() -> int:
@@ -247,6 +251,13 @@ class Broker:
                 handler(request)
             except RefusedError as refused:
                 request.refuse(refused)
+            except _UNFORESEEN as error:
+                # It would be sent again to the next leader: it must not end one after the other.
+                _log.exception("request %d from %s", command.code, connection.peer)
+                request.reply(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"request {command.code} could not be handled: {type(error).__name__}",
+                )
 
     def fail(self, error: BaseException) -> None:
         """End `serve` with what went wrong in a request or a callback."""
