@@ -145,9 +145,11 @@ def remove(
     directory = directory.resolve()
     left = tuple(p for p in layout.brokers if (p.group, p.node) != (name, node))
     gone = [place.name for place in layout.brokers if place not in left]
-    ProcessTable(directory).stop(gone)
+    table = ProcessTable(directory)
+    running = [process for process in gone if table.find(process) is not None]
+    table.stop(gone)
     write_layout(directory, _with_members(layout, left))
-    for process in gone:
+    for process in running:
         say(f"stopped {process}; its store stays in {directory / 'nodes' / name / node}")
 
 
@@ -238,17 +240,24 @@ async def _is_done(layout: ClusterLayout, group: str, fields: dict[str, str]) ->
 
 
 async def _transfer(layout: ClusterLayout, group: str, node: str) -> None:
-    leader, _ = await _await_leader(layout, group)
-    if leader.node != node:
+    """Until it leads; a candidate that is slow, or a leader that is busy, is asked again."""
+    deadline = asyncio.get_running_loop().time() + _LEADER_TIMEOUT_S
+    said = ""
+    while True:
+        leader, _ = await _await_leader(layout, group)
+        if leader.node == node:
+            return
+        if asyncio.get_running_loop().time() >= deadline:
+            raise ClusterError(f"{group}: {leader.node} leads, not {node}: {said}")
         try:
             answer = await _request(leader.address, RequestCode.LEDGERMQ_TRANSFER, {"node": node})
         except RemotingError as error:
-            raise ClusterError(f"{leader.node} did not answer: {error}") from error
-        if answer.code != ResponseCode.SUCCESS:
-            raise ClusterError(f"{group}: {answer.remark}")
-    leader, _ = await _await_leader(layout, group)
-    if leader.node != node:
-        raise ClusterError(f"{group}: {leader.node} leads, not {node}")
+            said = str(error)
+        else:
+            said = answer.remark or f"code {answer.code}"
+            if answer.code == ResponseCode.INVALID_PARAMETER:
+                raise ClusterError(f"{group}: {said}")
+        await asyncio.sleep(_POLL_S)
 
 
 async def _await_leader(

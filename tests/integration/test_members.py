@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from chaos import members
+from chaos import cluster, members
 from chaos.cluster import ClusterError, load_layout
 from chaos.cluster_layout import ClusterLayout
-from tests.integration.rig import Processes, ledgermq
+from remoting.command import RemotingCommand
+from tests.integration.rig import Processes, await_until, ledgermq, request, send_command
 
 pytestmark = pytest.mark.cluster
 
@@ -101,6 +103,66 @@ def test_another_engine_keeps_its_members(
     monkeypatch.setattr(members, "load_layout", lambda _: layout)
     with pytest.raises(ClusterError, match="the engine pysyncobj of broker-a"):
         members.add(three.directory, "n3", say=silent)
+
+
+def test_a_learner_gets_the_log_and_counts_once_promoted(three: Processes) -> None:
+    three.send("T", b"there before", "C" * 32)
+    directory = three.directory
+    members.add(directory, "n3", say=silent)
+    place = load_layout(directory).broker("broker-a-n3")
+    assert {row.node: row.kind for row in members.list_members(directory)} == {
+        "n0": "voter",
+        "n1": "voter",
+        "n2": "voter",
+        "n3": "learner",
+    }
+    roles = {node.name: node.role for node in cluster.status(directory).nodes}
+    assert roles["n3"] == "learner"
+    with pytest.raises(ClusterError, match="n3 is a node of broker-a already"):
+        members.add(directory, "n3", say=silent)
+    members.promote(directory, "n3", say=silent)
+    assert voters(three) == {"n0", "n1", "n2", "n3"}
+    members.transfer(directory, "n3", say=silent)
+
+    def takes_messages() -> bool:
+        stored = request(place.address, send_command("T", b"from n3", "D" * 32))
+        return isinstance(stored, RemotingCommand) and stored.code == 0
+
+    await_until(takes_messages, "n3 leads")
+    members.remove(directory, "n3", say=silent)
+    assert voters(three) == {"n0", "n1", "n2"}
+    assert three.table.find("broker-a-n3") is None
+
+
+def test_a_node_whose_disk_was_lost_is_replaced(three: Processes) -> None:
+    victim = next(name for name in three.brokers if name != three.leader())
+    node = three.place(victim).node
+    before = {row.node: row.store_id for row in members.list_members(three.directory)}
+    three.kill(victim)
+    shutil.rmtree(three.store(victim))
+    three.start_broker(victim)
+    await_until(
+        lambda: "is empty but the group knows another one" in three.output(victim),
+        "it knows that it was wiped",
+    )
+    assert node not in {status.node for status in three.statuses().values() if status.ready}
+    for words in (("remove", node), ("add", node, "--voter")):
+        done = ledgermq("cluster", "member", words[0], str(three.directory), *words[1:])
+        assert done.returncode == 0, done.stderr
+    after = {row.node: row.store_id for row in members.list_members(three.directory)}
+    assert after.keys() == before.keys()
+    assert [name for name in after if after[name] != before[name]] == [node]
+    three.await_caught_up()
+
+
+def test_members_that_came_stay_over_a_stop(three: Processes) -> None:
+    directory = three.directory
+    members.add(directory, "n4", voter=True, say=silent)
+    cluster.down(directory)
+    up = cluster.up(directory, namesrv_port=0, base_port=0, detach=True, say=silent)
+    assert {node.name for node in up.nodes} == {"n0", "n1", "n2", "n4"}
+    assert voters(three) == {"n0", "n1", "n2", "n4"}
+    members.remove(directory, "n4", say=silent)
 
 
 def test_the_leader_is_taken_out_and_the_others_go_on(three: Processes) -> None:
