@@ -10,14 +10,17 @@ LEDGERMQ := $(BIN)/ledgermq
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check format sim bench planted mutants clean
+.PHONY: help venv demo test check format sim bench failovers drills long planted mutants clean
 
 help:
 	@echo "make demo    set up, run the main experiment, verify it with Spark, write its report"
 	@echo "make test    set up and run what CI runs: lint, types, unit, property, integration"
 	@echo "make check   lint and types only"
-	@echo "make sim     simulate SEEDS=$(SEEDS) with the real core and log"
+	@echo "make sim     simulate SEEDS=$(SEEDS): real cores, logs and whole groups, on both cores"
 	@echo "make bench   measure this machine; figures go to figures/"
+	@echo "make drills  corruption, full disks and a replaced node, on real processes"
+	@echo "make failovers  two hundred kills and cuts of the leader, verified; a rolling restart"
+	@echo "make long    a broker with ten million messages: memory and restarts (13 GB of disk)"
 	@echo "make planted experiments on brokers with a planted bug, which must fail"
 	@echo "make mutants the simulator against every planted bug, which it must see"
 	@echo "make venv    the environment alone: $(LEDGERMQ)"
@@ -61,6 +64,22 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/remoting_codec.py
 	$(BIN)/python benchmarks/client_send.py
 	$(BIN)/python benchmarks/raft_node.py
+
+failovers: $(STAMP)
+	@mkdir -p figures
+	$(BIN)/python benchmarks/failover.py --scenario scenarios/two-hundred-failovers.toml --verify --output figures/failovers.json
+	$(BIN)/python benchmarks/rolling_restart.py --output figures/rolling_restart.json
+
+# What the storage promises, on real files: needs root for the small disks.
+drills: $(STAMP)
+	@mkdir -p figures
+	$(BIN)/python -m tests.drills.corruption --output figures/corruption.json
+	$(BIN)/python -m tests.drills.full_disk --output figures/full_disk.json
+	$(BIN)/python -m tests.drills.replace_node --output figures/replace_node.json
+
+long: $(STAMP)
+	@mkdir -p figures
+	$(BIN)/python benchmarks/long_store.py --output figures/long_store.json
 
 # Ten experiments on brokers with a planted bug: the verdict must be fail.
 planted: $(STAMP)
