@@ -2,7 +2,8 @@
 
 Place in the data path: `raft.node` runs it beside the transport in every phase in which the store
 is born, and hands it the peers' requests and answers. A node whose damage was found at its start
-takes part only once `mended` was called.
+takes part only once `mended` was called, or once `in_vain` told that nobody has good copies and it
+can do without.
 
 Invariants: entries handed out were verified; damage is never cut off, unless a peer's committed
 entry proves that what stood there never was committed; closed segments are verified again and
@@ -55,6 +56,7 @@ class Mender:
         send: Callable[[PeerMessage], None],
         truncate_from: Callable[[Index], None],
         mended: Callable[[], None],
+        in_vain: Callable[[], None],
     ) -> None:
         self._node_id = node_id
         self._log = log
@@ -66,6 +68,7 @@ class Mender:
         self._send = send
         self._truncate_from = truncate_from
         self._mended = mended
+        self._in_vain = in_vain
         self._repair = Repair(node_id)
         self._known: tuple[Damage, ...] = ()
 
@@ -218,6 +221,7 @@ class Mender:
                 lost.first_index,
                 lost.last_index,
             )
+            self._in_vain()
 
     async def _scrub(self) -> None:
         while True:

@@ -106,6 +106,7 @@ class RaftNode:
         self._phase = Phase.RECOVERING
         self._restored: RestoredState | None = None
         self._was_mended = asyncio.Event()
+        self._asked_in_vain = False
         self.edge = Edge(self.fail)
         self.stopped = True  # until started, and after a stop or a failure
 
@@ -141,7 +142,7 @@ class RaftNode:
         """The state as the newest snapshot has it, unless something damaged is needed for it."""
         store = self._store
         store.write_checkpoint(store.checkpoint.commit_index, 0, clean=False)
-        if store.log.damages:
+        if store.log.damages and not await asyncio.to_thread(self._can_do_without):
             return
         try:
             store.check_hard_state()
@@ -154,6 +155,16 @@ class RaftNode:
             )
         except DamagedLogError as error:
             _log.error("the log is damaged: %s", error)
+
+    def _can_do_without(self) -> bool:
+        """Whether all that is damaged is contained in a good snapshot, and peers were asked for it
+        in vain: their logs may begin behind it by now. It was committed, so the node's word holds;
+        whoever reads it is refused."""
+        files = self._store.snapshots
+        last_damaged = self._store.log.damages[-1].last_index
+        return self._asked_in_vain and any(
+            index >= last_damaged and files.is_good(index) for index in files.indexes()
+        )
 
     def _assemble(self, store: NodeStore) -> None:
         config = self._config
@@ -192,6 +203,7 @@ class RaftNode:
             send=self._send_now,
             truncate_from=self._truncate_from,
             mended=self._was_mended.set,
+            in_vain=self._on_in_vain,
         )
 
     async def stop(self) -> None:
@@ -462,7 +474,7 @@ class RaftNode:
         if self._shell is not None:
             self._shell.on_unreachable(peer)
 
-    # --- what the mender asks -------------------------------------------------------------------
+    # --- what the mender asks and tells --------------------------------------------------------
 
     def _peers(self) -> frozenset[NodeId]:
         """Who may have good copies."""
@@ -478,6 +490,10 @@ class RaftNode:
         if self._shell is not None:
             return self._shell.core.commit_index
         return min(self._store.checkpoint.commit_index, self._store.log.last_index)
+
+    def _on_in_vain(self) -> None:
+        self._asked_in_vain = True
+        self._was_mended.set()
 
     def _truncate_from(self, index: Index) -> None:
         """While there is a core, only the core truncates; its leader will tell it to."""

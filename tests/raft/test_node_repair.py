@@ -98,6 +98,24 @@ async def test_where_nobody_has_a_copy_the_node_says_so_and_keeps_the_rest(
             assert node.read(position, 6).isdigit(), "the rest is there"
 
 
+async def test_what_peers_dropped_and_a_snapshot_contains_is_done_without(tmp_path: Path) -> None:
+    """The others' logs begin behind the damage by now: nobody will ever have a copy."""
+    async with running(tmp_path, snapshot_interval_size_bytes=0) as group:
+        written = await write(group, 3 * ENTRIES_PER_SEGMENT + 20)
+        await settled(group)
+        await group.nodes.pop("n0").stop()  # with a snapshot of all that it has
+        flip(segments(tmp_path, "n0")[-1], 5_000)
+        written += await write(group, 4 * ENTRIES_PER_SEGMENT, len(written))
+        await settled(group)
+        for node in group.nodes.values():
+            assert await node.retain_from(1 << 40) > 0
+        await group.start("n0")
+        node = group.nodes["n0"]
+        assert node.status().phase is Phase.REPAIRING
+        await eventually(lambda: node.status().phase is Phase.SERVING, "it goes on")
+        await eventually(lambda: group.machines["n0"].data() == written, "and follows")
+
+
 async def test_a_scrub_finds_damage_and_it_is_mended_online(tmp_path: Path) -> None:
     async with running(tmp_path, scrub_rate_bytes_per_s=1 << 30, scrub_interval_ms=50) as group:
         written = await write(group, 3 * ENTRIES_PER_SEGMENT)
