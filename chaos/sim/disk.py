@@ -149,6 +149,7 @@ class SimDisk:
         self._sync_in_progress: list[Callable[[], None]] | None = None
         self._recording = False
         self.fuse = 0  # counts operations down; the node dies when it reaches 0
+        self.fuse_after: str | None = None  # it begins to count behind the next one of this kind
         self.fault: DiskFault | None = None
         self.capacity_bytes: int | None = None
         self.lost_bytes = 0
@@ -215,7 +216,7 @@ class SimDisk:
             assert self._sync_in_progress is not None
             self._sync_in_progress.append(partial(inode.do, (offset, data)))
             return len(data)
-        if self.fuse == 1:
+        if self.fuse == 1 and self.fuse_after is None:
             inode.do((offset, data[: int(self._rng.random() * len(data))]))
         self._before("write")
         self._find_room(inode, offset + len(data))
@@ -393,6 +394,7 @@ class SimDisk:
         self._sync_in_progress = None
         self._recording = False
         self.fuse = 0
+        self.fuse_after = None
         self.fault = None
 
     # --- names ---------------------------------------------------------------------------------
@@ -405,7 +407,10 @@ class SimDisk:
         self._names_durable[target] = inode
 
     def _before(self, operation: str) -> None:
-        if self.fuse:
+        if self.fuse and self.fuse_after is not None:
+            if operation == self.fuse_after:
+                self.fuse_after = None
+        elif self.fuse:
             self.fuse -= 1
             if not self.fuse:
                 raise CrashNow(f"disk {operation}")

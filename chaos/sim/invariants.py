@@ -135,6 +135,8 @@ class Invariants:
         mirror = self._nodes[node]
         self._check_base(node, base)
         index = base.index
+        if len(mirror.chains) > index and mirror.chains[index - 1] == base.chain:
+            raise Violation("R9", f"{node} empties its log for {index}, which it held, and more")
         mirror.base = mirror.durable_index = index
         mirror.terms = self.committed_terms[:index]
         mirror.chains = self._committed_chains[:index]

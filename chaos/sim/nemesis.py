@@ -101,6 +101,7 @@ _DISK_FAULTS = (
     DiskFault(operation="open", error=errno.EIO),
     DiskFault(operation="rename", error=errno.EIO),
 )
+_FUSES_AFTER = (None, None, None, "remove", "remove", "rename", "open", "truncate")
 
 
 class Nemesis(Generic[_N]):
@@ -143,6 +144,7 @@ class Nemesis(Generic[_N]):
         for node in self._nodes:
             node.step_fuse = 0
             node.disk.fuse = 0
+            node.disk.fuse_after = None
             node.disk.fault = None
 
     def on_death(self, node: _N) -> None:
@@ -241,7 +243,10 @@ class Nemesis(Generic[_N]):
             return None
         node.fuse_is_power = self._rng.random() < 0.7
         node.disk.fuse = 1 + int(self._rng.random() ** 2 * 25)
-        return f"{node.name} in {node.disk.fuse}"
+        node.disk.fuse_after = self._rng.choice(_FUSES_AFTER)
+        if node.disk.fuse_after is not None:  # where a change of names is half done
+            node.disk.fuse = 1 + node.disk.fuse // 8
+        return f"{node.name} in {node.disk.fuse} after {node.disk.fuse_after or 'now'}"
 
     def _disk_error(self) -> str | None:
         node = self._alive()

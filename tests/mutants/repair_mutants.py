@@ -33,7 +33,7 @@ REPAIR_MUTANTS = (
         breaks="a node with an empty store is born because the group knows its name, whatever "
         "store the group knows under it: it has forgotten its votes and acknowledgements",
         published="nats-server#7567; Alagappan et al., FAST '18",
-        expected=("R9", "R2", "R7", "R3", "R1"),
+        expected=("R9", "R2", "R7", "R3", "R1", "liveness"),
         patches=(
             SourcePatch(
                 module="raft.formation",
