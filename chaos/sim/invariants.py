@@ -214,6 +214,8 @@ class Invariants:
             mirror.terms.append(entry.term)
             mirror.chains.append(log.chain(entry.index))
             mirror.note_config(entry)
+        if len(mirror.terms) < last_index:
+            raise Violation("R5", f"{node} recovers {len(mirror.terms) + 1}, and can't read it")
         mirror.durable_index = last_index  # recovery syncs what it keeps
         mirror.durable_term = mirror.term = hard_state.current_term
         mirror.durable_vote = hard_state.voted_for
