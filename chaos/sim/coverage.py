@@ -92,6 +92,7 @@ GROUP_COUNTERS: tuple[str, ...] = (
     "leaderships_transferred",
     "files_spoilt",
     "logs_begun_late",
+    "derived_files_lost",
     "damages_mended",
     "decisions_acknowledged",
     "decisions_commit",

@@ -106,6 +106,7 @@ class VirtualProcess:
         self.disk_time_us: Callable[[], int] = lambda: 0  # what a sync takes
         self.open_disk: Callable[[Path], Disk] = _no_disk
         self.open_trace: Callable[[int], Any] = _no_trace
+        self.on_fsync: Callable[[int], None] = lambda _: None
         self.on_apply: Callable[[Sequence[CommittedEntry]], None] = _nothing_to_apply
         self.disk_usage: Callable[[], dict[str, int]] = lambda: _ROOMY
         self.descriptors: set[int] = set()  # real ones that the program has open

@@ -34,6 +34,8 @@ from typing import Any, ParamSpec, TypeVar
 import raft.connection
 import remoting.connection
 from broker.state_machine import BrokerStateMachine
+from broker.store.derived_files import FILE_SIZE, FILE_UNITS
+from broker.store.payload import UNIT_SIZE
 from chaos.sim.violation import CrashNow
 from chaos.sim.virtual_host import current
 from raft.disk import OsDisk
@@ -45,6 +47,7 @@ __all__ = ["substituted"]
 
 _T = TypeVar("_T")
 _P = ParamSpec("_P")
+_FILE_UNITS = 32
 _PACKAGES = ("raft", "remoting", "broker", "client", "namesrv")
 
 
@@ -143,8 +146,9 @@ def _disk_usage(_: object) -> SimpleNamespace:
 
 
 def _fsync(descriptor: int) -> None:
-    """Real files of a simulated process are on a disk that nobody switches off."""
+    """Nothing of these files is on a disk; whoever plays a failure of power notes what would be."""
     os.fstat(descriptor)  # a closed descriptor is an error all the same
+    current().on_fsync(descriptor)
 
 
 class _NoLock:
@@ -257,6 +261,9 @@ _SUBSTITUTES: tuple[tuple[object, object], ...] = (
     (StoreLock, _NoLock),
     (RaftTrace, _trace_of_process),
     (BrokerStateMachine, _WatchedStateMachine),
+    # Small files, so that a seed writes several of a queue.
+    (FILE_UNITS, _FILE_UNITS),
+    (FILE_SIZE, _FILE_UNITS * UNIT_SIZE),
 )
 
 _HELD_IN_SETS: tuple[type, ...] = (remoting.connection.Connection, raft.connection._Connection)

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from broker.config import BrokerConfig
 from broker.server import Broker
 from chaos.sim.disk import SimDisk, Survival
+from chaos.sim.group.derived import DerivedState
 from chaos.sim.group.machine import Machine, Site
 from chaos.sim.violation import CrashNow, Violation
 from chaos.sim.virtual_host import VirtualProcess, current
@@ -100,6 +101,7 @@ class BrokerMachine(Machine):
         self._witness = witness
         self._rng = site.generator(f"broker/{config.node}")
         self._sync_us = sync_us
+        self._derived = DerivedState(config.store, random.Random(self._rng.random()))
         self._rates = short_write_rate, garbage_rate
         self.new_disk()
         self.broker: Broker | None = None
@@ -110,6 +112,7 @@ class BrokerMachine(Machine):
 
     def new_disk(self) -> None:
         """An empty one."""
+        self._derived.forget()
         short_write_rate, garbage_rate = self._rates
         self.disk = _MachineDisk(
             random.Random(self._rng.random()),
@@ -189,6 +192,7 @@ class BrokerMachine(Machine):
         process.on_apply = lambda entries: witness.on_apply(node, entries)
         process.disk_time_us = self._draw_sync_us
         process.disk_usage = self._disk_usage
+        process.on_fsync = self._derived.on_fsync
         process.loop.on_fuse = self._on_step_fuse
         self.broker = None
         self.disk.has_failed = False
@@ -217,6 +221,9 @@ class BrokerMachine(Machine):
         if power:
             self.counts["power_failures"] += 1
             self.disk.power_failure(survival)
+            lost = self._derived.lost_files
+            self._derived.power_failure(survival)
+            self.counts["derived_files_lost"] += self._derived.lost_files - lost
         else:
             self.disk.process_crash()
 

@@ -40,6 +40,7 @@ class _Mirror:
         "dropped",
         "durable",
         "last",
+        "lost",
         "role",
         "term",
         "terms",
@@ -57,6 +58,8 @@ class _Mirror:
         self.applied: Index | None = None  # None: nothing yet in this incarnation
         self.configs: dict[Index, tuple[str, ...]] = {}
         self.dropped: tuple[Index, Term] | None = None  # first entry of the last truncation
+        # What truncations dropped since the last fsync: a crash may bring it back.
+        self.lost: dict[Index, tuple[Term, int]] = {}
 
     def cut(self, last: Index) -> None:
         for index in range(last + 1, self.last + 1):
@@ -64,6 +67,16 @@ class _Mirror:
             self.chains.pop(index, None)
         self.last = min(self.last, last)
         self.configs = {index: voters for index, voters in self.configs.items() if index <= last}
+
+    def bring_back(self, index: Index, chain: int) -> None:
+        """A node restarts with its log up to `index`: if that was dropped, it never was."""
+        lost, self.lost = self.lost, {}
+        if index not in lost or lost[index][1] != chain:
+            return
+        self.cut(min(lost) - 1)
+        for place in range(min(lost), index + 1):
+            self.terms[place], self.chains[place] = lost[place]
+        self.last = index
 
     def voters(self) -> tuple[str, ...]:
         return self.configs[max(self.configs)]
@@ -129,6 +142,7 @@ class TraceRules:
 
     def _on_start(self, node: NodeId, mirror: _Mirror, fields: Mapping[str, Any]) -> None:
         index, chain = int(fields["index"]), int(fields["chain"])
+        mirror.bring_back(index, chain)
         if index < mirror.durable:
             self._broken("R9", node, f"restarts at {index}, durable up to {mirror.durable}")
         if index <= mirror.last:
@@ -200,12 +214,15 @@ class TraceRules:
             self._broken("R7", node, f"truncates {index}, which is committed")
         if index in mirror.terms:
             mirror.dropped = (index, mirror.terms[index])
+        for place in range(max(index, mirror.base + 1), mirror.last + 1):
+            mirror.lost.setdefault(place, (mirror.terms[place], mirror.chains[place]))
         mirror.cut(index - 1)
         mirror.durable = min(mirror.durable, index - 1)
 
     def _on_fsync(self, node: NodeId, mirror: _Mirror, index: Index) -> None:
         if index > mirror.last:
             self._broken("R9", node, f"claims {index} durable, its log ends at {mirror.last}")
+        mirror.lost.clear()
         mirror.durable = max(mirror.durable, index)
 
     def _on_install(self, node: NodeId, mirror: _Mirror, fields: Mapping[str, Any]) -> None:
