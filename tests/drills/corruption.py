@@ -140,7 +140,8 @@ class Drill:
                     path = group.store(name) / "commitlog" / file
                     now = path.read_bytes()[: len(data)] if path.exists() else b""
                     if now != data:
-                        self._note_wrong(f"{name}/{file} is not what it was", victims)
+                        told = f"{name}/{file} is not what it was: {_difference(data, now)}"
+                        self._note_wrong(told, victims)
             self.rounds.append(
                 {
                     "victims": len(victims),
@@ -218,6 +219,14 @@ class Drill:
         return next((line for line in lines if "has a good copy of" in line), "nothing")
 
 
+def _difference(before: bytes, now: bytes) -> str:
+    at = next((at for at, (a, b) in enumerate(zip(before, now, strict=False)) if a != b), len(now))
+    return (
+        f"of {len(before)} bytes {len(now)} are there, the first other one at {at}: "
+        f"{before[at : at + 48].hex()}, now {now[at : at + 48].hex()}"
+    )
+
+
 def _tells_of_damage(output: str) -> bool:
     return "damaged" in output
 
@@ -233,7 +242,7 @@ def main() -> None:
     with Processes(root.resolve(), raft_settings=settings) as group:
         drill = Drill(group.start(), arguments.seed)
         drill.run(arguments.corruptions)
-        said = drill.ruin_everywhere() if not drill.wrong else "not tried"
+        said = drill.ruin_everywhere()
     figures = {
         "corruptions": len(drill.ruins),
         "kinds": dict(Counter(done.kind for done in drill.ruins)),
