@@ -13,21 +13,32 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from pyspark.sql import DataFrame
+
 from verify.checks import (
     availability,
     consensus,
+    consumer_offsets,
+    deliveries,
+    durability,
+    freshness,
     order,
     places,
+    positions,
+    queries,
     reads,
     replicas,
+    settlement,
     transactions,
 )
 from verify.checks.finding import Check
 from verify.counts import Counts
-from verify.frames import RECORD_KINDS
+from verify.frames import RECORD_KINDS, Frames
 from verify.manifest import Manifest
 
-__all__ = ["CHECKS"]
+__all__ = ["CHECKS", "OWN_SYSTEM"]
+
+OWN_SYSTEM: Final = "ledgermq"
 
 
 def _ok_reads(counts: Counts) -> int:
@@ -40,6 +51,10 @@ def _acked(counts: Counts) -> int:
 
 def _reads(counts: Counts) -> int:
     return counts.shown("poll", "deliver")
+
+
+def _answers(counts: Counts) -> int:
+    return counts.ops("max_offset", type="ok") + counts.finals
 
 
 _NO_READ: Final = "no operation read anything"
@@ -61,6 +76,10 @@ def _has_checks(manifest: Manifest, counts: Counts) -> bool:
     return manifest.transactions is not None and counts.ops("check") > 0
 
 
+def _has_polls(manifest: Manifest, counts: Counts) -> bool:
+    return counts.ops("poll") > 0
+
+
 def _told(*events: str) -> Callable[[Manifest, Counts], bool]:
     """Applies where our own engine ran, which traces all it does, or the events were told."""
     return lambda manifest, counts: manifest.engine == "raft" or counts.events(*events) > 0
@@ -68,6 +87,29 @@ def _told(*events: str) -> Callable[[Manifest, Counts], bool]:
 
 def _has_ordered_shards(manifest: Manifest, counts: Counts) -> bool:
     return counts.sharded > 0 and any(group.ordered for group in manifest.consumer_groups)
+
+
+def _of_transactions(
+    check_id: str,
+    name: str,
+    find: Callable[[Frames], DataFrame],
+    *,
+    needs: tuple[str, ...] = ("ops", "log"),
+    wants: tuple[str, ...] = (),
+    asked: bool = False,
+) -> Check:
+    """`asked`: it is about halves that somebody was asked about."""
+    return Check(
+        id=check_id,
+        name=name,
+        promise="G4",
+        needs=needs,
+        wants=wants,
+        applies=_has_checks if asked else _has_transactions,
+        examined=_halves,
+        nothing=_NO_HALF,
+        find=find,
+    )
 
 
 CHECKS: Final[tuple[Check, ...]] = (
@@ -121,6 +163,48 @@ CHECKS: Final[tuple[Check, ...]] = (
         find=reads.unseen_values,
     ),
     Check(
+        id="A6",
+        name="reader jumps",
+        promise="G3",
+        needs=("ops",),
+        wants=("log",),
+        applies=_has_polls,
+        examined=lambda counts: counts.shown("poll", type="ok"),
+        nothing=_NO_READ,
+        find=positions.poll_jumps,
+    ),
+    Check(
+        id="A7",
+        name="jump within a poll",
+        promise="G3",
+        needs=("ops",),
+        wants=("log",),
+        applies=_has_polls,
+        examined=lambda counts: counts.shown("poll", type="ok"),
+        nothing=_NO_READ,
+        find=positions.polled_batch_jumps,
+    ),
+    Check(
+        id="A8",
+        name="sender goes back",
+        promise="G3",
+        needs=("ops",),
+        applies=lambda manifest, counts: counts.ops("send") > 0,
+        examined=lambda counts: counts.shown("send", type="ok"),
+        nothing=_NO_ACK,
+        find=positions.send_order,
+    ),
+    Check(
+        id="A10",
+        name="overtaken in the queue",
+        promise="G3",
+        needs=("ops",),
+        wants=("log",),
+        examined=_acked,
+        nothing=_NO_ACK,
+        find=positions.overtaken_values,
+    ),
+    Check(
         id="A11",
         name="unexpected value",
         promise="G7",
@@ -131,6 +215,16 @@ CHECKS: Final[tuple[Check, ...]] = (
         find=reads.unexpected_values,
     ),
     Check(
+        id="A12",
+        name="consumed twice",
+        promise="G5",
+        needs=("ops",),
+        applies=lambda manifest, counts: bool(manifest.consumer_groups),
+        examined=_ok_reads,
+        nothing=_NO_READ,
+        find=deliveries.repeated_consumptions,
+    ),
+    Check(
         id="A13",
         name="disorder within a shard",
         promise="G3",
@@ -139,6 +233,16 @@ CHECKS: Final[tuple[Check, ...]] = (
         examined=_ok_reads,
         nothing=_NO_READ,
         find=order.shard_disorder,
+    ),
+    Check(
+        id="A15",
+        name="stale or lost",
+        promise="G6",
+        needs=("ops",),
+        applies=lambda manifest, counts: manifest.system == OWN_SYSTEM or _answers(counts) > 0,
+        examined=_answers,
+        nothing="there was no final read, and no max offset was asked for",
+        find=freshness.stale_answers,
     ),
     Check(
         id="A16",
@@ -179,6 +283,19 @@ CHECKS: Final[tuple[Check, ...]] = (
         find=replicas.replica_differences,
     ),
     Check(
+        id="S5",
+        name="consumer offset rewound",
+        promise="G5",
+        needs=("ops",),
+        wants=("log",),
+        applies=lambda manifest, counts: (
+            bool(manifest.consumer_groups) and counts.ops("fetch_offset") > 0
+        ),
+        examined=lambda counts: counts.ops("fetch_offset", "commit_offset", type="ok"),
+        nothing="no offset was fetched or committed",
+        find=consumer_offsets.consumer_offsets,
+    ),
+    Check(
         id="S6",
         name="phantom read",
         promise="G1",
@@ -188,67 +305,53 @@ CHECKS: Final[tuple[Check, ...]] = (
         find=replicas.phantom_reads,
     ),
     Check(
-        id="T1",
-        name="transaction visible early",
-        promise="G4",
+        id="S8",
+        name="query by key differs from the log",
+        promise="G5",
+        needs=("ops", "log"),
+        applies=lambda manifest, counts: counts.ops("query") > 0,
+        examined=lambda counts: counts.ops("query", type="ok"),
+        nothing="no query was answered",
+        find=queries.query_answers,
+    ),
+    _of_transactions(
+        "T1",
+        "transaction visible early",
+        transactions.early_visible,
         needs=("ops",),
         wants=("log", "raft"),
-        applies=_has_transactions,
-        examined=_halves,
-        nothing=_NO_HALF,
-        find=transactions.early_visible,
     ),
-    Check(
-        id="T2",
-        name="rolled-back transaction visible",
-        promise="G4",
+    _of_transactions(
+        "T2",
+        "rolled-back transaction visible",
+        transactions.rolled_back_visible,
         needs=("ops",),
         wants=("log",),
-        applies=_has_transactions,
-        examined=_halves,
-        nothing=_NO_HALF,
-        find=transactions.rolled_back_visible,
     ),
-    Check(
-        id="T3",
-        name="committed half lost",
-        promise="G4",
-        needs=("ops", "log"),
-        applies=_has_transactions,
-        examined=_halves,
-        nothing=_NO_HALF,
-        find=transactions.committed_half_lost,
+    _of_transactions("T3", "committed half lost", transactions.committed_half_lost),
+    _of_transactions("T4", "transaction committed twice", transactions.double_commits),
+    _of_transactions("T5", "conflicting resolutions", transactions.conflicting_resolutions),
+    _of_transactions(
+        "T7",
+        "asked about after its decision",
+        settlement.checked_after_decision,
+        needs=("ops",),
+        wants=("log",),
+        asked=True,
     ),
-    Check(
-        id="T4",
-        name="transaction committed twice",
-        promise="G4",
-        needs=("ops", "log"),
-        applies=_has_transactions,
-        examined=_halves,
-        nothing=_NO_HALF,
-        find=transactions.double_commits,
+    _of_transactions(
+        "T8",
+        "wrong number of checks",
+        settlement.wrong_check_counts,
+        wants=("raft", "faults"),
+        asked=True,
     ),
-    Check(
-        id="T5",
-        name="conflicting resolutions",
-        promise="G4",
-        needs=("ops", "log"),
-        applies=_has_transactions,
-        examined=_halves,
-        nothing=_NO_HALF,
-        find=transactions.conflicting_resolutions,
+    _of_transactions(
+        "T9", "committed half discarded", transactions.committed_half_discarded, asked=True
     ),
-    Check(
-        id="T9",
-        name="committed half discarded",
-        promise="G4",
-        needs=("ops", "log"),
-        applies=_has_checks,
-        examined=_halves,
-        nothing=_NO_HALF,
-        find=transactions.committed_half_discarded,
-    ),
+    _of_transactions("T10", "half and op records disagree", settlement.half_bookkeeping),
+    _of_transactions("T11", "producer and message disagree", settlement.disagreeing_producers),
+    _of_transactions("T12", "decision for another transaction", settlement.misdirected_decisions),
     Check(
         id="R1",
         name="two leaders in a term",
@@ -307,6 +410,16 @@ CHECKS: Final[tuple[Check, ...]] = (
         find=consensus.committed_twice,
     ),
     Check(
+        id="R7",
+        name="leader lacks committed entries",
+        promise="G1",
+        needs=("raft",),
+        applies=_told("commit"),
+        examined=lambda counts: counts.events_of("role", "leader"),
+        nothing="no node became leader",
+        find=consensus.incomplete_leaders,
+    ),
+    Check(
         id="R8",
         name="commit index goes wrong",
         promise="G1",
@@ -315,6 +428,19 @@ CHECKS: Final[tuple[Check, ...]] = (
         examined=lambda counts: counts.events("commit"),
         nothing="no commit was traced",
         find=consensus.commit_index_errors,
+    ),
+    Check(
+        id="R9",
+        name="committed before it was durable",
+        promise="G1",
+        needs=("raft",),
+        applies=lambda manifest, counts: (
+            manifest.engine == "raft"
+            or (counts.events("commit") > 0 and counts.events("fsync") > 0)
+        ),
+        examined=lambda counts: counts.events("commit"),
+        nothing="no commit was traced",
+        find=durability.undurable_commits,
     ),
     Check(
         id="R10",

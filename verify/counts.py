@@ -16,11 +16,14 @@ from verify.frames import Frames
 
 __all__ = ["Counts", "count"]
 
+_SUMS = ("messages", "sharded", "finals")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
     """`operations` by (f, type), `messages` in them by the same, `log` by (kind, committed),
-    `raft` by (event, role), `units` of all ConsumeQueues, `sharded` messages sent.
+    `raft` by (event, role), `units` of all ConsumeQueues, `sharded` messages sent, `finals`: polls
+    of the final drain that were ok.
     """
 
     operations: Mapping[tuple[str, str], int] = field(default_factory=dict)
@@ -29,6 +32,7 @@ class Counts:
     raft: Mapping[tuple[str, str], int] = field(default_factory=dict)
     units: int = 0
     sharded: int = 0
+    finals: int = 0
 
     def ops(self, *f: str, type: str | None = None) -> int:  # noqa: A002 - the column's name
         return _sum(self.operations, f, type)
@@ -65,6 +69,7 @@ def count(frames: Frames) -> Counts:
         size = F.greatest(F.coalesce(F.size("messages"), F.lit(0)), F.lit(0))
         shards = F.filter("messages", lambda message: message["shard"].isNotNull())
         sent = (F.col("f") == "send") & F.col("messages").isNotNull()
+        final = (F.col("f") == "poll") & (F.col("type") == "ok") & F.col("final")
         parts.append(
             _grouped(
                 "ops",
@@ -73,6 +78,7 @@ def count(frames: Frames) -> Counts:
                 F.col("type"),
                 messages=F.sum(size),
                 sharded=F.sum(F.when(sent, F.size(shards)).otherwise(0)),
+                finals=F.count_if(final),
             )
         )
     if frames.has("log"):
@@ -104,25 +110,18 @@ def count(frames: Frames) -> Counts:
         raft=table("raft", "rows"),
         units=sum(table("cq", "rows").values()),
         sharded=sum(table("ops", "sharded").values()),
+        finals=sum(table("ops", "finals").values()),
     )
 
 
-def _grouped(
-    table: str,
-    rows: DataFrame,
-    one: Column,
-    two: Column,
-    *,
-    messages: Column | None = None,
-    sharded: Column | None = None,
-) -> DataFrame:
-    none = F.lit(0).cast("long")
+def _grouped(table: str, rows: DataFrame, one: Column, two: Column, **sums: Column) -> DataFrame:
+    """Rows by (one, two); of the further sums, those that are not given are 0."""
+    none = F.max(F.lit(0))
     return (
         rows.groupBy(one.alias("one"), two.alias("two"))
         .agg(
             F.count("*").alias("rows"),
-            (F.max(none) if messages is None else messages).cast("long").alias("messages"),
-            (F.max(none) if sharded is None else sharded).cast("long").alias("sharded"),
+            *(sums.get(name, none).cast("long").alias(name) for name in _SUMS),
         )
         .withColumn("table", F.lit(table))
     )

@@ -119,12 +119,14 @@ class Frames:
         """One row per transaction: its half, and the decisions that were told, with their times.
 
         A `decide` that ended `fail` was refused and is no decision; the answer to a check counts
-        from its t_invoke and acknowledges nothing.
+        from its t_invoke and acknowledges nothing. `local`: what the producer's own database did;
+        `checks` and `t_last_check`: how often, and when at last, the broker asked.
         """
         told = F.col("f").isin("decide", "check") & (F.col("type") != "fail")
         acked = (F.col("f") == "decide") & (F.col("type") == "ok")
         commit, rollback = F.col("decision") == "commit", F.col("decision") == "rollback"
-        half = F.col("f") == "half"
+        half, check = F.col("f") == "half", F.col("f") == "check"
+        local = (F.col("f") == "local") & (F.col("type") == "ok") & (commit | rollback)
         first = F.element_at("messages", 1)
         tx = F.coalesce("tx", F.when(half & (F.size("messages") > 0), first["tx"]))
         of_half = F.struct(
@@ -143,6 +145,9 @@ class Frames:
                 F.min(F.when(acked & rollback, F.col("t_complete"))).alias("t_rollback_acked"),
                 F.min(F.when(told & (commit | rollback), F.col("op"))).alias("op_decided"),
                 F.min(F.when(acked & commit, F.col("op"))).alias("op_commit_acked"),
+                F.min(F.when(local, F.col("decision"))).alias("local"),
+                F.count_if(check).alias("checks"),
+                F.max(F.when(check, F.col("t_invoke"))).alias("t_last_check"),
             )
             .select("*", F.element_at("half.messages", 1).alias("sent"))
             .cache()

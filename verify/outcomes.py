@@ -18,12 +18,16 @@ from verify.frames import PLACE, Frames, is_user_topic
 
 __all__ = ["transaction_outcomes"]
 
+_DISCARDED_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 _PLACE = "topic:string,queue:int,offset:bigint"
 _FINAL = (
     f"struct<t_visible:bigint,broker_group:string,index:bigint,slot:int,{_PLACE},term:bigint,"
     "node:string,value:string,uniq_key:string>"
 )
 _OP = "struct<broker_group:string,index:bigint,slot:int,decision:string,node:string>"
+_DISCARDED = (
+    "struct<broker_group:string,index:bigint,slot:int,term:bigint,node:string,value:string>"
+)
 _DELIVERED = (
     f"struct<t_complete:bigint,op:bigint,f:string,type:string,broker_group:string,{_PLACE},"
     "value:string>"
@@ -34,18 +38,20 @@ def transaction_outcomes(frames: Frames) -> DataFrame:
     """One row per transaction that anything tells of.
 
     `finals` final messages, with the first and last of them; `op_decisions` the set of decisions
-    in op records and `op_count` their number; `delivered` the delivery that ended first; `kept`
-    false where retention may have taken the half.
+    in op records and `op_count` their number; `delivered` the delivery that ended first;
+    `discarded` its copy among those that nobody decided; `half_offset` the last place of the half
+    in its topic; `kept` false where retention may have taken the half.
     """
     told = frames.transactions
     by_value = told.where(F.col("sent.value").isNotNull()).select(
         F.col("sent.value").alias("value"), F.col("tx").alias("tx_of_value")
     )
-    facts = _facts(_deliveries(frames, by_value), "delivered", _DELIVERED)
+    facts = _facts(_deliveries(frames, by_value), "delivered")
     if frames.has("log"):
-        facts = facts.unionByName(_facts(_finals(frames, by_value), "final", _FINAL))
-        facts = facts.unionByName(_facts(_op_records(frames, by_value), "op_record", _OP))
-        facts = facts.unionByName(_facts(_halves(frames, by_value), "half_kept", "boolean"))
+        facts = facts.unionByName(_facts(_finals(frames, by_value), "final"))
+        facts = facts.unionByName(_facts(_op_records(frames, by_value), "op_record"))
+        facts = facts.unionByName(_facts(_halves(frames, by_value), "half_kept"))
+        facts = facts.unionByName(_facts(_discards(frames, by_value), "discard"))
     seen = facts.groupBy("tx").agg(
         F.count("final").alias("finals"),
         F.min("final").alias("first_final"),
@@ -55,7 +61,8 @@ def transaction_outcomes(frames: Frames) -> DataFrame:
         F.count("op_record").alias("op_count"),
         F.min("op_record").alias("first_op"),
         F.max("op_record").alias("last_op"),
-        F.coalesce(F.bool_or("half_kept"), F.lit(False)).alias("half_kept"),
+        F.max("half_kept").alias("half_offset"),
+        F.min("discard").alias("discarded"),
     )
     joined = told.join(seen, "tx", how="full_outer")
     none = F.array().cast("array<string>")
@@ -73,13 +80,21 @@ def transaction_outcomes(frames: Frames) -> DataFrame:
         F.coalesce("op_count", F.lit(0)).alias("op_count"),
         "first_op",
         "last_op",
-        (F.col("retained_group").isNull() | F.coalesce("half_kept", F.lit(False))).alias("kept"),
+        "discarded",
+        "half_offset",
+        (F.col("retained_group").isNull() | F.col("half_offset").isNotNull()).alias("kept"),
     )
 
 
-def _facts(rows: DataFrame, name: str, kind: str) -> DataFrame:
+def _facts(rows: DataFrame, name: str) -> DataFrame:
     """(tx, one column per kind of fact) with only `name` filled."""
-    kinds = {"delivered": _DELIVERED, "final": _FINAL, "op_record": _OP, "half_kept": "boolean"}
+    kinds = {
+        "delivered": _DELIVERED,
+        "final": _FINAL,
+        "op_record": _OP,
+        "half_kept": "bigint",
+        "discard": _DISCARDED,
+    }
     return rows.select(
         "tx",
         *(
@@ -149,7 +164,15 @@ def _halves(frames: Frames, by_value: DataFrame) -> DataFrame:
         F.broadcast(frames.first_index), "broker_group", how="inner"
     )
     kept = _of_transaction(rows.where(F.col("index") >= F.col("first_index")), by_value)
-    return kept.select("tx", F.lit(True).alias("half_kept")).distinct()
+    return kept.groupBy("tx").agg(F.max("offset").alias("half_kept"))
+
+
+def _discards(frames: Frames, by_value: DataFrame) -> DataFrame:
+    """Halves that were given up for want of a decision."""
+    is_discard = (F.col("topic") == _DISCARDED_TOPIC) & (F.col("kind") == "message")
+    rows = _of_transaction(frames.committed.where(is_discard), by_value)
+    discard = F.struct("broker_group", "index", "slot", "term", "node", "value")
+    return rows.groupBy("tx").agg(F.min(discard).alias("discard"))
 
 
 def _kept_groups(frames: Frames) -> DataFrame:

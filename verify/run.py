@@ -26,7 +26,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F
 
-from verify.catalogue import CHECKS
+from verify.catalogue import CHECKS, OWN_SYSTEM
 from verify.checks.finding import Check, finding_rows
 from verify.counts import Counts, count
 from verify.coverage import coverage, not_shown
@@ -40,7 +40,6 @@ from verify.verdict import WITNESSES_MAX, CheckResult, Outcome, Verdict
 
 __all__ = ["main", "verify_in", "verify_run"]
 
-OWN_SYSTEM = "ledgermq"
 _JOBS_AT_A_TIME = 2
 
 

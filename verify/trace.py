@@ -20,7 +20,8 @@ __all__ = ["known_entries", "with_state"]
 def with_state(raft: DataFrame) -> DataFrame:
     """The trace with these columns, each as of the event:
 
-    `term_before`; `role_now` (null before the first start or role); `last_index_most` and
+    `term_before`; `role_now` (null before the first start or role); `voters_now`, those of the
+    configuration in force (null before the first start or config); `last_index_most` and
     `last_index_least`: bounds of the last entry's index, for an installed snapshot may or may not
     have kept what stood behind it, `last_index_least_before` without the event itself;
     `committed_before` and `applied_before` within the incarnation; `own_last`, the last entry's
@@ -47,11 +48,13 @@ def with_state(raft: DataFrame) -> DataFrame:
         F.struct(F.lit(None).cast("struct<term:bigint,index:bigint>").alias("it")),
     )
     role = F.when(event == "role", F.col("role")).when(event == "start", F.lit("follower"))
+    voters = F.when(event.isin("start", "config"), F.col("voters"))
     last_end = F.last(end, ignorenulls=True).over(until_now)
     return raft.select(
         "*",
         F.last("term", ignorenulls=True).over(before).alias("term_before"),
         F.last(role, ignorenulls=True).over(until_now).alias("role_now"),
+        F.last(voters, ignorenulls=True).over(until_now).alias("voters_now"),
         F.when(last_end.isNotNull(), F.greatest(last_end, F.max(installed).over(until_now))).alias(
             "last_index_most"
         ),

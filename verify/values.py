@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from verify.frames import PLACE, Frames
 
-__all__ = ["value_facts"]
+__all__ = ["tried_twice", "value_facts"]
 
 _PLACE: Final = "broker_group:string,topic:string,queue:int,offset:bigint"
 _FACTS: Final[Mapping[str, str]] = {
@@ -65,6 +65,11 @@ def value_facts(frames: Frames) -> DataFrame:
         )
         .withColumn("was_read", F.col("read").isNotNull() & ~F.col("read.not_ok"))
     )
+
+
+def tried_twice(frames: Frames) -> DataFrame:
+    """Values with two attempts that may have been stored: without dedupe, both may stand."""
+    return frames.derived(value_facts).where(F.col("open_attempts") > 1).select("value")
 
 
 def _telling(frames: Frames) -> list[DataFrame]:

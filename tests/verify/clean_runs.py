@@ -1,17 +1,103 @@
-"""Runs that broke no rule: the plain one, and two whose logs no longer begin at index 1."""
+"""Runs that broke no rule.
+
+The plain one; one whose voters changed; and two whose logs no longer begin at index 1.
+"""
 
 from __future__ import annotations
 
-from tests.verify.synthetic import NODES, SyntheticRun
+from tests.verify.synthetic import HALF, NODES, OP, TOPIC, Rec, SyntheticRun
 
-CLEAN = ("clean", "installed", "retained")
+CLEAN = ("clean", "installed", "reconfigured", "retained")
 
 
 def clean_runs() -> list[SyntheticRun]:
-    """A plain run; one with a follower that was installed; one cut by retention everywhere."""
+    """A plain run; one with a follower that was installed, and a consumer whose queues went to
+    another; one whose voters changed; one cut by retention everywhere."""
     installed = SyntheticRun("installed")
-    retain_from(installed, "n2", 25)
-    return [SyntheticRun("clean"), installed, _retained()]
+    install(installed, "n2", 24)
+    installed.assign("d2", "push", (0, 1))
+    installed.ops[-1]["op"] = len(installed.ops)
+    deliver_again(installed, "d2", "v0")
+    return [SyntheticRun("clean"), installed, _reconfigured(), _retained()]
+
+
+def install(run: SyntheticRun, node: str, index: int, *, synced: bool = True) -> None:
+    """`node` gets a snapshot at `index` in place of its log up to there, which it never had."""
+    (entry,) = (row for row in run.events(node, "append") if row["index"] == index)
+    told = {name: entry[name] for name in ("entry_term", "chain")}
+    (fsync,) = (row for row in run.events(node, "fsync") if row["index"] == index)
+    (commit,) = (row for row in run.events(node, "commit") if row["index"] == index)
+    fsync |= {"event": "install"} | told
+    commit |= {"event": "fsync", "entry_term": None, "chain": None}
+    changed = [fsync, commit] if synced else [fsync]
+    run.raft = [
+        row
+        for row in run.raft
+        if row["node"] != node
+        or any(row is other for other in changed)
+        or row["event"] not in {"append", "fsync", "commit", "apply"}
+        or row["index"] > index
+    ]
+    retain_from(run, node, index + 1)
+
+
+def deliver_again(run: SyntheticRun, process: str, value: str) -> None:
+    """A member of the push group gets a message that the group has consumed."""
+    shown = run.find("deliver", value)
+    place = {name: shown[name] for name in ("client_group", "topic", "queue", "messages")}
+    run.op(process, "deliver", **place)
+    run.ops[-1]["op"] = len(run.ops)
+
+
+def change_voters(run: SyntheticRun, voters: list[str]) -> None:
+    """A configuration of its own entry, in force on every node from its append on."""
+    for node in NODES:
+        run.event(node, "config", index=run.entries[-1].index + 1, voters=voters)
+    run.append([], kind="config")
+
+
+def forget_fsyncs(run: SyntheticRun, node: str, first: int, last: int) -> None:
+    """What `node` wrote from `first` to `last` was never made durable by itself."""
+    run.raft = [
+        row
+        for row in run.raft
+        if (row["node"], row["event"]) != (node, "fsync") or not first <= row["index"] <= last
+    ]
+
+
+def progress(next_half: int) -> Rec:
+    """Halves below `next_half` are done with."""
+    group = "CID_RMQ_SYS_TRANS"
+    return Rec("offset", HALF, 0, client_group=group, queue_offset=next_half)
+
+
+def _reconfigured() -> SyntheticRun:
+    """n2 is no voter for a while, in which two disks are all; then it is one again.
+
+    Meanwhile somebody fetches an offset whose commit nobody answered, and the half queue's progress
+    passes halves that are settled, the last of them in the same entry.
+    """
+    away: list[int] = []
+
+    def live(run: SyntheticRun) -> None:
+        change_voters(run, ["n0", "n1"])
+        away.append(run.entries[-1].index)
+        fetched = {"client_group": "pull", "topic": TOPIC, "queue": 0}
+        run.commit_offset("c1", "pull", 0, 3)
+        run.ops[-1] |= {"type": "info", "t_complete": None}
+        run.op("c2", "fetch_offset", offset=3, **fetched)
+        run.op("c2", "fetch_offset", offset=2, **fetched)
+        half = run.half("t7", "x7", 0)
+        run.op("t7", "decide", tx=half["tx"], decision="rollback")
+        settles = {"half_offset": half["offset"], "tx": half["tx"]}
+        op_rec = Rec("op", OP, 0, half["messages"][0]["value"], decision="rollback", **settles)
+        run.append([op_rec, progress(half["offset"] + 1)])
+        change_voters(run, list(NODES))
+        away.append(run.entries[-1].index - 1)
+
+    run = SyntheticRun("reconfigured", live=live)
+    forget_fsyncs(run, "n2", *away)
+    return run
 
 
 def retain_from(run: SyntheticRun, node: str, index: int) -> None:

@@ -10,7 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tests.verify.clean_runs import retain_from
+from tests.verify.clean_runs import (
+    change_voters,
+    deliver_again,
+    forget_fsyncs,
+    install,
+    progress,
+    retain_from,
+)
 from tests.verify.synthetic import DISCARDED, MS, OP, TOPIC, Rec, Row, SyntheticRun
 
 Plant = Callable[[SyntheticRun], None]
@@ -74,13 +81,13 @@ def _trace(run: SyntheticRun, node: str, event: str, **columns: object) -> None:
     run.event(node, event, **columns)
 
 
-@plant("A1", "A2", "A5", "S6", witness="v2")
+@plant("A1", "A2", "A5", "A12", "S6", witness="v2")
 def other_value_at_an_offset(run: SyntheticRun) -> None:
     (shown,) = run.find("deliver", "v2")["messages"]
     shown |= {"value": f"{run.name}.v4", "uniq_key": f"K.{run.name}.v4"}
 
 
-@plant("A2", "A12", witness="v4", live=True)
+@plant("A2", "A10", "A12", witness="v4", live=True)
 def stored_twice(run: SyntheticRun) -> None:
     run.append([_record(run, "message", "v4", 0)])
 
@@ -97,12 +104,12 @@ def failed_send_is_read(run: SyntheticRun) -> None:
     run.append([_record(run, "message", "v9", 1)])
 
 
-@plant("A4", "A5", witness="v2")
+@plant("A4", "A5", "A6", "A7", "A15", witness="v2")
 def acknowledged_and_never_read(run: SyntheticRun) -> None:
     _unread(run, "v2")
 
 
-@plant("A4", "A5", "S1", "S2", witness="v5")
+@plant("A4", "A5", "A6", "A7", "A15", "S1", "S2", witness="v5")
 def removed_from_a_replica_and_the_reads(run: SyntheticRun) -> None:
     _unread(run, "v5")
     (gone,) = (row for row in run.logged("v5", "message") if row["node"] == "n2")
@@ -112,7 +119,7 @@ def removed_from_a_replica_and_the_reads(run: SyntheticRun) -> None:
     ]
 
 
-@plant("A5", witness="v13")
+@plant("A5", "A6", "A7", witness="v13")
 def unseen_by_one_group(run: SyntheticRun) -> None:
     _unread(run, "v13", "pull")
 
@@ -129,6 +136,37 @@ def acknowledged_beyond_the_end_and_lost(run: SyntheticRun) -> None:
             queue["max_offset"] = offset
 
 
+@plant("A6", "A12", witness='"to_offset": 1')
+def poll_begins_with_what_it_had(run: SyntheticRun) -> None:
+    (again,) = run.find("poll", "v2", client_group="pull")["messages"][1:]
+    later = run.find("poll", "v4", client_group="pull")
+    later["messages"] = [again, *later["messages"]]
+
+
+@plant("A6", "A5", witness="skipped")
+def poll_begins_behind_a_message(run: SyntheticRun) -> None:
+    later = run.find("poll", "v4", client_group="pull")
+    later["messages"] = later["messages"][1:]
+
+
+@plant("A7", "A13", witness='"to_offset": 1')
+def poll_goes_back_within_itself(run: SyntheticRun) -> None:
+    shown = run.find("poll", "v2", client_group="drain")["messages"]
+    shown[1], shown[2] = shown[2], shown[1]
+
+
+@plant("A8", witness="v2")
+def later_send_stands_before(run: SyntheticRun) -> None:
+    one, other = run.find("send", "v2"), run.find("send", "v6")
+    one["op"], other["op"] = other["op"], one["op"]
+
+
+@plant("A10", "A13", witness="v6")
+def acknowledged_first_and_stands_behind(run: SyntheticRun) -> None:
+    early, late = run.find("send", "v6"), run.find("send", "v2")
+    early |= {"t_invoke": late["t_invoke"] - 2, "t_complete": late["t_invoke"] - 1}
+
+
 @plant("A11", witness="K.ghost")
 def key_that_nobody_sent(run: SyntheticRun) -> None:
     run.find("deliver", "v6")["messages"][0]["uniq_key"] = "K.ghost"
@@ -139,10 +177,34 @@ def value_that_nobody_sent(run: SyntheticRun) -> None:
     run.append([_record(run, "message", "ghost", 1)])
 
 
+@plant("A12", witness="v0")
+def delivered_twice(run: SyntheticRun) -> None:
+    deliver_again(run, "d1", "v0")
+
+
 @plant("A13", "A6", "A7", witness="v1")
 def shard_out_of_order(run: SyntheticRun) -> None:
     shown = run.find("poll", "v1", client_group="pull")["messages"]
     shown[0], shown[2] = shown[2], shown[0]
+
+
+@plant("A15", "A5", "A7", witness="v2")
+def gone_from_the_final_read(run: SyntheticRun) -> None:
+    _unread(run, "v2", "drain")
+
+
+@plant("A15", "A7", witness="v3")
+def gone_from_one_final_poll(run: SyntheticRun) -> None:
+    """The queue was not drained, so the poll speaks for what it went over only."""
+    for queue in run.manifest["queues"]:
+        if (queue["topic"], queue["queue"]) == (TOPIC, 1):
+            queue["drained"] = False
+    _unread(run, "v3", "drain")
+
+
+@plant("A15", witness="known_end")
+def max_offset_of_a_deposed_leader(run: SyntheticRun) -> None:
+    run.find("max_offset", queue=0)["offset"] -= 1
 
 
 @plant("A16", witness="slow")
@@ -200,7 +262,54 @@ def missing_above_a_late_first_entry(run: SyntheticRun) -> None:
     run.log.remove(next(row for row in run.logged("v12", "message") if row["node"] == "n2"))
 
 
-@plant("S6", witness="v99")
+@plant("S5", witness="a later commit had been acknowledged", live=True)
+def fetch_of_an_overwritten_offset(run: SyntheticRun) -> None:
+    run.commit_offset("c1", "pull", 0, 4)
+
+
+@plant("S5", witness="nobody had committed")
+def fetch_of_what_nobody_committed(run: SyntheticRun) -> None:
+    run.find("fetch_offset", queue=0)["offset"] = 3
+
+
+@plant("S5", witness="nothing was stored")
+def fetch_of_nothing_after_a_commit(run: SyntheticRun) -> None:
+    run.find("fetch_offset", queue=0)["offset"] = None
+
+
+@plant("S5", witness="nobody committed the offset", live=True)
+def stored_offset_that_nobody_committed(run: SyntheticRun) -> None:
+    run.append([Rec("offset", TOPIC, 0, client_group="pull", queue_offset=1)])
+
+
+def _stored_offsets(run: SyntheticRun, queue: int) -> list[Row]:
+    return [row for row in run.log if row["kind"] == "offset" and row["queue"] == queue]
+
+
+@plant("S5", witness="had been overwritten")
+def last_stored_offset_is_an_old_one(run: SyntheticRun) -> None:
+    rows = _stored_offsets(run, 0)
+    for row in rows:
+        row["queue_offset"] = min(other["queue_offset"] for other in rows)
+
+
+@plant("S5", witness="no log stores any offset")
+def acknowledged_offset_is_in_no_log(run: SyntheticRun) -> None:
+    for row in _stored_offsets(run, 1):
+        row |= {"kind": "command", "client_group": None, "topic": None, "queue": None}
+
+
+@plant("S8", witness="left out")
+def query_that_misses_a_message(run: SyntheticRun) -> None:
+    run.find("query")["messages"] = []
+
+
+@plant("S8", witness="not in the log")
+def query_that_shows_another_place(run: SyntheticRun) -> None:
+    run.find("query")["messages"][0]["offset"] += 7
+
+
+@plant("S6", "A15", witness="v99")
 def read_of_what_no_log_has(run: SyntheticRun) -> None:
     sent = run.message(f"{run.name}.v99", 0)
     run.op("p9", "send", "info", topic=TOPIC, queue=0, messages=[sent])
@@ -233,7 +342,7 @@ def final_appended_before_the_check(run: SyntheticRun) -> None:
     first["t"] = asked - 1
 
 
-@plant("T2", "T1", "T5", witness="x1", live=True)
+@plant("T2", "T1", "T5", "T11", witness="x1", live=True)
 def rolled_back_and_delivered(run: SyntheticRun) -> None:
     run.append([_record(run, "final", "x1.v", 0, tx=f"{run.name}.x1")])
 
@@ -251,7 +360,7 @@ def committed_and_nothing_stored(run: SyntheticRun) -> None:
     run.op("t9", "decide", tx=half["tx"], decision="commit")
 
 
-@plant("T4", "A2", "A12", "T10", witness="x0", live=True)
+@plant("T4", "A2", "A10", "A12", "T10", witness="x0", live=True)
 def committed_twice(run: SyntheticRun) -> None:
     run.settle(run.find("half", tx=f"{run.name}.x0"), "commit")
 
@@ -268,6 +377,74 @@ def discarded_after_its_commit(run: SyntheticRun) -> None:
     rec = _record(run, "message", "x0.v", 0, tx=half["tx"])
     rec.topic = DISCARDED
     run.append([rec])
+
+
+def _add_check(run: SyntheticRun, tx: str, decision: str) -> None:
+    run.op("checks", "check", tx=f"{run.name}.{tx}", decision=decision)
+    run.ops[-1]["op"] = len(run.ops)
+
+
+@plant("T7", witness="x0")
+def asked_long_after_its_decision(run: SyntheticRun) -> None:
+    run.tick(30_000)
+    _add_check(run, "x0", "commit")
+
+
+@plant("T8", witness="asked too often")
+def asked_too_often(run: SyntheticRun) -> None:
+    for _ in range(15):
+        _add_check(run, "x2", "unknown")
+
+
+@plant("T8", "T6", witness="discarded too early", live=True)
+def discarded_without_a_question(run: SyntheticRun) -> None:
+    half = run.half("t8", "x8", 0)
+    rec = _record(run, "message", "x8.v", 0, tx=half["tx"])
+    rec.topic = DISCARDED
+    run.append([rec])
+
+
+@plant("T10", witness="two op records", live=True)
+def settled_twice(run: SyntheticRun) -> None:
+    half = run.find("half", tx=f"{run.name}.x0")
+    run.append([Rec("op", OP, 0, decision="commit", half_offset=half["offset"], tx=half["tx"])])
+
+
+@plant("T10", witness="an op record of no half", live=True)
+def settles_no_half(run: SyntheticRun) -> None:
+    run.append([Rec("op", OP, 0, decision="rollback", half_offset=99)])
+
+
+@plant("T10", witness="progress past a half", live=True)
+def passes_an_undecided_half(run: SyntheticRun) -> None:
+    half = run.half("t7", "x7", 0)
+    run.append([progress(half["offset"] + 1)])
+    run.decide("t7", half, "rollback")
+
+
+@plant("T11", witness="x6", live=True)
+def local_commit_rolled_back(run: SyntheticRun) -> None:
+    half = run.half("t6", "x6", 0)
+    run.local("t6", "x6", "commit")
+    run.decide("t6", half, "rollback")
+
+
+@plant("T12", "A11", witness="K.other", live=True)
+def final_message_with_another_key(run: SyntheticRun) -> None:
+    half = run.half("t5", "x5", 0)
+    run.op("t5", "decide", tx=half["tx"], decision="commit")
+    final = _record(run, "final", "x5.v", 0, tx=half["tx"])
+    final.uniq_key = "K.other"
+    op_rec = Rec("op", OP, 0, decision="commit", half_offset=half["offset"], tx=half["tx"])
+    run.append([final, op_rec])
+
+
+@plant("T12", "T1", "T3", "A5", "T6", witness='"resolved_instead"', live=True)
+def decision_strays(run: SyntheticRun) -> None:
+    meant = run.half("t5", "x5", 0)
+    hit = run.half("t6", "x6", 0)
+    run.op("t5", "decide", tx=meant["tx"], decision="commit")
+    run.settle(hit, "commit")
 
 
 @plant("R1", witness='"term": 2')
@@ -300,6 +477,66 @@ def other_chain_at_an_index(run: SyntheticRun) -> None:
 def other_entry_committed(run: SyntheticRun) -> None:
     changed = run.events("n2", "commit")[4]
     changed |= {"entry_term": 7, "chain": 7}
+
+
+def _end_of_term_1(run: SyntheticRun) -> int:
+    return max(entry.index for entry in run.entries if entry.term == 1)
+
+
+@plant("R7", "R10", witness="n1")
+def leader_without_the_last_committed_entry(run: SyntheticRun) -> None:
+    end = _end_of_term_1(run)
+    run.raft = [row for row in run.raft if (row["node"], row.get("index")) != ("n1", end)]
+
+
+@plant("R7", "R5", witness="held")
+def leader_with_another_entry_than_was_committed(run: SyntheticRun) -> None:
+    end = _end_of_term_1(run)
+    next(e for e in run.events("n1", "append") if e["index"] == end)["chain"] += 1
+
+
+@plant("R9", witness='"durable"')
+def committed_on_one_disk(run: SyntheticRun) -> None:
+    index = _last(run, "n1")["index"] - 3
+    for node in ("n0", "n2"):
+        forget_fsyncs(run, node, index, index)
+
+
+@plant("R9", witness='"n0"', live=True)
+def disk_of_a_learner_counted(run: SyntheticRun) -> None:
+    change_voters(run, ["n0", "n1"])
+    entry = run.append([])
+    run.append([])
+    forget_fsyncs(run, "n0", entry.index, entry.index)
+
+
+@plant("R9", witness='"last_term": 1')
+def other_entries_counted(run: SyntheticRun) -> None:
+    """Two logs are durable as far, but with what the leader of term 1 had written."""
+    index = _end_of_term_1(run) + 1
+    for node in ("n0", "n2"):
+        entry = next(e for e in run.events(node, "append") if e["index"] == index)
+        entry |= {"entry_term": 1, "chain": 5}
+    next(e for e in run.events("n1", "commit") if e["index"] == index)["t"] -= 1
+
+
+@plant("R9", witness='"durable"')
+def counted_though_truncated(run: SyntheticRun) -> None:
+    """Two followers drop the entry and write it again, and it is committed before they sync."""
+    index = _last(run, "n1")["index"] - 3
+    for row in run.raft:
+        row["seq"] *= 3
+    for node in ("n0", "n2"):
+        fsync = next(e for e in run.events(node, "fsync") if e["index"] == index)
+        again = next(e for e in run.events(node, "append") if e["index"] == index)
+        run.raft.append(fsync | {"event": "truncate", "seq": fsync["seq"] + 1})
+        run.raft.append(again | {"seq": fsync["seq"] + 2})
+
+
+@plant("R9", witness='"node": "n2", "durable": 0')
+def install_counted_before_its_fsync(run: SyntheticRun) -> None:
+    install(run, "n2", 24, synced=False)
+    forget_fsyncs(run, "n0", 24, 24)
 
 
 @plant("R8", witness="beyond the log")

@@ -113,6 +113,32 @@ def test_history_without_any_read_is_unknown(spark: SparkSession, tmp_path: Path
 
 
 @pytest.mark.spark
+def test_what_the_end_leaves_open_is_unknown(spark: SparkSession, tmp_path: Path) -> None:
+    """The traces of two voters begin late: what they had made durable by then is not known.
+
+    And a producer that has committed leaves before it told anybody.
+    """
+
+    def undecided(run: SyntheticRun) -> None:
+        run.half("t6", "x6", 0)
+        run.local("t6", "x6", "commit")
+
+    run = SyntheticRun(live=undecided)
+    late = run.raft[len(run.raft) // 2]["t"]
+    run.raft = [row for row in run.raft if row["node"] == "n0" or row["t"] > late]
+    verdict = verify_in(spark, run.write(tmp_path))
+    reasons = {
+        "R9": "no fsync or start is told by then by n1 n2",
+        "T11": "undecided at the end of the run",
+    }
+    for check, reason in reasons.items():
+        found = _result(verdict, check)
+        assert found is not None
+        assert found.verdict is Outcome.UNKNOWN, check
+        assert reason in str(found.reason)
+
+
+@pytest.mark.spark
 def test_empty_and_unlisted_tables_are_unknown(spark: SparkSession, tmp_path: Path) -> None:
     run = SyntheticRun()
     run.ops, run.raft = [], []

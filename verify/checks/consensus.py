@@ -1,4 +1,4 @@
-"""R1 to R6, R8, R10 to R12: what the replicas' traces must never show.
+"""R1 to R8, R10 to R12: what the replicas' traces must never show.
 
 Place in the data path: over the table raft, and the logs where both tell of entries. What a node
 knew at an event (its role, its last entry, what it had committed and applied) is derived once, by
@@ -20,6 +20,7 @@ __all__ = [
     "chains_differ",
     "commit_index_errors",
     "committed_twice",
+    "incomplete_leaders",
     "leader_overwrites",
     "stale_reads",
     "term_decreases",
@@ -106,6 +107,63 @@ def committed_twice(frames: Frames) -> DataFrame:
     )
     order = ("broker_group", "index")
     return findings(violations, check="R6", order=order, witness=(*order, "one", "other"))
+
+
+def incomplete_leaders(frames: Frames) -> DataFrame:
+    """R7: leader completeness; a leader that lacks what was committed in terms before its own.
+
+    Chains make the last of those entries stand for all before it. What the node last told of that
+    index in this incarnation is what it holds, unless an install has covered it; what it told
+    before a kill may have been replaced by what the kill kept it from telling.
+    """
+    leaders = frames.trace.where((F.col("event") == "role") & (F.col("role") == "leader")).select(
+        *_NODE, "incarnation", "seq", "t", "term", F.col("last_index_most").alias("last_index")
+    )
+    commits = (
+        frames.raft.where(F.col("event").isin("commit", "install"))
+        .groupBy("broker_group", F.col("term").alias("earlier_term"))
+        .agg(F.max(F.struct("index", "entry_term", "chain", "node", "seq", "t")).alias("committed"))
+    )
+    owed = (
+        leaders.join(F.broadcast(commits), "broker_group", how="inner")
+        .where(F.col("earlier_term") < F.col("term"))
+        .groupBy(*leaders.columns)
+        .agg(F.max("committed").alias("committed"))
+    )
+    told = frames.raft.where(
+        F.col("event").isin("append", "start", "install") & (F.col("index") > 0)
+    ).select(
+        *_NODE,
+        F.col("incarnation").alias("incarnation_told"),
+        F.col("seq").alias("seq_told"),
+        F.col("event").alias("event_told"),
+        F.struct("seq", "entry_term", "chain").alias("entry"),
+        F.col("index").alias("index_told"),
+    )
+    at_index = (F.col("index_told") == F.col("committed.index")) & (
+        F.col("incarnation_told") == F.col("incarnation")
+    )
+    covers = (F.col("event_told") == "install") & (F.col("index_told") >= F.col("committed.index"))
+    held = (
+        told.join(F.broadcast(owed), list(_NODE), how="inner")
+        .where((F.col("seq_told") < F.col("seq")) & (at_index | covers))
+        .groupBy(*_NODE, "seq")
+        .agg(
+            F.max(F.when(at_index, F.col("entry"))).alias("held"),
+            F.bool_or(covers).alias("covered"),
+        )
+    )
+    too_short = F.col("last_index") < F.col("committed.index")
+    another = F.col("held.chain") != F.col("committed.chain")
+    violations = owed.join(F.broadcast(held), [*_NODE, "seq"], how="left").where(
+        ~F.coalesce("covered", F.lit(False)) & (too_short | F.coalesce(another, F.lit(False)))
+    )
+    return findings(
+        violations,
+        check="R7",
+        order=("broker_group", "term", "node"),
+        witness=(*leaders.columns, "committed", "held"),
+    )
 
 
 def commit_index_errors(frames: Frames) -> DataFrame:

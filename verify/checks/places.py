@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from verify.checks.finding import findings
 from verify.frames import PLACE, QUEUE, Frames, is_user_topic
-from verify.values import value_facts
+from verify.values import tried_twice
 
 __all__ = ["duplicates", "inconsistent_offsets"]
 
@@ -33,7 +33,7 @@ def duplicates(frames: Frames) -> DataFrame:
     """
     places = frames.places.where(is_user_topic(F.col("topic")))
     if not frames.manifest.dedupe:
-        places = places.join(_tried_twice(frames), "value", how="left_anti")
+        places = places.join(tried_twice(frames), "value", how="left_anti")
     said = F.struct(*QUEUE[1:], "offset", "value", "source", "op", "node")
     named = F.explode(
         F.array(
@@ -64,7 +64,3 @@ def duplicates(frames: Frames) -> DataFrame:
         order=("broker_group", "value"),
         witness=("broker_group", "by", "name", "one", "other"),
     )
-
-
-def _tried_twice(frames: Frames) -> DataFrame:
-    return frames.derived(value_facts).where(F.col("open_attempts") > 1).select("value")

@@ -24,7 +24,6 @@ __all__ = [
     "rolled_back_visible",
 ]
 
-_DISCARDED_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 _TOLD = ("tx", "t_commit", "t_rollback", "t_commit_acked")
 _STORED = ("finals", "first_final", "last_final", "delivered")
 
@@ -82,14 +81,9 @@ def conflicting_resolutions(frames: Frames) -> DataFrame:
 
 def committed_half_discarded(frames: Frames) -> DataFrame:
     """T9: a commit was acknowledged, and the half was discarded for want of a decision."""
-    discarded = (
-        frames.committed.where((F.col("topic") == _DISCARDED_TOPIC) & (F.col("kind") == "message"))
-        .groupBy("tx")
-        .agg(F.min(F.struct("broker_group", "index", "slot", "node", "value")).alias("discarded"))
-    )
     acked = F.col("t_commit_acked").isNotNull() & F.col("kept")
     outcomes = frames.derived(transaction_outcomes).where(acked)
-    violations = outcomes.join(discarded, "tx", how="inner")
+    violations = outcomes.where(F.col("discarded").isNotNull())
     return findings(
         violations,
         check="T9",

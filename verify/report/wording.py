@@ -58,6 +58,7 @@ CHECK_MEANINGS = MappingProxyType(
         "A4": "No message vanished from between others that were read.",
         "A5": "Every acknowledged message was read by each group that had to read all.",
         "A6": "No reader jumped over or back within its queue.",
+        "A7": "No poll jumped over or back within itself.",
         "A8": "Acknowledged offsets of one sender rise.",
         "A10": "What was acknowledged before another was sent stands before it.",
         "A11": "Nothing was read that nobody sent.",
