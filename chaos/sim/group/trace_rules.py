@@ -143,13 +143,13 @@ class TraceRules:
     def _on_start(self, node: NodeId, mirror: _Mirror, fields: Mapping[str, Any]) -> None:
         index, chain = int(fields["index"]), int(fields["chain"])
         mirror.bring_back(index, chain)
-        if index < mirror.durable:
-            self._broken("R9", node, f"restarts at {index}, durable up to {mirror.durable}")
         if index <= mirror.last:
-            if mirror.chains.get(index, chain) != chain:
-                self._broken("R9", node, f"restarts with another entry at {index}")
-            mirror.cut(index)
-        elif index > mirror.last:
+            is_same = mirror.chains.get(index, chain) == chain
+            self._check_kept(node, mirror, index + 1 if is_same else index)
+            mirror.cut(index if is_same else index - 1)
+            mirror.terms[index], mirror.chains[index] = int(fields["entry_term"]), chain
+            mirror.last = index
+        else:
             # More survived than was traced: written, but never told.
             mirror.terms[index], mirror.chains[index] = int(fields["entry_term"]), chain
             mirror.last = index
@@ -159,6 +159,15 @@ class TraceRules:
         mirror.applied = None
         mirror.dropped = None
         mirror.configs = {0: tuple(fields["voters"])}
+
+    def _check_kept(self, node: NodeId, mirror: _Mirror, index: Index) -> None:
+        """From `index` on what was durable is gone: by a truncation that was not traced any more,
+        since its term was not saved yet. So nobody had committed it; a leader that counts this
+        node's acknowledgement later breaks R9 there."""
+        for place in range(index, mirror.durable + 1):
+            committed = self._committed.get(place)
+            if committed is not None and mirror.chains.get(place) == committed[1]:
+                self._broken("R9", node, f"restarts without {place}, durable and committed")
 
     def _on_role(self, node: NodeId, mirror: _Mirror, role: str) -> None:
         mirror.role = role
