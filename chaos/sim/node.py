@@ -203,7 +203,7 @@ class SimNode:
         )
         self._has_recovered = True
         restored = self._snapshots.index
-        hint = max(self._checkpoint_commit, restored, self.log.base.index)
+        hint = max(self._checkpoint_commit, self._snapshots.index_in_log, self.log.base.index)
         hint = min(hint, self.log.last_index)
         survived = self._invariants.on_start(
             self.name, hard_state, self.log, commit_hint=hint, restored_index=restored

@@ -95,6 +95,7 @@ class NodeSnapshots:
         self.index: Index = 0  # of the newest one
         self.configuration: Configuration | None = None  # the one in it
         self.state = 0
+        self._last = LogBase()  # the last entry whose effect is in the newest one
         self._busy = False
         self._find()
 
@@ -114,11 +115,20 @@ class NodeSnapshots:
         header = self._files.verified(index)
         data = b"".join(self._files.chunks(index))
         self.index = index
+        self._last = header.last
         self.state = int.from_bytes(data[:_STATE_SIZE], "big")
         self.configuration = Configuration(
             index=header.config_index, membership=decode_membership(header.membership)
         )
         self._invariants.on_restore(self._owner.name, header.last, self.state)
+
+    @property
+    def index_in_log(self) -> Index:
+        """The newest one's, if the log holds that entry: a log that was to be replaced may have
+        another one there, which was never committed."""
+        log, last = self._owner.log, self._last
+        holds = log.base.index <= last.index <= log.last_index
+        return last.index if holds and log.chain(last.index) == last.chain else 0
 
     # --- taking --------------------------------------------------------------------------------
 
