@@ -51,6 +51,7 @@ from raft.events import (
     ReadState,
     Ready,
     Receive,
+    ReplayChanged,
     Role,
     RoomChanged,
     SnapshotStored,
@@ -277,7 +278,9 @@ class Core(Elections):
                 self._on_change(change)
             case RoomChanged(writable=writable):
                 self._following.writable = writable
-                self._timer.is_patient = not writable
+                self._timer.is_without_room = not writable
+            case ReplayChanged(replaying=replaying):
+                self._timer.is_replaying = replaying
             case ChunkStored():
                 if self._follows(event.leader):
                     self._following.on_chunk_stored(event, self._current_term)

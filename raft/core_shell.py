@@ -59,6 +59,7 @@ from raft.events import (
     ReadState,
     Ready,
     Receive,
+    ReplayChanged,
     Role,
     RoomChanged,
     Tick,
@@ -91,6 +92,8 @@ __all__ = ["CoreShell"]
 _LATE_TIMER_MS = 20
 _LATE_TIMER_GRACE_MS = 2
 _DAMAGE_RETRY_S = 0.1
+_LAG_BEGINS = 1_000  # entries to be applied: some tenths of a second
+_LAG_ENDS = 50
 _ROOM_SIZE_MIN = 64 << 10
 """Kept free behind every entry: for what the core writes unasked, a no-op and a configuration."""
 
@@ -160,6 +163,7 @@ class CoreShell:
         self._timer_at_ms = 0
         self._turn_end_scheduled = False
         self._apply_scheduled = False
+        self._is_replaying = False
         self.writable = True
         self.edge = Edge(fail)
         self.stopped = False
@@ -172,6 +176,7 @@ class CoreShell:
         self.trace.started(core.current_term, core.voters)
         self._on_configuration(core.configuration)
         self._note_commit(core.commit_index)
+        self._note_replay()
         self._arm_timer()
 
     def shut(self) -> None:
@@ -394,8 +399,16 @@ class CoreShell:
             return
         self._reads.applied(self.applier.applied_index)
         self._tell_status()
+        self._note_replay()
         if self.applier.applied_index < self.core.commit_index:
             self._schedule_apply()
+
+    def _note_replay(self) -> None:
+        """Tell the core whether it would be long until this node could serve as a leader."""
+        lag = self.core.commit_index - self.applier.applied_index
+        if self._is_replaying != (lag > (_LAG_ENDS if self._is_replaying else _LAG_BEGINS)):
+            self._is_replaying = not self._is_replaying
+            self._step(ReplayChanged(now_ms=self.now_ms(), replaying=self._is_replaying))
 
     @stops_node
     def _tell_statuses(self) -> None:

@@ -24,15 +24,29 @@ __all__ = ["ElectionTimer"]
 class ElectionTimer:
     """`rng` spreads the timeouts, so that votes are rarely split."""
 
-    __slots__ = ("_config", "_contact_ms", "_rng", "_timeout_ms", "deadline_ms", "is_patient")
+    __slots__ = (
+        "_config",
+        "_contact_ms",
+        "_rng",
+        "_timeout_ms",
+        "deadline_ms",
+        "is_replaying",
+        "is_without_room",
+    )
 
     def __init__(self, config: RaftConfig, rng: Random, now_ms: int) -> None:
         self._config = config
         self._rng = rng
         self._contact_ms = now_ms
         self.deadline_ms = now_ms
-        self.is_patient = False  # a node without room lets others campaign first
+        # Either lets others campaign first: it could lead, but not serve.
+        self.is_without_room = False
+        self.is_replaying = False
         self.restart(now_ms)
+
+    @property
+    def is_patient(self) -> bool:
+        return self.is_without_room or self.is_replaying
 
     def restart(self, now_ms: int) -> None:
         """Draw a new timeout and wait that long."""

@@ -260,5 +260,7 @@ class Elections(abc.ABC):
     def _on_timeout_now(self, message: TimeoutNow) -> None:
         if message.term > self._current_term:
             self._become_follower(message.term, message.sender)
+        if self._timer.is_replaying:
+            return  # the leader goes on leading, and serves meanwhile
         if self._role is Role.FOLLOWER and self._may_campaign():
             self._become_candidate(leadership_transfer=True)

@@ -56,6 +56,7 @@ __all__ = [
     "ReadState",
     "Ready",
     "Receive",
+    "ReplayChanged",
     "Role",
     "RoomChanged",
     "SnapshotStored",
@@ -179,6 +180,19 @@ class RoomChanged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayChanged:
+    """Whether this node has far to go until it has applied what it knows to be committed, as after
+    a restart; False at the start.
+
+    It could be elected, for its log is whole, but would serve nothing until it is through: it waits
+    for other nodes to campaign, and takes no leadership that is handed over.
+    """
+
+    now_ms: int
+    replaying: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkStored:
     """Of the snapshot that `leader` sends everything before `next_offset` is here.
 
@@ -216,6 +230,7 @@ Event: TypeAlias = (
     | ReadIndexRequest
     | TransferLeadership
     | ChangeMembership
+    | ReplayChanged
     | RoomChanged
     | ChunkStored
     | SnapshotStored

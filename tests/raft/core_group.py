@@ -31,6 +31,7 @@ from raft.events import (
     ReadState,
     Ready,
     Receive,
+    ReplayChanged,
     Role,
     RoomChanged,
     SnapshotStored,
@@ -444,6 +445,9 @@ class Group:
 
     def room(self, name: str, *, writable: bool) -> Ready:
         return self.step(name, RoomChanged(now_ms=self.now_ms, writable=writable))
+
+    def replay(self, name: str, *, replaying: bool) -> Ready:
+        return self.step(name, ReplayChanged(now_ms=self.now_ms, replaying=replaying))
 
     # The network.
 

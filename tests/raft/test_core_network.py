@@ -162,7 +162,10 @@ class Walk:
             if self.rng.random() < (self.changes if node.core.role is Role.LEADER else 0.02):
                 self.change(node)
         elif self.changes:
-            self.group.room(name, writable=self.rng.random() < 0.7)
+            if self.rng.random() < 0.5:
+                self.group.room(name, writable=self.rng.random() < 0.7)
+            else:
+                self.group.replay(name, replaying=self.rng.random() < 0.5)
 
     def compact(self, node: Node) -> None:
         node.take_snapshot()
@@ -258,6 +261,7 @@ class Walk:
                 self.restart(node)
             if node.is_up:
                 group.room(name, writable=True)
+                group.replay(name, replaying=False)
         until_ms = group.now_ms + 20 * 600
         while group.now_ms < until_ms:
             for node in [node for node in group.nodes.values() if node.is_up]:
