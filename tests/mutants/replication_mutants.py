@@ -190,7 +190,7 @@ REPLICATION_MUTANTS = (
     Mutant(
         name="appended without the check of prev_log_term",
         breaks="a follower appends behind an entry of another term than the leader's",
-        expected=("R5", "R9"),
+        expected=("R6", "R5", "R9"),
         patches=(
             SourcePatch(
                 module="raft.following",

@@ -95,7 +95,7 @@ STORAGE_MUTANTS = (
     Mutant(
         name="copy of the hard state left behind",
         breaks="a save that a crash tears falls back to the term and vote of long ago",
-        expected=("R2", "R3"),
+        expected=("R2", "R3", "R1"),
         patches=(
             SourcePatch(
                 module="raft.hard_state",
@@ -139,7 +139,7 @@ STORAGE_MUTANTS = (
         name="tail of before a failed fsync not written again",
         breaks="after EIO and a restart, clean pages that never reached the disk count as durable",
         published="Rebello et al., ATC '20",
-        expected=("R9", "recovery"),
+        expected=("R9", "recovery", "R1"),
         patches=(
             SourcePatch(
                 module="raft.segment_log",
