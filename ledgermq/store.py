@@ -139,7 +139,10 @@ def _told(read: Callable[[], object], problems: list[str]) -> Any:
 
 def _identity(disk: OsDisk) -> dict[str, Any] | None:
     identity = IdentityFile(disk).load()
-    return None if identity is None else asdict(identity)
+    if identity is None:
+        return None
+    roster = asdict(decode_membership(identity.roster)) if identity.roster else None
+    return asdict(identity) | {"roster": roster}
 
 
 def _checkpoint(store: Path) -> Any:

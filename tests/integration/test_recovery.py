@@ -253,7 +253,7 @@ def test_a_torn_tail_is_dropped_and_told(one: Processes) -> None:
     path.write_bytes(data[:behind] + torn + data[behind + len(torn) :])
     one.start_broker(name)
     one.await_ready()
-    told = next(line for line in one.output(name).splitlines()[::-1] if "recovered" in line)
+    told = next(line for line in one.output(name).splitlines()[::-1] if "torn bytes" in line)
     tell(told)
     assert "77 torn bytes dropped (" in told
     assert one.send("T", b"kept", "K1") == stored
