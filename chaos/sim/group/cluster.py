@@ -26,6 +26,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,7 @@ class GroupCluster:
         self._programs: list[NameServerProgram] = []  # of the name servers
         self._clients: list[Machine] = []
         self._drained: list[bool] = []
+        self._to_stay: list[BrokerMachine] = []  # who is to run from here on, and comes back
 
     def describe(self) -> list[str]:
         return self.options.describe()
@@ -243,6 +245,13 @@ class GroupCluster:
 
     def on_death(self, machine: BrokerMachine) -> None:
         self._nemesis.on_death(machine)
+        if machine in self._to_stay:  # a clean stop was under way when the faults ended
+            self.scheduler.after(1, partial(self._come_back, machine))
+
+    @staticmethod
+    def _come_back(machine: BrokerMachine) -> None:
+        if not machine.alive:
+            machine.start()
 
     # --- phases --------------------------------------------------------------------------------
 
@@ -288,6 +297,7 @@ class GroupCluster:
         least = options.node_count // 2 + 1
         least = least if len(usable) == options.node_count else len(usable)
         healthy = self._rng.sample(usable, self._rng.randint(least, len(usable)))
+        self._to_stay = healthy
         tcp.calm(delay_us_max=max(200, options.election_timeout_ms_min * 1000 // 20))
         others = [machine for machine in self.brokers if machine not in healthy]
         for machine in (*self._name_servers, *self.brokers, *self._clients):
@@ -321,6 +331,7 @@ class GroupCluster:
 
     def _check_settles(self) -> None:
         self.trace.add("sim", "all nodes come back")
+        self._to_stay = self.brokers
         self._desk.sending = False
         self._site.tcp.heal_all()
         for machine in self.brokers:
