@@ -116,8 +116,12 @@ def test_a_learner_gets_the_log_and_counts_once_promoted(three: Processes) -> No
         "n2": "voter",
         "n3": "learner",
     }
-    roles = {node.name: node.role for node in cluster.status(directory).nodes}
-    assert roles["n3"] == "learner"
+
+    def is_learner() -> bool:
+        roles = {node.name: node.role for node in cluster.status(directory).nodes}
+        return roles["n3"] == "learner"
+
+    await_until(is_learner, "n3 has heard that it is a learner")
     with pytest.raises(ClusterError, match="n3 is a node of broker-a already"):
         members.add(directory, "n3", say=silent)
     members.promote(directory, "n3", say=silent)
