@@ -28,6 +28,7 @@ from raft.messages import (
     NodeId,
     PeerMessage,
 )
+from raft.reminders import Reminders
 from raft.repair import Repair, Wanted
 from raft.segment_log import SegmentLog
 
@@ -71,6 +72,7 @@ class Mender:
         self._in_vain = in_vain
         self._repair = Repair(node_id)
         self._known: tuple[Damage, ...] = ()
+        self._reminders = Reminders()
 
     async def run(self) -> None:
         """Until cancelled. Raises OSError, and CorruptLogError where a peer's committed entries
@@ -198,6 +200,7 @@ class Mender:
             for damage in damages:
                 if damage not in self._known:
                     _log.error("the log is damaged: %s", damage)
+            self._reminders.keep([damage.last_index for damage in damages])
             if self._known and not damages:
                 _log.info("the log is whole again")
                 self._known = ()
@@ -214,14 +217,19 @@ class Mender:
         if request is not None:
             self._send(request)
         elif self._repair.in_vain is not None:
-            lost = self._repair.in_vain
+            self._tell_in_vain(self._repair.in_vain, self._repair.answered_in_vain)
+            self._in_vain()
+
+    def _tell_in_vain(self, lost: Wanted, answered: frozenset[NodeId]) -> None:
+        """At once, when other peers answer, and else ever more rarely: this may last for days."""
+        if self._reminders.due(lost.last_index, (lost.first_index, answered), self._now_ms()):
             _log.error(
-                "no peer that answers has a good copy of entries %d..%d: the rest is kept, and "
-                "asking goes on",
+                "no peer that answers (%s) has a good copy of entries %d..%d: the rest is kept, "
+                "and asking goes on",
+                ", ".join(sorted(answered)) or "none",
                 lost.first_index,
                 lost.last_index,
             )
-            self._in_vain()
 
     async def _scrub(self) -> None:
         while True:

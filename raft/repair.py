@@ -44,10 +44,12 @@ class Repair:
         self._asked_ms = 0
         self._request_id = 0
         self._refused: set[NodeId] = set()  # asked in vain for what is wanted now
+        self._heard: set[NodeId] = set()  # those of them that have answered
         self._wanted_first: Index = 0
         self._in_vain: set[Index] = set()  # firsts that nobody has, until asking begins anew
         self._pause_until_ms = 0
         self.in_vain: Wanted | None = None  # no peer that answers has it; told once per round
+        self.answered_in_vain: frozenset[NodeId] = frozenset()  # who has said so
 
     def next(
         self, wanted: Sequence[Wanted], peers: Collection[NodeId], now_ms: int
@@ -68,11 +70,13 @@ class Repair:
         if first.first_index != self._wanted_first:
             self._wanted_first = first.first_index
             self._refused.clear()
+            self._heard.clear()
         left = sorted(set(peers) - self._refused - {self._node_id})
         if not left:
-            self._refused.clear()
             self._in_vain.add(first.first_index)
-            self.in_vain = first
+            self.in_vain, self.answered_in_vain = first, frozenset(self._heard)
+            self._refused.clear()
+            self._heard.clear()
             return None
         self._request_id += 1
         self._asked_ms = now_ms
@@ -96,6 +100,7 @@ class Repair:
             or reply.request_id != request.request_id
         ):
             return None
+        self._heard.add(reply.sender)
         first = reply.entries[0].index if reply.entries else 0
         if reply.missing or first != request.first_index:
             self.refuse()

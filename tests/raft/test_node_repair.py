@@ -88,7 +88,10 @@ async def test_where_nobody_has_a_copy_the_node_says_so_and_keeps_the_rest(
             flip(segments(tmp_path, name)[0], HEADER_SIZE + 5_000)
             forget_sidecars(tmp_path, name)
         await group.start("n0", "n1", "n2")
-        await eventually(lambda: "no peer that answers has a good copy" in caplog.text, "it says")
+        told = "no peer that answers (%s, %s) has a good copy of entries"
+        for one, other in (("n0", "n1"), ("n0", "n2"), ("n1", "n2")):
+            text = told % (one, other)
+            await eventually(lambda text=text: text in caplog.text, "each says so")
         for node in group.nodes.values():
             assert node.status().phase is Phase.REPAIRING
             with pytest.raises(NotLeaderError):

@@ -87,10 +87,20 @@ def test_what_nobody_has_is_told_and_does_not_keep_the_rest_waiting() -> None:
         repair.answered(reply(ask(repair, 0, FIRST, SECOND), missing=True))
     assert repair.next([FIRST, SECOND], PEERS, 0) is None
     assert repair.in_vain == FIRST
+    assert repair.answered_in_vain == set(PEERS)
     request = ask(repair, 0, FIRST, SECOND)
     assert request.first_index == 20
     assert repair.answered(reply(request)) == request
     repair.taken()
+
+
+def test_who_was_silent_is_not_told_to_have_no_copy() -> None:
+    repair = Repair(ME)
+    silent = ask(repair, 0, FIRST).receiver
+    assert repair.answered(reply(ask(repair, 1_000, FIRST), missing=True)) is None
+    assert repair.next([FIRST], PEERS, 1_000) is None
+    assert repair.in_vain == FIRST
+    assert repair.answered_in_vain == set(PEERS) - {silent}
 
 
 def test_asking_begins_anew_after_a_while() -> None:
