@@ -19,8 +19,8 @@ import random
 
 from chaos.sim.coverage import Coverage
 from chaos.sim.invariants import Invariants
-from chaos.sim.network import Network
-from chaos.sim.node import SimNode
+from chaos.sim.network import Network, Sent
+from chaos.sim.node import SimNode, store_of_disk
 from chaos.sim.operator import Operator
 from chaos.sim.options import SimOptions, core_schedule
 from chaos.sim.promises import Promises
@@ -61,8 +61,12 @@ class SimCluster:
         count = options.node_count + options.spare_count
         names = tuple(NodeId(f"n{number}") for number in range(count))
         voters = names[: options.node_count]
-        first = make_membership(Member(node_id=name) for name in voters)
-        self.invariants = Invariants(names, first)
+        # Who begins without a configuration has stores that are older than their identities.
+        first = make_membership(
+            Member(node_id=name, store_id=store_of_disk(name, 1) * options.first_is_written)
+            for name in voters
+        )
+        self.invariants = Invariants({name: store_of_disk(name, 1) for name in names}, first)
         self.promises = Promises(self.coverage)
         # A healthy network is quick beside an election timeout (Raft 5.6).
         self._calm_delay_us = max(100, options.election_timeout_ms_min * 1000 // 20)
@@ -123,11 +127,17 @@ class SimCluster:
 
     # --- World, and what the network calls -----------------------------------------------------
 
+    def send(self, message: Message) -> None:
+        sender, receiver = self._by_name[message.sender], self._by_name[message.receiver]
+        self.network.send(Sent(message, sender.store_id, receiver.store_id))
+
     def on_death(self, node: SimNode) -> None:
         self._nemesis.on_death(node)
 
-    def _deliver(self, message: Message) -> None:
-        self._by_name[message.receiver].receive(message)
+    def _deliver(self, sent: Sent) -> None:
+        receiver = self._by_name[sent.message.receiver]
+        if receiver.store_id == sent.receiver_store:
+            receiver.receive(sent.message, sent.sender_store)
 
     def _unreachable(self, node: NodeId, peer: NodeId) -> None:
         self._by_name[node].peer_unreachable(peer)

@@ -58,6 +58,7 @@ CORE_COUNTERS: tuple[str, ...] = (
     "messages_dropped",
     "messages_delivered_stale",
     "messages_duplicated",
+    "messages_of_lost_stores",
     "recoveries_of_hints",
     "snapshots_taken",
     "states_restored",

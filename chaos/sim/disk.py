@@ -41,7 +41,7 @@ from chaos.sim.violation import CrashNow
 _Operation: TypeAlias = tuple[int, bytes | None]
 _Operations: TypeAlias = list[_Operation]  # `list` is a method's name below
 
-__all__ = ["DiskFault", "SimDisk", "SimFile", "Survival"]
+__all__ = ["DiskFault", "SimDisk", "SimFile", "Survival", "fail_power"]
 
 
 class Survival(enum.Enum):
@@ -418,6 +418,15 @@ class SimDisk:
         if fault is not None and fault.operation == operation:
             self.fault = None
             raise OSError(fault.error, os.strerror(fault.error))
+
+
+def fail_power(disk: SimDisk, survival: Survival, counts: dict[str, int]) -> None:
+    """A failure of power, and what a campaign counts of it."""
+    lost_bytes, torn_writes = disk.lost_bytes, disk.torn_writes
+    disk.power_failure(survival)
+    counts["power_failures"] += 1
+    counts["lost_unsynced_bytes"] += disk.lost_bytes - lost_bytes
+    counts["torn_writes"] += disk.torn_writes - torn_writes
 
 
 def _perform(content: bytearray, operation: _Operation) -> None:

@@ -19,6 +19,10 @@ so a removed one's vote never counts; nobody campaigns who knows that it was rem
 at most one configuration that is not committed, begins none before an entry of its own term is,
 and each differs in one voter from the one before; in force is the newest in the log.
 
+A voter is a name and a store: what the wiped disk of a voter had acknowledged may still be counted,
+its vote too, by whoever's configuration names that store, and nothing that the new one under the
+same name says. That the group bears it is why only one voter may be wiped at a time.
+
 Beside them, the shell's contract (`raft.events`): no vote, no acknowledgement and no message of a
 term leaves before what it stands on is durable.
 
@@ -31,13 +35,13 @@ A little over 500 lines: each rule is a few, and all of them read and write the 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from chaos.sim.mirror import Config, Mirror
 from chaos.sim.violation import Violation
 from raft.events import Role
-from raft.membership import Configuration, Membership, decode_membership
+from raft.membership import Configuration, Member, Membership, decode_membership
 from raft.messages import (
     AppendEntriesReply,
     Entry,
@@ -74,11 +78,13 @@ class RecoveredLog(Protocol):
 class Invariants:
     """The history of one seed. Every method raises Violation.
 
-    `nodes` are all that there may ever be; `first` is the group that they begin with.
+    `stores` has all nodes that there may ever be, each with its first store; `first` is the group
+    that they begin with.
     """
 
-    def __init__(self, nodes: Sequence[NodeId], first: Membership) -> None:
-        self._nodes = {node: Mirror(first) for node in nodes}
+    def __init__(self, stores: Mapping[NodeId, str], first: Membership) -> None:
+        self._nodes = {node: Mirror(first, store_id) for node, store_id in stores.items()}
+        self._lost: dict[str, Mirror] = {}  # of wiped stores, as they were
         # Every entry that ever was: chain, kind and payload by (index, term).
         self._entries: dict[tuple[Index, Term], tuple[int, EntryKind, bytes]] = {}
         self.committed_configs: list[Config] = [(0, first)]
@@ -90,7 +96,7 @@ class Invariants:
         self.committed_kinds: list[EntryKind] = []
         self._committed_states: list[int] = []  # what applying all up to there gives
         self._leaders: dict[Term, tuple[NodeId, list[int]]] = {}
-        self._votes: dict[tuple[NodeId, Term], NodeId] = {}
+        self._votes: dict[tuple[str, Term], NodeId] = {}  # by store
         self._campaigns: dict[tuple[NodeId, Term], tuple[Term, Index]] = {}
 
     @property
@@ -115,10 +121,18 @@ class Invariants:
             for name in membership.voter_ids
         )
 
-    def forget(self, node: NodeId) -> None:
-        """Its disk was wiped: it is another store of the same name now, which knows of no group.
-        The votes that were cast under the name stay cast."""
-        self._nodes[node] = Mirror(Membership())
+    def forget(self, node: NodeId, store_id: str) -> None:
+        """Its disk was wiped: it is another store of the same name now, which knows of no group."""
+        lost = self._nodes[node]
+        self._lost[lost.store_id] = lost
+        self._nodes[node] = Mirror(Membership(), store_id)
+
+    def _mirror_of(self, member: Member) -> Mirror:
+        """Of the store that a configuration names."""
+        mirror = self._nodes[member.node_id]
+        if member.store_id in {"", mirror.store_id}:
+            return mirror
+        return self._lost[member.store_id]
 
     # --- snapshots and the log's beginning -----------------------------------------------------
 
@@ -129,6 +143,9 @@ class Invariants:
             raise Violation("retention", f"{node} drops {base.index}, which is not committed")
         self._check_base(node, base)
         mirror.base = base.index
+        # Where others committed it first, no fsync of the log may have been reported so far: the
+        # base is durable all the same, and so is the snapshot that holds what was dropped.
+        mirror.durable_index = max(mirror.durable_index, base.index)
 
     def on_install(self, node: NodeId, base: LogBase, configuration: Configuration) -> None:
         """The node's log was reset to `base`, durably; `configuration` is in force."""
@@ -266,12 +283,18 @@ class Invariants:
     def _on_leader(self, node: NodeId, mirror: Mirror, term: Term) -> None:
         if term in self._leaders:
             raise Violation("R1", f"{node} and {self._leaders[term][0]} both lead term {term}")
-        voters = mirror.voters
-        for_it = [n for n in voters if n == node or self._votes.get((n, term)) == node]
-        if len(for_it) <= len(voters) // 2:
+        members = mirror.configs[-1][1].voters
+        for_it = [
+            member.node_id
+            for member in members
+            if (voter := self._mirror_of(member)) is mirror
+            or self._votes.get((voter.store_id, term)) == node
+        ]
+        if len(for_it) <= len(members) // 2:
             raise Violation(
                 "R1",
-                f"{node} leads term {term} by the votes of {for_it or 'nobody'} among {voters}",
+                f"{node} leads term {term} by the votes of {for_it or 'nobody'} among "
+                f"{mirror.voters}",
             )
         self._leaders[term] = (node, list(mirror.chains))
         index = self.committed_index
@@ -338,15 +361,16 @@ class Invariants:
 
     def _check_may_campaign(self, node: NodeId, mirror: Mirror) -> None:
         """A node that is no voter may do so only while its removal may still be taken back."""
-        if node in mirror.voters:
+        store_id = mirror.store_id
+        index, membership = mirror.configs[-1]
+        if membership.has_voter(node, store_id):
             return
-        index = mirror.configs[-1][0]
-        before = mirror.configs[-2][1].voter_ids if len(mirror.configs) > 1 else ()
-        if node not in before or index <= mirror.commit_index:
+        before = mirror.configs[-2][1] if len(mirror.configs) > 1 else Membership()
+        if not before.has_voter(node, store_id) or index <= mirror.commit_index:
             raise Violation("members", f"{node} campaigns, and is no voter of {mirror.voters}")
 
     def _on_vote_leaves(self, node: NodeId, mirror: Mirror, term: Term, candidate: NodeId) -> None:
-        before = self._votes.setdefault((node, term), candidate)
+        before = self._votes.setdefault((mirror.store_id, term), candidate)
         if before != candidate:
             raise Violation("R2", f"{node} votes in term {term} for {before} and {candidate}")
         vote_is_durable = mirror.durable_term > term or (
@@ -483,13 +507,13 @@ class Invariants:
                 f"{mirror.terms[index - 1]} by counting",
             )
         chain = mirror.chains[index - 1]
-        mirrors = [(name, self._nodes[name]) for name in mirror.voters]
+        members = mirror.configs[-1][1].voters
         holders = [
-            name
-            for name, other in mirrors
-            if other.durable_index >= index and other.chains[index - 1] == chain
+            member.node_id
+            for member in members
+            if self._mirror_of(member).has_durable(index, chain)
         ]
-        if len(holders) <= len(mirrors) // 2:
+        if len(holders) <= len(members) // 2:
             raise Violation(
                 "R9",
                 f"{node} commits {index}, durable on {holders or 'nobody'} only among "

@@ -30,11 +30,13 @@ class Mirror:
         "durable_term",
         "durable_vote",
         "role",
+        "store_id",
         "term",
         "terms",
     )
 
-    def __init__(self, first: Membership) -> None:
+    def __init__(self, first: Membership, store_id: str) -> None:
+        self.store_id = store_id
         self.configs: list[Config] = [(0, first)]  # in force is the last one
         self.base: Index = (
             0  # the log holds nothing up to here; the lists below know it all the same
@@ -53,6 +55,9 @@ class Mirror:
     def voters(self) -> tuple[NodeId, ...]:
         """Of the configuration in force."""
         return self.configs[-1][1].voter_ids
+
+    def has_durable(self, index: Index, chain: int) -> bool:
+        return self.durable_index >= index and self.chains[index - 1] == chain
 
     def note_config(self, entry: Entry) -> None:
         """One behind that of an installed snapshot is in force; one before it is not."""

@@ -8,6 +8,9 @@ buffer and be handled later, in between what the next connection brings; a cut s
 direction, and when it heals the connection has either died or brings everything late (TCP
 retransmits); a full send queue drops single messages; a message may come twice, long after the
 first time. Raft must bear all of it. Both ends hear of a lost connection, not of a cut.
+
+Each message knows the stores of both ends, as a connection does after its handshake: one that was
+sent to a store that is wiped by now has nobody to arrive at.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from chaos.sim.coverage import Coverage
 from chaos.sim.options import SimOptions
@@ -23,10 +27,18 @@ from chaos.sim.scheduler import Scheduler
 from chaos.sim.trace import Trace
 from raft.messages import Message, NodeId
 
-__all__ = ["Network"]
+__all__ = ["Network", "Sent"]
 
 _HELD_COUNT_MAX = 256  # messages a cut link keeps: a send buffer is not endless either
 _STALE_DELAY_TIMEOUTS_MAX = 10  # election timeouts
+
+
+class Sent(NamedTuple):
+    """A message, and the stores of the two nodes when it was sent."""
+
+    message: Message
+    sender_store: str
+    receiver_store: str
 
 
 class _Link:
@@ -41,7 +53,7 @@ class _Link:
         self.arrival_us = 0  # of the last message sent on this connection
         self.cuts = 0  # cuts in force on it
         self.slow_us = 0
-        self.held: deque[Message] = deque(maxlen=_HELD_COUNT_MAX)
+        self.held: deque[Sent] = deque(maxlen=_HELD_COUNT_MAX)
 
 
 class Network:
@@ -56,7 +68,7 @@ class Network:
         scheduler: Scheduler,
         coverage: Coverage,
         trace: Trace,
-        deliver: Callable[[Message], None],
+        deliver: Callable[[Sent], None],
         unreachable: Callable[[NodeId, NodeId], None],
     ) -> None:
         self._random = rng.random
@@ -83,49 +95,49 @@ class Network:
 
     # --- messages ------------------------------------------------------------------------------
 
-    def send(self, message: Message) -> None:
-        link = self._links[message.sender, message.receiver]
+    def send(self, sent: Sent) -> None:
+        link = self._links[sent.message.sender, sent.message.receiver]
         if self._drop_rate and self._random() < self._drop_rate:
             self._counts["messages_dropped"] += 1
             return
         if self._duplicate_rate and self._random() < self._duplicate_rate:
-            self._deliver_late(link, message, "messages_duplicated")
+            self._deliver_late(link, sent, "messages_duplicated")
         if link.cuts:
-            self._hold(link, message)
+            self._hold(link, sent)
             return
-        self._put(link, message)
+        self._put(link, sent)
 
-    def _put(self, link: _Link, message: Message) -> None:
+    def _put(self, link: _Link, sent: Sent) -> None:
         now_us = self._scheduler.now_us
         delay_us = self._delay_us_min + int(self._random() * self._delay_us_spread) + link.slow_us
         link.arrival_us = max(link.arrival_us, now_us + delay_us)
-        self._scheduler.at(link.arrival_us, partial(self._arrive, link, link.epoch, message))
+        self._scheduler.at(link.arrival_us, partial(self._arrive, link, link.epoch, sent))
 
-    def _arrive(self, link: _Link, epoch: int, message: Message) -> None:
+    def _arrive(self, link: _Link, epoch: int, sent: Sent) -> None:
         if link.epoch != epoch:
             if self._random() < self._stale_rate:
-                self._deliver_late(link, message, "messages_delivered_stale")
+                self._deliver_late(link, sent, "messages_delivered_stale")
             else:
                 self._counts["messages_lost_with_connections"] += 1
         elif link.cuts:
-            self._hold(link, message)
+            self._hold(link, sent)
         else:
             self._counts["messages_delivered"] += 1
-            self._deliver(message)
+            self._deliver(sent)
 
-    def _hold(self, link: _Link, message: Message) -> None:
+    def _hold(self, link: _Link, sent: Sent) -> None:
         self._counts["messages_swallowed_by_cuts"] += 1
-        link.held.append(message)
+        link.held.append(sent)
 
-    def _deliver_late(self, link: _Link, message: Message, counter: str) -> None:
+    def _deliver_late(self, link: _Link, sent: Sent, counter: str) -> None:
         """Outside of every order: as from the buffer of an old connection."""
         delay_us = int(self._stale_delay_us_max * self._random() ** 2)
-        self._scheduler.after(delay_us, partial(self._arrive_late, link, message, counter))
+        self._scheduler.after(delay_us, partial(self._arrive_late, link, sent, counter))
 
-    def _arrive_late(self, link: _Link, message: Message, counter: str) -> None:
+    def _arrive_late(self, link: _Link, sent: Sent, counter: str) -> None:
         if not link.cuts:
             self._counts[counter] += 1
-            self._deliver(message)
+            self._deliver(sent)
 
     # --- faults --------------------------------------------------------------------------------
 
@@ -142,8 +154,8 @@ class Network:
         held = list(link.held)
         link.held.clear()
         if self._random() < self._held_survive_rate:
-            for message in held:
-                self._put(link, message)
+            for sent in held:
+                self._put(link, sent)
         elif held:
             self._counts["messages_lost_with_connections"] += len(held)
             self.reset(sender, receiver)

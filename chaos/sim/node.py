@@ -14,6 +14,9 @@ then names entries that are gone; a paused node goes on with what it believed, i
 messages and timers; after a crash of the process alone, un-fsynced bytes are still readable; the
 checkpoint's commit index is any that the node ever wrote.
 
+As `raft.transport` does, it lets votes and acknowledgements count only from the store that the
+configuration in force names for their sender.
+
 Over 500 lines: the node may die between any two effects of a step, so they stand in one class,
 whose order is the contract's.
 """
@@ -24,7 +27,7 @@ import random
 from collections.abc import Callable
 from functools import partial
 
-from chaos.sim.disk import SimDisk, Survival
+from chaos.sim.disk import SimDisk, Survival, fail_power
 from chaos.sim.snapshots import NodeSnapshots
 from chaos.sim.sync_rounds import SyncRounds
 from chaos.sim.violation import CrashNow, Violation
@@ -60,11 +63,17 @@ from raft.messages import (
     Term,
 )
 
-__all__ = ["SimNode"]
+__all__ = ["SimNode", "store_of_disk"]
 
 _INBOX_COUNT_MAX = 5_000  # events that wait for a paused node
 _APPLY_SIZE_BYTES_MAX = 1 << 40
+_COUNTED = (AppendEntriesReply, InstallSnapshotReply, RequestVoteReply)
 _STEPS_MAX = 500_000  # of all nodes in one seed: more than a hundred times the usual
+
+
+def store_of_disk(name: NodeId, disk_number: int) -> str:
+    """The identity of the store on a node's n-th disk."""
+    return f"{int(name[1:]):016x}{disk_number:016x}"
 
 
 class SimNode:
@@ -109,6 +118,7 @@ class SimNode:
     def _new_disk(self) -> SimDisk:
         options = self._world.options
         self.disk_count += 1
+        self.store_id = store_of_disk(self.name, self.disk_count)
         key = f"disk/{options.seed}/{options.node_count}/{self.name}/{self.disk_count}"
         return SimDisk(
             random.Random(key),
@@ -224,6 +234,7 @@ class SimNode:
             self.now_ms(),
             commit_index=hint,
             configuration=configuration or self._configuration,
+            store_id=self.store_id,
         )
         self._applied = restored
         self._rounds = SyncRounds(
@@ -262,7 +273,7 @@ class SimNode:
         assert not self.alive, f"{self.name} runs"
         self.disk = self._new_disk()
         self._checkpoint_commit = 0
-        self._invariants.forget(self.name)
+        self._invariants.forget(self.name, self.store_id)
         self.is_wiped = True
 
     def crash(self, *, power: bool, survival: Survival) -> None:
@@ -278,15 +289,10 @@ class SimNode:
         if self._trace.on:
             self._trace.add(self.name, f"dies, power failure: {survival.value if power else 'no'}")
         self._world.promises.on_unknown(len(self._proposals))
-        disk = self.disk
         if power:
-            self._counts["power_failures"] += 1
-            lost, torn = disk.lost_bytes, disk.torn_writes
-            disk.power_failure(survival)
-            self._counts["lost_unsynced_bytes"] += disk.lost_bytes - lost
-            self._counts["torn_writes"] += disk.torn_writes - torn
+            fail_power(self.disk, survival, self._counts)
         else:
-            disk.process_crash()
+            self.disk.process_crash()
         # Written once in a while and never fsynced: any older one may be what is left.
         self._checkpoint_commit = int(self._rng.random() * (self._commit + 1))
         self._forget()
@@ -334,8 +340,8 @@ class SimNode:
 
     # --- events --------------------------------------------------------------------------------
 
-    def receive(self, message: Message) -> None:
-        self.when_awake(partial(self._receive, message))
+    def receive(self, message: Message, sender_store: str) -> None:
+        self.when_awake(partial(self._receive, message, sender_store))
 
     def peer_unreachable(self, peer: NodeId) -> None:
         self.when_awake(partial(self._peer_unreachable, peer))
@@ -360,9 +366,14 @@ class SimNode:
         elif len(self._inbox) < _INBOX_COUNT_MAX:
             self._inbox.append(action)
 
-    def _receive(self, message: Message) -> None:
+    def _receive(self, message: Message, sender_store: str) -> None:
         if self._trace.on:
             self._trace.add(self.name, f"<- {message_line(message)}")
+        if isinstance(message, _COUNTED):
+            member = self.membership.member(message.sender)
+            if member is not None and member.store_id not in {"", sender_store}:
+                self._counts["messages_of_lost_stores"] += 1
+                return
         if isinstance(message, InstallSnapshotReply) and message.installed:
             self._snapshots.ended(message.sender)
         self._step(Receive(now_ms=self.now_ms(), message=message))
@@ -586,7 +597,7 @@ class SimNode:
                 pass
         if self._trace.on:
             self._trace.add(self.name, f"-> {message_line(message)}")
-        self._world.network.send(message)
+        self._world.send(message)
         self.place("next effect after a send")
 
     def place(self, what: str) -> None:

@@ -6,6 +6,10 @@ in the middle when its time is over: what it leaves behind must be sound.
 
 Invariant: at most one voter is wiped at a time, from the loss of its disk until a configuration
 without it is committed: with two the group would have lost what it acknowledged, whatever it does.
+Nobody else is taken out meanwhile, for those who are left might need the wiped one to agree. Of one
+node there is one procedure at a time: the end of another would kill what this one has started.
+A node whose first store no configuration names (a group older than such names) never comes back
+with another one: nobody could tell the two apart.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ from chaos.sim.invariants import Invariants
 from chaos.sim.nemesis import Nemesis
 from chaos.sim.node import SimNode
 from raft.membership import AddLearner, Member, PromoteLearner, RemoveMember
+from raft.messages import NodeId
 
 __all__ = ["Operator"]
 
@@ -31,7 +36,9 @@ class Operator(Nemesis[SimNode]):
         super().__init__(**others)
         self._invariants = invariants
         self._wiped: SimNode | None = None
-        self._store_count = 0
+        first = invariants.newest_membership
+        self._in_hand: set[NodeId] = set()  # of whom a procedure is under way
+        self._unnamed = {member.node_id for member in first.members if not member.store_id}
 
     def restart(self, node: SimNode, rng: Any) -> None:
         if node.is_member and not node.is_wiped:
@@ -40,10 +47,17 @@ class Operator(Nemesis[SimNode]):
     # --- the scheduled changes -----------------------------------------------------------------
 
     def _add_member(self) -> str | None:
-        spares = [node for node in self._nodes if not node.is_member and not node.alive]
+        taken = self._in_hand | self._unnamed
+        spares = [
+            node
+            for node in self._nodes
+            if not node.is_member and not node.alive and node.name not in taken
+        ]
         if not spares or self._leader() is None:
             return None
-        self._join(self._rng.choice(spares))
+        node = self._rng.choice(spares)
+        self._in_hand.add(node.name)
+        self._join(node)
         return "a spare"
 
     def _remove_member(self) -> str | None:
@@ -54,10 +68,14 @@ class Operator(Nemesis[SimNode]):
         if len(voters) <= _VOTERS_COUNT_MIN:
             return None
         name = leader.name if self._rng.random() < 0.4 else self._rng.choice(voters)
+        if self._wiped is not None or name in self._in_hand:
+            return None
+        self._in_hand.add(name)
         self._counts["leaders_removed"] += name == leader.name
         stays = self._rng.random() < 0.5  # to disturb the others, if it can
         node = next(node for node in self._nodes if node.name == name)
         self._until(
+            node,
             lambda: self._is_out(node),
             lambda: self._ask(RemoveMember(node_id=node.name)),
             then=partial(self._on_removed, node, stays=stays),
@@ -72,14 +90,21 @@ class Operator(Nemesis[SimNode]):
         names = self._invariants.newest_membership.voter_ids
         if len(names) <= _VOTERS_COUNT_MIN or self._invariants.contested_voters:
             return None
-        victims = [node for node in self._nodes if node.alive and node.name in names]
+        taken = self._in_hand | self._unnamed
+        victims = [
+            node
+            for node in self._nodes
+            if node.alive and node.name in names and node.name not in taken
+        ]
         if not victims:
             return None
         node = self._wiped = self._rng.choice(victims)
+        self._in_hand.add(node.name)
         node.crash(power=True, survival=node.draw_survival())
         node.wipe()
         self._counts["disks_wiped"] += 1
         self._until(
+            node,
             lambda: self._is_out(node),
             lambda: self._ask(RemoveMember(node_id=node.name)),
             then=partial(self._on_wiped_removed, node),
@@ -90,6 +115,7 @@ class Operator(Nemesis[SimNode]):
 
     def _on_removed(self, node: SimNode, *, stays: bool) -> None:
         self._counts["members_removed"] += 1
+        self._in_hand.discard(node.name)
         node.is_member = False
         if node.alive and not stays:
             node.crash(power=False, survival=node.draw_survival())
@@ -101,9 +127,9 @@ class Operator(Nemesis[SimNode]):
 
     def _join(self, node: SimNode) -> None:
         node.join()
-        self._store_count += 1
-        member = Member(node_id=node.name, store_id=f"{self._store_count:032x}")
+        member = Member(node_id=node.name, store_id=node.store_id)
         self._until(
+            node,
             lambda: self._membership().member(node.name) is not None,
             lambda: self._ask(AddLearner(member=member)),
             then=partial(self._promote, node),
@@ -111,12 +137,14 @@ class Operator(Nemesis[SimNode]):
 
     def _promote(self, node: SimNode) -> None:
         self._until(
+            node,
             lambda: node.name in self._membership().voter_ids,
             lambda: self._ask(PromoteLearner(node_id=node.name)),
-            then=self._on_promoted,
+            then=partial(self._on_promoted, node),
         )
 
-    def _on_promoted(self) -> None:
+    def _on_promoted(self, node: SimNode) -> None:
+        self._in_hand.discard(node.name)
         self._counts["learners_promoted"] += 1
 
     def _membership(self) -> Any:
@@ -130,6 +158,9 @@ class Operator(Nemesis[SimNode]):
         leader = self._leader()
         if leader is None:
             return
+        wiped = self._wiped
+        if wiped is not None and isinstance(change, RemoveMember) and change.node_id != wiped.name:
+            return
         leader.change(change)
         if isinstance(change, AddLearner) and self._rng.random() < _REGRETS_RATE:
             # Refused, as one change is under way; it is asked again anyway.
@@ -137,6 +168,7 @@ class Operator(Nemesis[SimNode]):
 
     def _until(
         self,
+        node: SimNode,
         is_done: Callable[[], bool],
         ask: Callable[[], None],
         *,
@@ -152,5 +184,7 @@ class Operator(Nemesis[SimNode]):
         ask()
         if tries:
             delay_us = self._times.election_timeout_ms_max * 500
-            again = partial(self._until, is_done, ask, then=then, tries=tries - 1)
+            again = partial(self._until, node, is_done, ask, then=then, tries=tries - 1)
             self._scheduler.after(delay_us, again)
+        elif node is not self._wiped:
+            self._in_hand.discard(node.name)

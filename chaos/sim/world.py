@@ -49,6 +49,9 @@ class World(Protocol):
     coverage: Coverage
     trace: Trace
 
+    def send(self, message: Message) -> None:
+        """Over the network, between the stores that sender and receiver have now."""
+
     def on_death(self, node: SimNode) -> None:
         """The node has died by itself; somebody may restart it."""
 

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from chaos.sim.disk import DiskFault, SimDisk, Survival
+from chaos.sim.disk import DiskFault, SimDisk, Survival, fail_power
 from chaos.sim.violation import CrashNow
 
 
@@ -78,6 +78,15 @@ def test_scattered_sectors_leave_holes() -> None:
         assert set(left) <= {0, ord("x")}
         found_hole = found_hole or 0 in left
     assert found_hole
+
+
+def test_what_a_failure_of_power_takes_is_counted() -> None:
+    counts = {"power_failures": 1, "lost_unsynced_bytes": 5, "torn_writes": 0}
+    disk = _disk()
+    _synced_file(disk, b"synced")
+    disk.open("f", create=False).pwritev([b"x" * 40], 6)
+    fail_power(disk, Survival.NONE, counts)
+    assert counts == {"power_failures": 2, "lost_unsynced_bytes": 45, "torn_writes": 0}
 
 
 def test_unsynced_truncation_may_come_back() -> None:

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from broker.config import BrokerConfig
 from broker.server import Broker
-from chaos.sim.disk import SimDisk, Survival
+from chaos.sim.disk import SimDisk, Survival, fail_power
 from chaos.sim.group.derived import DerivedState
 from chaos.sim.group.machine import Machine, Site
 from chaos.sim.violation import CrashNow, Violation
@@ -219,8 +219,7 @@ class BrokerMachine(Machine):
         self.counts["crashes"] += 1
         self.die(power=power)
         if power:
-            self.counts["power_failures"] += 1
-            self.disk.power_failure(survival)
+            fail_power(self.disk, survival, self.counts)
             lost = self._derived.lost_files
             self._derived.power_failure(survival)
             self.counts["derived_files_lost"] += self._derived.lost_files - lost
