@@ -172,3 +172,25 @@ def test_r12_a_read_below_what_was_committed_before_it_was_asked(story: _Story) 
 
 def test_an_unknown_event_is_no_silence(story: _Story) -> None:
     _expect("trace", story, _N0, "dance", 1)
+
+
+def test_what_a_wiped_node_had_acknowledged_may_be_counted(story: _Story) -> None:
+    story.elect(_N0, 1)
+    for node in (_N0, _N2):
+        story.append(node, 1, 1)
+        story.tell(node, "fsync", 1, index=1)
+    story.rules.forget(_N2)
+    story.commit(_N0, 1, 1)
+    story.append(_N0, 1, 2)
+    story.tell(_N0, "fsync", 1, index=2)
+    with pytest.raises(Violation, match="R9"):
+        story.commit(_N0, 1, 2)
+
+
+def test_another_store_of_the_same_name_has_a_vote_of_its_own(story: _Story) -> None:
+    story.vote(_N1, 1, _N0)
+    story.rules.forget(_N1)
+    story.tell(_N1, "start", 1, index=0, entry_term=0, chain=0, voters=_VOTERS)
+    story.vote(_N1, 1, _N2)
+    with pytest.raises(Violation, match="R2"):
+        story.vote(_N1, 1, _N0)

@@ -89,7 +89,9 @@ class TraceRules:
         self._now_us = now_us
         self._nodes: dict[NodeId, _Mirror] = {}
         self._leaders: dict[Term, NodeId] = {}
-        self._votes: dict[tuple[NodeId, Term], str] = {}
+        self._lost: dict[NodeId, _Mirror] = {}  # of the store that the node had before this one
+        self._store_numbers: dict[NodeId, int] = {}
+        self._votes: dict[tuple[NodeId, int, Term], str] = {}  # by store
         self._entries: dict[tuple[Index, Term], int] = {}
         self._committed: dict[Index, tuple[Term, int]] = {}
         self._committed_in: dict[Index, Term] = {}  # term of the leader that committed it
@@ -134,9 +136,16 @@ class TraceRules:
         return self._nodes[node].durable if node in self._nodes else 0
 
     def forget(self, node: NodeId) -> None:
-        """The node's disk was wiped: what it told of its log and votes no longer binds it. Its
-        votes stay: a wiped node must not vote again in those terms."""
-        self._nodes.pop(node, None)
+        """The node's disk was wiped: what it told of its log and votes no longer binds it, but may
+        still be counted by a leader that it had reached: another store stands under the name now,
+        whose votes and acknowledgements count for nobody who knows the one before."""
+        lost = self._nodes.pop(node, None)
+        if lost is not None:
+            self._lost[node] = lost
+            self._store_numbers[node] = self._store_number(node) + 1
+
+    def _store_number(self, node: NodeId) -> int:
+        return self._store_numbers.get(node, 0)
 
     # --- starts, roles, votes ------------------------------------------------------------------
 
@@ -187,7 +196,7 @@ class TraceRules:
         self, node: NodeId, mirror: _Mirror, term: Term, fields: Mapping[str, Any]
     ) -> None:
         peer = str(fields["peer"])
-        before = self._votes.setdefault((node, term), peer)
+        before = self._votes.setdefault((node, self._store_number(node), term), peer)
         if before != peer:
             self._broken("R2", node, f"votes in term {term} for {before} and for {peer}")
         own = (mirror.terms.get(mirror.last, 0), mirror.last)
@@ -282,11 +291,11 @@ class TraceRules:
             self._broken("R9", node, f"commits {index}, durable on {holders or 'nobody'} only")
 
     def _holds(self, name: NodeId, index: Index, leader: _Mirror) -> bool:
-        other = self._nodes.get(name)
-        return (
+        return any(
             other is not None
             and other.durable >= index
             and (index <= other.base or other.chains.get(index) == leader.chains[index])
+            for other in (self._nodes.get(name), self._lost.get(name))
         )
 
     def _on_apply(self, node: NodeId, mirror: _Mirror, fields: Mapping[str, Any]) -> None:
