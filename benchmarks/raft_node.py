@@ -20,7 +20,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -52,8 +52,8 @@ class Nothing:
     def encode(self) -> Iterator[bytes]:
         yield from ()
 
-    def restore(self, index: Index, chunks: Iterable[bytes]) -> None:
-        pass
+    def prepare_restore(self, index: Index, chunks: Iterable[bytes]) -> Callable[[], None]:
+        return lambda: None
 
     def index_only(self, entries: Sequence[CommittedEntry]) -> None:
         pass

@@ -179,6 +179,12 @@ class BrokerState:
         self.topics_version = image.topics_version
         self.topics_changed_ms = image.topics_changed_ms
 
+    def become(self, other: BrokerState) -> None:
+        """Take over all of `other`, which is not to be used any more. At once, whatever its size:
+        whoever holds this state sees the other one."""
+        assert other.limits == self.limits, "replicas of a group have the same limits"
+        vars(self).update(vars(other))
+
 
 def _positions(units: bytes) -> Iterable[int]:
     return [position for (position,) in _UNIT_POSITION.iter_unpack(units)]

@@ -2,8 +2,9 @@
 
 Place in the data path: the log calls `apply` with committed entries; they change `BrokerState`,
 their units go to the ConsumeQueues, and held pulls hear of new messages. Only committed entries
-get here, so nobody ever consumes what can be taken back. `capture` and `restore` carry the state
-over restarts and to nodes that begin late; `index_only` builds ConsumeQueues for a restored state.
+get here, so nobody ever consumes what can be taken back. `capture` and `prepare_restore` carry the
+state over restarts and to nodes that begin late; `index_only` builds ConsumeQueues for a restored
+state.
 
 Invariants: entries are applied once, in order; the ConsumeQueue of a queue never ends before or
 behind the state's next offset, but while it is being filled after a restore. An entry that can't be
@@ -13,6 +14,7 @@ decoded stops the node: going on would make replicas differ.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from broker.state import BrokerState
 from broker.state_image import StateImage, decode_image
@@ -72,12 +74,17 @@ class BrokerStateMachine:
         """See RestorableStateMachine."""
         return self.state.capture()
 
-    def restore(self, index: Index, chunks: Iterable[bytes]) -> None:
-        """See RestorableStateMachine. Raises ValueError, and OSError of the ConsumeQueues.
+    def prepare_restore(self, index: Index, chunks: Iterable[bytes]) -> Callable[[], None]:
+        """See RestorableStateMachine; what it returns raises OSError of the ConsumeQueues.
 
         The state doesn't hold the index: the snapshot does.
         """
-        self.state.restore(decode_image(chunks))
+        restored = BrokerState(self.state.limits, {})
+        restored.restore(decode_image(chunks))
+        return partial(self._become, restored)
+
+    def _become(self, restored: BrokerState) -> None:
+        self.state.become(restored)
         self._queues.restore(self.state.next_offsets)
 
     @property

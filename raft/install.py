@@ -7,7 +7,8 @@ back. The bytes sent are those of the snapshot file, so that what arrives can be
 
 Invariants:
 - a transfer keeps its snapshot and its base from the first piece to the last;
-- the file received counts only once it is whole, checked from end to end, fsynced and renamed;
+- the file received counts only once it is whole, checked from end to end, known to hold a state,
+  fsynced and renamed; it takes no other's place: those are removed once it is installed;
 - all installs of a leader together stay within a rate, so that the group goes on serving.
 
 Source: Raft, section 7.
@@ -17,16 +18,26 @@ from __future__ import annotations
 
 import logging
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from raft.events import InstallChunk
 from raft.membership import Configuration, decode_membership
 from raft.messages import Index, InstallSnapshot, LogBase, NodeId, Term
-from raft.snapshot import DamagedSnapshotError, SnapshotFiles, verify
+from raft.snapshot import (
+    DamagedSnapshotError,
+    SnapshotFiles,
+    SnapshotHeader,
+    read_blocks,
+    read_header,
+    verify,
+)
 from raft.storage import DiskFile
 
-__all__ = ["InstallReceiver", "InstallSender", "RateLimit", "Received"]
+__all__ = ["Accept", "InstallReceiver", "InstallSender", "RateLimit", "Received"]
+
+Accept: TypeAlias = Callable[[SnapshotHeader, Iterable[bytes]], None]
 
 _log = logging.getLogger(__name__)
 
@@ -147,14 +158,12 @@ class InstallSender:
                 break
             try:
                 header = self._files.verified(index)
+                size = self._size(index)
+            except FileNotFoundError:  # newer ones have come since it was listed
+                continue
             except DamagedSnapshotError as error:
                 _log.error("a snapshot is damaged and not sent: %s", error)
                 continue
-            file = self._files.open(index)
-            try:
-                size = file.size()
-            finally:
-                file.close()
             return _Outgoing(
                 term=term,
                 base=base,
@@ -165,6 +174,13 @@ class InstallSender:
                 size=size,
             )
         return None
+
+    def _size(self, index: Index) -> int:
+        file = self._files.open(index)
+        try:
+            return file.size()
+        finally:
+            file.close()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,17 +195,22 @@ class InstallReceiver:
     """The follower's side: one snapshot at a time grows in a file. Runs on one thread.
 
     What is begun survives broken connections; another leader, or another snapshot, begins anew.
+    `accept` is called with each that is whole, before it counts as this store's; what it raises
+    passes through, and nothing has changed then.
     """
 
-    def __init__(self, files: SnapshotFiles, *, size_bytes_max: int) -> None:
+    def __init__(
+        self, files: SnapshotFiles, *, size_bytes_max: int, accept: Accept = lambda _, __: None
+    ) -> None:
         self._files = files
         self._size_bytes_max = size_bytes_max
+        self._accept = accept
         self._begun: tuple[NodeId, Index, Index, int] | None = None
         self._file: DiskFile | None = None
         self._offset = 0
 
     def store(self, chunk: InstallSnapshot) -> Received:
-        """Keep the piece, if it is of use. Raises OSError."""
+        """Keep the piece, if it is of use. Raises OSError, and what `accept` does."""
         key = (chunk.sender, chunk.base.index, chunk.snapshot_index, chunk.snapshot_size)
         if chunk.snapshot_size > self._size_bytes_max:
             _log.error(
@@ -248,20 +269,21 @@ class InstallReceiver:
             _log.error("%s sent a snapshot of %d as %d", chunk.sender, index, chunk.snapshot_index)
             self.close()
             return False
+        path = self._files.incoming_path
+        self._accept(read_header(file, path)[0], read_blocks(file, path))
         file.sync()
         self.close()
         self._files.adopt_incoming(index)
-        others = [other for other in self._files.indexes() if other != index]
-        self._files.keep({index, *others[-1:]})
         return True
 
     def _holds(self, index: Index) -> bool:
         if index not in self._files.indexes():
             return False
         try:
-            self._files.verified(index)
+            header = self._files.verified(index)
         except DamagedSnapshotError as error:
             _log.error("a snapshot is damaged and received anew: %s", error)
             self._files.remove(index)
             return False
+        self._accept(header, self._files.chunks(index))
         return True

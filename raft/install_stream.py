@@ -16,7 +16,7 @@ import logging
 from collections.abc import Callable
 
 from raft.events import InstallChunk
-from raft.install import InstallReceiver, InstallSender, RateLimit, Received
+from raft.install import Accept, InstallReceiver, InstallSender, RateLimit, Received
 from raft.messages import InstallSnapshot, LogBase, NodeId, Term
 from raft.snapshot import SnapshotFiles
 
@@ -28,7 +28,8 @@ _log = logging.getLogger(__name__)
 
 
 class InstallStream:
-    """`send` flushes by itself; `stored(chunk, received)` tells what came of a piece."""
+    """`send` flushes by itself; `accept(header, chunks)` is called, on a thread, with a snapshot
+    that is whole, `stored(chunk, received)` tells what came of each piece."""
 
     def __init__(
         self,
@@ -41,10 +42,11 @@ class InstallStream:
         size_bytes_max: int,
         now_ms: Callable[[], int],
         send: Callable[[InstallSnapshot], None],
+        accept: Accept,
         stored: Callable[[InstallSnapshot, Received], None],
     ) -> None:
         self._sender = InstallSender(node_id, files, base, chunk_size_bytes=chunk_size_bytes)
-        self._receiver = InstallReceiver(files, size_bytes_max=size_bytes_max)
+        self._receiver = InstallReceiver(files, size_bytes_max=size_bytes_max, accept=accept)
         self._rate = RateLimit(rate_bytes_per_s)
         self._now_ms = now_ms
         self._send = send
@@ -67,7 +69,7 @@ class InstallStream:
             _log.warning("%s sends pieces of a snapshot faster than asked for", chunk.sender)
 
     async def run(self) -> None:
-        """Until cancelled. Raises OSError."""
+        """Until cancelled. Raises OSError, and what `accept` does."""
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._send_wanted())

@@ -28,7 +28,7 @@ import contextlib
 import errno
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from raft.core_shell import CoreShell
 from raft.damage import DamagedLogError
@@ -46,6 +46,7 @@ from raft.messages import (
     Index,
     InstallSnapshot,
     Introduce,
+    LogBase,
     NodeId,
     PeerMessage,
 )
@@ -62,6 +63,7 @@ from raft.replicated_log import (
 )
 from raft.restart import RestoredState, restore_newest
 from raft.segment_files import NO_ROOM
+from raft.snapshot import SnapshotHeader
 from raft.snapshot_keeper import SnapshotKeeper
 from raft.storage import Disk
 from raft.transport import TcpTransport, Transport
@@ -107,6 +109,7 @@ class RaftNode:
         self._restored: RestoredState | None = None
         self._was_mended = asyncio.Event()
         self._asked_in_vain = False
+        self._prepared: tuple[LogBase, Callable[[], None]] | None = None  # to be installed
         self.edge = Edge(self.fail)
         self.stopped = True  # until started, and after a stop or a failure
 
@@ -190,6 +193,7 @@ class RaftNode:
             size_bytes_max=config.install_size_bytes_max,
             now_ms=self._now_ms,
             send=self._send_now,
+            accept=self._prepare_install,
             stored=self._on_chunk_stored,
         )
         self._mender = Mender(
@@ -509,15 +513,23 @@ class RaftNode:
         assert self._shell is not None, "what is applied is applied by a core's node"
         return self._shell.core.configuration_at(index)
 
+    def _prepare_install(self, header: SnapshotHeader, chunks: Iterable[bytes]) -> None:
+        """A snapshot that was received is whole: read the state in it, on a thread. Raises
+        OSError, and ValueError where it holds none: a node that can't read its group's state has
+        no place in it, and stops with its log as it was."""
+        index = header.last.index
+        self._prepared = header.last, self._state_machine.prepare_restore(index, chunks)
+
     def _on_install(self, install: Install) -> None:
-        """The log begins behind `install.base` now: so does the state. Raises OSError, and
-        ValueError where the snapshot, which was checked whole, holds no state."""
+        """The log begins behind `install.base` now: so does the state. Raises OSError."""
         begin = time.monotonic()
         index = install.snapshot_index
-        header = self._store.snapshots.verified(index)
-        self._state_machine.restore(index, self._store.snapshots.chunks(index))
+        assert self._prepared is not None, "it was accepted before the core heard of it"
+        last, restore = self._prepared
+        assert last.index == index, f"{last.index} was accepted, {index} is installed"
+        restore()
         self._state_machine.trim(install.base.position)
-        self._snapshots.installed(header.last)
+        self._snapshots.installed(last)
         _log.info("installed the state at %d in %.3f s", index, time.monotonic() - begin)
 
     def _send_now(self, message: PeerMessage) -> None:
@@ -550,6 +562,7 @@ class RaftNode:
                 next_offset=received.next_offset,
             )
         )
+        self._prepared = None
 
     def _now_ms(self) -> int:
         return int(self._clock() * 1000)

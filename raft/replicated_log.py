@@ -188,18 +188,19 @@ class RestorableStateMachine(StateMachine, Protocol):
     def capture(self) -> Snapshot:
         """The state as it is now. On the loop, between two applies, so it must be quick."""
 
-    def restore(self, index: Index, chunks: Iterable[bytes]) -> None:
-        """Replace the whole state by the one captured after `index` was applied.
+    def prepare_restore(self, index: Index, chunks: Iterable[bytes]) -> Callable[[], None]:
+        """Read the state captured after `index` was applied; what puts it in the place of the
+        present one when it is called.
 
-        Nobody else calls meanwhile. Before the first apply it may run on a thread; later, when a
-        leader installs the beginning of its log here, it runs on the loop. Raises ValueError where
-        the chunks are no state (whatever the iterator raises passes through): the state is
-        undefined then.
+        Changes nothing by itself, and runs on a thread while entries are applied. What it returns
+        is called where nobody else calls: before the first apply on any thread; later, when a
+        leader installs the beginning of its log here, on the loop, so it must be quick. Raises
+        ValueError where the chunks are no state (whatever the iterator raises passes through).
         """
 
     @property
     def needs_indexing(self) -> bool:
-        """After `restore`: derived files lack something of entries up to the restored index."""
+        """After a restore: derived files lack something of entries up to the restored index."""
 
     def index_only(self, entries: Sequence[CommittedEntry]) -> None:
         """Committed entries, in order, that the restored state contains: add to the derived files
@@ -207,7 +208,7 @@ class RestorableStateMachine(StateMachine, Protocol):
 
     def trim(self, position: int) -> None:
         """The log begins at `position` now: derived files lose what lies below it. On the loop,
-        after `restore` and after each `retain_from` that removed something."""
+        after a restore and after each `retain_from` that removed something."""
 
     def sync_derived(self) -> None:
         """Make the derived files durable, with what was applied before this call. On a thread

@@ -55,7 +55,7 @@ def restore_newest(
     base = log.base
     for index in log.config_indexes:
         log.entries(index, index + 1, 0)  # the core is made of these
-    good = _good_headers(files)
+    good = _good_headers(files, base.index)
     if not good:
         if base.index:
             raise CorruptLogError(
@@ -74,7 +74,7 @@ def restore_newest(
     newest = good[-1]
     last = newest.last
     begin = time.monotonic()
-    state_machine.restore(last.index, files.chunks(last.index))
+    state_machine.prepare_restore(last.index, files.chunks(last.index))()
     state_machine.trim(base.position)
     _log.info("restored the snapshot at %d in %.3f s", last.index, time.monotonic() - begin)
     in_log = base.index <= last.index <= log.last_index and log.chain(last.index) == last.chain
@@ -96,11 +96,16 @@ def restore_newest(
     )
 
 
-def _good_headers(files: SnapshotFiles) -> list[SnapshotHeader]:
+def _good_headers(files: SnapshotFiles, base_index: Index) -> list[SnapshotHeader]:
     good: list[SnapshotHeader] = []
     for index in files.indexes():
         try:
-            good.append(files.verified(index))
+            header = files.verified(index)
         except DamagedSnapshotError as error:
             _log.error("a snapshot is damaged and not used: %s", error)
+            continue
+        if index < base_index:
+            _log.warning("the snapshot at %d is of no use: the log lacks what follows", index)
+            continue
+        good.append(header)
     return good

@@ -36,6 +36,7 @@ then blocks of the state: size (4, at least 1), CRC32 of the data (4), data; the
 from __future__ import annotations
 
 import struct
+import threading
 import zlib
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
@@ -166,7 +167,8 @@ def verify(file: DiskFile, path: str) -> SnapshotHeader:
 class SnapshotFiles:
     """The snapshots of one store, in `directory` of `disk`, which is made.
 
-    One thread at a time writes; the others may read meanwhile.
+    One thread at a time writes snapshots and one receives them; others may read and remove
+    meanwhile.
     """
 
     INCOMING = "incoming.tmp"
@@ -174,6 +176,7 @@ class SnapshotFiles:
     def __init__(self, disk: Disk, directory: str = "snapshots") -> None:
         self._disk = disk
         self._directory = directory
+        self._removing = threading.Lock()
         disk.make_directory(directory)
         disk.sync_directory(directory.rpartition("/")[0])
         for name in disk.list(directory):
@@ -253,16 +256,21 @@ class SnapshotFiles:
         self._adopt(self.incoming_path, index)
 
     def keep(self, indexes: Collection[Index]) -> None:
-        """Remove all others. Raises OSError."""
-        for index in self.indexes():
-            if index not in indexes:
-                self._disk.remove(self.path(index))
-        self._disk.sync_directory(self._directory)
+        """Remove the others that are older than the newest of these: a newer one has just come
+        from a leader. Raises OSError."""
+        newest = max(indexes, default=0)
+        with self._removing:
+            for index in self.indexes():
+                if index < newest and index not in indexes:
+                    self._disk.remove(self.path(index))
+            self._disk.sync_directory(self._directory)
 
     def remove(self, index: Index) -> None:
-        """Raises OSError."""
-        self._disk.remove(self.path(index))
-        self._disk.sync_directory(self._directory)
+        """If it is there still. Raises OSError."""
+        with self._removing:
+            if index in self.indexes():
+                self._disk.remove(self.path(index))
+            self._disk.sync_directory(self._directory)
 
     def _temporary(self, index: Index) -> str:
         return f"{self._directory}/{index:0{_NAME_DIGITS}d}.tmp"

@@ -5,7 +5,8 @@ the state is captured there at once and written on a thread while entries go on 
 clean stop writes a last one.
 
 Invariants:
-- one snapshot is written at a time; a segment that ends meanwhile is passed over;
+- one snapshot is written at a time; a segment that ends meanwhile is passed over, and what an
+  install has overtaken does not count;
 - before a snapshot counts, the derived files are fsynced, and so is the log up to its index;
 - the two newest good ones are kept, and of the log what lies behind the older of them. While there
   is only one, the log keeps everything.
@@ -19,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import threading
 import time
 from collections.abc import Callable, Sequence
 
@@ -58,6 +60,8 @@ class SnapshotKeeper:
         self._work: asyncio.Event = asyncio.Event()
         self._captured: tuple[SnapshotHeader, Snapshot] | None = None
         self._writing = False
+        self._settled = True  # all is written, and what is not kept removed
+        self._write_lock = threading.Lock()  # a stop does not wait for the write that it cancels
 
     def begin_with(self, kept: Sequence[LogBase]) -> None:
         """What the start has found."""
@@ -80,29 +84,45 @@ class SnapshotKeeper:
             return
         self._captured = self._capture(index)
         self._writing = True
-        self._work.set()
+        self._begin_work()
 
     async def run(self) -> None:
-        """Write what is captured until cancelled. Raises OSError."""
+        """Write what is captured, remove what is not kept, until cancelled. Raises OSError."""
         while True:
             await self._work.wait()
             self._work.clear()
             captured, self._captured = self._captured, None
-            assert captured is not None
-            try:
-                await asyncio.to_thread(self._write, *captured)
-            finally:
+            if captured is not None:
+                if await asyncio.to_thread(self._write, *captured):
+                    self._count(captured[0].last)
                 self._writing = False
+            await asyncio.to_thread(self._files.keep, self._kept_indexes())
+            self._settled = not self._work.is_set()
 
     def write_last(self, applied_index: Index) -> None:
         """At a clean stop, on the loop: nothing is applied any more. Raises OSError."""
         if applied_index > max(self.newest_index, self._log.base.index):
-            self._write(*self._capture(applied_index))
+            header, snapshot = self._capture(applied_index)
+            if self._write(header, snapshot):
+                self._count(header.last)
+                self._files.keep(self._kept_indexes())
 
     def installed(self, last: LogBase) -> None:
-        """The state was replaced by the snapshot that ends with `last`. Raises OSError."""
-        self._kept = [one for one in self._kept if one.index < last.index] + [last]
-        self._files.keep({one.index for one in self._kept[-_KEPT_COUNT:]})
+        """The state was replaced by the snapshot that ends with `last`, whose file is there."""
+        self._count(last)
+        self._begin_work()
+
+    def _begin_work(self) -> None:
+        self._settled = False
+        self._work.set()
+
+    def _count(self, last: LogBase) -> None:
+        """The snapshot that ends with `last` is durable: it counts, unless a later one does."""
+        if last.index > self.newest_index:
+            self._kept = [*self._kept[1 - _KEPT_COUNT :], last]
+
+    def _kept_indexes(self) -> set[Index]:
+        return {one.index for one in self._kept[-_KEPT_COUNT:]}
 
     def _capture(self, index: Index) -> tuple[SnapshotHeader, Snapshot]:
         begin = time.perf_counter()
@@ -124,20 +144,20 @@ class SnapshotKeeper:
             _log.info("capturing the state at %d took %.1f ms", index, pause_s * 1000)
         return header, snapshot
 
-    def _write(self, header: SnapshotHeader, snapshot: Snapshot) -> None:
-        """May run on a thread. Raises OSError."""
-        begin = time.monotonic()
-        index = header.last.index
-        self._state_machine.sync_derived()
-        self._log.sync()
-        try:
-            size = self._files.write(header, snapshot.encode())
-        except OSError as error:
-            if error.errno not in _NO_ROOM:
-                raise
-            _log.warning("no room for a snapshot at %d: %s", index, error)
-            self._files.remove_unfinished(index)
-            return
-        self._kept = [*self._kept[-1:], header.last]
-        self._files.keep({one.index for one in self._kept})
-        _log.info("snapshot at %d: %d bytes in %.2f s", index, size, time.monotonic() - begin)
+    def _write(self, header: SnapshotHeader, snapshot: Snapshot) -> bool:
+        """On a thread; False where there was no room. Raises OSError."""
+        with self._write_lock:
+            begin = time.monotonic()
+            index = header.last.index
+            self._state_machine.sync_derived()
+            self._log.sync()
+            try:
+                size = self._files.write(header, snapshot.encode())
+            except OSError as error:
+                if error.errno not in _NO_ROOM:
+                    raise
+                _log.warning("no room for a snapshot at %d: %s", index, error)
+                self._files.remove_unfinished(index)
+                return False
+            _log.info("snapshot at %d: %d bytes in %.2f s", index, size, time.monotonic() - begin)
+            return True

@@ -47,7 +47,7 @@ def bytes_of(machine: BrokerStateMachine) -> bytes:
 
 def test_a_restart_replays_only_what_is_behind_the_snapshot(rig, tmp_path):
     machine, queues = rig.another_machine(tmp_path / "store")
-    machine.restore(AT, rig.snapshot)
+    machine.prepare_restore(AT, rig.snapshot)()
     machine.trim(0)
     assert not machine.needs_indexing, "the files are there"
     machine.apply(rig.log.entries[AT:])
@@ -58,7 +58,7 @@ def test_a_restart_replays_only_what_is_behind_the_snapshot(rig, tmp_path):
 
 def test_a_restart_without_the_files_builds_them_from_the_log(rig, tmp_path):
     machine, queues = rig.another_machine(tmp_path / "empty")
-    machine.restore(AT, rig.snapshot)
+    machine.prepare_restore(AT, rig.snapshot)()
     machine.trim(0)
     assert machine.needs_indexing
     machine.index_only(rig.log.entries[:5])
@@ -76,7 +76,7 @@ def test_an_install_takes_the_log_from_where_it_begins(rig, tmp_path, first, app
     """`applied`: the node had entries of its own before it fell behind."""
     machine, queues = rig.another_machine(tmp_path / "late")
     machine.apply(rig.log.entries[:applied])
-    machine.restore(AT, rig.snapshot)
+    machine.prepare_restore(AT, rig.snapshot)()
     begin = rig.log.entries[first].position - 44
     machine.trim(begin)
     machine.index_only(rig.log.entries[first:AT])
@@ -87,10 +87,26 @@ def test_an_install_takes_the_log_from_where_it_begins(rig, tmp_path, first, app
     queues.close()
 
 
+def test_a_state_that_is_read_changes_nothing_before_it_is_put_in_place(rig):
+    """It is read on a thread while entries are applied."""
+    before, queues_before = bytes_of(rig.machine), shown(rig.queues)
+    restore = rig.machine.prepare_restore(AT, rig.snapshot)
+    assert bytes_of(rig.machine) == before
+    assert shown(rig.queues) == queues_before
+    restore()
+    assert bytes_of(rig.machine) == b"".join(rig.snapshot)
+    assert rig.context.state is rig.machine.state, "who held the state sees the new one"
+    rig.machine.apply(rig.log.entries[AT:])
+    assert bytes_of(rig.machine) == before
+    assert shown(rig.queues) == queues_before
+
+
 def test_a_damaged_snapshot_is_told(rig, tmp_path):
     machine, queues = rig.another_machine(tmp_path / "store")
+    before = bytes_of(machine)
     with pytest.raises(ValueError, match="cut short"):
-        machine.restore(AT, [*rig.snapshot[:-1], rig.snapshot[-1][:-9]])
+        machine.prepare_restore(AT, [*rig.snapshot[:-1], rig.snapshot[-1][:-9]])
+    assert bytes_of(machine) == before
     queues.close()
 
 
@@ -106,7 +122,7 @@ async def test_a_damaged_unit_is_not_followed_and_built_again(rig, tmp_path, uni
     with pytest.raises(DamagedQueueError, match="unit of offset 2 names no such message"):
         await rig.ask(pull.handle, RequestCode.PULL_MESSAGE, pull_fields())
     machine, queues = rig.another_machine(tmp_path / "store")
-    machine.restore(AT, rig.snapshot)
+    machine.prepare_restore(AT, rig.snapshot)()
     assert machine.needs_indexing
     machine.index_only(rig.log.entries[:AT])
     machine.apply(rig.log.entries[AT:])

@@ -120,7 +120,7 @@ class Life:
         index = 0
         if self.snapshot is not None:
             index, chunks = self.snapshot
-            machine.restore(index, chunks)
+            machine.prepare_restore(index, chunks)()
             machine.trim(self.begin)
             if machine.needs_indexing:
                 for at in range(self.first, index, 2):

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import msgpack
@@ -33,6 +35,8 @@ class Recorder:
         self.applied_count = 0
         self.trimmed_to = 0
         self.synced_count = 0
+        self.prepared_on: list[threading.Thread] = []
+        self.restored_on: list[threading.Thread] = []
 
     def apply(self, entries: Sequence[CommittedEntry]) -> None:
         assert entries
@@ -51,11 +55,12 @@ class Recorder:
     def capture(self) -> RecorderImage:
         return RecorderImage(tuple(self.entries))
 
-    def restore(self, index: Index, chunks: Iterable[bytes]) -> None:
+    def prepare_restore(self, index: Index, chunks: Iterable[bytes]) -> Callable[[], None]:
+        self.prepared_on.append(threading.current_thread())
         unpacker = msgpack.Unpacker()
         for chunk in chunks:
             unpacker.feed(chunk)
-        self.entries = [
+        entries = [
             CommittedEntry(
                 index=row[0],
                 term=row[1],
@@ -66,10 +71,15 @@ class Recorder:
             )
             for row in unpacker
         ]
-        if len(self.entries) != index:
-            raise ValueError(f"{len(self.entries)} entries in the state at {index}")
-        self.restored_index = index
-        self.indexed = {entry for entry in self.indexed if entry <= index}
+        if len(entries) != index:
+            raise ValueError(f"{len(entries)} entries in the state at {index}")
+        return partial(self._become, entries)
+
+    def _become(self, entries: list[CommittedEntry]) -> None:
+        self.entries = entries
+        self.restored_index = len(entries)
+        self.restored_on.append(threading.current_thread())
+        self.indexed = {index for index in self.indexed if index <= self.restored_index}
 
     @property
     def needs_indexing(self) -> bool:

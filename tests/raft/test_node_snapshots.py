@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 from raft.log_format import CorruptLogError
 from raft.messages import InstallSnapshot, PeerMessage
 from raft.replicated_log import ProposalStatus
-from tests.raft.node_group import Group, eventually, payload
+from tests.raft.node_group import Group, Recorder, eventually, payload
 from tests.raft.test_node import trace_of
 
 DATA = bytes(1000)
@@ -56,7 +57,7 @@ async def settled(group: Group) -> None:
 
     await eventually(all_applied, "all applied")
     await eventually(
-        lambda: not any(node._snapshots._writing for node in group.nodes.values()), "all written"
+        lambda: all(node._snapshots._settled for node in group.nodes.values()), "all written"
     )
 
 
@@ -166,6 +167,27 @@ async def test_without_any_good_snapshot_a_late_log_is_not_started_on(tmp_path: 
             await group.start("n0")
 
 
+async def test_a_snapshot_from_before_the_logs_beginning_is_not_begun_with(
+    tmp_path: Path,
+) -> None:
+    """What follows it is gone: the state would lack those entries for ever."""
+    async with running(tmp_path, 1) as group:
+        await write(group, 2 * ENTRIES_PER_SEGMENT)
+        await settled(group)
+        directory = tmp_path / "n0" / "snapshots"
+        (oldest, *_) = snapshots(tmp_path, "n0")
+        kept = (directory / f"{oldest:020d}.snapshot").read_bytes()
+        await write(group, 4 * ENTRIES_PER_SEGMENT)
+        await settled(group)
+        await group.nodes["n0"].retain_from(1 << 40)
+        await group.crash("n0")
+        for path in directory.iterdir():
+            path.unlink()
+        (directory / f"{oldest:020d}.snapshot").write_bytes(kept)
+        with pytest.raises(CorruptLogError, match="no snapshot is good: remove this member"):
+            await group.start("n0")
+
+
 async def test_a_follower_that_comes_too_late_gets_a_snapshot(tmp_path: Path) -> None:
     async with running(tmp_path) as group:
         first = await write(group, 20)
@@ -179,6 +201,8 @@ async def test_a_follower_that_comes_too_late_gets_a_snapshot(tmp_path: Path) ->
         await group.start(late)
         machine = group.machines[late]
         await eventually(lambda: machine.data() == written, "caught up")
+        assert machine.restored_on == [threading.current_thread()], "between two applies"
+        assert not set(machine.restored_on) & set(machine.prepared_on), "read on another thread"
         base = group.nodes[leader].status().first_index - 1
         assert group.nodes[late].status().first_index == base + 1
         installs = [event for event in trace_of(tmp_path, late) if event["event"] == "install"]
@@ -194,6 +218,37 @@ async def test_a_follower_that_comes_too_late_gets_a_snapshot(tmp_path: Path) ->
         await group.start(late)
         machine = group.machines[late]
         await eventually(lambda: machine.data() == written + more, "restarts from it")
+
+
+async def test_a_state_that_cannot_be_read_stops_the_node_and_leaves_its_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A leader of another version, perhaps: an older program must find the store as it was."""
+    async with running(tmp_path) as group:
+        written = await write(group, 20)
+        leader = await group.leader()
+        late = next(name for name in group.nodes if name != leader)
+        await settled(group)
+        await group.crash(late)
+        written += await write(group, 5 * ENTRIES_PER_SEGMENT, 20)
+        await settled(group)
+        for node in group.nodes.values():
+            assert await node.retain_from(1 << 40) > 0
+
+        def refuse(self: Recorder, index: int, chunks: object) -> None:
+            raise ValueError(f"no state at {index}")
+
+        with monkeypatch.context() as newer:
+            newer.setattr(Recorder, "prepare_restore", refuse)
+            await group.start(late)
+            node = group.nodes[late]
+            error = await asyncio.wait_for(node.wait_failed(), 10)
+            assert str(error).startswith("no state at")
+            await group.crash(late)
+        assert snapshots(tmp_path, late) == []
+        await group.start(late)
+        machine = group.machines[late]
+        await eventually(lambda: machine.data() == written, "nothing was lost")
 
 
 async def test_an_install_goes_on_where_it_broke(

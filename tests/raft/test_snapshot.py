@@ -129,6 +129,10 @@ def test_what_is_not_kept_is_removed(tmp_path: Path) -> None:
         files.write(header(index), [b"state"])
     files.keep({200, 10, 4})
     assert files.indexes() == [10, 200]
+    files.keep({10})
+    assert files.indexes() == [10, 200], "a newer one is a leader's, which is to be installed"
+    files.keep(())
+    assert files.indexes() == [10, 200]
 
 
 def test_what_was_not_finished_is_removed_at_the_start(tmp_path: Path) -> None:
