@@ -10,7 +10,8 @@ Invariants:
 - a round claims what the log held when it was begun, and nothing where a truncation has overtaken
   it;
 - messages leave in the order in which they were given, each after everything that was to be
-  persisted before it.
+  persisted before it;
+- a clean stop makes durable what no round was begun for, in the same order, and sends nothing.
 """
 
 from __future__ import annotations
@@ -67,7 +68,10 @@ class GroupCommit:
         self._loop = asyncio.get_running_loop()
         self._running: SyncRound | None = None
         self._next: SyncRound | None = None
-        self._failed = False
+        self._ended = False
+        self._error: BaseException | None = None
+        self._idle = asyncio.Event()
+        self._idle.set()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="raft-fsync")
 
     def want_log(self) -> None:
@@ -100,9 +104,10 @@ class GroupCommit:
 
     def begin(self) -> None:
         """Begin the next round, if there is one and none is under way."""
-        if self._running is not None or self._next is None or self._failed:
+        if self._running is not None or self._next is None or self._ended:
             return
         self._running, self._next = self._next, None
+        self._idle.clear()
         self._running.begun_at_s = time.monotonic()
         if self._running.syncs_log:
             log = self._log
@@ -116,8 +121,19 @@ class GroupCommit:
 
     async def stop(self) -> None:
         """Wait for the round under way, then end the thread."""
-        self._failed = True
+        self._ended = True
+        await self._idle.wait()
         await asyncio.to_thread(self._thread.shutdown)
+
+    def persist_rest(self) -> None:
+        """After `stop`: all that was wanted is durable now. Raises OSError, and what a round has
+        raised: entries must not become durable behind a hard state that did not."""
+        assert self._ended, "rounds go on"
+        if self._error is not None:
+            raise self._error
+        rest, self._next = self._next or SyncRound(), None
+        rest.syncs_log = True
+        self._persist(rest)
 
     def _filling(self) -> SyncRound:
         if self._next is None:
@@ -139,5 +155,7 @@ class GroupCommit:
     def _finish(self, error: BaseException | None) -> None:
         done, self._running = self._running, None
         assert done is not None
-        self._failed = self._failed or error is not None
+        self._idle.set()
+        if error is not None:
+            self._ended, self._error = True, error
         self._on_done(done, error)

@@ -231,7 +231,7 @@ class RaftNode:
         try:
             if was_running and self._shell is not None:
                 # A failure here still tells that what was written may not be safe.
-                await asyncio.to_thread(self._store.log.sync)
+                await asyncio.to_thread(self._shell.group_commit.persist_rest)
                 self._shell.trace.flush()
                 applied_index = self._shell.applier.applied_index
                 await asyncio.to_thread(self._snapshots.write_last, applied_index)

@@ -1,0 +1,104 @@
+"""Rounds that make term, vote and log durable: what a stop leaves of those not begun."""
+
+from __future__ import annotations
+
+import errno
+import random
+import threading
+
+import pytest
+
+from chaos.sim.disk import DiskFault, SimDisk, Survival
+from raft.group_commit import GroupCommit, SyncRound
+from raft.hard_state import HardStateFile
+from raft.messages import Entry, EntryKind, HardState, NodeId
+from raft.segment_log import SegmentLog
+from tests.raft.node_group import eventually
+
+
+class _SlowFile(HardStateFile):
+    """Its saves wait until they are let go on."""
+
+    def __init__(self, disk: SimDisk) -> None:
+        super().__init__(disk)
+        self.go_on = threading.Event()
+        self.begun = threading.Event()
+
+    def save(self, state: HardState) -> None:
+        self.begun.set()
+        assert self.go_on.wait(10)
+        super().save(state)
+
+
+class _Rig:
+    def __init__(self) -> None:
+        self.disk = SimDisk(random.Random(1))
+        self.log = SegmentLog(self.disk, "commitlog")
+        self.file = _SlowFile(self.disk)
+        self.told: list[tuple[SyncRound, BaseException | None]] = []
+        self.rounds = GroupCommit(
+            self.log, self.file, lambda done, error: self.told.append((done, error))
+        )
+
+    def want(self, term: int) -> None:
+        """What a follower's Ready wants that takes a first entry of the term."""
+        entry = Entry(index=self.log.last_index + 1, term=term, kind=EntryKind.NOOP, payload=b"")
+        self.log.append([entry])
+        self.rounds.want_hard_state(
+            HardState(current_term=term, voted_for=NodeId("n1")), own_vote=False
+        )
+        self.rounds.want_log()
+
+    def after_power_failure(self) -> tuple[int, int]:
+        """The terms of the hard state and of the last entry that are found then."""
+        self.disk.power_failure(Survival.NONE)
+        log = SegmentLog(self.disk, "commitlog")
+        return HardStateFile(self.disk).load().current_term, log.last_term
+
+
+async def test_a_stop_makes_durable_what_no_round_was_begun_for() -> None:
+    rig = _Rig()
+    rig.want(1)
+    rig.rounds.begin()
+    await eventually(rig.file.begun.is_set, "the first round is under way")
+    rig.want(2)
+    rig.rounds.begin()  # it waits for the first
+    rig.file.go_on.set()
+    await rig.rounds.stop()
+    assert len(rig.told) == 1
+    rig.rounds.persist_rest()
+    assert rig.after_power_failure() == (2, 2)
+
+
+async def test_a_stop_waits_for_the_round_under_way() -> None:
+    rig = _Rig()
+    rig.want(1)
+    rig.rounds.begin()
+    threading.Timer(0.05, rig.file.go_on.set).start()
+    await rig.rounds.stop()
+    assert [error for _, error in rig.told] == [None]
+    rig.rounds.persist_rest()
+    assert rig.after_power_failure() == (1, 1)
+
+
+async def test_no_entry_becomes_durable_behind_a_hard_state_that_did_not() -> None:
+    rig = _Rig()
+    rig.file.go_on.set()
+    rig.want(1)
+    rig.disk.fault = DiskFault(operation="write", error=errno.EIO)
+    rig.rounds.begin()
+    await rig.rounds.stop()
+    assert isinstance(rig.told[0][1], OSError)
+    with pytest.raises(OSError, match="Input/output error"):
+        rig.rounds.persist_rest()
+    assert rig.after_power_failure() == (0, 0)
+
+
+async def test_a_stop_without_anything_to_do_syncs_the_log() -> None:
+    rig = _Rig()
+    rig.file.go_on.set()
+    rig.log.append([Entry(index=1, term=0, kind=EntryKind.NOOP, payload=b"")])
+    await rig.rounds.stop()
+    rig.rounds.persist_rest()
+    rig.disk.power_failure(Survival.NONE)
+    assert SegmentLog(rig.disk, "commitlog").last_index == 1
