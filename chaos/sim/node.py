@@ -12,7 +12,7 @@ What is nasty here on purpose: the hard state and the log are made durable one a
 either order, with time in between; a truncation may come while a sync is under way, whose report
 then names entries that are gone; a paused node goes on with what it believed, in any order of
 messages and timers; after a crash of the process alone, un-fsynced bytes are still readable; the
-checkpoint's commit index is any that the node ever wrote.
+checkpoint's commit index is any that was committed and durable on the node.
 
 As `raft.transport` does, it lets votes and acknowledgements count only from the store that the
 configuration in force names for their sender.
@@ -293,8 +293,10 @@ class SimNode:
             fail_power(self.disk, survival, self._counts)
         else:
             self.disk.process_crash()
-        # Written once in a while and never fsynced: any older one may be what is left.
-        self._checkpoint_commit = int(self._rng.random() * (self._commit + 1))
+        # Written once in a while and never fsynced: any older one may be what is left. None is
+        # beyond what was durable: a truncation that is lost would leave other entries there.
+        known = min(self._commit, self.core.durable_index) if self._commit else 0
+        self._checkpoint_commit = int(self._rng.random() * (known + 1))
         self._forget()
         self._world.network.reset_node(self.name)
 
