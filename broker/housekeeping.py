@@ -2,7 +2,7 @@
 
 Place in the data path: beside it. Finds out whether the disk has room (`broker.disk_room`), and
 hands leadership to a replica that has, while this one has not; gathers what `broker.retention`
-decides on and has the log carry it out.
+decides on and has the log carry it out; has ConsumeQueues synced that were built again.
 
 Invariants: one removal and one hand-over is under way at a time; a replica without room is never
 handed leadership, and where none has room the leader stays, refuses, and takes messages again by
@@ -11,6 +11,7 @@ itself once there is room.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import time
@@ -70,6 +71,9 @@ class Housekeeper:
         context = self._context
         context.clients.expire(context.clock_ms())
         context.queues.write_held()
+        if context.queues.wants_sync:
+            context.queues.wants_sync = False
+            self._tasks.spawn(asyncio.to_thread(context.queues.sync))
         if self._use is not None and not self._is_retaining:
             retention = decide_retention(self._policy, self._facts(self._use))
             if retention is not None:

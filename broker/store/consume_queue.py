@@ -18,7 +18,6 @@ again. Source: RocketMQ ConsumeQueue.
 
 from __future__ import annotations
 
-import errno
 import mmap
 import os
 from pathlib import Path
@@ -27,6 +26,7 @@ from broker.store.derived_files import (
     CHECK_SUFFIX,
     FILE_SIZE,
     FILE_UNITS,
+    NO_ROOM,
     DerivedFiles,
     is_sound,
 )
@@ -34,7 +34,6 @@ from broker.store.payload import UNIT, UNIT_SIZE
 
 __all__ = ["NO_ROOM", "ConsumeQueue", "DamagedQueueError"]
 
-NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NO_UNITS = bytes(0)
 
 
@@ -179,7 +178,7 @@ class ConsumeQueue:
 
     def begin_at(self, offset: int) -> None:
         """Become empty, the next unit's offset being this one. Raises OSError."""
-        for file_start in self._files_there():
+        for file_start in sorted({*self._files_there(), *self._files}):  # open ones may be gone
             self._remove(file_start)
         self._forget()
         self.min_offset = self.next_offset = offset
@@ -223,7 +222,7 @@ class ConsumeQueue:
             self._store.closed(self, file_start)
             self.close_file(file_start)
         path = self.path(file_start)
-        path.unlink()
+        path.unlink(missing_ok=True)
         path.with_name(path.name + CHECK_SUFFIX).unlink(missing_ok=True)
         self._store.removed(path)
 

@@ -40,6 +40,7 @@ class ConsumeQueues:
         self._files = DerivedFiles(files_max)
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
         self._ends: dict[tuple[str, int], int] = {}  # of queues that are being filled
+        self.wants_sync = False  # some were filled, and have no checks yet
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue:
         """The queue, empty if it was never written."""
@@ -108,7 +109,11 @@ class ConsumeQueues:
         return True
 
     def settle(self) -> None:
-        """The log has no more for queues that are being filled: they end where the state says."""
+        """The log has no more for queues that are being filled: they end where the state says.
+
+        Until they are synced, the next start trusts what a failure of power has left of them.
+        """
+        self.wants_sync = self.wants_sync or bool(self._ends)
         for key, end in self._ends.items():
             queue = self.get(*key)
             if queue.next_offset != end:
@@ -124,7 +129,7 @@ class ConsumeQueues:
             queue.drop_files()
 
     def sync(self) -> None:
-        """Make durable what was appended before this call. On a thread. Raises OSError."""
+        """Make durable what was appended before this call. On any thread. Raises OSError."""
         self._files.sync(self._directory)
 
     # Where queues begin ------------------------------------------------------------------------

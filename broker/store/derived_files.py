@@ -1,7 +1,8 @@
 """The files of all ConsumeQueues of a store: which are open, which are durable, and their checks.
 
 Place in the data path: `broker.store.consume_queue` says what it opens and writes; a snapshot has
-everything synced before it counts; a restart asks whether a file is what was synced.
+everything synced before it counts, and so has what was built again from the log; a restart asks
+whether a file is what was synced.
 
 Invariants: at most `files_max` files are open, those opened last; a check (`FILE.crc`) is written
 after the units that it covers are durable, and covers units from the file's beginning, which never
@@ -17,8 +18,11 @@ that doesn't fit its file says that the file is damaged.
 
 from __future__ import annotations
 
+import errno
+import logging
 import os
 import struct
+import threading
 import zlib
 from collections import deque
 from pathlib import Path
@@ -26,16 +30,27 @@ from typing import Protocol
 
 from broker.store.payload import UNIT, UNIT_SIZE
 
-__all__ = ["CHECK_SUFFIX", "FILES_MAX", "FILE_SIZE", "FILE_UNITS", "DerivedFiles", "is_sound"]
+__all__ = [
+    "CHECK_SUFFIX",
+    "FILES_MAX",
+    "FILE_SIZE",
+    "FILE_UNITS",
+    "NO_ROOM",
+    "DerivedFiles",
+    "is_sound",
+]
 
 FILE_UNITS = 300_000
 FILE_SIZE = FILE_UNITS * UNIT_SIZE
 FILES_MAX = 1_024
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 CHECK_SUFFIX = ".crc"
 _CHECK = struct.Struct(">4sII")
 assert _CHECK.size == 12
 _MAGIC = b"LMQU"
 _READ_SIZE = 1 << 20
+
+_log = logging.getLogger(__name__)
 
 
 class _Owner(Protocol):
@@ -55,7 +70,7 @@ class DerivedFiles:
     """Closes the file that was opened first when there are too many. First in, first out: reads
     and writes need not be noted, and opening one again is cheap."""
 
-    __slots__ = ("_checks", "_dirty", "_files_max", "_order", "held")
+    __slots__ = ("_checks", "_dirty", "_files_max", "_order", "_syncing", "held")
 
     def __init__(self, files_max: int = FILES_MAX) -> None:
         assert files_max > 0
@@ -64,6 +79,7 @@ class DerivedFiles:
         # Written since the last sync; noted after the write. One thread takes from it while the
         # loop adds, each by single calls of dict (a set would have an order that nobody repeats).
         self._dirty: dict[tuple[_Owner, int], None] = {}
+        self._syncing = threading.Lock()
         self._checks: dict[Path, tuple[int, int, int]] = {}  # inode, units, CRC as synced last
         self.held: dict[_Owner, None] = {}  # with units that wait for room on the disk
 
@@ -84,7 +100,11 @@ class DerivedFiles:
         self._dirty[queue, file_start] = None
 
     def sync(self, root: Path) -> None:
-        """Make durable what was written before this call. On a thread. Raises OSError."""
+        """Make durable what was written before this call. On any thread. Raises OSError."""
+        with self._syncing:  # who comes second relies on what the first has taken from `_dirty`
+            self._sync(root)
+
+    def _sync(self, root: Path) -> None:
         directories: set[Path] = set()
         for queue, file_start in list(self._dirty):
             # First, so that what is written meanwhile is noted anew.
@@ -92,10 +112,13 @@ class DerivedFiles:
             path, count = queue.path(file_start), queue.written_units(file_start)
             try:
                 self._sync_file(path, count)
+                has_check = self._write_check(path)
             except FileNotFoundError:
                 self._checks.pop(path, None)
                 continue  # retention or an install took it meanwhile
-            if count == FILE_UNITS:
+            if not has_check:
+                self.written(queue, file_start)  # again with the next sync
+            elif count == FILE_UNITS:
                 self._checks.pop(path, None)  # its last change
             directories |= {path.parent, path.parent.parent}
         for directory in sorted(directories | ({root} if directories else set())):
@@ -117,7 +140,18 @@ class DerivedFiles:
         finally:
             os.close(descriptor)
         self._checks[path] = inode, count, crc
-        path.with_name(path.name + CHECK_SUFFIX).write_bytes(_CHECK.pack(_MAGIC, count, crc))
+
+    def _write_check(self, path: Path) -> bool:
+        """False where the disk is full: what is left of it then says nothing."""
+        _, count, crc = self._checks[path]
+        try:
+            path.with_name(path.name + CHECK_SUFFIX).write_bytes(_CHECK.pack(_MAGIC, count, crc))
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            _log.warning("%s goes without a check, the disk is full", path)
+            return False
+        return True
 
 
 def is_sound(path: Path, count: int) -> bool:

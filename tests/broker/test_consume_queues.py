@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import lru_cache
 from pathlib import Path
 
@@ -242,8 +244,10 @@ def test_damage_in_what_was_synced_is_found_and_built_again(tmp_path, at):
     again = reopened(tmp_path, {KEY: end})
     assert again.is_filling
     again.fill(run_of(0, end))
+    assert not again.wants_sync, "there will be more"
     again.settle()
     assert shown(again) == run_of(0, end).units
+    assert again.wants_sync
     again.sync()
     again.close()
     assert not reopened(tmp_path, {KEY: end}).is_filling
@@ -261,6 +265,53 @@ def test_a_check_that_is_lost_says_nothing_and_one_that_is_damaged_does(tmp_path
     check.write_bytes(b"LMQU" + bytes([0, 0, 0, 10]) + bytes(4))
     assert reopened(tmp_path, {KEY: 10}).is_filling
     assert not check.exists(), "it went with its file"
+
+
+def test_a_full_disk_costs_checks_no_more(tmp_path, monkeypatch):
+    real = Path.write_bytes
+
+    def no_room(path: Path, data: bytes) -> int:
+        if path.suffix == ".crc":
+            real(path, b"")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(path, data)
+
+    queues = ConsumeQueues(tmp_path / "consumequeue")
+    append(queues, 0, FILE_UNITS + 10)
+    with monkeypatch.context() as full:
+        full.setattr(Path, "write_bytes", no_room)
+        queues.sync()
+    checks = [file.with_suffix(".crc") for file in files_of(tmp_path)]
+    assert [check.read_bytes() for check in checks] == [b"", b""]
+    assert not reopened(tmp_path, {KEY: FILE_UNITS + 10}).is_filling
+    queues.sync()
+    queues.close()
+    assert [len(check.read_bytes()) for check in checks] == [12, 12], "once there is room"
+    assert not reopened(tmp_path, {KEY: FILE_UNITS + 10}).is_filling
+
+
+def test_a_second_sync_waits_for_what_the_first_has_begun(tmp_path, monkeypatch):
+    """A snapshot's, while what was built again is synced: it counts on every unit."""
+    begun, go_on = threading.Event(), threading.Event()
+    real = os.fsync
+
+    def slow(descriptor: int) -> None:
+        begun.set()
+        assert go_on.wait(10)
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", slow)
+    queues = ConsumeQueues(tmp_path / "consumequeue")
+    append(queues, 0, 10)
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(queues.sync)
+        assert begun.wait(10)
+        second = threads.submit(queues.sync)
+        assert not wait([second], timeout=0.1).done
+        go_on.set()
+        first.result(10)
+        second.result(10)
+    queues.close()
 
 
 def test_units_behind_the_last_sync_are_written_again(tmp_path):

@@ -100,6 +100,30 @@ async def test_a_full_disk_refuses_sends_and_recovers_by_itself(rig, use, says):
     assert (await house.send("K1")).code == ResponseCode.SUCCESS
 
 
+async def test_queues_that_were_built_again_get_their_checks_soon(rig, tmp_path):
+    """Not with the next snapshot, which may be a day away."""
+    house = House(rig)
+    await house.send("K1")
+    await house.send("K2")
+    snapshot = list(rig.machine.capture().encode())
+    file = tmp_path / "store" / "consumequeue" / "T" / "0" / f"{0:020d}"
+    file.unlink()
+    rig.machine.prepare_restore(2, snapshot)()
+    rig.machine.index_only(rig.log.entries)
+    await house.send("K3")
+    check = file.with_suffix(".crc")
+    assert not check.exists()
+    await house.round()
+    async with asyncio.timeout(10):
+        while not check.exists() or not check.read_bytes():
+            await asyncio.sleep(0.01)
+    assert check.read_bytes()[:8].hex() == "4c4d515500000003"
+    changed_ns = check.stat().st_mtime_ns
+    await house.round()
+    await rig.tasks.stop()
+    assert check.stat().st_mtime_ns == changed_ns, "once is enough"
+
+
 async def test_a_log_without_room_refuses_too(rig):
     house = House(rig)
     rig.log.writable = False
