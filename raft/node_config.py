@@ -8,10 +8,13 @@ from pathlib import Path
 
 from raft.config import RaftConfig
 from raft.handshake import SECRET_SIZE_MIN
+from raft.log_format import HEADER_SIZE
 from raft.messages import NodeId
 from raft.transport import parse_address
 
 __all__ = ["NodeConfig"]
+
+_SEGMENT_SIZE_END = 1 << 31  # offsets in a segment have 32 bits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +89,12 @@ class NodeConfig:
             raise ValueError(f"secret: {len(self.secret)} bytes, at least {SECRET_SIZE_MIN} needed")
         for address in (self.listen, *self.peers.values(), *self.dial.values()):
             parse_address(address)
-        for name in ("segment_size_bytes_max", "proposals_count_max", "reads_count_max"):
+        if not HEADER_SIZE <= self.segment_size_bytes_max < _SEGMENT_SIZE_END:
+            raise ValueError(
+                f"segment_size_bytes_max: {self.segment_size_bytes_max} is not within "
+                f"{HEADER_SIZE}..{_SEGMENT_SIZE_END - 1}"
+            )
+        for name in ("proposals_count_max", "reads_count_max"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: {getattr(self, name)} is below 1")
         for name in (

@@ -29,6 +29,8 @@ def test_sections_and_nested_limits_are_read(tmp_path):
     assert config.limits.dedupe_window_ms == 1000
     assert config.proposer.pending_max == 5
     assert config.advertised == "127.0.0.1:10911"
+    path.write_text(GOOD.replace("[peers]", "[raft]\nsnapshot_interval_size_bytes = 4096\n[peers]"))
+    assert load_config(path).snapshot_interval == 4096
 
 
 @pytest.mark.parametrize(
@@ -42,6 +44,16 @@ def test_sections_and_nested_limits_are_read(tmp_path):
         ("pending_max = 5", "colour = 5", "colour: there is no such setting"),
         ("[broker]", '[broker]\nengine = "magic"', "engine: 'magic'"),
         ("[broker]", '[raft]\nprofile = "turbo"\n[broker]', "profile: 'turbo'"),
+        (
+            "[broker]",
+            "[raft]\nsnapshot_interval_size_bytes = 0\n[broker]",
+            "snapshot_interval_size_bytes: 0 is not above 0",
+        ),
+        (
+            "[broker]",
+            "[raft]\nsnapshot_interval_size_bytes = -1\n[broker]",
+            "snapshot_interval_size_bytes: -1 is not a whole number",
+        ),
         ("[peers]", '[peers]\nn1 = "127.0.0.1:1"', "secret_file"),
         ("[broker]", "[broker", "not TOML"),
         ("[broker]", '[broker]\ndelete_when = "24"', "delete_when: '24' names no hours"),

@@ -41,6 +41,18 @@ async def test_a_profile_gives_the_times_that_are_not_given(tmp_path: Path, prof
     assert log._config.raft.election_timeout_ms_max == times.election_timeout_ms_max
 
 
+async def test_snapshots_come_as_often_as_asked_for(tmp_path: Path) -> None:
+    log = open_log(config(tmp_path, snapshot_interval_size_bytes=5 << 20), Recorder())
+    assert isinstance(log, RaftNode)
+    assert log._config.snapshot_interval_size_bytes == 5 << 20
+
+
+@pytest.mark.parametrize("size", [43, 1 << 31])
+async def test_a_segment_has_a_size_that_its_offsets_can_name(tmp_path: Path, size: int) -> None:
+    with pytest.raises(ConfigError, match=r"segment_size_bytes_max: \d+ is not within 44"):
+        open_log(config(tmp_path, segment_size_bytes_max=size), Recorder())
+
+
 async def test_pysyncobj_is_opened_where_it_is_asked_for(tmp_path: Path) -> None:
     log = open_log(config(tmp_path, engine="pysyncobj", pysyncobj_flush=False), Recorder())
     assert isinstance(log, PySyncObjLog)
