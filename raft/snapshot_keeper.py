@@ -7,6 +7,9 @@ clean stop writes a last one.
 Invariants:
 - one snapshot is written at a time; a segment that ends meanwhile is passed over, and what an
   install has overtaken does not count;
+- a snapshot tells who belongs to the group. A node that joined one whose first members stand in no
+  entry (stores older than configurations in the log) hears of them with the first change: what it
+  applied before can't be told from an empty group, and no snapshot of it is taken;
 - before a snapshot counts, the derived files are fsynced, and so is the log up to its index;
 - the two newest good ones are kept, and of the log what lies behind the older of them. While there
   is only one, the log keeps everything.
@@ -83,8 +86,9 @@ class SnapshotKeeper:
         if self._writing or end - begin < self._interval_size_bytes:
             return
         self._captured = self._capture(index)
-        self._writing = True
-        self._begin_work()
+        if self._captured is not None:
+            self._writing = True
+            self._begin_work()
 
     async def run(self) -> None:
         """Write what is captured, remove what is not kept, until cancelled. Raises OSError."""
@@ -102,9 +106,9 @@ class SnapshotKeeper:
     def write_last(self, applied_index: Index) -> None:
         """At a clean stop, on the loop: nothing is applied any more. Raises OSError."""
         if applied_index > max(self.newest_index, self._log.base.index):
-            header, snapshot = self._capture(applied_index)
-            if self._write(header, snapshot):
-                self._count(header.last)
+            captured = self._capture(applied_index)
+            if captured is not None and self._write(*captured):
+                self._count(captured[0].last)
                 self._files.keep(self._kept_indexes())
 
     def installed(self, last: LogBase) -> None:
@@ -124,10 +128,13 @@ class SnapshotKeeper:
     def _kept_indexes(self) -> set[Index]:
         return {one.index for one in self._kept[-_KEPT_COUNT:]}
 
-    def _capture(self, index: Index) -> tuple[SnapshotHeader, Snapshot]:
+    def _capture(self, index: Index) -> tuple[SnapshotHeader, Snapshot] | None:
+        """None where it is not known who belonged to the group at `index`."""
         begin = time.perf_counter()
         log = self._log
         configuration = self._configuration_at(index)
+        if not configuration.membership.voters:
+            return None
         header = SnapshotHeader(
             last=LogBase(
                 index=index,

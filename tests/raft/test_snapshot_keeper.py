@@ -12,7 +12,13 @@ from pathlib import Path
 import pytest
 
 from raft.disk import OsDisk
-from raft.membership import Configuration, Member, encode_membership, make_membership
+from raft.membership import (
+    Configuration,
+    Member,
+    Membership,
+    encode_membership,
+    make_membership,
+)
 from raft.messages import Entry, EntryKind, Index, LogBase, NodeId
 from raft.replicated_log import Snapshot
 from raft.segment_log import SegmentLog
@@ -61,9 +67,14 @@ class Rig:
             self.files,
             self.machine,
             interval_size_bytes=0,
-            configuration_at=lambda _: Configuration(index=0, membership=MEMBERSHIP),
+            configuration_at=self.configuration_at,
         )
+        self.known_from_index = 0  # before it nobody has told this node of the group
         self.append(5 * PER_SEGMENT)
+
+    def configuration_at(self, index: Index) -> Configuration:
+        known = index >= self.known_from_index
+        return Configuration(index=0, membership=MEMBERSHIP if known else Membership())
 
     def append(self, count: int) -> None:
         last = self.log.last_index
@@ -171,5 +182,16 @@ async def test_a_full_disk_costs_a_snapshot_not_the_node(
             rig.keeper.segment_ended(PER_SEGMENT)
             await eventually(lambda: rig.keeper._settled, "it was given up")
         assert rig.keeper.newest_index == 0
+        rig.keeper.segment_ended(2 * PER_SEGMENT)
+        await eventually(lambda: rig.keeper.newest_index == 2 * PER_SEGMENT, "the next one counts")
+
+
+async def test_none_is_taken_while_nobody_told_who_belongs_to_the_group(tmp_path: Path) -> None:
+    """A node that joined a group whose first members stand in no entry."""
+    async with running(tmp_path, let_go()) as rig:
+        rig.known_from_index = PER_SEGMENT + 1
+        rig.keeper.segment_ended(PER_SEGMENT)
+        rig.keeper.write_last(PER_SEGMENT)
+        assert rig.files.indexes() == []
         rig.keeper.segment_ended(2 * PER_SEGMENT)
         await eventually(lambda: rig.keeper.newest_index == 2 * PER_SEGMENT, "the next one counts")
