@@ -3,6 +3,8 @@
 Place in the data path: `nemesis` spoils and wipes through it, `cluster` asks what is still not as
 it should be. It changes members as an operator does, step by step, at whoever seems to lead, and
 goes on after the faults have ended: a wiped broker is of no use until it was removed and added.
+So is a spoilt one that lacks what all others have dropped by retention since: there is no good copy
+to wait for, and it says so.
 
 Invariant: at most one broker is wiped or spoilt at a time, so that a good copy of every committed
 entry is left among the others.
@@ -28,12 +30,13 @@ from raft.membership import (
     PromoteLearner,
     RemoveMember,
 )
-from raft.replicated_log import ChangeRefusedError, NotLeaderError
+from raft.replicated_log import ChangeRefusedError, NotLeaderError, Phase
 
 __all__ = ["GroupOperator"]
 
 _LOG = "commitlog/"
 _VOTERS_COUNT_MIN = 3
+_LOOKS_IN_VAIN_MAX = 10
 
 
 class GroupOperator:
@@ -98,8 +101,38 @@ class GroupOperator:
                 return None  # there were zeros before
             disk.spoil(path, bytes(data))
         self.spoilt = node
+        self._later(partial(self._watch, node, 0))
         self._counts["files_spoilt"] += 1
         return f"{node.name} {path} {kind} at {at}"
+
+    def _watch(self, node: BrokerMachine, looks: int) -> None:
+        """Of what nobody has any more: replace the node, once it had time to find that out."""
+        if self.spoilt is not node or not self._still_spoilt():
+            return
+        looks = looks + 1 if self._waits_in_vain(node) else 0
+        if looks > _LOOKS_IN_VAIN_MAX and self._membership() is not None:
+            node.crash(power=False, survival=node.draw_survival())
+            self._later(partial(self._restart, node))
+            if self.wipe(node):
+                self.spoilt = None
+                return
+        self._later(partial(self._watch, node, looks))
+
+    def _waits_in_vain(self, node: BrokerMachine) -> bool:
+        status = node.status
+        if status is None or status.phase is not Phase.REPAIRING:
+            return False
+        assert node.broker is not None
+        damages = node.broker.log._store.log.damages  # type: ignore[attr-defined]  # RaftNode's
+        if not damages:
+            return False
+        others = [one.status for one in self._brokers if one is not node]
+        return all(one is not None and one.first_index > damages[0].first_index for one in others)
+
+    @staticmethod
+    def _restart(node: BrokerMachine) -> None:
+        if not node.alive:
+            node.start()
 
     # --- a lost disk ---------------------------------------------------------------------------
 
