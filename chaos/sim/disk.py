@@ -41,7 +41,11 @@ from chaos.sim.violation import CrashNow
 _Operation: TypeAlias = tuple[int, bytes | None]
 _Operations: TypeAlias = list[_Operation]  # `list` is a method's name below
 
-__all__ = ["DiskFault", "SimDisk", "SimFile", "Survival", "fail_power"]
+__all__ = ["TAIL_REMOVAL", "DiskFault", "SimDisk", "SimFile", "Survival", "fail_power"]
+
+TAIL_REMOVAL = "remove of a tail"
+"""The removal of a file whose name is a number, where one of a lower number stands beside it: a log
+is cut over the border of a segment, or emptied. Retention removes the lowest."""
 
 
 class Survival(enum.Enum):
@@ -189,7 +193,8 @@ class SimDisk:
         self._note(parent, partial(self._rename_durable, source, target, inode))
 
     def remove(self, path: str) -> None:
-        self._before("remove")
+        is_tail = self.fuse_after == TAIL_REMOVAL and self._has_lower_number(path)
+        self._before(TAIL_REMOVAL if is_tail else "remove")
         if self._names.pop(path, None) is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         self._note(_parent(path), partial(self._names_durable.pop, path, None))
@@ -278,6 +283,15 @@ class SimDisk:
 
     def content(self, path: str) -> bytes:
         return bytes(self._names[path].data)
+
+    def is_durable(self, path: str, size: int) -> bool:
+        """Whether the file's name and its first `size` bytes outlive any failure of power."""
+        inode = self._names[path]
+        return (
+            self._names_durable.get(path) is inode
+            and inode.durable[:size] == inode.data[:size]
+            and all(place >= size for place, _ in inode.pending)
+        )
 
     def spoil(self, path: str, data: bytes) -> None:
         """From now on the file holds `data`, durably: whatever it is, nobody wrote it."""
@@ -406,9 +420,15 @@ class SimDisk:
         self._names_durable.pop(source, None)
         self._names_durable[target] = inode
 
+    def _has_lower_number(self, path: str) -> bool:
+        name = path.rpartition("/")[2]
+        return name.isdecimal() and any(
+            other.isdecimal() and int(other) < int(name) for other in self.list(_parent(path))
+        )
+
     def _before(self, operation: str) -> None:
         if self.fuse and self.fuse_after is not None:
-            if operation == self.fuse_after:
+            if operation.startswith(self.fuse_after):
                 self.fuse_after = None
         elif self.fuse:
             self.fuse -= 1

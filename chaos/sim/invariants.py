@@ -226,6 +226,7 @@ class Invariants:
         del mirror.terms[known:]
         del mirror.chains[known:]
         mirror.drop_configs(known + 1)
+        self._forget_unheard(node, max(hard_state.current_term, log.term(last_index)))
         for entry in log.entries(known + 1, last_index + 1, 1 << 40):
             self._check_recovered(node, entry, log.chain(entry.index), log.term(entry.index))
             mirror.terms.append(entry.term)
@@ -241,6 +242,16 @@ class Invariants:
         mirror.commit_index = 0
         self.on_commit(node, min(commit_hint, last_index))
         return last_index - known
+
+    def _forget_unheard(self, node: NodeId, term: Term) -> None:
+        """Of terms above `term` the node knows nothing any more, and no message of them has left:
+        a sole voter that led in one did so for itself alone, and may enter it again."""
+        led = {one for one, (leader, _) in self._leaders.items() if leader == node and one > term}
+        for unheard in led:
+            del self._leaders[unheard]
+        if led:
+            for place in [place for place in self._entries if place[1] in led]:
+                del self._entries[place]
 
     def _on_base_found(self, node: NodeId, mirror: Mirror, base: LogBase) -> None:
         """A crash may have come right after the log lost its beginning, or all it had."""

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 from chaos.sim.coverage import Coverage
-from chaos.sim.disk import DiskFault, SimDisk, Survival
+from chaos.sim.disk import TAIL_REMOVAL, DiskFault, SimDisk, Survival
 from chaos.sim.schedule import Fault, Schedule
 from chaos.sim.scheduler import Scheduler
 from chaos.sim.trace import Trace
@@ -101,6 +101,7 @@ _DISK_FAULTS = (
     DiskFault(operation="open", error=errno.EIO),
     DiskFault(operation="rename", error=errno.EIO),
 )
+_CUT_OPERATIONS_MAX = 8  # three for each segment
 _FUSES_AFTER = (None, None, None, "remove", "remove", "rename", "open", "truncate")
 
 
@@ -247,6 +248,15 @@ class Nemesis(Generic[_N]):
         if node.disk.fuse_after is not None:  # where a change of names is half done
             node.disk.fuse = 1 + node.disk.fuse // 8
         return f"{node.name} in {node.disk.fuse} after {node.disk.fuse_after or 'now'}"
+
+    def _crash_in_cut(self) -> str | None:
+        """Whoever next takes segments off the end of its log dies in the middle of it."""
+        nodes = [node for node in self._nodes if node.alive and not node.disk.fuse]
+        for node in nodes:
+            node.fuse_is_power = self._rng.random() < 0.5
+            node.disk.fuse = 1 + int(self._rng.random() * _CUT_OPERATIONS_MAX)
+            node.disk.fuse_after = TAIL_REMOVAL
+        return " ".join(f"{node.name} in {node.disk.fuse}" for node in nodes) or None
 
     def _disk_error(self) -> str | None:
         node = self._alive()

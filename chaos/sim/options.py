@@ -53,6 +53,7 @@ FAULTS: dict[str, tuple[float, float]] = {
     "add_member": (0.4, 1.0),
     "remove_member": (0.35, 0.8),
     "replace_wiped": (0.35, 0.5),
+    "crash_in_cut": (0.45, 1.5),
 }
 
 # What goes wrong all the time, as far as drawn, and can be switched off while a seed is shrunk.

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from chaos.sim.disk import DiskFault, SimDisk, Survival, fail_power
+from chaos.sim.disk import TAIL_REMOVAL, DiskFault, SimDisk, Survival, fail_power
 from chaos.sim.violation import CrashNow
 
 
@@ -202,6 +202,50 @@ def test_the_fuse_kills_at_the_counted_operation() -> None:
     with pytest.raises(CrashNow):
         file.pwritev([b"torn by the crash"], 5)
     assert b"wholetorn by the crash".startswith(_content(disk, "f"))
+
+
+def test_a_fuse_may_wait_for_the_cut_of_a_log() -> None:
+    disk = _disk()
+    for name in ("10", "20", "30", "30.index", "x"):
+        disk.open(name, create=True)
+    disk.fuse, disk.fuse_after = 2, TAIL_REMOVAL
+    for name in ("10", "x", "30.index"):  # the oldest, and what has no number
+        disk.remove(name)
+    assert disk.fuse_after == TAIL_REMOVAL
+    disk.remove("30")
+    assert disk.fuse_after is None
+    disk.sync_directory("")
+    with pytest.raises(CrashNow):
+        disk.remove("20")
+    assert disk.list("") == ["20"]
+
+
+def test_it_tells_what_no_failure_of_power_takes() -> None:
+    disk = _disk()
+    file = disk.open("f", create=True)
+    file.pwritev([b"synced"], 0)
+    file.sync()
+    assert not disk.is_durable("f", 6)  # its name is not
+    disk.sync_directory("")
+    file.pwritev([b"not"], 6)
+    assert disk.is_durable("f", 6)
+    assert not disk.is_durable("f", 7)
+    file.sync()
+    assert disk.is_durable("f", 9)
+    file.pwritev([b"s"], 0)  # the same byte: a failure may leave anything of it
+    assert not disk.is_durable("f", 9)
+    disk.fault = DiskFault(operation="sync", error=5)
+    with pytest.raises(OSError, match=r"."):
+        file.sync()
+    file.pwritev([b"N"], 6)
+    file.sync()
+    assert disk.is_durable("f", 9)
+    file.pwritev([b"lost"], 9)
+    disk.fault = DiskFault(operation="sync", error=5)
+    with pytest.raises(OSError, match=r"."):
+        file.sync()
+    file.sync()
+    assert not disk.is_durable("f", 13)  # the pages of a failed fsync are clean, and nowhere
 
 
 def test_an_armed_error_is_raised_once() -> None:

@@ -156,6 +156,26 @@ def test_a_log_that_lost_its_beginning_is_durable_up_to_there() -> None:
         rules.on_start(_N2, state, shorter, commit_hint=0, restored_index=0)
 
 
+@pytest.mark.parametrize("term_is_durable", [False, True])
+def test_a_sole_voter_leads_again_in_a_term_of_which_nothing_is_left(
+    *, term_is_durable: bool
+) -> None:
+    alone = make_membership([Member(node_id=_N0, store_id=_STORES[_N0])])
+    rules = Invariants(_STORES, alone)
+    rules.on_role(_N0, Role.LEADER, 1)
+    rules.on_append(_N0, _entry(1), 101)
+    if term_is_durable:
+        rules.on_hard_state_durable(_N0, HardState(current_term=1, voted_for=_N0))
+    state = HardState(current_term=int(term_is_durable), voted_for=_N0)
+    rules.on_start(_N0, state, _Log(LogBase()), commit_hint=0, restored_index=0)
+    if term_is_durable:
+        with pytest.raises(Violation, match="R1"):
+            rules.on_role(_N0, Role.LEADER, 1)
+    else:
+        rules.on_role(_N0, Role.LEADER, 1)
+        rules.on_append(_N0, _entry(1), 999)  # other than the one that nobody has seen
+
+
 def test_an_install_brings_a_configuration_that_was_committed() -> None:
     rules = _with_leader()
     _append(rules, _entry(1, membership=_members()), _N0, _N1)

@@ -22,8 +22,10 @@ from chaos.sim.group.machine import Machine, Site
 from chaos.sim.violation import CrashNow, Violation
 from chaos.sim.virtual_host import VirtualProcess, current
 from raft.events import Role
-from raft.messages import NodeId, Term
+from raft.messages import Index, NodeId, Term
 from raft.replicated_log import CommittedEntry, LogStatus, NotLeaderError, Phase
+from raft.segment_files import segment_path, segment_positions
+from raft.segment_log import SegmentLog
 
 __all__ = ["BrokerMachine", "Witness"]
 
@@ -127,8 +129,28 @@ class BrokerMachine(Machine):
         status = self.status
         if status is None or status.phase is not Phase.SERVING:
             return False
+        return not self._log.damages
+
+    @property
+    def _log(self) -> SegmentLog:
         assert self.broker is not None
-        return not self.broker.log._store.log.damages  # type: ignore[attr-defined]  # RaftNode's
+        log = self.broker.log._store.log  # type: ignore[attr-defined]  # RaftNode's
+        assert isinstance(log, SegmentLog)
+        return log
+
+    def holds_durably(self, index: Index) -> bool:
+        """Whether no failure of power takes anything of the log up to the entry at `index`.
+
+        What the disk says, not what the broker believes.
+        """
+        end = self._log.entry_end(index) if index > self._log.base.index else 0
+        positions = segment_positions(self.disk, "commitlog")
+        ends = [*positions[1:], end]
+        return all(
+            self.disk.is_durable(segment_path("commitlog", position), min(end, until) - position)
+            for position, until in zip(positions, ends, strict=True)
+            if position < end
+        )
 
     # --- what the nemesis sees -----------------------------------------------------------------
 

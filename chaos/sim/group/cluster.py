@@ -30,6 +30,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from broker.state_image import StateImage
 from chaos.sim import virtual_host
 from chaos.sim.coverage import Coverage
 from chaos.sim.group.broker_machine import BrokerMachine
@@ -40,7 +41,7 @@ from chaos.sim.group.nemesis import GroupNemesis
 from chaos.sim.group.operator import GroupOperator
 from chaos.sim.group.options import GroupOptions, group_schedule
 from chaos.sim.group.promises import Promises
-from chaos.sim.group.replicas import check_queue, check_route, check_state
+from chaos.sim.group.replicas import check_alike, check_queue, check_route, check_state
 from chaos.sim.group.settings import NameServerProgram, broker_config, memory_directory
 from chaos.sim.group.trace_rules import TraceRules
 from chaos.sim.schedule import Schedule, options_of
@@ -52,7 +53,7 @@ from chaos.sim.virtual_stdlib import substituted
 from chaos.sim.world import Parts
 from raft.core import Core
 from raft.hard_state import HardStateFile
-from raft.messages import NodeId, Term
+from raft.messages import Index, NodeId, Term
 from raft.replicated_log import CommittedEntry
 from raft.segment_log import SegmentLog
 
@@ -234,8 +235,16 @@ class GroupCluster:
             self.trace.add(node, f"{event} term={term} {shown}")
         try:
             self.rules.on_event(node, event, term, fields)
+            if event == "fsync":
+                self._check_durable(node, fields["index"])
         except Violation as violation:
             self._site.failures.append(violation)
+
+    def _check_durable(self, node: NodeId, index: Index) -> None:
+        """A claim that chance alone would contradict is one that the disk contradicts (R9)."""
+        machine = next(one for one in self.brokers if one.name == node)
+        if not machine.holds_durably(index):
+            raise Violation("R9", f"{node} claims {index} durable, its disk may still lose it")
 
     def on_apply(self, node: NodeId, entries: Sequence[CommittedEntry]) -> None:
         try:
@@ -369,7 +378,9 @@ class GroupCluster:
         self._drained.append(True)
 
     def _check_replicas(self) -> None:
-        """Every replica's queues name the records of the committed log (run format, S1)."""
+        """Every replica's queues name the records of the committed log (run format, S1), and all
+        have the same state."""
+        images: dict[NodeId, StateImage] = {}
         for machine in self.brokers:
             broker, process = machine.broker, machine.process
             assert broker is not None
@@ -377,10 +388,12 @@ class GroupCluster:
             before = virtual_host.enter(process)  # it may open its files
             try:
                 check_state(machine.name, broker.context, self.log)
+                images[machine.name] = broker.context.state.capture()
                 for (topic, queue_id), stored in self.log.queues.items():
                     check_queue(machine.name, broker.context, topic, queue_id, stored)
             finally:
                 virtual_host.leave(before)
+        check_alike(images)
 
     def _check_quiet(self) -> None:
         """Left alone, the group keeps its leader, and every name server goes on naming it."""

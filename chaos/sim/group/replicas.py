@@ -6,9 +6,11 @@ its state, once every node has applied everything.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 
 from broker.context import BrokerContext
+from broker.state_image import StateImage
 from broker.store.payload import UNIT
 from chaos.sim.group.committed_log import CommittedLog, Stored
 from chaos.sim.violation import Violation
@@ -16,7 +18,7 @@ from namesrv.server import NameServer
 from raft.messages import NodeId
 from remoting.route import MASTER_ID
 
-__all__ = ["check_queue", "check_route", "check_state"]
+__all__ = ["check_alike", "check_queue", "check_route", "check_state"]
 
 
 def check_queue(
@@ -66,3 +68,13 @@ def check_state(node: NodeId, context: BrokerContext, log: CommittedLog) -> None
         raise Violation(
             "G4", f"{node}: {len(state.halves)} halves are undecided, the log has {log.undecided()}"
         )
+
+
+def check_alike(images: Mapping[NodeId, StateImage]) -> None:
+    """Nodes that have applied the same entries have the same state, dedupe windows and remembered
+    decisions included, whether from the entries or from a snapshot. Raises Violation."""
+    (first, expected), *others = images.items()
+    for node, image in others:
+        for one in fields(StateImage):
+            if getattr(image, one.name) != getattr(expected, one.name):
+                raise Violation("replicas", f"{node} has other {one.name} than {first}")
