@@ -9,9 +9,10 @@ Rules and names are RocketMQ's (CleanCommitLogService): what is older than
 above `disk_max_used_space_ratio`; above `disk_space_clean_forcibly_ratio` the oldest goes whatever
 its age. Beyond RocketMQ: a bound on the log's size, at any hour.
 
-Invariants: never beyond the older kept snapshot, the oldest undecided half and the oldest message
-that waits for its delivery; and, unless the disk forces it, never beyond what the slowest live
-follower lacks.
+Invariants: never beyond the oldest undecided half and the oldest message that waits for its
+delivery; and, unless the disk forces it, never beyond what the slowest live follower lacks. What
+the older kept snapshot needs the log keeps by itself, and has newer ones taken where they are all
+that holds it.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ def decide_retention(policy: RetentionPolicy, facts: RetentionFacts) -> Retentio
         reason = f"the disk is used to {facts.disk_used_percent:.0f} %"
         wanted.append(Retention(position=position, reason=reason))
     decided = max(wanted, key=lambda retention: retention.position)
-    limits = [bounds.snapshot_position, facts.half_position, facts.delay_position]
+    limits = [bounds.end_position, facts.half_position, facts.delay_position]
     if not forced:
         limits.append(bounds.follower_position)
     position = min(decided.position, *(limit for limit in limits if limit is not None))

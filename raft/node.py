@@ -439,7 +439,6 @@ class RaftNode:
         return RetentionBounds(
             begin_position=log.base.position,
             end_position=log.end_position,
-            snapshot_position=self._snapshots.safe_position,
             follower_position=None if self._shell is None else self._shell.follower_position(),
         )
 
@@ -449,8 +448,11 @@ class RaftNode:
         if self.stopped:
             return log.base.position
         with self.edge:
-            begin = log.drop_before(min(position, self._snapshots.safe_position))
-            self._state_machine.trim(begin.position)
+            before, safe_position = log.base, self._snapshots.safe_position
+            if log.drop_before(min(position, safe_position)) != before:
+                self._state_machine.trim(log.base.position)
+            if safe_position < log.first_segment_end <= position:
+                self._snapshots.want()
         return log.base.position
 
     def _serving(self) -> CoreShell:

@@ -269,7 +269,6 @@ class PySyncObjLog:
         return RetentionBounds(
             begin_position=0,
             end_position=self._end.position,
-            snapshot_position=0,
             follower_position=None,
         )
 

@@ -126,7 +126,6 @@ class RetentionBounds:
 
     begin_position: int
     end_position: int
-    snapshot_position: int  # the older kept snapshot ends here: `retain_from` never goes beyond
     follower_position: int | None  # what the slowest live follower lacks begins here; leader only
 
 
@@ -268,7 +267,9 @@ class ReplicatedLog(Protocol):
     async def retain_from(self, position: int) -> int:
         """Drop whole segments below `position`, but none that the older kept snapshot needs.
 
-        Returns where the log begins now; `StateMachine.trim` has been called with it. Raises
+        Where that holds some back, the state is captured at the end of the next segment, however
+        soon: asked again and again, the log loses them with the second capture. Returns where the
+        log begins now; `StateMachine.trim` has been called with it, if that has changed. Raises
         OSError, which stops the node.
         """
 

@@ -209,6 +209,12 @@ class SegmentLog:
         segment = self._table.segment_of(index)
         return None if segment is self._table.last else segment.last_index
 
+    @property
+    def first_segment_end(self) -> int:
+        """Where the oldest closed segment ends; where the log begins, if there is none."""
+        closed = self._table.closed
+        return closed[0].end_position if closed else self._table.base.position
+
     def chain(self, index: Index) -> int:
         """The chain of the entry, or of the base; 0 at index 0."""
         return self._table.chain(index)

@@ -12,7 +12,8 @@ Invariants:
   applied before can't be told from an empty group, and no snapshot of it is taken;
 - before a snapshot counts, the derived files are fsynced, and so is the log up to its index;
 - the two newest good ones are kept, and of the log what lies behind the older of them. While there
-  is only one, the log keeps everything.
+  is only one, the log keeps everything. What retention would let go but for them brings the next
+  two forward.
 
 A snapshot that meets a full disk is given up, and tried again at the next end of a segment: that
 costs a longer replay, not the node. Any other failure stops the node.
@@ -61,6 +62,7 @@ class SnapshotKeeper:
         self._interval_size_bytes = interval_size_bytes
         self._configuration_at = configuration_at
         self._work: asyncio.Event = asyncio.Event()
+        self._wanted = False  # before the interval is over
         self._captured: tuple[SnapshotHeader, Snapshot] | None = None
         self._writing = False
         self._settled = True  # all is written, and what is not kept removed
@@ -79,12 +81,17 @@ class SnapshotKeeper:
     def newest_index(self) -> Index:
         return self._kept[-1].index if self._kept else 0
 
+    def want(self) -> None:
+        """The log keeps much for the older one alone: capture at the end of the next segment."""
+        self._wanted = True
+
     def segment_ended(self, index: Index) -> None:
         """Entry `index`, the last of a segment, was applied: capture, where enough has come."""
         begin = self._kept[-1].position if self._kept else 0
         end = self._log.position(index)
-        if self._writing or end - begin < self._interval_size_bytes:
+        if self._writing or (end - begin < self._interval_size_bytes and not self._wanted):
             return
+        self._wanted = False
         self._captured = self._capture(index)
         if self._captured is not None:
             self._writing = True

@@ -145,17 +145,16 @@ class MemoryLog:
         raise ValueError(f"{target} is no other voter")
 
     def retention_bounds(self) -> RetentionBounds:
-        kept = self.snapshot_position
         return RetentionBounds(
             begin_position=self.begin_position,
             end_position=len(self.data),
-            snapshot_position=len(self.data) if kept is None else kept,
             follower_position=self.follower_position,
         )
 
     async def retain_from(self, position: int) -> int:
         """Here every entry is a segment of its own."""
-        position = min(position, self.retention_bounds().snapshot_position)
+        if self.snapshot_position is not None:
+            position = min(position, self.snapshot_position)
         starts = [entry.position - HEADER_SIZE for entry in self.entries] + [len(self.data)]
         begin = max(start for start in starts if start <= max(position, self.begin_position))
         if begin > self.begin_position:

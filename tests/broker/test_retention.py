@@ -13,9 +13,7 @@ from raft.replicated_log import RetentionBounds
 
 SEGMENT = 100
 POLICY = RetentionPolicy(segment_size_bytes_max=SEGMENT)
-BOUNDS = RetentionBounds(
-    begin_position=1_000, end_position=9_000, snapshot_position=8_000, follower_position=None
-)
+BOUNDS = RetentionBounds(begin_position=1_000, end_position=9_000, follower_position=None)
 FACTS = RetentionFacts(
     hour=12,
     disk_used_percent=10.0,
@@ -55,12 +53,12 @@ def test_a_log_of_bounded_size_loses_its_beginning_at_any_hour():
 
 def test_nothing_that_is_needed_goes():
     sized = replace(POLICY, log_size_bytes_max=1)
-    assert position(sized) == 8_000, "the older kept snapshot"
+    assert position(sized) == 8_999
     assert position(sized, half_position=3_000) == 3_000
     assert position(sized, delay_position=2_000, half_position=3_000) == 2_000
     slow = replace(BOUNDS, follower_position=1_500)
     assert position(sized, bounds=slow) == 1_500
-    assert position(sized, bounds=slow, disk_used_percent=90.0) == 8_000, "the disk forces it"
+    assert position(sized, bounds=slow, disk_used_percent=90.0) == 8_999, "the disk forces it"
     assert position(sized, half_position=500) is None
 
 
@@ -73,7 +71,6 @@ def test_nothing_that_is_needed_goes():
             RetentionBounds,
             begin_position=st.integers(0, 500),
             end_position=st.integers(500, 9_000),
-            snapshot_position=st.integers(0, 9_000),
             follower_position=st.none() | st.integers(0, 9_000),
         ),
         expired_position=st.integers(0, 9_000),
@@ -88,7 +85,7 @@ def test_a_decision_is_within_its_limits(facts, policy):
         return
     assert decided.reason
     assert decided.position > facts.bounds.begin_position
-    assert decided.position <= facts.bounds.snapshot_position
+    assert decided.position <= facts.bounds.end_position
     for limit in (facts.half_position, facts.delay_position):
         assert limit is None or decided.position <= limit
     if facts.disk_used_percent <= policy.disk_space_clean_forcibly_ratio:

@@ -140,10 +140,10 @@ async def test_the_log_keeps_what_the_older_snapshot_needs(tmp_path: Path) -> No
         older, _ = snapshots(tmp_path, "n0")
         bounds = node.retention_bounds()
         assert bounds.begin_position == 0
-        assert bounds.snapshot_position == node._store.log.entry_end(older)
+        needed = node._store.log.entry_end(older)
         begin = await node.retain_from(bounds.end_position)
         status = node.status()
-        assert begin == status.begin_position == bounds.snapshot_position == machine.trimmed_to
+        assert begin == status.begin_position == needed == machine.trimmed_to
         assert status.first_index == older + 1
         with pytest.raises(LookupError):
             node.read(0, 100)
@@ -153,6 +153,39 @@ async def test_the_log_keeps_what_the_older_snapshot_needs(tmp_path: Path) -> No
         machine = group.machines["n0"]
         await eventually(lambda: machine.data() == written + more, "restored and replayed")
         assert machine.trimmed_to == begin
+
+
+async def test_what_retention_lets_go_is_not_kept_for_snapshots_that_are_far_apart(
+    tmp_path: Path,
+) -> None:
+    """Two that come at once free it; without anything to free there are none before their time."""
+    group = Group(tmp_path, 1, snapshot_interval_size_bytes=1 << 30)
+    try:
+        await group.start()
+        node = group.nodes["n0"]
+        written = await write(group, 4 * ENTRIES_PER_SEGMENT)
+        old_position = 2 << 16  # what stands below it is two whole segments, or little more
+        assert await node.retain_from(old_position) == 0
+        for _ in range(2):
+            written += await write(group, ENTRIES_PER_SEGMENT, len(written))
+            await settled(group)
+            await node.retain_from(old_position)
+        begin = node.status().begin_position
+        assert begin == node._store.log.base.position > 0
+        assert node._store.log.first_segment_end > old_position, "all of it is gone"
+        kept = snapshots(tmp_path, "n0")
+        assert len(kept) == 2
+        for _ in range(3):
+            written += await write(group, ENTRIES_PER_SEGMENT, len(written))
+            await settled(group)
+            assert await node.retain_from(old_position) == begin
+        assert snapshots(tmp_path, "n0") == kept, "nothing is held back any more"
+        await group.crash("n0")
+        await group.start("n0")
+        machine = group.machines["n0"]
+        await eventually(lambda: machine.data() == written, "restored and replayed")
+    finally:
+        await group.stop()
 
 
 async def test_without_any_good_snapshot_a_late_log_is_not_started_on(tmp_path: Path) -> None:
