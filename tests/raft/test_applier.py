@@ -1,0 +1,129 @@
+"""What the state machine is given, in which pieces, and when a segment is told to have ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from raft.applier import Applier
+from raft.disk import OsDisk
+from raft.messages import Entry, EntryKind, Index, NodeId
+from raft.open_calls import OpenProposals
+from raft.ready_trace import ReadyTrace
+from raft.replicated_log import CommittedEntry
+from raft.segment_log import SegmentLog
+from tests.raft.node_group import Recorder
+
+TERM = 1
+PAYLOAD_SIZE = 956  # with its header 1000 bytes
+PER_SEGMENT = 5
+
+
+class Rig:
+    """A log of small segments; `ends` has (index told, index applied last by then)."""
+
+    def __init__(self, store: Path, machine: Recorder | None = None) -> None:
+        self.log = SegmentLog(OsDisk(store), "commitlog", segment_size_bytes_max=PER_SEGMENT * 1000)
+        self.machine = machine or Recorder()
+        self.ends: list[tuple[Index, int]] = []
+        self.applier = Applier(
+            self.log,
+            self.machine,
+            OpenProposals(),
+            ReadyTrace(None, self.log, NodeId("n0"), TERM),
+            on_segment_end=self.on_segment_end,
+        )
+        self.applier.begin_at(0, 0)
+
+    def on_segment_end(self, index: Index) -> None:
+        self.ends.append((index, self.applier.applied_index))
+
+    def append(self, count: int) -> None:
+        last = self.log.last_index
+        self.log.append(
+            [
+                Entry(index=index, term=TERM, kind=EntryKind.DATA, payload=bytes(PAYLOAD_SIZE))
+                for index in range(last + 1, last + 1 + count)
+            ]
+        )
+
+    def apply(self, commit_index: Index | None = None) -> None:
+        limit = self.log.last_index if commit_index is None else commit_index
+        while self.applier.applied_index < limit:
+            self.applier.turn(limit, TERM)
+
+
+@pytest.fixture
+def rig_at(tmp_path: Path) -> Callable[[], Rig]:
+    return lambda: Rig(tmp_path)
+
+
+def segment_ends(count: int) -> list[tuple[Index, int]]:
+    """Told with exactly what was applied up to there."""
+    return [(index, index) for index in range(PER_SEGMENT, count + 1, PER_SEGMENT)]
+
+
+def test_a_follower_hears_of_each_segment_at_its_end(rig_at: Callable[[], Rig]) -> None:
+    """It has more of the log than it applies: calls are cut where segments end."""
+    rig = rig_at()
+    rig.append(4 * PER_SEGMENT + 2)
+    rig.apply()
+    assert [entry.index for entry in rig.machine.entries] == list(range(1, 23))
+    assert rig.ends == segment_ends(20)
+
+
+def test_a_leader_hears_of_each_segment_with_the_entry_that_ends_it(
+    rig_at: Callable[[], Rig],
+) -> None:
+    """It applies the last entry of a segment before it knows that it was the last."""
+    rig = rig_at()
+    for count in range(1, 4 * PER_SEGMENT + 3):
+        rig.append(1)
+        rig.apply()
+        assert rig.ends == segment_ends(count - 1), "not before the next one comes, and once"
+    assert len(rig.machine.entries) == 22
+
+
+@pytest.mark.parametrize("behind", range(1, PER_SEGMENT + 2))
+def test_no_end_is_missed_or_told_twice_however_far_the_log_is_ahead(
+    rig_at: Callable[[], Rig], behind: int
+) -> None:
+    rig = rig_at()
+    for count in range(1, 6 * PER_SEGMENT):
+        rig.append(1)
+        if count > behind:
+            rig.apply(count - behind)
+    rig.apply()
+    rig.append(1)
+    rig.apply()
+    assert rig.ends == segment_ends(rig.log.last_index - 1)
+
+
+@pytest.mark.parametrize("restored", [PER_SEGMENT - 1, PER_SEGMENT, PER_SEGMENT + 1])
+def test_what_a_restored_state_contains_passes_by_and_ends_no_segment(
+    tmp_path: Path, restored: int
+) -> None:
+    """But for one that it ends with: what would be captured elsewhere is not the state there."""
+
+    class Indexing(Recorder):
+        passed: tuple[Index, ...] = ()
+
+        def index_only(self, entries: Sequence[CommittedEntry]) -> None:
+            self.passed += tuple(entry.index for entry in entries)
+
+        def apply(self, entries: Sequence[CommittedEntry]) -> None:
+            self.entries += entries
+
+    machine = Indexing()
+    rig = Rig(tmp_path, machine)
+    rig.append(3 * PER_SEGMENT + 1)
+    rig.applier.begin_at(0, restored)
+    rig.apply()
+    assert machine.passed == tuple(range(1, restored + 1))
+    applied = [entry.index for entry in machine.entries]
+    assert applied == list(range(restored + 1, 3 * PER_SEGMENT + 2))
+    told = [index for index, _ in rig.ends]
+    assert told == [end for end in (5, 10, 15) if end >= restored]
+    assert all(index == last for index, last in rig.ends)
