@@ -46,6 +46,7 @@ class Seen:
 
     node: int
     command: RemotingCommand
+    at_s: float = field(default_factory=time.monotonic)
 
 
 @dataclass
@@ -455,7 +456,7 @@ class FakeNameServer:
             connection.send(command.response(0, body=self.frozen or self.route()))
 
 
-async def wait_until(condition: Callable[[], bool], timeout_s: float = 5.0) -> None:
+async def wait_until(condition: Callable[[], bool], timeout_s: float = 30.0) -> None:
     """Poll until `condition` holds."""
     async with asyncio.timeout(timeout_s):
         while not condition():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -20,7 +21,7 @@ from client.queue_consumer import QueueConsumer
 from client.retry import RetryPolicy
 from client.routes import RouteSettings
 from remoting.codes import RequestCode
-from tests.client.fake_cluster import Act, FakeGroup, FakeNameServer, wait_until
+from tests.client.fake_cluster import Act, FakeGroup, FakeNameServer, Seen, wait_until
 
 QUICK: dict[str, Any] = {
     "consume_from": ConsumeFrom.FIRST,
@@ -304,6 +305,11 @@ async def test_delivery_goes_on_at_the_new_leader(node_dies: bool) -> None:
 
 async def test_nodes_that_name_each_other_are_not_asked_in_a_hurry() -> None:
     async with setup() as cluster:
+
+        def pulls(queue_id: str) -> list[Seen]:
+            seen = cluster.group.sends(RequestCode.PULL_MESSAGE)
+            return [one for one in seen if one.command.ext_fields["queueId"] == queue_id]
+
         await cluster.send(b"a")
         listener = Listener()
         await cluster.consumer(listener)
@@ -311,17 +317,18 @@ async def test_nodes_that_name_each_other_are_not_asked_in_a_hurry() -> None:
         for node in range(3):
             cluster.group.hints[node] = cluster.group.address((node + 1) % 3)
         cluster.group.lead(None)
+        cluster.group.seen.clear()
+        began_s = time.monotonic()
         for connection in cluster.group.servers[0].connections:
             connection.abort("scripted")
-        before = len(cluster.group.sends(RequestCode.PULL_MESSAGE))
-        await asyncio.sleep(0.3)
-        pulls = len(cluster.group.sends(RequestCode.PULL_MESSAGE)) - before
-        # Four queues, each with two hints at once and then waits of 20, 40, 80 and 160 ms.
-        assert 4 <= pulls <= 4 * 8
+        for queue_id in map(str, range(4)):
+            await wait_until(lambda queue_id=queue_id: len(pulls(queue_id)) >= 5, timeout_s=60)
+            # Two hints at once, and waits of 80 and 160 ms after the next failures.
+            assert pulls(queue_id)[4].at_s - began_s >= 0.23
         cluster.group.hints.clear()
         cluster.group.lead(1)
         await cluster.send(b"b")
-        await wait_until(lambda: listener.bodies == [b"a", b"b"])
+        await wait_until(lambda: listener.bodies == [b"a", b"b"], timeout_s=60)
 
 
 async def test_tags_are_compared_exactly() -> None:

@@ -140,7 +140,7 @@ def payload(data: bytes) -> Callable[[Slot], bytes]:
     return lambda _: data
 
 
-async def eventually(condition: Callable[[], bool], what: str, timeout_s: float = 10) -> None:
+async def eventually(condition: Callable[[], bool], what: str, timeout_s: float = 30) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
