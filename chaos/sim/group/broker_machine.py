@@ -21,6 +21,7 @@ from chaos.sim.group.derived import DerivedState
 from chaos.sim.group.machine import Machine, Site
 from chaos.sim.violation import CrashNow, Violation
 from chaos.sim.virtual_host import VirtualProcess, current
+from raft.damage import Damage
 from raft.events import Role
 from raft.messages import Index, NodeId, Term
 from raft.replicated_log import CommittedEntry, LogStatus, NotLeaderError, Phase
@@ -129,7 +130,12 @@ class BrokerMachine(Machine):
         status = self.status
         if status is None or status.phase is not Phase.SERVING:
             return False
-        return not self._log.damages
+        return not self.damages
+
+    @property
+    def damages(self) -> tuple[Damage, ...]:
+        """What it knows of."""
+        return self._log.damages
 
     @property
     def _log(self) -> SegmentLog:

@@ -24,6 +24,7 @@ from client.errors import ClientError
 from client.message import DeliveredMessage, Message, MessageQueue, SendResult
 from client.producer import Producer, ProducerSettings
 from client.pull_consumer import PullConsumer, PullConsumerSettings, PullStatus
+from client.retry import RetryPolicy
 from client.transaction_producer import (
     Decision,
     EndOutcome,
@@ -33,7 +34,7 @@ from client.transaction_producer import (
     TransactionProducer,
 )
 
-__all__ = ["TOPIC", "Consumer", "Desk", "Sender", "TransactionSender", "drain"]
+__all__ = ["TOPIC", "Consumer", "Desk", "Sender", "TransactionSender", "Watcher", "drain"]
 
 TOPIC = "T"
 _WORKERS = 2
@@ -43,6 +44,7 @@ _SUSPEND_MS = 3_000
 _PAUSE_AFTER_ERROR_S = 0.1
 _LATE_RETRY_RATE = 0.15
 _LATE_RETRY_S = 15.0  # beyond the shortest dedupe window
+_SEND_ATTEMPTS_MAX = (1, 64, 64)  # one: the application hears each outcome as the broker told it
 _SEND_TIMEOUTS_MS = (500, 3_000, 3_000)  # the product's, and one that hardly outlasts an election
 _SLOW_TRANSACTION_S = 6.0  # beyond the checks that a half may get
 
@@ -70,7 +72,10 @@ class Sender:
 
     async def run(self) -> None:
         rng = current().rng
-        settings = ProducerSettings(timeout_ms=rng.choice(_SEND_TIMEOUTS_MS))
+        settings = ProducerSettings(
+            timeout_ms=rng.choice(_SEND_TIMEOUTS_MS),
+            retry=RetryPolicy(attempts_max=rng.choice(_SEND_ATTEMPTS_MAX)),
+        )
         producer = Producer(self._group, self._desk.name_servers, settings=settings)
         await producer.start()
         async with asyncio.TaskGroup() as workers:
@@ -273,7 +278,7 @@ class Consumer:
                 if rng.random() < 0.3:
                     await self._commit(consumer, queue, offset)
                 if rng.random() < 0.2:
-                    await self._ask_max(consumer, queue)
+                    await _ask_max(self._desk, consumer, queue)
                 if rng.random() < 0.05:
                     offset = await self._fetch(consumer, queue)
             except ClientError:
@@ -281,11 +286,7 @@ class Consumer:
                 await asyncio.sleep(_PAUSE_AFTER_ERROR_S)
 
     async def _fetch(self, consumer: PullConsumer, queue: MessageQueue) -> int:
-        desk = self._desk
-        begun_us = desk.scheduler.now_us
-        offset = await consumer.fetch_offset(queue)
-        desk.promises.on_fetched(self._group, queue.topic, queue.queue_id, offset, begun_us)
-        return offset or 0
+        return await _fetch_offset(self._desk, self._group, consumer, queue)
 
     async def _pull(self, consumer: PullConsumer, queue: MessageQueue, offset: int) -> int:
         result = await consumer.pull(queue, offset, suspend_ms=_SUSPEND_MS)
@@ -304,11 +305,47 @@ class Consumer:
         commit.ended_us = desk.scheduler.now_us
         desk.counts["offsets_committed"] += 1
 
-    async def _ask_max(self, consumer: PullConsumer, queue: MessageQueue) -> None:
-        promises = self._desk.promises
-        floor = promises.max_offset_floor(queue.topic, queue.queue_id)
-        offset = await consumer.max_offset(queue)
-        promises.on_max_offset(queue.topic, queue.queue_id, offset, floor)
+
+class Watcher:
+    """Asks how far consumers of a group have got, and where queues end. It hears of a new leader
+    only by asking, so it asks old ones."""
+
+    def __init__(self, desk: Desk, group: str) -> None:
+        self._desk = desk
+        self._group = group
+
+    async def run(self) -> None:
+        desk, rng = self._desk, current().rng
+        consumer = PullConsumer(
+            self._group, desk.name_servers, settings=PullConsumerSettings(timeout_ms=3_000)
+        )
+        await consumer.start()
+        queues = await _until_known(lambda: consumer.queues(TOPIC))
+        while True:
+            await asyncio.sleep(rng.expovariate(1) * desk.options.send_interval_ms / 1000)
+            if not desk.reading:
+                continue
+            queue = rng.choice(queues)
+            try:
+                if rng.random() < 0.7:
+                    await _fetch_offset(desk, self._group, consumer, queue)
+                else:
+                    await _ask_max(desk, consumer, queue)
+            except ClientError:
+                desk.counts["reads_failed"] += 1
+
+
+async def _fetch_offset(desk: Desk, group: str, consumer: PullConsumer, queue: MessageQueue) -> int:
+    begun_us = desk.scheduler.now_us
+    offset = await consumer.fetch_offset(queue)
+    desk.promises.on_fetched(group, queue.topic, queue.queue_id, offset, begun_us)
+    return offset or 0
+
+
+async def _ask_max(desk: Desk, consumer: PullConsumer, queue: MessageQueue) -> None:
+    floor = desk.promises.max_offset_floor(queue.topic, queue.queue_id)
+    offset = await consumer.max_offset(queue)
+    desk.promises.on_max_offset(queue.topic, queue.queue_id, offset, floor)
 
 
 async def drain(desk: Desk) -> None:

@@ -34,7 +34,7 @@ from broker.state_image import StateImage
 from chaos.sim import virtual_host
 from chaos.sim.coverage import Coverage
 from chaos.sim.group.broker_machine import BrokerMachine
-from chaos.sim.group.clients import TOPIC, Consumer, Desk, Sender, TransactionSender, drain
+from chaos.sim.group.clients import TOPIC, Consumer, Desk, Sender, TransactionSender, Watcher, drain
 from chaos.sim.group.committed_log import CommittedLog
 from chaos.sim.group.machine import Machine, Site
 from chaos.sim.group.nemesis import GroupNemesis
@@ -204,6 +204,8 @@ class GroupCluster:
         share = self._rng.random() < 0.5
         groups = [f"C{0 if share else number}" for number in range(options.consumer_count)]
         programs += [Consumer(desk, group).run for group in groups]
+        if self._rng.random() < 0.5:
+            programs.append(Watcher(desk, groups[0]).run)
         for number, program in enumerate(programs):
             self._add_client(number, program)
         number = len(programs)

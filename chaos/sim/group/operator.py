@@ -120,14 +120,16 @@ class GroupOperator:
 
     def _waits_in_vain(self, node: BrokerMachine) -> bool:
         status = node.status
-        if status is None or status.phase is not Phase.REPAIRING:
+        if status is None or status.phase not in {Phase.REPAIRING, Phase.SERVING}:
             return False
-        assert node.broker is not None
-        damages = node.broker.log._store.log.damages  # type: ignore[attr-defined]  # RaftNode's
-        if not damages:
+        wanted = node.damages
+        if status.phase is Phase.SERVING:  # it misses nothing but what it has to apply next
+            next_index = status.applied_index + 1
+            wanted = tuple(one for one in wanted if one.first_index <= next_index <= one.last_index)
+        if not wanted:
             return False
         others = [one.status for one in self._brokers if one is not node]
-        return all(one is not None and one.first_index > damages[0].first_index for one in others)
+        return all(one is not None and one.first_index > wanted[0].first_index for one in others)
 
     @staticmethod
     def _restart(node: BrokerMachine) -> None:
