@@ -66,6 +66,10 @@ class RaftConfig:
     inflight_size_bytes_max: int = 8 * 1024 * 1024
     """Payload bytes in them; the last message may overshoot it."""
 
+    catch_up_size_bytes_max: int = 512 * 1024
+    """Payload bytes in flight to a follower that lacks committed entries: nobody waits for those,
+    and writing them as fast as its disk can would hold up the fsyncs that sends wait for."""
+
     log_cache_size_bytes_max: int = 16 * 1024 * 1024
     """How much of the newest entries stays in memory, so that sending reads no disk."""
 
@@ -116,6 +120,7 @@ class RaftConfig:
             "append_count_max",
             "inflight_count_max",
             "inflight_size_bytes_max",
+            "catch_up_size_bytes_max",
             "log_cache_size_bytes_max",
             "read_requests_count_max",
             "install_chunk_size_bytes",

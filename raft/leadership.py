@@ -298,13 +298,18 @@ class Leadership:
         config = self._config
         if peer.next_index < log.first_index:
             return  # it gets a snapshot first, once it answers
-        while peer.next_index <= log.last_index and peer.may_send(
-            count_max=config.inflight_count_max, size_bytes_max=config.inflight_size_bytes_max
-        ):
+        while peer.next_index <= log.last_index:
+            size_bytes_max = config.append_size_bytes_max
+            window_size_bytes = config.inflight_size_bytes_max
+            if peer.next_index <= log.commit_index:  # it catches up
+                window_size_bytes = min(window_size_bytes, config.catch_up_size_bytes_max)
+                size_bytes_max = min(size_bytes_max, config.catch_up_size_bytes_max)
+            if not peer.may_send(
+                count_max=config.inflight_count_max, size_bytes_max=window_size_bytes
+            ):
+                return
             entries = log.entries(
-                peer.next_index,
-                count_max=config.append_count_max,
-                size_bytes_max=config.append_size_bytes_max,
+                peer.next_index, count_max=config.append_count_max, size_bytes_max=size_bytes_max
             )
             if not entries:
                 return  # damaged here, and being mended: heartbeats keep it in touch
