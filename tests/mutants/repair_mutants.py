@@ -30,8 +30,8 @@ REPAIR_MUTANTS = (
     Mutant(
         name="wiped voter takes up its old name",
         kind="group",
-        breaks="a node with an empty store is born because the group knows its name, whatever "
-        "store the group knows under it: it has forgotten its votes and acknowledgements",
+        breaks="a name is enough: a node with an empty store is born because the group knows its "
+        "name, and its votes and acknowledgements count as those that it has forgotten",
         published="nats-server#7567; Alagappan et al., FAST '18",
         expected=("R9", "R2", "R7", "R3", "R1", "liveness"),
         patches=(
@@ -40,6 +40,18 @@ REPAIR_MUTANTS = (
                 within="Formation._hear_born",
                 before="if named == self._store_id:",
                 after="if named is not None:",
+            ),
+            SourcePatch(
+                module="raft.membership",
+                within="Membership.has_voter",
+                before="return not (voter.store_id and store_id) or voter.store_id == store_id",
+                after="return True",
+            ),
+            SourcePatch(
+                module="raft.transport",
+                within="_speaks_for",
+                before="return not link.store_id or connection.peer_store_id == link.store_id",
+                after="return True",
             ),
         ),
     ),

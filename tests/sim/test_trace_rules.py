@@ -115,7 +115,8 @@ def test_r6_another_entry_is_committed_there(story: _Story) -> None:
 
 def test_r7_a_leader_without_what_was_committed(story: _Story) -> None:
     story.one_committed()
-    story.vote(_N2, 2, _N2)
+    for node in (_N1, _N2):
+        story.vote(node, 2, _N2, (1, 1))  # it says that it holds entry 1
     _expect("R7", story, _N2, "role", 2, role="leader")
 
 
@@ -172,6 +173,36 @@ def test_r12_a_read_below_what_was_committed_before_it_was_asked(story: _Story) 
 
 def test_an_unknown_event_is_no_silence(story: _Story) -> None:
     _expect("trace", story, _N0, "dance", 1)
+
+
+def test_r1_a_leader_by_too_few_votes(story: _Story) -> None:
+    story.vote(_N0, 1, _N0)
+    _expect("R1", story, _N0, "role", 1, role="leader")
+
+
+@pytest.mark.parametrize("is_admitted", [False, True])
+def test_a_new_store_votes_once_a_configuration_names_it(
+    story: _Story, *, is_admitted: bool
+) -> None:
+    story.rules.forget(_N1)
+    story.tell(_N1, "start", 0, index=0, entry_term=0, chain=0, voters=_VOTERS)
+    if is_admitted:
+        story.rules.admit(_N1)
+        story.one_committed()
+    else:
+        with pytest.raises(Violation, match=r"R1: .*by the votes of \['n0'\]"):
+            story.elect(_N0, 1)
+
+
+def test_a_new_store_is_not_counted_before_a_configuration_names_it(story: _Story) -> None:
+    story.elect(_N0, 1)
+    story.rules.forget(_N1)
+    story.tell(_N1, "start", 1, index=0, entry_term=0, chain=0, voters=_VOTERS)
+    for node in (_N0, _N1):
+        story.append(node, 1, 1)
+        story.tell(node, "fsync", 1, index=1)
+    with pytest.raises(Violation, match="R9"):
+        story.commit(_N0, 1, 1)
 
 
 def test_what_a_wiped_node_had_acknowledged_may_be_counted(story: _Story) -> None:

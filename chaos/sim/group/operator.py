@@ -167,6 +167,7 @@ class GroupOperator:
             elif member.store_id != store_id:
                 self._ask(RemoveMember(node_id=node.name))
             elif member in membership.learners:
+                self._rules.admit(node.name)
                 self._ask(PromoteLearner(node_id=node.name))
             else:
                 self.wiped = None

@@ -4,14 +4,14 @@ Place in the data path: every broker of a whole-group seed traces what its log a
 run format's table `raft`); each event comes here the moment it is traced, and a broken rule ends
 the seed at the event that broke it. The rules are those of the run format:
 
-R1 one leader per term. R2 one vote per node and term, across restarts. R3 a node's term never
-falls. R4 a leader never truncates, and nobody drops an entry to take the same one again. R5 equal
-index and term mean equal chain. R6 one entry per committed index, for ever. R7 a leader holds what
-was committed in terms before its own. R8 a commit index never falls within an incarnation, and a
-leader commits by an entry of its own term. R9 what a leader commits is durable on a majority of
-the voters in force there, and what is durable is there after a restart. R10 entries are applied
-without a gap, as they were committed. R11 votes go to logs that are up to date. R12 a read shows
-all that anybody had committed before it was asked.
+R1 one leader per term, by the votes of a majority. R2 one vote per node and term, across restarts.
+R3 a node's term never falls. R4 a leader never truncates, and nobody drops an entry to take the
+same one again. R5 equal index and term mean equal chain. R6 one entry per committed index, for
+ever. R7 a leader holds what was committed in terms before its own. R8 a commit index never falls
+within an incarnation, and a leader commits by an entry of its own term. R9 what a leader commits is
+durable on a majority of the voters in force there, and what is durable is there after a restart.
+R10 entries are applied without a gap, as they were committed. R11 votes go to logs that are up to
+date. R12 a read shows all that anybody had committed before it was asked.
 
 Of each node it keeps terms and chains by index, from where the node's log begins.
 """
@@ -91,6 +91,7 @@ class TraceRules:
         self._leaders: dict[Term, NodeId] = {}
         self._lost: dict[NodeId, _Mirror] = {}  # of the store that the node had before this one
         self._store_numbers: dict[NodeId, int] = {}
+        self._strangers: set[NodeId] = set()  # whose new store no configuration names
         self._votes: dict[tuple[NodeId, int, Term], str] = {}  # by store
         self._entries: dict[tuple[Index, Term], int] = {}
         self._committed: dict[Index, tuple[Term, int]] = {}
@@ -138,11 +139,16 @@ class TraceRules:
     def forget(self, node: NodeId) -> None:
         """The node's disk was wiped: what it told of its log and votes no longer binds it, but may
         still be counted by a leader that it had reached: another store stands under the name now,
-        whose votes and acknowledgements count for nobody who knows the one before."""
+        whose votes and acknowledgements count for nobody until it is admitted."""
+        self._strangers.add(node)
         lost = self._nodes.pop(node, None)
         if lost is not None:
             self._lost[node] = lost
             self._store_numbers[node] = self._store_number(node) + 1
+
+    def admit(self, node: NodeId) -> None:
+        """A configuration names the node's new store as a learner: it may become a voter now."""
+        self._strangers.discard(node)
 
     def _store_number(self, node: NodeId) -> int:
         return self._store_numbers.get(node, 0)
@@ -186,6 +192,10 @@ class TraceRules:
         other = self._leaders.setdefault(term, node)
         if other != node:
             self._broken("R1", node, f"leads term {term}, and so does {other}")
+        voters = mirror.voters()
+        for_it = [name for name in voters if name == node or self._voted(NodeId(name), term, node)]
+        if len(for_it) <= len(voters) // 2:
+            self._broken("R1", node, f"leads term {term} by the votes of {for_it} among {voters}")
         for index in range(self.committed_index, 0, -1):
             if self._committed_in[index] < term:
                 if index > mirror.base and mirror.chains.get(index) != self._committed[index][1]:
@@ -207,6 +217,12 @@ class TraceRules:
                 f"votes for {peer}, whose log ends at {fields['last_index']}@{fields['last_term']}"
                 f", its own at {own[1]}@{own[0]}",
             )
+
+    def _voted(self, name: NodeId, term: Term, candidate: NodeId) -> bool:
+        """As the store that counts, or as the one that was lost while its vote was under way."""
+        number = self._store_number(name)
+        stores = {number - 1, number - (name in self._strangers)}
+        return any(self._votes.get((name, store, term)) == candidate for store in stores)
 
     # --- the log -------------------------------------------------------------------------------
 
@@ -291,11 +307,12 @@ class TraceRules:
             self._broken("R9", node, f"commits {index}, durable on {holders or 'nobody'} only")
 
     def _holds(self, name: NodeId, index: Index, leader: _Mirror) -> bool:
+        now = None if name in self._strangers else self._nodes.get(name)
         return any(
             other is not None
             and other.durable >= index
             and (index <= other.base or other.chains.get(index) == leader.chains[index])
-            for other in (self._nodes.get(name), self._lost.get(name))
+            for other in (now, self._lost.get(name))
         )
 
     def _on_apply(self, node: NodeId, mirror: _Mirror, fields: Mapping[str, Any]) -> None:
