@@ -97,6 +97,15 @@ def log_bytes(store: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes()[: data_size(path)] for path in segments(store)}
 
 
+def log_stream(store: Path) -> bytes:
+    """The whole log: a lost last segment may be mended as a part of the one before it."""
+    stream = b""
+    for name, data in sorted(log_bytes(store).items()):
+        assert int(name) == len(stream), f"{name} does not continue a log of {len(stream)} bytes"
+        stream += data
+    return stream
+
+
 class Drill:
     def __init__(self, group: Processes, seed: int) -> None:
         self.group = group
@@ -115,7 +124,7 @@ class Drill:
             victims = self.rng.sample(group.brokers, 1 + number % 2)
             for name in victims:
                 assert group.terminate(name) == 0
-            before = {name: log_bytes(group.store(name)) for name in victims}
+            before = {name: log_stream(group.store(name)) for name in victims}
             lengths = {name: len(group.output(name)) for name in victims}
             ruins = self._ruin(victims, min(PER_ROUND, corruptions - len(self.ruins)))
             began = time.monotonic()
@@ -136,12 +145,10 @@ class Drill:
             for name in victims:
                 if not _tells_of_damage(found[name]):
                     self._note_wrong(f"{name} told of no damage", victims)
-                for file, data in before[name].items():
-                    path = group.store(name) / "commitlog" / file
-                    now = path.read_bytes()[: len(data)] if path.exists() else b""
-                    if now != data:
-                        told = f"{name}/{file} is not what it was: {_difference(data, now)}"
-                        self._note_wrong(told, victims)
+                now = log_stream(group.store(name))[: len(before[name])]
+                if now != before[name]:
+                    told = f"{name}'s log is not what it was: {_difference(before[name], now)}"
+                    self._note_wrong(told, victims)
             self.rounds.append(
                 {
                     "victims": len(victims),
