@@ -12,6 +12,7 @@ from tests.mutants.membership_mutants import MEMBERSHIP_MUTANTS
 from tests.mutants.mutant import Mutant
 from tests.mutants.repair_mutants import REPAIR_MUTANTS
 from tests.mutants.replication_mutants import REPLICATION_MUTANTS
+from tests.mutants.retention_mutants import RETENTION_MUTANTS
 from tests.mutants.shell_mutants import SHELL_MUTANTS
 from tests.mutants.snapshot_mutants import SNAPSHOT_MUTANTS
 from tests.mutants.storage_mutants import STORAGE_MUTANTS
@@ -26,6 +27,7 @@ AREAS: dict[str, tuple[Mutant, ...]] = {
     "membership": MEMBERSHIP_MUTANTS,
     "snapshots": SNAPSHOT_MUTANTS,
     "repair": REPAIR_MUTANTS,
+    "retention": RETENTION_MUTANTS,
     "shell": SHELL_MUTANTS,
     "broker": BROKER_MUTANTS,
     "transactions": TRANSACTION_MUTANTS,

@@ -14,6 +14,7 @@ import pytest
 
 from tests.mutants.campaign import Row, exit_code, table
 from tests.mutants.catalogue import MUTANTS
+from tests.mutants.score_table import score_table
 from tests.mutants.source_patch import PatchError, SourcePatch, patched_text, source_of
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -138,3 +139,14 @@ def test_the_score_can_say_no() -> None:
     assert exit_code([_row("survived")], clean_passed=True) == 1
     assert exit_code([_row("not run")], clean_passed=True) == 2
     assert "(!)" in table([_row("no such rule")])
+
+
+def test_the_score_says_who_saw_what() -> None:
+    row = {"name": "m", "area": "election", "published": "a|b", "kind": "core", "seeds": 3}
+    rows = [{**row, "killed_by": "R2"}, {**row, "killed_by": None}]
+    table = score_table({"rows": rows}).splitlines()
+    assert table[2:] == [
+        "| **election** | | | | |",
+        "| m | a/b | core | R2 | 3 |",
+        "| m | a/b | core | nothing | 3 |",
+    ]
