@@ -5,9 +5,9 @@ is born, and hands it the peers' requests and answers. A node whose damage was f
 takes part only once `mended` was called, or once `in_vain` told that nobody has good copies and it
 can do without.
 
-Invariants: entries handed out were verified; damage is never cut off, unless a peer's committed
-entry proves that what stood there never was committed; closed segments are verified again and
-again within a rate, on a thread.
+Invariants: entries handed out were verified, and those that may be stale are not called committed;
+damage is never cut off, unless a peer's committed entry proves that what stood there never was
+committed; closed segments are verified again and again within a rate, on a thread.
 
 Source: raft/repair.py, raft/scrub.py.
 """
@@ -98,8 +98,15 @@ class Mender:
             entries=entries,
             chain_before=self._log.chain(first - 1) if entries else 0,
             missing=not entries,
-            commit_index=self._commit_index(),
+            commit_index=self._proven_index(first),
         )
+
+    def _proven_index(self, first: Index) -> Index:
+        """Up to there entries from `first` on are committed as they stand here: those before a
+        damage may be stale, and prove nothing of what the group has."""
+        damage = next((one for one in self._log.damages if one.last_index >= first), None)
+        commit_index = self._commit_index()
+        return commit_index if damage is None else min(commit_index, damage.suspect_index - 1)
 
     def _good_entries(self, first: Index, last: Index) -> tuple[Entry, ...]:
         """Entries from `first` on, up to the next damaged one; none where that is the first.

@@ -61,6 +61,26 @@ async def settled(group: Group) -> None:
     )
 
 
+async def shortened(group: Group, written: list[bytes]) -> None:
+    """Until every node that runs has lost the log's beginning; writes more where that needs it:
+    a segment that ends while a snapshot is being written brings no other."""
+    while True:
+        await settled(group)
+        if all([await node.retain_from(1 << 40) for node in group.nodes.values()]):
+            return
+        written += await write(group, ENTRIES_PER_SEGMENT, len(written))
+
+
+async def two_snapshots(group: Group, store: Path, written: list[bytes]) -> tuple[int, int]:
+    """Of n0, for which the same holds."""
+    while True:
+        await settled(group)
+        kept = snapshots(store, "n0")
+        if len(kept) == 2:
+            return kept[0], kept[1]
+        written += await write(group, ENTRIES_PER_SEGMENT, len(written))
+
+
 # --- restart -------------------------------------------------------------------------------------
 
 
@@ -79,9 +99,7 @@ async def test_after_a_clean_stop_nothing_is_applied_again(tmp_path: Path) -> No
 async def test_after_a_kill_the_replay_begins_where_a_segment_ended(tmp_path: Path) -> None:
     async with running(tmp_path, 1) as group:
         written = await write(group, 3 * ENTRIES_PER_SEGMENT)
-        await settled(group)
-        kept = snapshots(tmp_path, "n0")
-        assert len(kept) == 2
+        kept = await two_snapshots(group, tmp_path, written)
         log = group.nodes["n0"]._store.log
         for index in kept:
             assert log.segment_last_index(index) == index, "the last of its segment"
@@ -100,8 +118,7 @@ async def test_a_damaged_snapshot_is_not_used_the_one_before_is(
 ) -> None:
     async with running(tmp_path, 1) as group:
         written = await write(group, 3 * ENTRIES_PER_SEGMENT)
-        await settled(group)
-        older, newer = snapshots(tmp_path, "n0")
+        older, newer = await two_snapshots(group, tmp_path, written)
         await group.crash("n0")
         path = tmp_path / "n0" / "snapshots" / f"{newer:020d}.snapshot"
         data = bytearray(path.read_bytes())
@@ -135,9 +152,8 @@ async def test_a_start_says_what_it_found(tmp_path: Path, caplog: pytest.LogCapt
 async def test_the_log_keeps_what_the_older_snapshot_needs(tmp_path: Path) -> None:
     async with running(tmp_path, 1) as group:
         written = await write(group, 4 * ENTRIES_PER_SEGMENT)
-        await settled(group)
+        older, _ = await two_snapshots(group, tmp_path, written)
         node, machine = group.nodes["n0"], group.machines["n0"]
-        older, _ = snapshots(tmp_path, "n0")
         bounds = node.retention_bounds()
         assert bounds.begin_position == 0
         needed = node._store.log.entry_end(older)
@@ -190,9 +206,7 @@ async def test_what_retention_lets_go_is_not_kept_for_snapshots_that_are_far_apa
 
 async def test_without_any_good_snapshot_a_late_log_is_not_started_on(tmp_path: Path) -> None:
     async with running(tmp_path, 1) as group:
-        await write(group, 4 * ENTRIES_PER_SEGMENT)
-        await settled(group)
-        await group.nodes["n0"].retain_from(1 << 40)
+        await shortened(group, await write(group, 4 * ENTRIES_PER_SEGMENT))
         await group.crash("n0")
         for path in (tmp_path / "n0" / "snapshots").iterdir():
             path.write_bytes(b"rotten")
@@ -210,9 +224,7 @@ async def test_a_snapshot_from_before_the_logs_beginning_is_not_begun_with(
         directory = tmp_path / "n0" / "snapshots"
         (oldest, *_) = snapshots(tmp_path, "n0")
         kept = (directory / f"{oldest:020d}.snapshot").read_bytes()
-        await write(group, 4 * ENTRIES_PER_SEGMENT)
-        await settled(group)
-        await group.nodes["n0"].retain_from(1 << 40)
+        await shortened(group, await write(group, 4 * ENTRIES_PER_SEGMENT))
         await group.crash("n0")
         for path in directory.iterdir():
             path.unlink()
@@ -228,9 +240,7 @@ async def test_a_follower_that_comes_too_late_gets_a_snapshot(tmp_path: Path) ->
         late = next(name for name in group.nodes if name != leader)
         await group.crash(late)
         written = first + await write(group, 5 * ENTRIES_PER_SEGMENT, 20)
-        await settled(group)
-        for node in group.nodes.values():
-            assert await node.retain_from(1 << 40) > 0
+        await shortened(group, written)
         await group.start(late)
         machine = group.machines[late]
         await eventually(lambda: machine.data() == written, "caught up")
@@ -264,9 +274,7 @@ async def test_a_state_that_cannot_be_read_stops_the_node_and_leaves_its_log(
         await settled(group)
         await group.crash(late)
         written += await write(group, 5 * ENTRIES_PER_SEGMENT, 20)
-        await settled(group)
-        for node in group.nodes.values():
-            assert await node.retain_from(1 << 40) > 0
+        await shortened(group, written)
 
         def refuse(self: Recorder, index: int, chunks: object) -> None:
             raise ValueError(f"no state at {index}")
@@ -293,10 +301,8 @@ async def test_an_install_goes_on_where_it_broke(
         leader = await group.leader()
         late = next(name for name in group.nodes if name != leader)
         await group.crash(late)
-        await write(group, 5 * ENTRIES_PER_SEGMENT)
-        await settled(group)
+        await shortened(group, await write(group, 5 * ENTRIES_PER_SEGMENT))
         for node in group.nodes.values():
-            await node.retain_from(1 << 40)
             monkeypatch.setattr(node._installs._sender, "_chunk_size_bytes", 10_000)
         transport = group.nodes[leader]._transport
         send = transport.send
