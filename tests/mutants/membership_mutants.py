@@ -112,21 +112,6 @@ MEMBERSHIP_MUTANTS = (
         ),
     ),
     Mutant(
-        name="new store takes itself for the voter of its name",
-        breaks="a node that was wiped and added again campaigns as the voter that it was, while it "
-        "catches up on entries that name its lost store",
-        published="Alagappan et al., FAST '18: a lost disk is not a crash",
-        expected=("members", "R1", "R2", "R7"),
-        patches=(
-            SourcePatch(
-                module="raft.elections",
-                within="Elections._vote_in",
-                before="self._is_voter = membership.has_voter(self._node_id, self._store_id)",
-                after='self._is_voter = membership.has_voter(self._node_id, "")',
-            ),
-        ),
-    ),
-    Mutant(
         name="removed leader counts itself",
         breaks="a leader that commits its own removal counts itself in the new majority",
         published="RedisLabs/raft#13",
