@@ -5,7 +5,8 @@ it gives back, and carries a birth out: identity durable first, then the node ta
 
 An unborn store introduces itself to the voters of its settings at an interval, and at once when it
 has heard of another store; a born one now and then. A born one answers with its configuration
-whoever is unborn, and whoever speaks for another store than the configuration names. A store that
+whoever is unborn, and whoever speaks for another store than the configuration names; where both
+know other stores of each other, only the one whose configuration is the newer answers. A store that
 learns so that it was replaced says so loudly.
 
 Source: raft/formation.py.
@@ -90,17 +91,21 @@ class Introductions:
 
     def _answer(self, message: Introduce, configuration: Configuration | None) -> list[Introduce]:
         theirs = message.configuration
+        answer = [self._introduce(message.sender, configuration)]
+        if theirs is None:
+            return answer
         known = configuration and configuration.membership.member(message.sender)
         is_replaced = bool(known and known.store_id not in {"", message.store_id})
-        if theirs is None or is_replaced:
-            return [self._introduce(message.sender, configuration)]
         named = theirs.membership.member(self._node_id)
-        is_newer = configuration is None or theirs.index > configuration.index
-        if named is not None and named.store_id not in {"", self._store_id} and is_newer:
-            self._say(
-                f"{message.sender} knows another store ({named.store_id}) as {self._node_id}: this "
-                f"one ({self._store_id}) was replaced, and does not count"
-            )
+        if named is None or named.store_id in {"", self._store_id}:
+            return answer if is_replaced else []
+        # Each may know another store of the other: one of them has the last word.
+        if configuration is not None and theirs.index <= configuration.index:
+            return answer if is_replaced and theirs.index < configuration.index else []
+        self._say(
+            f"{message.sender} knows another store ({named.store_id}) as {self._node_id}: this "
+            f"one ({self._store_id}) was replaced, and does not count"
+        )
         return []
 
     def _say_why(self, formation: Formation) -> None:
