@@ -17,6 +17,7 @@ Source: Raft, section 7.
 from __future__ import annotations
 
 import logging
+import threading
 import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from typing import TypeAlias
 from raft.events import InstallChunk
 from raft.membership import Configuration, decode_membership
 from raft.messages import Index, InstallSnapshot, LogBase, NodeId, Term
+from raft.segment_files import NO_ROOM
 from raft.snapshot import (
     DamagedSnapshotError,
     SnapshotFiles,
@@ -192,9 +194,11 @@ class Received:
 
 
 class InstallReceiver:
-    """The follower's side: one snapshot at a time grows in a file. Runs on one thread.
+    """The follower's side: one snapshot at a time grows in a file. `store` is called by one thread
+    at a time, `close` by any.
 
     What is begun survives broken connections; another leader, or another snapshot, begins anew.
+    Where the disk is full it waits: the leader is told where to go on, and asks again now and then.
     `accept` is called with each that is whole, before it counts as this store's; what it raises
     passes through, and nothing has changed then.
     """
@@ -208,9 +212,16 @@ class InstallReceiver:
         self._begun: tuple[NodeId, Index, Index, int] | None = None
         self._file: DiskFile | None = None
         self._offset = 0
+        self._is_full = False  # told already
+        self._lock = threading.Lock()
 
     def store(self, chunk: InstallSnapshot) -> Received:
-        """Keep the piece, if it is of use. Raises OSError, and what `accept` does."""
+        """Keep the piece, if it is of use. Raises OSError, not for want of room, and what `accept`
+        does."""
+        with self._lock:
+            return self._store(chunk)
+
+    def _store(self, chunk: InstallSnapshot) -> Received:
         key = (chunk.sender, chunk.base.index, chunk.snapshot_index, chunk.snapshot_size)
         if chunk.snapshot_size > self._size_bytes_max:
             _log.error(
@@ -220,15 +231,22 @@ class InstallReceiver:
                 self._size_bytes_max,
             )
             return Received(next_offset=0)
-        if key != self._begun:
-            if chunk.offset:
-                return Received(next_offset=0)
-            if self._holds(chunk.snapshot_index):  # the node was killed before it could say so
-                return Received(next_offset=chunk.snapshot_size, whole=True)
-            self._begin(key)
-        fits = len(chunk.data) <= chunk.snapshot_size - chunk.offset
-        if chunk.offset == self._offset and fits and zlib.crc32(chunk.data) == chunk.crc:
-            self._append(chunk.data)
+        try:
+            if key != self._begun:
+                if chunk.offset:
+                    return Received(next_offset=0)
+                if self._holds(chunk.snapshot_index):  # the node was killed before it could say so
+                    return Received(next_offset=chunk.snapshot_size, whole=True)
+                self._begin(key)
+            fits = len(chunk.data) <= chunk.snapshot_size - chunk.offset
+            if chunk.offset == self._offset and fits and zlib.crc32(chunk.data) == chunk.crc:
+                self._append(chunk.data)
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            self._tell_full(chunk, error)
+            return Received(next_offset=self._offset if key == self._begun else 0)
+        self._is_full = False
         if self._offset < chunk.snapshot_size:
             return Received(next_offset=self._offset)
         if not self._finish(chunk):
@@ -236,14 +254,24 @@ class InstallReceiver:
         return Received(next_offset=chunk.snapshot_size, whole=True)
 
     def close(self) -> None:
-        """What has come is forgotten with the next start."""
+        """What has come is forgotten with the next start. Waits for a piece that is being stored:
+        its file's number may be another file's a moment later."""
+        with self._lock:
+            self._drop()
+
+    def _drop(self) -> None:
         file, self._file = self._file, None
         self._begun = None
         if file is not None:
             file.close()
 
+    def _tell_full(self, chunk: InstallSnapshot, error: OSError) -> None:
+        if not self._is_full:
+            self._is_full = True
+            _log.warning("no room for the snapshot that %s sends: %s", chunk.sender, error)
+
     def _begin(self, key: tuple[NodeId, Index, Index, int]) -> None:
-        self.close()
+        self._drop()
         self._file = self._files.open_incoming()
         self._file.truncate(0)
         self._begun, self._offset = key, 0
@@ -263,16 +291,16 @@ class InstallReceiver:
             index = verify(file, self._files.incoming_path).last.index
         except DamagedSnapshotError as error:
             _log.error("the snapshot that %s sent is not used: %s", chunk.sender, error)
-            self.close()
+            self._drop()
             return False
         if index != chunk.snapshot_index:
             _log.error("%s sent a snapshot of %d as %d", chunk.sender, index, chunk.snapshot_index)
-            self.close()
+            self._drop()
             return False
         path = self._files.incoming_path
         self._accept(read_header(file, path)[0], read_blocks(file, path))
         file.sync()
-        self.close()
+        self._drop()
         self._files.adopt_incoming(index)
         return True
 

@@ -82,7 +82,7 @@ SNAPSHOT_MUTANTS = (
         patches=(
             SourcePatch(
                 module="raft.install",
-                within="InstallReceiver.store",
+                within="InstallReceiver._store",
                 before="if key != self._begun:",
                 after="if self._begun is None:",
             ),

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import random
+import threading
 import zlib
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -179,6 +183,62 @@ def test_a_damaged_snapshot_is_not_sent(tmp_path: Path, there: SnapshotFiles) ->
     assert piece(sender(there), wanted()).snapshot_index == 9
     there.remove(9)
     assert sender(there).read(wanted()) is None
+
+
+def test_a_full_disk_makes_a_transfer_wait(
+    there: SnapshotFiles, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It goes on where it was once there is room; whoever asks is told so, and once."""
+    disk = ForgetfulDisk(random.Random(1))
+    here = SnapshotFiles(disk)
+    source, target = sender(there), receiver(here)
+    received = target.store(piece(source, wanted()))
+    assert received == Received(next_offset=3000)
+    disk.fail_writes = True
+    message = piece(source, wanted(3000, 9))
+    assert target.store(message) == Received(next_offset=3000)
+    assert target.store(message) == Received(next_offset=3000)
+    assert caplog.text.count("no room for the snapshot") == 1
+    disk.fail_writes = False
+    while not received.whole:
+        received = target.store(piece(source, wanted(received.next_offset, 9)))
+    assert list(here.chunks(9)) == STATE
+
+
+def test_another_error_of_the_disk_is_raised(there: SnapshotFiles, here: SnapshotFiles) -> None:
+    target = receiver(here)
+    message = piece(sender(there, 1 << 20), wanted())
+    with (
+        mock.patch.object(OsDisk, "rename", side_effect=OSError(5, "Input/output error")),
+        pytest.raises(OSError, match="Input/output"),
+    ):
+        target.store(message)
+
+
+def test_a_close_waits_for_the_piece_that_is_being_stored(
+    there: SnapshotFiles, here: SnapshotFiles
+) -> None:
+    """Its file's number may be another file's the moment after."""
+    begun, go_on = threading.Event(), threading.Event()
+    order: list[str] = []
+
+    def accept(header: SnapshotHeader, chunks: Iterable[bytes]) -> None:
+        begun.set()
+        assert go_on.wait(10)
+        order.append("stored")
+
+    target = InstallReceiver(here, size_bytes_max=1 << 20, accept=accept)
+    message = piece(sender(there, 1 << 20), wanted())
+    with ThreadPoolExecutor(2) as threads:
+        storing = threads.submit(target.store, message)
+        assert begun.wait(10)
+        closing = threads.submit(target.close)
+        closing.add_done_callback(lambda _: order.append("closed"))
+        assert not wait([closing], timeout=0.1).done
+        go_on.set()
+        assert storing.result(10).whole
+        closing.result(10)
+    assert order == ["stored", "closed"]
 
 
 def test_what_an_earlier_term_wanted_is_dropped(there: SnapshotFiles) -> None:
