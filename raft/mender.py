@@ -15,8 +15,9 @@ Source: raft/repair.py, raft/scrub.py.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 
 from raft.damage import Damage, DamagedLogError, RepairMismatchError
 from raft.log_format import CorruptLogError
@@ -72,6 +73,8 @@ class Mender:
         self._in_vain = in_vain
         self._repair = Repair(node_id)
         self._known: tuple[Damage, ...] = ()
+        self._free = asyncio.Event()  # nobody reads the log on a thread
+        self._free.set()
         self._reminders = Reminders()
 
     async def run(self) -> None:
@@ -82,11 +85,21 @@ class Mender:
             if self._scrub_rate_bytes_per_s:
                 group.create_task(self._scrub())
 
+    @contextlib.contextmanager
+    def leaving_alone(self) -> Iterator[None]:
+        """Meanwhile somebody reads the log on a thread: nothing of it is read or mended here."""
+        self._free.clear()
+        try:
+            yield
+        finally:
+            self._free.set()
+
     # --- for others ----------------------------------------------------------------------------
 
     def on_fetch(self, request: FetchEntries) -> None:
         """Hand out what is good here. Raises OSError."""
-        self._send(self._answer(request))
+        if self._free.is_set():  # else who asked asks somebody else, or again
+            self._send(self._answer(request))
 
     def _answer(self, request: FetchEntries) -> FetchEntriesReply:
         first = request.first_index
@@ -136,7 +149,7 @@ class Mender:
 
     def on_reply(self, reply: FetchEntriesReply) -> None:
         """Raises OSError and CorruptLogError."""
-        request = self._repair.answered(reply)
+        request = self._repair.answered(reply) if self._free.is_set() else None
         if request is None:
             return
         first = request.first_index
@@ -244,6 +257,7 @@ class Mender:
             done = False
             while not done:
                 step = await asyncio.to_thread(scrub.step, _SCRUB_STEP_SIZE_BYTES)
+                await self._free.wait()
                 if step.damages:
                     self._log.note_damages(step.damages)
                 done = step.done

@@ -281,7 +281,8 @@ class RaftNode:
             await self._was_mended.wait()
             self._was_mended.clear()
             if self._phase is Phase.REPAIRING:
-                await self._restore()
+                with self._mender.leaving_alone():
+                    await self._restore()
                 self._begin_phase()
 
     def _serve(self, restored: RestoredState) -> None:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from raft.damage import DamagedLogError
 from raft.log_format import HEADER_SIZE
+from raft.messages import FetchEntries, FetchEntriesReply, NodeId, PeerMessage
 from raft.replicated_log import NotLeaderError, Phase
+from raft.restart import RestoredState, restore_newest
 from tests.raft.node_group import Group, eventually
 from tests.raft.test_node_snapshots import ENTRIES_PER_SEGMENT, settled, shortened, write
 
@@ -63,6 +67,42 @@ async def test_a_damaged_node_is_mended_before_it_takes_part(tmp_path: Path) -> 
         assert group.nodes["n0"].status().phase is Phase.REPAIRING
         node = group.nodes["n0"]
         await eventually(lambda: node.status().phase is Phase.SERVING, "mended")
+        await eventually(lambda: group.machines["n0"].data() == written, "replayed")
+
+
+async def test_the_log_is_left_alone_while_a_thread_restores_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither is handed out what a peer asks for, nor mended, nor looked at by the scrub."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slowly(*arguments: Any, **named: Any) -> RestoredState:
+        begun.set()
+        assert go_on.wait(10)
+        return restore_newest(*arguments, **named)
+
+    async with running(tmp_path) as group:
+        written = await damaged_group(group, tmp_path, "n0")
+        monkeypatch.setattr("raft.node.restore_newest", slowly)
+        await group.start("n0")
+        node = group.nodes["n0"]
+        await eventually(begun.is_set, "mended, and being restored")
+        sent: list[PeerMessage] = []
+        monkeypatch.setattr(node, "_send_now", sent.append)
+        monkeypatch.setattr(node._mender, "_send", sent.append)
+        asked = FetchEntries(
+            sender=NodeId("n1"),
+            receiver=NodeId("n0"),
+            request_id=1,
+            first_index=1,
+            last_index=9,
+        )
+        node._on_message(asked)
+        assert sent == []
+        go_on.set()
+        await eventually(lambda: node.status().phase is Phase.SERVING, "restored")
+        node._on_message(asked)
+        assert [type(message) for message in sent] == [FetchEntriesReply]
         await eventually(lambda: group.machines["n0"].data() == written, "replayed")
 
 
