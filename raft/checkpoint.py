@@ -4,14 +4,18 @@ Place in the data path: `raft.node` writes it each second and at a clean stop, w
 reads it once (docs/FORMATS.md section 1).
 
 Invariants: the commit index in it was committed, and durable on this node, when it was written;
-so whatever of it a crash leaves is true of the log that recovery finds. A file that can't be read
-is no hint. That a store belongs to another node is an error.
+so whatever of it a crash leaves is true of the log that recovery finds. A file that can't be read,
+or is not as it was written, is no hint: entries would be applied that nobody has committed. That a
+store belongs to another node is an error.
+
+`crc32` is that of the JSON text of all fields before it.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import zlib
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -52,16 +56,15 @@ def read_checkpoint(path: Path, *, group: str, node: str) -> Checkpoint:
     except FileNotFoundError:
         return empty
     try:
-        values = json.loads(text)
-        found = Checkpoint(
-            group=str(values["group"]),
-            node=str(values["node"]),
-            incarnation=max(0, int(values["incarnation"])),
-            commit_index=max(0, int(values["commit_index"])),
-            applied_index=max(0, int(values["applied_index"])),
-            clean=values["clean"] is True,
-        )
-    except (ValueError, KeyError, TypeError) as error:
+        found = _decode(text)
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+    ) as error:
         _log.warning("%s is unreadable and not used: %r", path, error)
         return empty
     if (found.group, found.node) != (group, node):
@@ -74,5 +77,24 @@ def read_checkpoint(path: Path, *, group: str, node: str) -> Checkpoint:
 def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     """Replace the file atomically, without fsync. Raises OSError."""
     temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(asdict(checkpoint)) + "\n")
+    values = asdict(checkpoint)
+    temporary.write_text(json.dumps(values | {"crc32": _crc32(values)}) + "\n")
     temporary.replace(path)
+
+
+def _decode(text: bytes) -> Checkpoint:
+    values = json.loads(text)
+    if values.pop("crc32") != _crc32(values):
+        raise ValueError("the CRC32 does not match")
+    return Checkpoint(
+        group=str(values["group"]),
+        node=str(values["node"]),
+        incarnation=max(0, int(values["incarnation"])),
+        commit_index=max(0, int(values["commit_index"])),
+        applied_index=max(0, int(values["applied_index"])),
+        clean=values["clean"] is True,
+    )
+
+
+def _crc32(values: dict[str, object]) -> int:
+    return zlib.crc32(json.dumps(values).encode())

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 import logging
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -138,7 +139,7 @@ class ConsumeQueues:
         """Queues that are not in it begin at 0; a file that can't be read tells nothing."""
         try:
             values = json.loads(self._begins_path.read_bytes())
-            if values["version"] != _BEGINS_VERSION:
+            if values["version"] != _BEGINS_VERSION or values["crc32"] != _crc32(values["begins"]):
                 return {}
             return {
                 (str(topic), int(queue_id)): int(begin)
@@ -146,7 +147,7 @@ class ConsumeQueues:
             }
         except FileNotFoundError:
             return {}
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             return {}
 
     def _write_begins(self) -> None:
@@ -162,7 +163,8 @@ class ConsumeQueues:
         temporary = self._begins_path.with_suffix(".tmp")
         temporary.parent.mkdir(parents=True, exist_ok=True)
         try:
-            temporary.write_text(json.dumps({"version": _BEGINS_VERSION, "begins": begins}) + "\n")
+            note = {"version": _BEGINS_VERSION, "begins": begins, "crc32": _crc32(begins)}
+            temporary.write_text(json.dumps(note) + "\n")
             temporary.replace(self._begins_path)
         except OSError as error:
             if error.errno not in NO_ROOM:
@@ -170,3 +172,8 @@ class ConsumeQueues:
             _log.warning(
                 "%s is not written, the disk is full: a restart may take longer", temporary
             )
+
+
+def _crc32(begins: object) -> int:
+    """A begin that is too high would hide messages that are there."""
+    return zlib.crc32(json.dumps(begins).encode())

@@ -175,6 +175,20 @@ def test_trimming_keeps_exactly_what_the_log_has(tmp_path_factory, end, position
     again.close()
 
 
+def test_a_begin_that_has_changed_hides_no_message(tmp_path):
+    queues = ConsumeQueues(tmp_path / "consumequeue")
+    append(queues, 0, 100)
+    queues.trim(100 * 10)
+    queues.close()
+    note = tmp_path / "consumequeue.begins"
+    assert "10]" in note.read_text()
+    note.write_text(note.read_text().replace("10]", "90]"))
+    again = reopened(tmp_path, {KEY: 100})
+    again.trim(100 * 10)  # as every start does
+    assert bounds(again) == (10, 100)
+    again.close()
+
+
 def test_without_its_note_a_trimmed_queue_is_built_again(tmp_path):
     queues = ConsumeQueues(tmp_path / "consumequeue")
     append(queues, 0, FILE_UNITS + 100)
