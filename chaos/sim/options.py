@@ -129,6 +129,8 @@ class SimOptions:
     install_chunk_size_bytes: int
     payload_size_max: int
     read_interval_us: int
+    catch_up_size_bytes_max: int
+    """In flight to a follower that lacks committed entries."""
 
     def raft_config(self, node: NodeId, voters: tuple[NodeId, ...]) -> RaftConfig:
         return RaftConfig(
@@ -143,6 +145,7 @@ class SimOptions:
             append_size_bytes_max=self.append_size_bytes_max,
             inflight_count_max=self.inflight_count_max,
             log_cache_size_bytes_max=self.log_cache_size_bytes_max,
+            catch_up_size_bytes_max=self.catch_up_size_bytes_max,
         )
 
     def describe(self) -> list[str]:
@@ -207,6 +210,7 @@ def draw_options(seed: int, node_count: int) -> SimOptions:
         install_chunk_size_bytes=rng.choice((64, 300, 4096)),
         payload_size_max=rng.choice((16, 60, 400)),
         read_interval_us=int(timeout_min_ms * 1000 * rng.choice((0.15, 0.5, 1.5))),
+        catch_up_size_bytes_max=rng.choice((300, 2_000, 1 << 19)),
     )
 
 

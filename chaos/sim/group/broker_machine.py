@@ -144,12 +144,18 @@ class BrokerMachine(Machine):
         assert isinstance(log, SegmentLog)
         return log
 
-    def holds_durably(self, index: Index) -> bool:
+    def holds_durably(self, index: Index, chain: int | None) -> bool:
         """Whether no failure of power takes anything of the log up to the entry at `index`.
 
-        What the disk says, not what the broker believes.
+        What the disk says, not what the broker believes. While term or vote are being saved, the
+        trace waits: an entry that was truncated meanwhile (`chain` tells) is claimed no more.
         """
-        end = self._log.entry_end(index) if index > self._log.base.index else 0
+        log = self._log
+        end = 0
+        if index > log.base.index:
+            if index > log.last_index or log.chain(index) != chain:
+                return True
+            end = log.entry_end(index)
         positions = segment_positions(self.disk, "commitlog")
         ends = [*positions[1:], end]
         return all(

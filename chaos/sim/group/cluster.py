@@ -245,7 +245,7 @@ class GroupCluster:
     def _check_durable(self, node: NodeId, index: Index) -> None:
         """A claim that chance alone would contradict is one that the disk contradicts (R9)."""
         machine = next(one for one in self.brokers if one.name == node)
-        if not machine.holds_durably(index):
+        if not machine.holds_durably(index, self.rules.chain(node, index)):
             raise Violation("R9", f"{node} claims {index} durable, its disk may still lose it")
 
     def on_apply(self, node: NodeId, entries: Sequence[CommittedEntry]) -> None:

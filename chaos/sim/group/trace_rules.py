@@ -136,6 +136,10 @@ class TraceRules:
         """How far the node has said that its log is durable."""
         return self._nodes[node].durable if node in self._nodes else 0
 
+    def chain(self, node: NodeId, index: Index) -> int | None:
+        """Of the entry that the node has told of at `index`."""
+        return self._nodes[node].chains.get(index)
+
     def forget(self, node: NodeId) -> None:
         """The node's disk was wiped: what it told of its log and votes no longer binds it, but may
         still be counted by a leader that it had reached: another store stands under the name now,
