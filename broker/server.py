@@ -29,23 +29,13 @@ from broker.context import BrokerContext
 from broker.delay.delivery import DelayDelivery
 from broker.housekeeping import Housekeeper
 from broker.long_polling import LongPolling
-from broker.processor.admin import AdminProcessor
-from broker.processor.clients import ClientProcessor
-from broker.processor.groups import GroupProcessor
-from broker.processor.locks import LockProcessor
-from broker.processor.members import MemberProcessor
-from broker.processor.offsets import OffsetProcessor
-from broker.processor.pull import PullProcessor
-from broker.processor.queries import QueryProcessor
-from broker.processor.runtime_info import RuntimeInfoProcessor
-from broker.processor.send import SendProcessor
-from broker.processor.send_back import SendBackProcessor
-from broker.processor.transaction import EndTransactionProcessor
+from broker.processors import Processors
 from broker.proposer import Proposer
 from broker.rebalance_lock import RebalanceLocks
 from broker.registration import Registration
 from broker.replication import open_log
 from broker.request import RefusedError, Request
+from broker.request_table import dispatch_of
 from broker.state import BrokerState
 from broker.state_machine import BrokerStateMachine
 from broker.store.consume_queue import DamagedQueueError
@@ -58,7 +48,7 @@ from broker.topics import system_topics
 from broker.transaction.check_back import CheckBack
 from raft.edge import Edge
 from raft.replicated_log import LogStatus, ReplicatedLog, StateDivergedError
-from remoting.codes import RequestCode, ResponseCode
+from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand
 from remoting.connection import Connection
 from remoting.message import UniqueIdGenerator
@@ -141,7 +131,7 @@ class Broker:
         self._housekeeper = Housekeeper(self.context, self._tasks, self._remoting)
         host, port = split_address("listen", config.listen)
         self._server = RemotingServer(host, port, self._on_request, self._on_close)
-        self._handlers = self._table()
+        self._handlers = dispatch_of(Processors(self.context, self._tasks, self._locks))
         self._edge = Edge(self.fail)
         self._was_ready = False
         self._started = False
@@ -189,53 +179,6 @@ class Broker:
         raise await failure
 
     # Requests ----------------------------------------------------------------------------------
-
-    def _table(self) -> dict[int, Callable[[Request], None]]:
-        send = SendProcessor(self.context)
-        pull = PullProcessor(self.context, self._tasks)
-        offsets = OffsetProcessor(self.context, self._tasks)
-        clients = ClientProcessor(self.context)
-        admin = AdminProcessor(self.context)
-        groups = GroupProcessor(self.context)
-        locks = LockProcessor(self.context, self._locks)
-        runtime_info = RuntimeInfoProcessor(self.context)
-        members = MemberProcessor(self.context, self._tasks)
-        queries = QueryProcessor(self.context, self._tasks)
-        return {
-            RequestCode.SEND_MESSAGE: send.handle,
-            RequestCode.SEND_MESSAGE_V2: send.handle,
-            RequestCode.SEND_BATCH_MESSAGE: send.handle,
-            RequestCode.CONSUMER_SEND_MSG_BACK: SendBackProcessor(self.context).handle,
-            RequestCode.PULL_MESSAGE: pull.handle,
-            RequestCode.LITE_PULL_MESSAGE: pull.handle,
-            RequestCode.QUERY_CONSUMER_OFFSET: offsets.query,
-            RequestCode.UPDATE_CONSUMER_OFFSET: offsets.update,
-            RequestCode.GET_MAX_OFFSET: offsets.maximum,
-            RequestCode.GET_MIN_OFFSET: offsets.minimum,
-            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: queries.search_offset,
-            RequestCode.GET_EARLIEST_MSG_STORETIME: queries.earliest_store_time,
-            RequestCode.VIEW_MESSAGE_BY_ID: queries.view_message,
-            RequestCode.GET_TOPIC_STATS_INFO: queries.topic_stats,
-            RequestCode.HEART_BEAT: clients.heartbeat,
-            RequestCode.UNREGISTER_CLIENT: clients.unregister,
-            RequestCode.GET_CONSUMER_LIST_BY_GROUP: clients.consumer_list,
-            RequestCode.LOCK_BATCH_MQ: locks.lock,
-            RequestCode.UNLOCK_BATCH_MQ: locks.unlock,
-            RequestCode.END_TRANSACTION: EndTransactionProcessor(self.context, self._tasks).handle,
-            RequestCode.UPDATE_AND_CREATE_TOPIC: admin.update_topic,
-            RequestCode.GET_ALL_TOPIC_CONFIG: admin.all_topics,
-            RequestCode.GET_TOPIC_CONFIG: admin.topic_config,
-            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: groups.group_config,
-            RequestCode.GET_CONSUME_STATS: queries.consume_stats,
-            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: groups.update,
-            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: groups.all_groups,
-            RequestCode.GET_CONSUMER_CONNECTION_LIST: groups.consumer_connections,
-            RequestCode.GET_BROKER_RUNTIME_INFO: runtime_info.handle,
-            RequestCode.LEDGERMQ_STATUS: admin.status,
-            RequestCode.LEDGERMQ_MEMBERS: members.members,
-            RequestCode.LEDGERMQ_CHANGE_MEMBER: members.change,
-            RequestCode.LEDGERMQ_TRANSFER: members.transfer,
-        }
 
     def _on_request(self, connection: Connection, command: RemotingCommand) -> None:
         request = Request(connection, command)

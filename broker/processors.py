@@ -1,0 +1,40 @@
+"""All processors of one broker, by name: what the paths in `broker.request_table` begin with.
+
+Place in the data path: `broker.server` makes it once, and hands each request to one of its methods.
+"""
+
+from __future__ import annotations
+
+from broker.context import BrokerContext
+from broker.processor.admin import AdminProcessor
+from broker.processor.clients import ClientProcessor
+from broker.processor.groups import GroupProcessor
+from broker.processor.locks import LockProcessor
+from broker.processor.members import MemberProcessor
+from broker.processor.offsets import OffsetProcessor
+from broker.processor.pull import PullProcessor
+from broker.processor.queries import QueryProcessor
+from broker.processor.runtime_info import RuntimeInfoProcessor
+from broker.processor.send import SendProcessor
+from broker.processor.send_back import SendBackProcessor
+from broker.processor.transaction import EndTransactionProcessor
+from broker.rebalance_lock import RebalanceLocks
+from broker.tasks import TaskOwner
+
+__all__ = ["Processors"]
+
+
+class Processors:
+    def __init__(self, context: BrokerContext, tasks: TaskOwner, locks: RebalanceLocks) -> None:
+        self.send = SendProcessor(context)
+        self.send_back = SendBackProcessor(context)
+        self.end_transaction = EndTransactionProcessor(context, tasks)
+        self.pull = PullProcessor(context, tasks)
+        self.offsets = OffsetProcessor(context, tasks)
+        self.queries = QueryProcessor(context, tasks)
+        self.locks = LockProcessor(context, locks)
+        self.clients = ClientProcessor(context)
+        self.groups = GroupProcessor(context)
+        self.admin = AdminProcessor(context)
+        self.runtime_info = RuntimeInfoProcessor(context)
+        self.members = MemberProcessor(context, tasks)

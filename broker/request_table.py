@@ -1,0 +1,241 @@
+"""Every request that a broker serves: code, handler, fields, answer, bodies.
+
+Place in the data path: `broker.server` builds its dispatch from `SERVED`. The tables of requests in
+docs/DIVERGENCE.md are made from it: `python -m broker.request_table` prints them, with the path of
+that file it brings them up to date there. What is served elsewhere or not at all stands in
+`broker.not_served`.
+
+Invariants (tests/broker/test_request_table.py): a code stands in one row, or is not served for a
+reason, or goes to somebody else; every handler is there; a request without a field that is marked
+as required is refused by that name.
+
+Fields are written as `name:T`, T being S (text), I (32 bits), L (64 bits) or B (true, false), with
+a star where they are required. The module is one flat list, whose lines may be more than 500.
+Source: RocketMQ 5.3 RequestCode and its request headers.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from operator import attrgetter
+from pathlib import Path
+from typing import Final
+
+from broker.not_served import NOT_SERVED
+from broker.processors import Processors
+from broker.request import Request
+from remoting.codes import RequestCode
+
+__all__ = ["SERVED", "Field", "Served", "dispatch_of", "tables", "updated"]
+
+_BEGIN_MARK: Final = "<!-- requests: python -m broker.request_table docs/DIVERGENCE.md -->\n"
+_END_MARK: Final = "<!-- end of requests -->"
+_SEND: Final = (
+    "producerGroup:S topic:S* defaultTopic:S defaultTopicQueueNums:I queueId:I* sysFlag:I* "
+    "bornTimestamp:L* flag:I properties:S reconsumeTimes:I unitMode:B maxReconsumeTimes:I batch:B"
+)
+_SEND_V2: Final = "a:S b:S* c:S d:I e:I* f:I* g:L* h:I i:S j:I k:B l:I m:B n:S"
+_SENT: Final = "msgId queueId queueOffset transactionId MSG_REGION TRACE_ON"
+_PULL: Final = (
+    "consumerGroup:S* topic:S* queueId:I* queueOffset:L* maxMsgNums:I* sysFlag:I* commitOffset:L "
+    "suspendTimeoutMillis:L subVersion:L subscription:S expressionType:S maxMsgBytes:I"
+)
+_PULLED: Final = "suggestWhichBrokerId nextBeginOffset minOffset maxOffset"
+_QUEUE: Final = "topic:S* queueId:I*"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """A field of a request's header."""
+
+    name: str
+    type: str  # S, I, L or B
+    required: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """One row. `handler` is a path from `Processors`; `body` says what bodies are, where any."""
+
+    code: RequestCode
+    handler: str
+    request: str = ""
+    response: str = ""
+    body: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.code.name
+
+    @property
+    def fields(self) -> list[Field]:
+        return [
+            Field(name=name, type=kind[0], required=kind.endswith("*"))
+            for name, _, kind in (item.partition(":") for item in self.request.split())
+        ]
+
+
+_C = RequestCode
+SERVED: Final[tuple[Served, ...]] = (
+    # Sending.
+    Served(_C.SEND_MESSAGE, "send.handle", _SEND, _SENT, "the message"),
+    Served(_C.SEND_MESSAGE_V2, "send.handle", _SEND_V2, _SENT, "the message"),
+    Served(_C.SEND_BATCH_MESSAGE, "send.handle", _SEND_V2, _SENT, "the messages, batch encoding"),
+    Served(
+        _C.CONSUMER_SEND_MSG_BACK,
+        "send_back.handle",
+        "offset:L* group:S* delayLevel:I* originMsgId:S originTopic:S unitMode:B "
+        "maxReconsumeTimes:I",
+    ),
+    Served(
+        _C.END_TRANSACTION,
+        "end_transaction.handle",
+        "producerGroup:S* tranStateTableOffset:L* commitLogOffset:L* commitOrRollback:I* msgId:S "
+        "fromTransactionCheck:B transactionId:S topic:S",
+    ),
+    # Consuming.
+    Served(_C.PULL_MESSAGE, "pull.handle", _PULL, _PULLED, "answer: records"),
+    Served(_C.LITE_PULL_MESSAGE, "pull.handle", _PULL, _PULLED, "answer: records"),
+    Served(
+        _C.QUERY_CONSUMER_OFFSET,
+        "offsets.query",
+        f"consumerGroup:S* {_QUEUE} setZeroIfNotFound:B",
+        "offset",
+    ),
+    Served(
+        _C.UPDATE_CONSUMER_OFFSET, "offsets.update", f"consumerGroup:S* {_QUEUE} commitOffset:L*"
+    ),
+    Served(_C.GET_MAX_OFFSET, "offsets.maximum", f"{_QUEUE} committed:B", "offset"),
+    Served(_C.GET_MIN_OFFSET, "offsets.minimum", _QUEUE, "offset"),
+    Served(
+        _C.SEARCH_OFFSET_BY_TIMESTAMP,
+        "queries.search_offset",
+        f"{_QUEUE} timestamp:L* boundaryType:S",
+        "offset",
+    ),
+    Served(_C.GET_EARLIEST_MSG_STORETIME, "queries.earliest_store_time", _QUEUE, "timestamp"),
+    Served(
+        _C.VIEW_MESSAGE_BY_ID, "queries.view_message", "offset:L* topic:S", "", "answer: record"
+    ),
+    Served(_C.LOCK_BATCH_MQ, "locks.lock", "", "", "LockBatchRequestBody; lockOKMQSet"),
+    Served(_C.UNLOCK_BATCH_MQ, "locks.unlock", "", "", "UnlockBatchRequestBody"),
+    # Clients and groups.
+    Served(
+        _C.HEART_BEAT,
+        "clients.heartbeat",
+        "",
+        "IS_SUPPORT_HEART_BEAT_V2 IS_SUB_CHANGE",
+        "HeartbeatData",
+    ),
+    Served(
+        _C.UNREGISTER_CLIENT, "clients.unregister", "clientID:S* producerGroup:S consumerGroup:S"
+    ),
+    Served(
+        _C.GET_CONSUMER_LIST_BY_GROUP,
+        "clients.consumer_list",
+        "consumerGroup:S*",
+        "",
+        "answer: consumerIdList",
+    ),
+    Served(
+        _C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, "groups.update", "", "", "SubscriptionGroupConfig"
+    ),
+    Served(
+        _C.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+        "groups.all_groups",
+        "",
+        "",
+        "answer: subscriptionGroupTable, dataVersion",
+    ),
+    Served(
+        _C.GET_SUBSCRIPTIONGROUP_CONFIG,
+        "groups.group_config",
+        "group:S*",
+        "",
+        "answer: SubscriptionGroupConfig",
+    ),
+    Served(
+        _C.GET_CONSUMER_CONNECTION_LIST,
+        "groups.consumer_connections",
+        "consumerGroup:S*",
+        "",
+        "answer: ConsumerConnection",
+    ),
+    # Administration.
+    Served(
+        _C.UPDATE_AND_CREATE_TOPIC,
+        "admin.update_topic",
+        "topic:S* defaultTopic:S readQueueNums:I* writeQueueNums:I* perm:I* topicFilterType:S "
+        "topicSysFlag:I order:B attributes:S force:B",
+    ),
+    Served(
+        _C.GET_ALL_TOPIC_CONFIG,
+        "admin.all_topics",
+        "",
+        "",
+        "answer: topicConfigTable, dataVersion",
+    ),
+    Served(_C.GET_TOPIC_CONFIG, "admin.topic_config", "topic:S*", "", "answer: TopicConfig"),
+    Served(
+        _C.GET_TOPIC_STATS_INFO, "queries.topic_stats", "topic:S*", "", "answer: TopicStatsTable"
+    ),
+    Served(
+        _C.GET_CONSUME_STATS,
+        "queries.consume_stats",
+        "consumerGroup:S* topic:S",
+        "",
+        "answer: ConsumeStats",
+    ),
+    Served(_C.GET_BROKER_RUNTIME_INFO, "runtime_info.handle", "", "", "answer: KVTable"),
+    # ledgermq's own.
+    Served(_C.LEDGERMQ_STATUS, "admin.status", "", "", "answer: how this replica stands"),
+    Served(_C.LEDGERMQ_MEMBERS, "members.members", "", "", "answer: voters, learners"),
+    Served(_C.LEDGERMQ_CHANGE_MEMBER, "members.change", "", "", "the change"),
+    Served(_C.LEDGERMQ_TRANSFER, "members.transfer", "", "", "the node that shall lead"),
+)
+
+
+def dispatch_of(processors: Processors) -> dict[int, Callable[[Request], None]]:
+    """What `broker.server` looks each request up in."""
+    return {int(row.code): attrgetter(row.handler)(processors) for row in SERVED}
+
+
+def tables() -> str:
+    """The tables of docs/DIVERGENCE.md, as Markdown."""
+    lines = ["| code | request | fields, * required | answer | body |", "|---|---|---|---|---|"]
+    lines += [
+        f"| {row.code:d} | {row.name} | {_told(row)} | {', '.join(row.response.split())} "
+        f"| {row.body} |"
+        for row in sorted(SERVED, key=lambda row: row.code)
+    ]
+    lines += ["", "| requests that are not served | why |", "|---|---|"]
+    of_reason: dict[str, list[str]] = {}
+    for code, reason in sorted(NOT_SERVED.items()):
+        of_reason.setdefault(reason, []).append(f"{code.name} ({code:d})")
+    lines += [f"| {', '.join(names)} | {reason} |" for reason, names in sorted(of_reason.items())]
+    return "\n".join(lines) + "\n"
+
+
+def updated(document: str) -> str:
+    """The document with the tables between its marks as they are now. Raises ValueError."""
+    begin, end = document.index(_BEGIN_MARK) + len(_BEGIN_MARK), document.index(_END_MARK)
+    return f"{document[:begin]}{tables()}{document[end:]}"
+
+
+def _told(row: Served) -> str:
+    return ", ".join(
+        f"{field.name} {field.type}{'*' if field.required else ''}" for field in row.fields
+    )
+
+
+def _main(arguments: list[str]) -> None:
+    if not arguments:
+        sys.stdout.write(tables())
+    for path in map(Path, arguments):
+        path.write_text(updated(path.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1:])
