@@ -71,6 +71,9 @@ from raft.transport import TcpTransport, Transport
 __all__ = ["RaftNode"]
 
 _ROOM_INTERVAL_S = 1.0
+# A file of 64 MiB takes some 30 ms to remove, and heartbeats go on between two.
+_DROPPED_AT_ONCE_MAX = 2
+_DROP_PAUSE_S = 0.1
 _DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG})
 
 _log = logging.getLogger(__name__)
@@ -446,14 +449,15 @@ class RaftNode:
     async def retain_from(self, position: int) -> int:
         """See `ReplicatedLog.retain_from`."""
         log = self._store.log
-        if self.stopped:
-            return log.base.position
-        with self.edge:
-            before, safe_position = log.base, self._snapshots.safe_position
-            if log.drop_before(min(position, safe_position)) != before:
+        while not self.stopped:
+            with self.edge:
+                before, safe_position = log.base, self._snapshots.safe_position
+                if log.drop_before(min(position, safe_position), _DROPPED_AT_ONCE_MAX) == before:
+                    if safe_position < log.first_segment_end <= position:
+                        self._snapshots.want()
+                    break
                 self._state_machine.trim(log.base.position)
-            if safe_position < log.first_segment_end <= position:
-                self._snapshots.want()
+            await asyncio.sleep(_DROP_PAUSE_S)
         return log.base.position
 
     def _serving(self) -> CoreShell:

@@ -337,13 +337,13 @@ class SegmentLog:
                 self._marked = tail.end
             return SyncedTo(index=tail.end.index, term=tail.end.term)
 
-    def drop_before(self, position: int) -> LogBase:
+    def drop_before(self, position: int, segments_max: int | None = None) -> LogBase:
         """Drop the oldest segments that lie wholly below `position`; what the log begins behind.
 
         Raises OSError, and then for every later call.
         """
         table = self._table
-        dropped = [summary for summary in table.closed if summary.end_position <= position]
+        dropped = [one for one in table.closed if one.end_position <= position][:segments_max]
         while dropped and not table.knows_term(dropped[-1].last_index):
             dropped.pop()  # until it is mended, nobody could say what the log begins behind
         if not dropped:

@@ -177,6 +177,29 @@ async def test_the_log_keeps_what_the_older_snapshot_needs(tmp_path: Path) -> No
         assert machine.trimmed_to == begin
 
 
+async def test_the_loop_goes_on_between_two_removals(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A day's log may be thousands of segments, each of which takes long to remove."""
+    monkeypatch.setattr("raft.node._DROP_PAUSE_S", 0.001)
+    async with running(tmp_path, 1) as group:
+        await two_snapshots(group, tmp_path, await write(group, 9 * ENTRIES_PER_SEGMENT))
+        node = group.nodes["n0"]
+        directory = tmp_path / "n0" / "commitlog"
+
+        def segments() -> int:
+            return sum(path.name.isdecimal() for path in directory.iterdir())
+
+        before = seen = segments()
+        retaining = asyncio.create_task(node.retain_from(1 << 40))
+        while not retaining.done():
+            await asyncio.sleep(0)
+            assert seen - segments() <= 2
+            seen = segments()
+        assert before - seen >= 5
+        assert await retaining == node._snapshots.safe_position
+
+
 async def test_what_retention_lets_go_is_not_kept_for_snapshots_that_are_far_apart(
     tmp_path: Path,
 ) -> None:
