@@ -53,21 +53,6 @@ RETENTION_MUTANTS = (
         ),
     ),
     Mutant(
-        name="snapshot counts before derived files are durable",
-        kind="group",
-        breaks="the log goes on to lose what ConsumeQueues have only in memory",
-        published="rocketmq#8032: messages without units in the ConsumeQueue",
-        expected=("S1", "reads", "stopped", "liveness"),
-        patches=(
-            SourcePatch(
-                module="raft.snapshot_keeper",
-                within="SnapshotKeeper._write",
-                before="self._state_machine.sync_derived()",
-                after="pass",
-            ),
-        ),
-    ),
-    Mutant(
         name="entries of a restored state applied again",
         kind="group",
         breaks="what a snapshot contains is replayed on top of it",
