@@ -71,6 +71,10 @@ class BrokerConfig:
     held_pulls_max: int = 100_000
     pull_count_max: int = 1_024
     pull_size_max: int = 8 << 20
+    enable_property_filter: bool = True  # SQL92 expressions in subscriptions
+    acl_enable: bool = False
+    acl_file: Path = Path("plain_acl.yml")  # RocketMQ's; read again when it changes
+    acl_inner_access_key: str = ""  # the account that this broker's own requests are signed with
     # Room and retention: RocketMQ's names; ratios are percent of the disk, above 100 means never.
     disk_free_size_min: int = 16 << 20  # less than this, and nothing is stored
     disk_space_warning_level_ratio: int = 90  # more than this, and nothing is stored
@@ -80,6 +84,10 @@ class BrokerConfig:
     file_reserved_time_hours: int = 72
     delete_when: str = "04"  # hours of the day at which what is old goes, "04;16"
     log_size_bytes_max: int = 0  # more than this, and the oldest goes; 0: not bounded
+    # The index by key, RocketMQ's names; an index file takes 40 + 4 slots + 20 units, sparse.
+    message_index_enable: bool = True
+    max_hash_slot_num: int = 5_000_000
+    max_index_num: int = 20_000_000
     limits: StateLimits = field(default_factory=StateLimits)
     proposer: ProposerLimits = field(default_factory=ProposerLimits)
 
@@ -108,6 +116,8 @@ class BrokerConfig:
             hours_of_day(self.delete_when)
         except ValueError as error:
             raise ConfigError(f"delete_when: {error}") from error
+        if not 2 <= self.max_index_num < 1 << 31 or self.max_hash_slot_num >= 1 << 31:
+            raise ConfigError("max_index_num, max_hash_slot_num: not within 2 (or 1) and 2^31")
         for owner, keys in ((self, _POSITIVE), (self.limits, None), (self.proposer, None)):
             for key in keys or sorted(_fields_of(type(owner)) - _MAY_BE_ZERO):
                 value = getattr(owner, key)
@@ -148,6 +158,8 @@ _POSITIVE = (
     "registration_interval_ms",
     "client_silence_ms_max",
     "file_reserved_time_hours",
+    "max_hash_slot_num",
+    "max_index_num",
 )
 _MAY_BE_ZERO = frozenset({"dedupe_evicted_keys_max"})
 _TABLES = ("peers", "brokers", "dial")
@@ -223,7 +235,7 @@ def _converted(key: str, value: object, hint: object) -> object:
         if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
             raise ConfigError(f"{key}: must be a list of addresses")
         return tuple(value)
-    if key in {"store", "secret_file"}:
+    if key in {"store", "secret_file", "acl_file"}:
         if not isinstance(value, str):
             raise ConfigError(f"{key}: must be a path")
         return Path(value)

@@ -3,7 +3,8 @@
 Place in the data path: accepts remoting connections, hands each request to its processor, carries
 the clock's ticks to the pure parts, registers with the name servers.
 
-Invariants: a processor's refusal is answered; a request that no processor foresaw (`_UNFORESEEN`)
+Invariants: where access control is on, nothing is handled before it has let the request pass; a
+processor's refusal is answered; a request that no processor foresaw (`_UNFORESEEN`)
 is answered too, and told with its traceback; anything else that is raised stops the process with
 the reason; a log that failed stops the process, nothing is acknowledged after; on SIGTERM the
 broker leaves its tables, then the log is closed cleanly.
@@ -23,11 +24,14 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
+from broker.acl.access_control import AccessControl
+from broker.acl.accounts import AclFileError
 from broker.clients import Clients
-from broker.config import BrokerConfig, split_address
+from broker.config import BrokerConfig, ConfigError, split_address
 from broker.context import BrokerContext
 from broker.delay.delivery import DelayDelivery
 from broker.housekeeping import Housekeeper
+from broker.indexer import Indexer
 from broker.long_polling import LongPolling
 from broker.processors import Processors
 from broker.proposer import Proposer
@@ -41,6 +45,7 @@ from broker.state_machine import BrokerStateMachine
 from broker.store.consume_queue import DamagedQueueError
 from broker.store.consume_queues import ConsumeQueues
 from broker.store.derived_files import FILES_MAX
+from broker.store.index_file import IndexShape
 from broker.store.payload import Run
 from broker.store.record import host_bytes
 from broker.tasks import TaskOwner
@@ -62,7 +67,9 @@ _log = logging.getLogger(__name__)
 _HELD_PULLS_SCAN_MS: Final = 100
 _DELIVERY_MS: Final = 100
 _DISK_LOOK_MS: Final = 100
+_INDEX_MS: Final = 25
 _HOUSEKEEPING_MS: Final = 1_000
+_ACL_LOOK_MS: Final = 1_000
 # A batch makes thousands of short-lived objects; the default of 700 would look for cycles, which
 # requests don't have, several times in each.
 _GC_ALLOCATIONS_MAX: Final = 50_000
@@ -126,8 +133,13 @@ class Broker:
         self._check_back = CheckBack(self.context)
         self._delivery = DelayDelivery(self.context)
         self._locks = RebalanceLocks()
-        self._remoting = RemotingClient(config.dial)
+        self._access = _access_control(config)
+        self._remoting = RemotingClient(
+            config.dial,
+            sign=None if self._access is None else self._access.signer(config.acl_inner_access_key),
+        )
         self._registration = Registration(self.context, self._remoting)
+        self._indexer = self._make_indexer()
         self._housekeeper = Housekeeper(self.context, self._tasks, self._remoting)
         host, port = split_address("listen", config.listen)
         self._server = RemotingServer(host, port, self._on_request, self._on_close)
@@ -147,6 +159,9 @@ class Broker:
     async def serve(self) -> None:
         """Run until cancelled, or until something failed: then raises what it was."""
         async with asyncio.TaskGroup() as group:
+            if self._indexer is not None:
+                group.create_task(self._indexer.start())
+                group.create_task(_every(_INDEX_MS, self._indexer.round))
             group.create_task(self._fail_with(self.log.wait_failed()))
             group.create_task(self._fail_with(self._tasks.wait_failed()))
             group.create_task(_every(_HELD_PULLS_SCAN_MS, self._expire_pulls))
@@ -158,6 +173,8 @@ class Broker:
                     min(1_000, self.config.transaction_check_interval_ms), self._check_back.round
                 )
             )
+            if self._access is not None:
+                group.create_task(_every(_ACL_LOOK_MS, self._access.look))
             for name_server in self.config.name_servers:
                 group.create_task(self._registration.run(name_server))
 
@@ -168,6 +185,8 @@ class Broker:
                 async with asyncio.timeout(1):
                     await self._registration.unregister()
         await self.log.stop()
+        if self._indexer is not None:
+            self._indexer.stop()
         self.context.long_polling.release_all()
         await self._tasks.stop()
         await self._server.stop()
@@ -177,6 +196,18 @@ class Broker:
     @staticmethod
     async def _fail_with(failure: Awaitable[BaseException]) -> None:
         raise await failure
+
+    def _make_indexer(self) -> Indexer | None:
+        config = self.config
+        if not config.message_index_enable:
+            return None
+        return Indexer(
+            self.log,
+            config.store / "index",
+            IndexShape(slot_count=config.max_hash_slot_num, unit_count=config.max_index_num),
+            self._tasks,
+            applied_position=lambda: self._machine.applied_position,
+        )
 
     # Requests ----------------------------------------------------------------------------------
 
@@ -191,6 +222,8 @@ class Broker:
             return
         with self._edge:
             try:
+                if self._access is not None:
+                    self._access.authorise(request)
                 handler(request)
             except RefusedError as refused:
                 request.refuse(refused)
@@ -241,6 +274,16 @@ class Broker:
 
     def _expire_pulls(self) -> None:
         self.context.long_polling.expire(wall_clock_ms())
+
+
+def _access_control(config: BrokerConfig) -> AccessControl | None:
+    """Raises ConfigError and OSError."""
+    if not config.acl_enable:
+        return None
+    try:
+        return AccessControl(config.acl_file, wall_clock_ms)
+    except AclFileError as error:
+        raise ConfigError(f"acl_file: {config.acl_file}: {error}") from error
 
 
 async def _every(interval_ms: int, act: Callable[[], None]) -> None:

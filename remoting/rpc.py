@@ -12,7 +12,7 @@ Source: RocketMQ NettyRemotingClient (connect timeout 3 s).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from remoting.command import RemotingCommand
@@ -41,8 +41,8 @@ class _Peer:
 class RemotingClient:
     """`dial` maps a table address to the address really dialled (a proxy).
 
-    `on_request` hears the requests that peers send over our connections; without it they are
-    answered with code 3.
+    `sign` completes every request that is sent through here. `on_request` hears the requests that
+    peers send over our connections; without it they are answered with code 3.
     """
 
     def __init__(
@@ -51,8 +51,10 @@ class RemotingClient:
         on_request: RequestHandler | None = None,
         on_close: CloseHandler | None = None,
         *,
+        sign: Callable[[RemotingCommand], None] | None = None,
         limits: ConnectionLimits | None = None,
     ) -> None:
+        self._sign = sign
         self._dial = dict(dial or {})
         self._on_request = on_request
         self._on_close = on_close
@@ -70,6 +72,8 @@ class RemotingClient:
         Raises ConnectError and OverloadedError (definite), RequestTimeoutError and
         ConnectionLostError (unknown), FrameError where the command can't be a frame.
         """
+        if self._sign is not None:
+            self._sign(command)
         peer = self._peers.get(address)
         if peer is not None and (connection := peer.connection) and not connection.closed:
             return await connection.request(command, timeout_ms)
@@ -85,6 +89,8 @@ class RemotingClient:
         self, address: str, command: RemotingCommand, timeout_ms: int = CONNECT_TIMEOUT_MS
     ) -> None:
         """Send without awaiting an answer; dials first where it must. Raises ConnectError."""
+        if self._sign is not None:
+            self._sign(command)
         (await self.connect(address, timeout_ms)).oneway(command)
 
     async def connect(self, address: str, timeout_ms: int = CONNECT_TIMEOUT_MS) -> Connection:

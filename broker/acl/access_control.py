@@ -1,0 +1,210 @@
+"""Whether a request may be handled: the gate before every processor when ACL is on.
+
+Place in the data path: `broker.server` calls `authorise` before it dispatches, and `look` each
+second, which reads the file again when it has changed.
+
+Invariants: the order of questions is RocketMQ's (white address, account, the account's white
+address, signature, permissions); a refusal is code 16, definite, told to the log without secrets
+and at most `_LINES_PER_SECOND_MAX` times a second; a changed file that can't be used leaves what
+was read before in force.
+
+Source: RocketMQ PlainPermissionManager.validate.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from broker.acl.accounts import (
+    ACL_FILE_SIZE_MAX,
+    Account,
+    AclFileError,
+    AclTable,
+    Permission,
+    parse_table,
+)
+from broker.acl.addresses import canonical_ip
+from broker.acl.needs import MalformedRequestError, needs_admin, needs_of
+from broker.request import RefusedError, Request
+from broker.topics import RETRY_PREFIX
+from remoting.acl_signature import (
+    ACCESS_KEY_FIELD,
+    SIGNATURE_FIELD,
+    Signer,
+    signature_of,
+    signatures_equal,
+)
+from remoting.codes import ResponseCode
+from remoting.command import RemotingCommand
+
+__all__ = ["AccessControl"]
+
+_log = logging.getLogger(__name__)
+_LINES_PER_SECOND_MAX: Final = 20
+_REMEMBERED_ADDRESSES_MAX: Final = 4_096
+_TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
+_UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
+
+
+class AccessControl:
+    """Raises AclFileError and OSError when made: a broker does not start without its accounts."""
+
+    def __init__(self, file: Path, clock_ms: Callable[[], int]) -> None:
+        self._file = file
+        self._clock_ms = clock_ms
+        self._version: tuple[int, int, int] | None = _version(file)  # None: it is gone
+        self._table = _read(file)
+        self._tell_unknown_keys()
+        self._white: dict[str, bool] = {}  # by client address, for the table in force
+        self._second = 0
+        self._lines = 0
+
+    def authorise(self, request: Request) -> None:
+        """Raises RefusedError (16) unless the request may be handled."""
+        try:
+            self._check(request)
+        except RefusedError as refused:
+            self._tell(request, refused.remark)
+            raise
+
+    def signer(self, access_key: str) -> Callable[[RemotingCommand], None] | None:
+        """Signs requests with an account of the file as it then is; None without a name."""
+        if not access_key:
+            return None
+
+        def sign(command: RemotingCommand) -> None:
+            account = self._table.accounts.get(access_key)
+            if account is not None:  # else the peer refuses, and says so
+                Signer(access_key, account.secret).sign(command)
+
+        return sign
+
+    def look(self) -> None:
+        """Read the file again where it has changed."""
+        try:
+            version = _version(self._file)
+            if version == self._version:
+                return
+            self._version = version
+            table = _read(self._file)
+        except FileNotFoundError:
+            if self._version is not None:
+                _log.error("%s is gone; what it said stays in force", self._file)
+                self._version = None
+            return
+        except (OSError, AclFileError) as error:
+            _log.error("%s: %s; what it said before stays in force", self._file, error)
+            return
+        self._table = table
+        self._white.clear()
+        _log.info("%s: %d accounts are in force", self._file, len(table.accounts))
+        self._tell_unknown_keys()
+
+    # Internals.
+
+    def _check(self, request: Request) -> None:
+        command, ip = request.command, _ip_of(request.connection.peer)
+        if self._is_white(ip):
+            return
+        access_key = command.ext_fields.get(ACCESS_KEY_FIELD)
+        if access_key is None:
+            raise _refusal("No accessKey is configured")
+        account = self._table.accounts.get(access_key)
+        if account is None:
+            raise _refusal(f"No acl config for {access_key[:80]}")
+        if account.white_addresses.matches(ip):
+            return
+        if not _is_signed_by(account, request):
+            raise _refusal(f"Check signature failed for accessKey={access_key}")
+        self._check_permissions(account, request)
+
+    def _check_permissions(self, account: Account, request: Request) -> None:
+        if needs_admin(request.command.code) and not account.admin:
+            raise _refusal(
+                f"Need admin permission for request code={request.command.code}, "
+                f"but accessKey={account.access_key} is not"
+            )
+        try:
+            needs = needs_of(request.command)
+        except MalformedRequestError as error:
+            raise _refusal(f"what request {request.command.code} needs is unknown: {error}") from (
+                error
+            )
+        for resource, needed in needs.items():
+            if resource == _TRACE_TOPIC and needed == Permission.PUB:
+                continue  # every account may trace its messages
+            if not account.may(resource, needed):
+                is_group = resource.startswith(RETRY_PREFIX)
+                name = resource.removeprefix(RETRY_PREFIX) if is_group else resource
+                kind = "group" if is_group else "topic"
+                raise _refusal(f"No default permission for {kind}:{name[:255]}")
+
+    def _is_white(self, ip: str) -> bool:
+        known = self._white.get(ip)
+        if known is None:
+            if len(self._white) >= _REMEMBERED_ADDRESSES_MAX:
+                self._white.clear()
+            known = self._white[ip] = self._table.is_white(ip)
+        return known
+
+    def _tell(self, request: Request, remark: str) -> None:
+        second = self._clock_ms() // 1_000
+        if second != self._second:
+            if self._lines > _LINES_PER_SECOND_MAX:
+                _log.warning("%d more requests were refused", self._lines - _LINES_PER_SECOND_MAX)
+            self._second, self._lines = second, 0
+        self._lines += 1
+        if self._lines <= _LINES_PER_SECOND_MAX:
+            _log.warning(
+                "refused request %d of %s: %r",
+                request.command.code,
+                request.connection.peer,
+                remark,
+            )
+
+    def _tell_unknown_keys(self) -> None:
+        if self._table.unknown_keys:
+            _log.warning(
+                "%s: keys that mean nothing here: %s",
+                self._file,
+                ", ".join(self._table.unknown_keys[:20]),
+            )
+
+
+def _refusal(remark: str) -> RefusedError:
+    return RefusedError(ResponseCode.NO_PERMISSION, remark)
+
+
+def _is_signed_by(account: Account, request: Request) -> bool:
+    fields, body = request.command.ext_fields, request.command.body
+    given = fields.get(SIGNATURE_FIELD, "")
+    if signatures_equal(given, signature_of(fields, body, account.secret)):
+        return True
+    # Clients of some versions add this flag after they have signed.
+    return _UNIQUE_KEY_QUERY in fields and signatures_equal(
+        given, signature_of(fields, body, account.secret, {_UNIQUE_KEY_QUERY})
+    )
+
+
+def _ip_of(peer: str) -> str:
+    """Of "ip:port" or "[ip]:port"."""
+    return canonical_ip(peer.rpartition(":")[0].strip("[]"))
+
+
+def _version(file: Path) -> tuple[int, int, int]:
+    """What changes whenever the file does."""
+    status = file.stat()
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def _read(file: Path) -> AclTable:
+    with file.open("rb") as stream:
+        content = stream.read(ACL_FILE_SIZE_MAX + 1)
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        raise AclFileError(f"not UTF-8 at byte {error.start}") from None
+    return parse_table(text)

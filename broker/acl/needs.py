@@ -1,0 +1,201 @@
+"""What a request needs: an administrator, or permissions on topics and groups. Pure.
+
+Place in the data path: `broker.acl.access_control` compares it with what the account may. A group
+is named by its retry topic, as in the accounts. Requests that are not listed need a valid signature
+and nothing more.
+
+Beyond RocketMQ: whatever changes topics, groups, offsets of others, members or configuration is an
+administrator's; lite pulls, POP, offsets and locks need what a pull needs; replies, recalls and
+ends of transactions that name a topic need what a send needs; a send to a retry topic is judged by
+the group in the topic's name, not by the group that the sender names.
+
+Source: RocketMQ PlainAccessResource.parse, Permission.ADMIN_CODE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from broker.acl.accounts import Permission
+from broker.topics import RETRY_PREFIX
+from remoting.codes import RequestCode
+from remoting.command import RemotingCommand
+
+__all__ = ["MalformedRequestError", "Needs", "needs_admin", "needs_of"]
+
+Needs: TypeAlias = dict[str, Permission]
+
+_SUB: Final = Permission.SUB
+_PUB: Final = Permission.PUB
+_ADMIN: Final = frozenset(
+    {
+        RequestCode.UPDATE_AND_CREATE_TOPIC,
+        RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
+        RequestCode.DELETE_TOPIC_IN_BROKER,
+        RequestCode.UPDATE_BROKER_CONFIG,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+        RequestCode.DELETE_SUBSCRIPTIONGROUP,
+        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+        RequestCode.CLONE_GROUP_OFFSET,
+        RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE,
+        RequestCode.CLEAN_UNUSED_TOPIC,
+        RequestCode.DELETE_EXPIRED_COMMITLOG,
+        RequestCode.RESUME_CHECK_HALF_MESSAGE,
+        RequestCode.SET_MESSAGE_REQUEST_MODE,
+        RequestCode.LEDGERMQ_CHANGE_MEMBER,
+        RequestCode.LEDGERMQ_TRANSFER,
+    }
+)
+
+
+class MalformedRequestError(ValueError):
+    """The request's body does not say what it is about."""
+
+
+class _SubscriptionData(msgspec.Struct):
+    topic: str = ""
+
+
+class _ConsumerData(msgspec.Struct):
+    groupName: str = ""
+    subscriptionDataSet: list[_SubscriptionData] | None = None
+
+
+class _Heartbeat(msgspec.Struct):
+    consumerDataSet: list[_ConsumerData] | None = None
+
+
+class _Locks(msgspec.Struct):
+    consumerGroup: str = ""
+
+
+class _Ack(msgspec.Struct):
+    c: str | None = None
+    t: str | None = None
+    consumerGroup: str | None = None
+    topic: str | None = None
+
+
+class _Acks(msgspec.Struct):
+    acks: list[_Ack] | None = None
+
+
+class _Assignment(msgspec.Struct):
+    topic: str = ""
+    consumerGroup: str = ""
+
+
+def needs_admin(code: int) -> bool:
+    """Whether a request of this code is an administrator's."""
+    return code in _ADMIN
+
+
+def needs_of(command: RemotingCommand) -> Needs:
+    """Raises MalformedRequestError."""
+    rule = _RULES.get(command.code)
+    if rule is None:
+        return {}
+    needs: Needs = {}
+    try:
+        rule(command, needs)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise MalformedRequestError(f"the body can't be read: {error}") from error
+    return needs
+
+
+def _need(needs: Needs, resource: str | None, permission: Permission) -> None:
+    if resource:
+        needs[resource] = needs.get(resource, Permission.NONE) | permission
+
+
+def _need_group(needs: Needs, group: str | None) -> None:
+    if group:
+        _need(needs, group if group.startswith(RETRY_PREFIX) else RETRY_PREFIX + group, _SUB)
+
+
+def _publish(field: str) -> Callable[[RemotingCommand, Needs], None]:
+    def rule(command: RemotingCommand, needs: Needs) -> None:
+        topic = command.ext_fields.get(field)
+        is_retry = topic is not None and topic.startswith(RETRY_PREFIX)
+        _need(needs, topic, _SUB if is_retry else _PUB)
+
+    return rule
+
+
+def _consume(topic: str | None, group: str | None) -> Callable[[RemotingCommand, Needs], None]:
+    """By the names of the fields that hold topic and group."""
+
+    def rule(command: RemotingCommand, needs: Needs) -> None:
+        if topic is not None:
+            _need(needs, command.ext_fields.get(topic), _SUB)
+        if group is not None:
+            _need_group(needs, command.ext_fields.get(group))
+
+    return rule
+
+
+def _heartbeat(command: RemotingCommand, needs: Needs) -> None:
+    heartbeat = msgspec.json.decode(command.body, type=_Heartbeat)
+    for consumer in heartbeat.consumerDataSet or ():
+        _need_group(needs, consumer.groupName)
+        for subscription in consumer.subscriptionDataSet or ():
+            _need(needs, subscription.topic, _SUB)
+
+
+def _locks(command: RemotingCommand, needs: Needs) -> None:
+    _need_group(needs, msgspec.json.decode(command.body, type=_Locks).consumerGroup)
+
+
+def _acks(command: RemotingCommand, needs: Needs) -> None:
+    for ack in msgspec.json.decode(command.body, type=_Acks).acks or ():
+        _need(needs, ack.t or ack.topic, _SUB)
+        _need_group(needs, ack.c or ack.consumerGroup)
+
+
+def _assignment(command: RemotingCommand, needs: Needs) -> None:
+    wanted = msgspec.json.decode(command.body, type=_Assignment)
+    _need(needs, wanted.topic, _SUB)
+    _need_group(needs, wanted.consumerGroup)
+
+
+_POP_MESSAGE: Final = 200050
+_ACK_MESSAGE: Final = 200051
+_PEEK_MESSAGE: Final = 200052
+_CHANGE_INVISIBLE_TIME: Final = 200053
+_NOTIFICATION: Final = 200054
+_BATCH_ACK_MESSAGE: Final = 200151
+
+_READ: Final = _consume("topic", "consumerGroup")
+_RULES: Final[Mapping[int, Callable[[RemotingCommand, Any], None]]] = {
+    RequestCode.SEND_MESSAGE: _publish("topic"),
+    RequestCode.SEND_MESSAGE_V2: _publish("b"),
+    RequestCode.SEND_BATCH_MESSAGE: _publish("b"),
+    RequestCode.SEND_REPLY_MESSAGE: _publish("topic"),
+    RequestCode.SEND_REPLY_MESSAGE_V2: _publish("b"),
+    RequestCode.END_TRANSACTION: _publish("topic"),
+    RequestCode.RECALL_MESSAGE: _publish("topic"),
+    RequestCode.CONSUMER_SEND_MSG_BACK: _consume(None, "group"),
+    RequestCode.PULL_MESSAGE: _READ,
+    RequestCode.LITE_PULL_MESSAGE: _READ,
+    RequestCode.QUERY_CONSUMER_OFFSET: _READ,
+    RequestCode.UPDATE_CONSUMER_OFFSET: _READ,
+    RequestCode.QUERY_MESSAGE: _consume("topic", None),
+    RequestCode.VIEW_MESSAGE_BY_ID: _consume("topic", None),
+    RequestCode.QUERY_CONSUME_QUEUE: _consume("topic", None),
+    RequestCode.UNREGISTER_CLIENT: _consume(None, "consumerGroup"),
+    RequestCode.GET_CONSUMER_LIST_BY_GROUP: _consume(None, "consumerGroup"),
+    RequestCode.HEART_BEAT: _heartbeat,
+    RequestCode.LOCK_BATCH_MQ: _locks,
+    RequestCode.UNLOCK_BATCH_MQ: _locks,
+    RequestCode.QUERY_ASSIGNMENT: _assignment,
+    _POP_MESSAGE: _READ,
+    _ACK_MESSAGE: _READ,
+    _PEEK_MESSAGE: _READ,
+    _CHANGE_INVISIBLE_TIME: _READ,
+    _NOTIFICATION: _READ,
+    _BATCH_ACK_MESSAGE: _acks,
+}

@@ -1,0 +1,155 @@
+"""The gate: who gets in, who is refused, and what a changed file does."""
+
+from __future__ import annotations
+
+import logging
+import os
+
+import pytest
+
+from broker.acl.access_control import AccessControl
+from broker.acl.accounts import AclFileError
+from broker.request import RefusedError, Request
+from remoting.acl_signature import SIGNATURE_FIELD, Signer
+from remoting.command import RemotingCommand
+from tests.broker.rig import FakeConnection
+
+FILE = """
+globalWhiteRemoteAddresses: [10.0.0.*]
+accounts:
+  - accessKey: producer1
+    secretKey: secret-of-producer
+    defaultTopicPerm: DENY
+    topicPerms: [orders=PUB, "%RETRY%stolen=PUB"]
+  - accessKey: admin001
+    secretKey: secret-of-admin
+    whiteRemoteAddress: 10.1.1.1
+    admin: true
+"""
+PRODUCER = Signer("producer1", "secret-of-producer")
+ADMIN = Signer("admin001", "secret-of-admin")
+
+
+@pytest.fixture
+def gate(tmp_path):
+    file = tmp_path / "plain_acl.yml"
+    file.write_text(FILE)
+    return AccessControl(file, lambda: 1_000)
+
+
+def request(code=310, fields=None, body=b"", signer=None, peer="127.0.0.1:5"):
+    command = RemotingCommand(code=code, ext_fields=dict(fields or {"b": "orders"}), body=body)
+    if signer is not None:
+        signer.sign(command)
+    return Request(FakeConnection(peer), command)
+
+
+def refusal(gate, asked) -> str:
+    with pytest.raises(RefusedError) as caught:
+        gate.authorise(asked)
+    assert caught.value.code == 16
+    return caught.value.remark
+
+
+def test_a_signed_request_within_its_permissions_passes(gate):
+    gate.authorise(request(signer=PRODUCER, body=b"hello"))
+    gate.authorise(request(17, {"topic": "anything"}, signer=ADMIN))
+    gate.authorise(request(fields={"b": "RMQ_SYS_TRACE_TOPIC"}, signer=PRODUCER))
+
+
+def test_white_addresses_need_no_signature(gate):
+    gate.authorise(request(peer="10.0.0.9:5"))
+    gate.authorise(request(peer="[::ffff:10.0.0.9]:5"))
+    gate.authorise(request(fields={"AccessKey": "admin001"}, peer="10.1.1.1:5"))
+    assert "No accessKey" in refusal(gate, request(peer="10.1.1.1:5"))
+
+
+def test_who_is_refused_hears_why(gate):
+    assert refusal(gate, request()) == "No accessKey is configured"
+    assert refusal(gate, request(signer=Signer("nobody01", "x"))) == "No acl config for nobody01"
+    wrong = request(signer=Signer("producer1", "secret-of-another"))
+    assert refusal(gate, wrong) == "Check signature failed for accessKey=producer1"
+    other = request(fields={"b": "payments"}, signer=PRODUCER)
+    assert refusal(gate, other) == "No default permission for topic:payments"
+    group = request(11, {"topic": "orders", "consumerGroup": "G"}, signer=PRODUCER)
+    assert refusal(gate, group) == "No default permission for topic:orders"
+    assert "Need admin permission for request code=17" in refusal(
+        gate, request(17, {"topic": "orders"}, signer=PRODUCER)
+    )
+    retry = request(fields={"a": "mine", "b": "%RETRY%stolen"}, signer=PRODUCER)
+    assert refusal(gate, retry) == "No default permission for group:stolen"
+
+
+@pytest.mark.parametrize("change", ["body", "field", "added", "removed", "signature"])
+def test_whatever_is_signed_can_not_be_changed(gate, change):
+    asked = request(fields={"b": "orders", "i": "KEYS\x01k\x02"}, signer=PRODUCER, body=b"hello")
+    command = asked.command
+    gate.authorise(asked)
+    match change:
+        case "body":
+            command.body = b"hellO"
+        case "field":
+            command.ext_fields["i"] = "KEYS\x01l\x02"
+        case "added":
+            command.ext_fields["zzz"] = "1"
+        case "removed":
+            del command.ext_fields["i"]
+        case "signature":
+            del command.ext_fields[SIGNATURE_FIELD]
+    assert "Check signature failed" in refusal(gate, asked)
+
+
+def test_the_flag_that_some_clients_add_after_signing_is_let_through(gate):
+    fields = {"topic": "orders", "key": "k"}
+    late = request(12, fields, signer=ADMIN)
+    late.command.ext_fields["_UNIQUE_KEY_QUERY"] = "true"
+    gate.authorise(late)
+    gate.authorise(request(12, {**fields, "_UNIQUE_KEY_QUERY": "true"}, signer=ADMIN))
+
+
+def test_a_changed_file_takes_effect_and_a_broken_one_does_not(gate, tmp_path, caplog):
+    file = tmp_path / "plain_acl.yml"
+    file.write_text(FILE.replace("orders=PUB", "payments=PUB"))
+    gate.look()
+    gate.authorise(request(fields={"b": "payments"}, signer=PRODUCER))
+    refusal(gate, request(signer=PRODUCER))
+    file.write_text("accounts: [{accessKey: producer1, secretKey: new-secret-0, admin: maybe}]")
+    gate.look()
+    gate.authorise(request(fields={"b": "payments"}, signer=PRODUCER))
+    assert "admin" in caplog.text
+    assert "new-secret-0" not in caplog.text
+    file.unlink()
+    gate.look()
+    gate.look()
+    assert caplog.text.count("is gone") == 1
+    gate.authorise(request(peer="10.0.0.9:5"))
+    file.write_text("accounts: []")
+    gate.look()
+    assert "No accessKey" in refusal(gate, request(peer="10.0.0.9:5"))
+
+
+def test_a_file_replaced_by_one_of_equal_size_and_time_is_seen(gate, tmp_path):
+    file, other = tmp_path / "plain_acl.yml", tmp_path / "new"
+    other.write_text(FILE.replace("orders=PUB", "wisdom=PUB"))
+    status = file.stat()
+    os.utime(other, ns=(status.st_atime_ns, status.st_mtime_ns))
+    other.replace(file)
+    gate.look()
+    gate.authorise(request(fields={"b": "wisdom"}, signer=PRODUCER))
+
+
+def test_without_a_usable_file_there_is_no_gate(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        AccessControl(tmp_path / "none.yml", lambda: 0)
+    (tmp_path / "bad.yml").write_bytes(b"\xff\xfe")
+    with pytest.raises(AclFileError, match="not UTF-8"):
+        AccessControl(tmp_path / "bad.yml", lambda: 0)
+
+
+def test_refusals_are_logged_without_secrets_and_not_without_end(gate, caplog):
+    with caplog.at_level(logging.WARNING):
+        for _ in range(1_000):
+            refusal(gate, request(signer=Signer("producer1", "secret-of-another")))
+    assert 0 < len(caplog.records) <= 20
+    assert "producer1" in caplog.text
+    assert "secret-of" not in caplog.text
