@@ -28,6 +28,7 @@ from broker.store.payload import (
     UNIT,
     UNIT_SIZE,
     Command,
+    DeleteTopicCommand,
     Run,
     TopicCommand,
     encode_header,
@@ -69,6 +70,7 @@ class Proposal:
     commands: list[Command] = field(default_factory=list)
     on_done: Callable[[ProposalStatus | None], None]
     half_queue_offset: int | None = None  # the half that it decides or discards
+    ends_batch: bool = False  # what is submitted later stands in a later entry
     waiting: list[Callable[[], None]] = field(default_factory=list)  # called after `on_done`
 
 
@@ -95,14 +97,16 @@ class Proposer:
         self._last_store_ms = 0
         self._waiting_for: dict[str, list[Callable[[ProposalStatus | None], None]]] = {}
         self._keys: dict[str, PendingRecord] = {}
-        self._topics: dict[str, Topic] = {}
+        self._topics: dict[str, tuple[Command, Topic | None]] = {}  # None: it is deleted
         self._decisions: dict[int, Proposal] = {}
 
     # What is in flight -------------------------------------------------------------------------
 
     def topic(self, name: str) -> Topic | None:
         """The topic as it will be once everything in flight is applied."""
-        return self._topics.get(name) or self._state.topics.get(name)
+        if name in self._topics:
+            return self._topics[name][1]
+        return self._state.topics.get(name)
 
     def in_flight_key(self, key: str) -> PendingRecord | None:
         """The record in flight that carries this dedupe key."""
@@ -133,7 +137,9 @@ class Proposer:
                 self._keys[record.dedupe_key] = record
         for command in proposal.commands:
             if isinstance(command, TopicCommand):
-                self._topics[command.name] = Topic.of_command(command)
+                self._topics[command.name] = command, Topic.of_command(command)
+            elif isinstance(command, DeleteTopicCommand):
+                self._topics[command.name] = command, None
         if proposal.half_queue_offset is not None:
             self._decisions[proposal.half_queue_offset] = proposal
         self._schedule_flush()
@@ -191,6 +197,8 @@ class Proposer:
             batch.append(pending.popleft())
             records += len(proposal.records)
             size += proposal_size
+            if proposal.ends_batch:
+                break
         return batch
 
     def _encode(self, batch: list[Proposal], slot: Slot) -> bytes:
@@ -262,8 +270,10 @@ class Proposer:
             if key is not None and self._keys.get(key) is record:
                 del self._keys[key]
         for command in proposal.commands:
-            if isinstance(command, TopicCommand):
-                self._topics.pop(command.name, None)
+            if isinstance(command, TopicCommand | DeleteTopicCommand):
+                newest = self._topics.get(command.name)
+                if newest is not None and newest[0] is command:
+                    del self._topics[command.name]
         half = proposal.half_queue_offset
         if half is not None and self._decisions.get(half) is proposal:
             del self._decisions[half]

@@ -17,17 +17,24 @@ from dataclasses import dataclass
 from typing import Any, assert_never
 
 from broker.dedupe import DedupeWindow
+from broker.offset_resets import OffsetResets
+from broker.queue_floors import QueueFloors
 from broker.state_image import StateImage
+from broker.state_part import StatePart
 from broker.store.payload import (
     UNIT,
     CheckCommand,
+    ClearResetCommand,
     Command,
     DecideCommand,
+    DeleteGroupCommand,
+    DeleteTopicCommand,
     DeliverCommand,
     DiscardCommand,
     GroupCommand,
     OffsetCommand,
     Payload,
+    ResetCommand,
     Run,
     TopicCommand,
 )
@@ -66,9 +73,15 @@ class BrokerState:
         self.half_keys = self._window()  # UNIQ_KEYs of half messages: a scope of their own
         self.halves = HalfTable(decided_max=limits.decided_max)
         self.time_marks = TimeMarks()
+        self.resets = OffsetResets()
+        self.floors = QueueFloors()
         self.store_timestamp_ms = 0
         self.topics_version = 0  # counts changes of `topics`
         self.topics_changed_ms = 0  # store timestamp of the last one
+
+    def parts(self) -> dict[str, StatePart]:
+        """What keeps its own rows in a snapshot, under these names."""
+        return {"resets": self.resets, "floors": self.floors}
 
     def _window(self) -> DedupeWindow:
         return DedupeWindow(
@@ -117,9 +130,9 @@ class BrokerState:
     def _apply_command(self, command: Command) -> None:
         match command:
             case OffsetCommand():
-                self.consumer_offsets[(command.group, command.topic, command.queue_id)] = (
-                    command.offset
-                )
+                key = (command.group, command.topic, command.queue_id)
+                if not self.resets or self.resets.get(*key) is None:
+                    self.consumer_offsets[key] = command.offset
             case DecideCommand():
                 assert command.decision in {"commit", "rollback"}
                 self.halves.decide(
@@ -143,8 +156,38 @@ class BrokerState:
                 self.topics_changed_ms = self.store_timestamp_ms
             case GroupCommand():
                 self.groups[command.name] = dict(command.config)
+            case DeleteTopicCommand():
+                self._delete_topic(command.name)
+            case DeleteGroupCommand():
+                self._delete_group(command)
+            case ResetCommand():
+                for queue_id, offset in command.offsets:
+                    self.resets.set(command.group, command.topic, queue_id, offset)
+                    self.consumer_offsets[command.group, command.topic, queue_id] = offset
+            case ClearResetCommand():
+                self.resets.clear(command.group, command.topic, command.queue_id, command.offset)
             case _:
                 assert_never(command)
+
+    def _delete_topic(self, name: str) -> None:
+        self.topics.pop(name, None)
+        self.topics_version += 1
+        self.topics_changed_ms = self.store_timestamp_ms
+        self.floors.topic_deleted(name, self.next_offsets)
+        self.resets.drop_topic(name)
+        self.consumer_offsets = {
+            key: offset for key, offset in self.consumer_offsets.items() if key[1] != name
+        }
+
+    def _delete_group(self, command: DeleteGroupCommand) -> None:
+        self.groups.pop(command.name, None)
+        self.resets.drop_group(command.name)
+        if command.clean_offset:
+            self.consumer_offsets = {
+                key: offset
+                for key, offset in self.consumer_offsets.items()
+                if key[0] != command.name
+            }
 
     def capture(self) -> StateImage:
         """The state as it is: shallow copies of what changes, the rest is shared."""
@@ -161,6 +204,7 @@ class BrokerState:
             halves=self.halves.capture(),
             messages=self.messages.capture(),
             half_keys=self.half_keys.capture(),
+            parts={name: part.capture() for name, part in self.parts().items()},
         )
 
     def restore(self, image: StateImage) -> None:
@@ -178,6 +222,14 @@ class BrokerState:
         self.store_timestamp_ms = image.store_timestamp_ms
         self.topics_version = image.topics_version
         self.topics_changed_ms = image.topics_changed_ms
+        parts = self.parts()
+        if not image.parts.keys() <= parts.keys():
+            raise ValueError(f"a state with sections that are not known here: {[*image.parts]}")
+        for name, part in parts.items():
+            try:
+                part.restore(image.parts.get(name, ()))
+            except TypeError as error:
+                raise ValueError(f"no rows of {name}: {error!r}") from error
 
     def become(self, other: BrokerState) -> None:
         """Take over all of `other`, which is not to be used any more. At once, whatever its size:

@@ -56,6 +56,7 @@ class StateImage:
     halves: HalfImage
     messages: WindowImage
     half_keys: WindowImage
+    parts: Mapping[str, Iterable[Section]]  # by name of the part (`broker.state_part`)
 
     def encode(self) -> Iterator[bytes]:
         """See raft.replicated_log.Snapshot."""
@@ -124,6 +125,8 @@ def _sections(image: StateImage) -> Iterator[Section]:
                 yield _generation_section("generation", generation)
         if window.newest is not None:
             yield _generation_section("newest", window.newest)
+    for name, part in image.parts.items():
+        yield from _table(name, part)
 
 
 def _table(name: str, rows: Iterable[Section]) -> Iterator[Section]:
@@ -181,6 +184,7 @@ class _Draft:
     decided_before: dict[int, Decision] = field(default_factory=dict)
     windows: dict[str, _WindowDraft] = field(default_factory=dict)
     window: _WindowDraft | None = None  # the one whose sections come now
+    parts: dict[str, list[Section]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -232,8 +236,10 @@ def _read_section(draft: _Draft, section: Section) -> None:
         if values != [draft.count]:
             raise ValueError(f"{draft.count} sections of a state, not {values}")
         draft.ended = True
-    elif draft.count:
+    elif name in _READERS:
         _READERS[name](draft, values)
+    elif draft.count:
+        draft.parts.setdefault(_text(name), []).extend(values)
     draft.count += 1
 
 
@@ -350,6 +356,7 @@ def _finished(draft: _Draft) -> StateImage:
         ),
         messages=draft.windows["messages"].image(),
         half_keys=draft.windows["half_keys"].image(),
+        parts=draft.parts,
     )
 
 

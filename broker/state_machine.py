@@ -19,7 +19,7 @@ from functools import partial
 from broker.state import BrokerState
 from broker.state_image import StateImage, decode_image
 from broker.store.consume_queues import ConsumeQueues
-from broker.store.payload import Run, decode_payload
+from broker.store.payload import DeleteTopicCommand, Run, decode_payload
 from raft.messages import EntryKind, Index
 from raft.replicated_log import CommittedEntry, LogStatus
 
@@ -48,6 +48,7 @@ class BrokerStateMachine:
         self._on_role = on_role
         self._on_topics = on_topics
         self._told_topics_version = 0
+        self.applied_position = 0  # the log's, behind the last entry that passed by here
 
     def apply(self, entries: Sequence[CommittedEntry]) -> None:
         """Raises PayloadError or OSError, either of which must stop the node."""
@@ -57,13 +58,24 @@ class BrokerStateMachine:
             if entry.kind is not EntryKind.DATA:
                 continue
             payload = decode_payload(entry.payload)
+            topics_version = self.state.topics_version
             self.state.apply(payload, entry.position)
             for run in payload.runs:
                 self._queues.get(run.topic, run.queue_id).append(run.first_queue_offset, run.units)
                 self._on_arrival(run)
+            if self.state.topics_version != topics_version:
+                for command in payload.commands:
+                    if isinstance(command, DeleteTopicCommand):
+                        self._queues.delete_topic(command.name)
+        self._passed(entries)
         if self.state.topics_version != self._told_topics_version:
             self._told_topics_version = self.state.topics_version
             self._on_topics()
+
+    def _passed(self, entries: Sequence[CommittedEntry]) -> None:
+        if entries:
+            last = entries[-1]
+            self.applied_position = last.position + len(last.payload)
 
     def on_role_change(self, status: LogStatus) -> None:
         self._on_role(status)
@@ -85,7 +97,7 @@ class BrokerStateMachine:
 
     def _become(self, restored: BrokerState) -> None:
         self.state.become(restored)
-        self._queues.restore(self.state.next_offsets)
+        self._queues.restore(self.state.next_offsets, self.state.floors.all())
 
     @property
     def needs_indexing(self) -> bool:
@@ -98,6 +110,7 @@ class BrokerStateMachine:
                 for run in decode_payload(entry.payload).runs:
                     if self._queues.fill(run):
                         self._on_arrival(run)
+        self._passed(entries)
 
     def trim(self, position: int) -> None:
         """See RestorableStateMachine."""

@@ -41,6 +41,7 @@ class ConsumeQueues:
         self._files = DerivedFiles(files_max)
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
         self._ends: dict[tuple[str, int], int] = {}  # of queues that are being filled
+        self._floors: dict[tuple[str, int], int] = {}  # as of the last restore
         self.wants_sync = False  # some were filled, and have no checks yet
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue:
@@ -76,16 +77,25 @@ class ConsumeQueues:
         """Some queues lack units that the log may still have."""
         return bool(self._ends)
 
-    def restore(self, next_offsets: Mapping[tuple[str, int], int]) -> None:
-        """Every queue shall end where `next_offsets` says. Raises OSError."""
+    def restore(
+        self,
+        next_offsets: Mapping[tuple[str, int], int],
+        floors: Mapping[tuple[str, int], int] | None = None,
+    ) -> None:
+        """Every queue shall end where `next_offsets` says, and not begin below its floor.
+
+        Raises OSError.
+        """
         begins = self._read_begins()
         self._ends.clear()
+        self._floors = dict(floors or {})
         for key, queue in self._queues.items():
             if key not in next_offsets:
                 queue.begin_at(0)
         for key, end in next_offsets.items():
             queue = self.get(*key)
-            if not queue.adopt(min(begins.get(key, 0), end), end):
+            begin = max(begins.get(key, 0), self._floors.get(key, 0))
+            if not queue.adopt(min(begin, end), end):
                 queue.begin_at(end)
                 self._ends[key] = end
 
@@ -96,8 +106,8 @@ class ConsumeQueues:
         """
         key = (run.topic, run.queue_id)
         end = self._ends.get(key)
-        if end is None:
-            return False
+        if end is None or run.first_queue_offset < self._floors.get(key, 0):
+            return False  # deletions stand between entries: no run lies on both sides of a floor
         queue = self.get(*key)
         assert run.first_queue_offset + run.count <= end, f"{key}: a run beyond the state's {end}"
         if queue.min_offset == end or run.first_queue_offset > queue.next_offset:
@@ -128,6 +138,14 @@ class ConsumeQueues:
         self._write_begins()
         for queue in crossed:
             queue.drop_files()
+
+    def delete_topic(self, topic: str) -> None:
+        """Its queues go on empty where they end, and their files go. Raises OSError."""
+        queues = [queue for (name, _), queue in self._queues.items() if name == topic]
+        for queue in queues:
+            queue.begin_at(queue.next_offset)
+        if queues:
+            self._write_begins()
 
     def sync(self) -> None:
         """Make durable what was appended before this call. On any thread. Raises OSError."""

@@ -31,14 +31,18 @@ __all__ = [
     "UNIT",
     "UNIT_SIZE",
     "CheckCommand",
+    "ClearResetCommand",
     "Command",
     "DecideCommand",
+    "DeleteGroupCommand",
+    "DeleteTopicCommand",
     "DeliverCommand",
     "DiscardCommand",
     "GroupCommand",
     "OffsetCommand",
     "Payload",
     "PayloadError",
+    "ResetCommand",
     "Run",
     "TopicCommand",
     "decode_payload",
@@ -138,6 +142,41 @@ class DeliverCommand:
     next_offset: int
 
 
+@dataclass(frozen=True, slots=True)
+class DeleteTopicCommand:
+    """The topic goes, with its consumer offsets; its queues get a floor at their end. The last
+    command of its entry: what is sent after it is stored above the floor."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteGroupCommand:
+    """The group's configuration goes, with `clean_offset` its offsets too."""
+
+    name: str
+    clean_offset: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ResetCommand:
+    """The group shall go on at these offsets: rows of queue id and offset."""
+
+    group: str
+    topic: str
+    offsets: list[list[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class ClearResetCommand:
+    """The group went on from the offset that a reset named."""
+
+    group: str
+    topic: str
+    queue_id: int
+    offset: int
+
+
 Command: TypeAlias = (
     TopicCommand
     | GroupCommand
@@ -146,6 +185,10 @@ Command: TypeAlias = (
     | CheckCommand
     | DiscardCommand
     | DeliverCommand
+    | DeleteTopicCommand
+    | DeleteGroupCommand
+    | ResetCommand
+    | ClearResetCommand
 )
 
 _NAME_OF: dict[type, str] = {
@@ -156,6 +199,10 @@ _NAME_OF: dict[type, str] = {
     CheckCommand: "check",
     DiscardCommand: "discard",
     DeliverCommand: "deliver",
+    DeleteTopicCommand: "delete_topic",
+    DeleteGroupCommand: "delete_group",
+    ResetCommand: "reset",
+    ClearResetCommand: "clear_reset",
 }
 _TYPE_OF = {name: kind for kind, name in _NAME_OF.items()}
 

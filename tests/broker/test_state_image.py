@@ -18,13 +18,17 @@ from broker.state_image import CHUNK_SIZE_MAX, decode_image
 from broker.store.payload import (
     UNIT,
     CheckCommand,
+    ClearResetCommand,
     Command,
     DecideCommand,
+    DeleteGroupCommand,
+    DeleteTopicCommand,
     DeliverCommand,
     DiscardCommand,
     GroupCommand,
     OffsetCommand,
     Payload,
+    ResetCommand,
     Run,
 )
 from broker.topics import HALF_TOPIC, SCHEDULE_TOPIC, Topic, system_topics
@@ -44,7 +48,10 @@ STEPS = st.lists(
         ),
         st.lists(
             st.sampled_from(
-                ["offset", "topic", "group", "commit", "rollback", "discard", "check", "deliver"]
+                [
+                    *("offset", "topic", "group", "commit", "rollback", "discard", "check"),
+                    *("deliver", "delete topic", "delete group", "reset", "clear reset"),
+                ]
             ),
             max_size=3,
         ),
@@ -107,6 +114,15 @@ class Author:
                 return Topic(name=f"T{self.now_ms % 5}", attributes={"n": "1"}).command()
             case "group":
                 return GroupCommand(f"g{self.now_ms % 3}", {"retryMaxTimes": number, "on": True})
+            case "delete topic":
+                return DeleteTopicCommand("A" if self.now_ms % 2 else "B")
+            case "delete group":
+                return DeleteGroupCommand(f"g{self.now_ms % 3}", clean_offset=number % 2 == 0)
+            case "reset":
+                rows = [[queue, self.now_ms % 7] for queue in range(number + 1)]
+                return ResetCommand(f"g{self.now_ms % 3}", "A", rows)
+            case "clear reset":
+                return ClearResetCommand(f"g{self.now_ms % 3}", "A", number, self.now_ms % 7)
             case "deliver" if number == 0:
                 return DeliverCommand(0, delivered, delivered + 1)
             case "commit" | "rollback" if half is not None:
@@ -148,7 +164,7 @@ def vars_of(state: BrokerState) -> dict[str, object]:
     own = dict(vars(state))
     for name in ("messages", "half_keys", "halves", "time_marks"):
         own[name] = own[name].capture()
-    return own
+    return own  # parts compare by their rows
 
 
 @settings(deadline=None, max_examples=60)

@@ -1,0 +1,142 @@
+"""Deleted topics: what they held is gone, their queues' offsets never come again (promise G3)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from broker.processor.send import SendProcessor
+from broker.proposer import Proposal
+from broker.state import BrokerState
+from broker.store.payload import DeleteTopicCommand, OffsetCommand
+from raft.replicated_log import ProposalStatus
+from tests.broker.rig import FakeConnection, Rig, send_fields
+
+
+@pytest.fixture
+async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
+    rig = Rig(tmp_path / "n0")
+    yield rig
+    await rig.tasks.stop()
+    rig.queues.close()
+
+
+async def send(rig: Rig, key: str, topic: str = "T") -> int:
+    """The offset where it was stored, in queue 0."""
+    answer = await rig.ask(
+        SendProcessor(rig.context).handle, 310, send_fields(topic, key=key), b"body"
+    )
+    assert answer.code == 0, answer.remark
+    return int(answer.ext_fields["queueOffset"])
+
+
+async def delete(rig: Rig, topic: str = "T") -> None:
+    done: asyncio.Future[ProposalStatus | None] = asyncio.get_running_loop().create_future()
+    rig.context.proposer.submit(
+        Proposal(commands=[DeleteTopicCommand(topic)], on_done=done.set_result, ends_batch=True)
+    )
+    assert await done is ProposalStatus.COMMITTED
+
+
+def bounds(rig: Rig, topic: str = "T") -> tuple[int, int]:
+    queue = rig.queues.get(topic, 0)
+    return queue.min_offset, queue.next_offset
+
+
+def reopened(rig: Rig, directory: Path, image: bytes, behind: int) -> tuple[BrokerState, list[int]]:
+    """The next life at a snapshot: entries up to `behind` are indexed, those after it applied."""
+    machine, queues = rig.another_machine(directory)
+    machine.prepare_restore(behind, [image])()
+    if machine.needs_indexing:
+        machine.index_only(rig.log.entries[:behind])
+    machine.apply(rig.log.entries[behind:])
+    queue = queues.get("T", 0)
+    found = [queue.min_offset, queue.next_offset]
+    assert len(queue.read(queue.min_offset, 1_000)) == 20 * (queue.next_offset - queue.min_offset)
+    queues.close()
+    return machine.state, found
+
+
+async def test_a_topic_made_anew_goes_on_where_the_old_one_ended(rig: Rig, tmp_path: Path) -> None:
+    assert [await send(rig, f"a{n}") for n in range(3)] == [0, 1, 2]
+    await send(rig, "u", "U")
+    files = rig.directory / "consumequeue" / "T" / "0"
+    assert list(files.iterdir())
+    await delete(rig)
+    assert "T" not in rig.state.topics
+    assert not list(files.iterdir()), "the queue's files are gone"
+    assert bounds(rig) == (3, 3)
+    assert bounds(rig, "U") == (0, 1), "another topic is left alone"
+    assert [await send(rig, f"b{n}") for n in range(2)] == [3, 4]
+    assert bounds(rig) == (3, 5)
+    again = rig.replay(tmp_path / "again")
+    assert vars_of(again) == vars_of(rig.state)
+
+
+async def test_offsets_and_resets_of_the_topic_go(rig: Rig) -> None:
+    await send(rig, "a")
+    await send(rig, "u", "U")
+    for topic in ("T", "U"):
+        rig.state.resets.set("G", topic, 0, 0)
+    done: asyncio.Future[ProposalStatus | None] = asyncio.get_running_loop().create_future()
+    offsets = [OffsetCommand("H", topic, 0, 1) for topic in ("T", "U")]
+    rig.context.proposer.submit(Proposal(commands=[*offsets], on_done=done.set_result))
+    await done
+    await delete(rig)
+    assert rig.state.consumer_offsets == {("H", "U", 0): 1}
+    assert rig.state.resets.get("G", "T", 0) is None
+    assert rig.state.resets.get("G", "U", 0) == 0
+
+
+async def test_what_is_sent_after_the_deletion_is_kept(rig: Rig) -> None:
+    """Both are asked for in one turn: they would fit one entry."""
+    await send(rig, "a")
+    connection = FakeConnection()
+    handler = SendProcessor(rig.context).handle
+    rig.give(handler, 310, send_fields(key="before"), b"x", connection)
+    deleting = asyncio.ensure_future(delete(rig))
+    await asyncio.sleep(0)
+    assert rig.context.proposer.topic("T") is None, "it is as good as deleted"
+    rig.give(handler, 310, send_fields(key="after"), b"x", connection)
+    assert rig.context.proposer.topic("T") is not None, "and made anew"
+    await deleting
+    async with asyncio.timeout(5):
+        while len(connection.sent) < 2:
+            await asyncio.sleep(0)
+    assert [answer.code for answer in connection.sent] == [0, 0]
+    assert bounds(rig) == (2, 3)
+    assert "T" in rig.state.topics
+
+
+@pytest.mark.parametrize("files", ["kept", "lost"])
+@pytest.mark.parametrize("snapshot", [3, 4, 5])
+async def test_a_restart_shows_nothing_below_the_floor(
+    rig: Rig, tmp_path: Path, files: str, snapshot: int
+) -> None:
+    """The snapshot is older than the deletion (3), of it (4), or younger (5)."""
+    images: list[bytes] = []
+
+    def capture() -> None:
+        images.append(b"".join(rig.state.capture().encode()))
+
+    capture()
+    for number in range(3):
+        await send(rig, f"a{number}")
+        capture()
+    await delete(rig)
+    capture()
+    await send(rig, "b")
+    capture()
+    directory = rig.directory if files == "kept" else tmp_path / "n1"
+    rig.queues.close()
+    state, found = reopened(rig, directory, images[snapshot], snapshot)
+    assert found == [3, 4]
+    assert vars_of(state) == vars_of(rig.state)
+
+
+def vars_of(state: BrokerState) -> dict[str, object]:
+    own = ("topics", "groups", "next_offsets", "consumer_offsets", "resets", "floors")
+    return {name: getattr(state, name) for name in own}
