@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from broker.filter.message_filter import TAG, MessageFilter
 from remoting.codes import RequestCode
 from remoting.command import FLAG_ONEWAY, RemotingCommand
 from remoting.connection import Connection
@@ -26,12 +27,13 @@ class ClientsFullError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """What a group wants of a topic. `tag_codes` None: everything."""
+    """What a group wants of a topic. `filter` None: the expression is none."""
 
     topic: str
     expression: str
     version: int
-    tag_codes: frozenset[int] | None
+    filter: MessageFilter | None
+    kind: str = TAG  # RocketMQ's expression type
 
 
 @dataclass(slots=True, kw_only=True)
@@ -89,7 +91,12 @@ class Clients:
         for topic, subscription in wanted.items():
             known = state.subscriptions.get(topic)
             if known is None or known.version < subscription.version:
-                changed = changed or known is None or known.expression != subscription.expression
+                changed = (
+                    changed
+                    or known is None
+                    or (known.kind, known.expression)
+                    != (subscription.kind, subscription.expression)
+                )
                 state.subscriptions[topic] = subscription
         for topic in sorted(state.subscriptions.keys() - wanted.keys()):
             del state.subscriptions[topic]
@@ -198,7 +205,7 @@ class Clients:
                     "tagsSet": [],
                     "codeSet": [],
                     "subVersion": subscription.version,
-                    "expressionType": "TAG",
+                    "expressionType": subscription.kind,
                     "classFilterMode": False,
                 }
                 for topic, subscription in state.subscriptions.items()

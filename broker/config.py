@@ -72,6 +72,7 @@ class BrokerConfig:
     pull_count_max: int = 1_024
     pull_size_max: int = 8 << 20
     enable_property_filter: bool = True  # SQL92 expressions in subscriptions
+    enable_property_filter: bool = True  # SQL92 expressions in subscriptions
     acl_enable: bool = False
     acl_file: Path = Path("plain_acl.yml")  # RocketMQ's; read again when it changes
     acl_inner_access_key: str = ""  # the account that this broker's own requests are signed with

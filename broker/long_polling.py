@@ -24,7 +24,7 @@ class HeldPull:
     """A pull that waits at `offset` of a queue until `deadline_ms`."""
 
     offset: int
-    tag_codes: frozenset[int] | None  # None: any message wakes it
+    codes: frozenset[int] | None  # the tags codes that wake it; None: any message does
     deadline_ms: int
     run_again: Callable[[], None]
 
@@ -34,13 +34,14 @@ class LongPolling:
         self._held_max = held_max
         self._held: dict[tuple[str, int], list[HeldPull]] = {}
         self._count = 0
+        self._is_open = True
 
     def __len__(self) -> int:
         return self._count
 
     def hold(self, topic: str, queue_id: int, pull: HeldPull) -> bool:
-        """False where too many are held: answer it now."""
-        if self._count >= self._held_max:
+        """False where too many are held, or none are any more: answer it now."""
+        if not self._is_open or self._count >= self._held_max:
             return False
         self._held.setdefault((topic, queue_id), []).append(pull)
         self._count += 1
@@ -57,9 +58,9 @@ class LongPolling:
         kept: list[HeldPull] = []
         woken: list[HeldPull] = []
         for pull in waiting:
-            if pull.tag_codes is not None and codes is None:
+            if pull.codes is not None and codes is None:
                 codes = {code for _, _, code in UNIT.iter_unpack(run.units)}
-            matches = pull.tag_codes is None or not pull.tag_codes.isdisjoint(codes or ())
+            matches = pull.codes is None or not pull.codes.isdisjoint(codes or ())
             (woken if pull.offset < end and matches else kept).append(pull)
         self._replace(key, kept)
         self._run(woken)
@@ -73,7 +74,8 @@ class LongPolling:
                 self._run(due)
 
     def release_all(self) -> None:
-        """Wake everything (the broker's role changed, or it stops)."""
+        """Wake everything, and hold nothing any more: the broker stops."""
+        self._is_open = False
         for key, waiting in list(self._held.items()):
             self._replace(key, [])
             self._run(waiting)

@@ -98,7 +98,6 @@ NOT_SERVED: Final[dict[RequestCode, str]] = {
             _C.GET_BROKER_CONFIG,
             _C.GET_ALL_CONSUMER_OFFSET,
             _C.GET_ALL_DELAY_OFFSET,
-            _C.CHECK_CLIENT_CONFIG,
             _C.UPDATE_AND_CREATE_ACL_CONFIG,
             _C.DELETE_ACL_CONFIG,
             _C.GET_BROKER_CLUSTER_ACL_INFO,

@@ -132,6 +132,7 @@ SERVED: Final[tuple[Served, ...]] = (
     Served(
         _C.UNREGISTER_CLIENT, "clients.unregister", "clientID:S* producerGroup:S consumerGroup:S"
     ),
+    Served(_C.CHECK_CLIENT_CONFIG, "clients.check_config", "", "", "CheckClientRequestBody"),
     Served(
         _C.GET_CONSUMER_LIST_BY_GROUP,
         "clients.consumer_list",

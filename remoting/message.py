@@ -86,6 +86,7 @@ __all__ = [
     "offset_msg_id",
     "parse_offset_msg_id",
     "place_record",
+    "record_properties",
     "scan_records",
     "split_host",
     "tags_code",
@@ -336,6 +337,12 @@ def decode_record(
         reconsume_times=reconsume_times,
         prepared_transaction_offset=prepared_transaction_offset,
     )
+
+
+def record_properties(record: bytes) -> dict[str, str]:
+    """The properties of one record, nothing else of it being read. Raises RecordError."""
+    _, _, _, start, end = _layout(record, 0)
+    return decode_properties(record[start:end])
 
 
 def decode_records(

@@ -1,4 +1,4 @@
-"""HEART_BEAT, UNREGISTER_CLIENT, GET_CONSUMER_LIST_BY_GROUP.
+"""HEART_BEAT, UNREGISTER_CLIENT, GET_CONSUMER_LIST_BY_GROUP, CHECK_CLIENT_CONFIG.
 
 Place in the data path: feeds `broker.clients`, which rebalancing and check-backs ask. A heartbeat
 of a consumer also makes its `%RETRY%group` topic, through the log, on the leader.
@@ -11,11 +11,14 @@ import msgspec
 
 from broker.clients import ClientsFullError, Subscription
 from broker.context import BrokerContext
-from broker.processor.subscription import SubscriptionError, parse_tags
+from broker.filter.message_filter import TAG, FilterError
+from broker.filter.sql import filter_of
 from broker.proposer import BusyError, Proposal
 from broker.request import RefusedError, Request
 from broker.topics import RETRY_PREFIX, Topic, TopicNameError, check_group_name
+from remoting import fastjson
 from remoting.codes import ResponseCode
+from remoting.errors import BodyError
 
 __all__ = ["ClientProcessor"]
 
@@ -29,6 +32,12 @@ class _Subscription(msgspec.Struct):
     subString: str | None = None
     subVersion: int = 0
     expressionType: str | None = "TAG"
+
+
+class _CheckedClient(msgspec.Struct):
+    clientId: str | None = None
+    group: str | None = None
+    subscriptionData: _Subscription | None = None
 
 
 class _Producer(msgspec.Struct):
@@ -103,6 +112,25 @@ class ClientProcessor:
             raise RefusedError(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {group}")
         request.reply(ResponseCode.SUCCESS, body=msgspec.json.encode({"consumerIdList": members}))
 
+    def check_config(self, request: Request) -> None:
+        """CHECK_CLIENT_CONFIG: whether the broker takes a consumer's subscription."""
+        try:
+            wanted = fastjson.decode(request.command.body, _CheckedClient).subscriptionData
+        except BodyError as error:
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, f"client config: {error}") from error
+        if wanted is not None and (wanted.expressionType or TAG) != TAG:
+            if not self._context.config.enable_property_filter:
+                raise RefusedError(
+                    ResponseCode.SYSTEM_ERROR,
+                    "The broker does not support consumer to filter message by "
+                    f"{wanted.expressionType}",
+                )
+            try:
+                filter_of(wanted.expressionType, wanted.subString)
+            except FilterError as error:
+                raise RefusedError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from error
+        request.reply(ResponseCode.SUCCESS)
+
     def _make_retry_topic(self, group: str) -> None:
         context = self._context
         name = f"{RETRY_PREFIX}{group}"
@@ -141,18 +169,19 @@ def _check_names(heartbeat: _Heartbeat) -> None:
 
 
 def _subscription(data: _Subscription) -> Subscription:
-    if (data.expressionType or "TAG") != "TAG":
-        raise RefusedError(
-            ResponseCode.SYSTEM_ERROR,
-            f"The broker does not support consumer to filter message by {data.expressionType}",
-        )
+    """An expression that is none makes pulls fail (27), not the heartbeat, as in RocketMQ: clients
+    that want to know beforehand ask with CHECK_CLIENT_CONFIG."""
+    kind = data.expressionType or TAG
     try:
-        codes = parse_tags(data.subString)
-    except SubscriptionError as error:
-        raise RefusedError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from error
+        wanted = filter_of(kind, data.subString)
+    except FilterError as error:
+        if kind == TAG:
+            raise RefusedError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from error
+        wanted = None
     return Subscription(
         topic=data.topic,
         expression=data.subString or "*",
         version=data.subVersion,
-        tag_codes=codes,
+        filter=wanted,
+        kind=kind,
     )

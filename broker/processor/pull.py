@@ -23,8 +23,9 @@ from typing import Final
 
 from broker.clients import Subscription
 from broker.context import BrokerContext
+from broker.filter.message_filter import EVERYTHING, TAG, FilterError, MessageFilter
+from broker.filter.sql import filter_of
 from broker.long_polling import HeldPull
-from broker.processor.subscription import EVERYTHING, SubscriptionError, parse_tags
 from broker.proposer import BusyError, Proposal
 from broker.request import RefusedError, Request
 from broker.store.consume_queue import ConsumeQueue
@@ -34,6 +35,7 @@ from broker.topics import is_group_name
 from raft.damage import DamagedLogError
 from raft.replicated_log import NotLeaderError
 from remoting.codes import ResponseCode
+from remoting.message import record_properties
 
 __all__ = ["PullProcessor"]
 
@@ -45,6 +47,7 @@ _FLAG_SUSPEND: Final = 2
 _FLAG_SUBSCRIPTION: Final = 4
 _SUSPEND_MS_MAX: Final = 60_000
 _SCAN_UNITS_MAX: Final = 8_192  # looked at per pull when a filter matches little
+_SCAN_RECORDS_MAX: Final = 800  # as many as RocketMQ, where the filter reads records
 
 
 class _UnreadableError(Exception):
@@ -67,7 +70,8 @@ class _Pull:
     count_max: int
     size_max: int
     suspend_ms: int
-    tag_codes: frozenset[int] | None
+    filter: MessageFilter
+    held_until_ms: int = 0  # 0: it was not held yet
 
 
 class PullProcessor:
@@ -122,26 +126,14 @@ class PullProcessor:
             if 0 < size_max < context.config.pull_size_max
             else context.config.pull_size_max,
             suspend_ms=max(0, min(suspend_ms, _SUSPEND_MS_MAX)),
-            tag_codes=self._filter(request, group, topic_name, flag),
+            filter=self._filter(request, group, topic_name, flag),
         )
 
-    def _filter(self, request: Request, group: str, topic: str, flag: int) -> frozenset[int] | None:
+    def _filter(self, request: Request, group: str, topic: str, flag: int) -> MessageFilter:
         if topic.startswith("%RETRY%"):
             return EVERYTHING  # retried messages pass the group's filter again (filterSupportRetry)
         if flag & _FLAG_SUBSCRIPTION:
-            kind = request.fields.get("expressionType") or "TAG"
-            if kind != "TAG":
-                raise RefusedError(
-                    ResponseCode.SYSTEM_ERROR,
-                    f"The broker does not support consumer to filter message by {kind}",
-                )
-            try:
-                return parse_tags(request.fields.get("subscription"))
-            except SubscriptionError as error:
-                raise RefusedError(
-                    ResponseCode.SUBSCRIPTION_PARSE_FAILED,
-                    f"parse the consumer's subscription failed: {error}",
-                ) from error
+            return self._carried_filter(request)
         known: Subscription | None = self._context.clients.subscriptions(group).get(topic)
         if known is None:
             raise RefusedError(
@@ -150,9 +142,39 @@ class PullProcessor:
         if known.version < request.integer("subVersion"):
             # The consumer has a newer subscription than its last heartbeat told. RocketMQ refuses
             # with 25 until the next one, half a minute at worst, and Java clients get there by
-            # merely joining. Every client compares tags again, so more than it wants is right.
-            return EVERYTHING
-        return known.tag_codes
+            # merely joining. Every client compares tags again, so more than it wants is right; what
+            # an expression leaves out nobody else would.
+            if known.kind == TAG == (request.fields.get("expressionType") or TAG):
+                return EVERYTHING
+            raise RefusedError(
+                ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest"
+            )
+        self._check_kind(known.kind)
+        if known.filter is None:
+            raise RefusedError(
+                ResponseCode.FILTER_DATA_NOT_EXIST,
+                "The broker's consumer filter data is not exist!Your expression may be wrong!",
+            )
+        return known.filter
+
+    def _carried_filter(self, request: Request) -> MessageFilter:
+        kind = request.fields.get("expressionType")
+        try:
+            wanted = filter_of(kind, request.fields.get("subscription"))
+        except FilterError as error:
+            raise RefusedError(
+                ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+                f"parse the consumer's subscription failed: {error}",
+            ) from error
+        self._check_kind(kind or TAG)
+        return wanted
+
+    def _check_kind(self, kind: str) -> None:
+        if kind != TAG and not self._context.config.enable_property_filter:
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR,
+                f"The broker does not support consumer to filter message by {kind}",
+            )
 
     def _commit_offset(self, request: Request, pull: _Pull) -> None:
         """The offset that rides on the pull: best effort, as RocketMQ's oneway commit is."""
@@ -197,13 +219,16 @@ class PullProcessor:
         records: list[bytes] = []
         size_total = 0
         at = pull.offset
-        end = min(queue.next_offset, pull.offset + max(_SCAN_UNITS_MAX, pull.count_max))
+        wants = pull.filter.wants if pull.filter.reads_properties else None
+        scan_max = _SCAN_UNITS_MAX if wants is None else _SCAN_RECORDS_MAX
+        end = min(queue.next_offset, pull.offset + max(scan_max, pull.count_max))
         full = False
         unreadable: _UnreadableError | None = None
-        wanted = pull.tag_codes
+        wanted = pull.filter.codes
+        filters = wanted is not None or wants is not None
         while at < end and not full:
             left = end - at
-            units = queue.read(at, left if wanted is not None else min(left, pull.count_max))
+            units = queue.read(at, left if filters else min(left, pull.count_max))
             for position, size, code in UNIT.iter_unpack(units):
                 if wanted is None or code in wanted:
                     if len(records) >= pull.count_max or (
@@ -212,19 +237,21 @@ class PullProcessor:
                         full = True
                         break
                     try:
-                        records.append(self._stored(queue, pull, at, position, size))
+                        record = self._stored(queue, pull, at, position, size)
                     except _UnreadableError as error:
                         unreadable = error
                         full = True
                         break
-                    size_total += size
+                    if wants is None or wants(record_properties(record)):
+                        records.append(record)
+                        size_total += size
                 at += 1
             assert units, f"{pull.topic}/{pull.queue_id}: no units at {at}"
         if records:
             self._answer(pull, ResponseCode.SUCCESS, "FOUND", at, b"".join(records))
         elif unreadable is not None:
             self._answer(pull, unreadable.code, unreadable.remark, at)
-        else:
+        elif not (at == queue.next_offset and self._hold_again(pull, at)):
             self._answer(pull, ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE", at)
 
     def _stored(self, queue: ConsumeQueue, pull: _Pull, at: int, position: int, size: int) -> bytes:
@@ -250,16 +277,25 @@ class PullProcessor:
 
     def _hold(self, pull: _Pull) -> bool:
         context = self._context
+        pull.held_until_ms = pull.held_until_ms or context.clock_ms() + pull.suspend_ms
         return context.long_polling.hold(
             pull.topic,
             pull.queue_id,
             HeldPull(
                 offset=pull.offset,
-                tag_codes=pull.tag_codes,
-                deadline_ms=context.clock_ms() + pull.suspend_ms,
+                codes=pull.filter.codes,
+                deadline_ms=pull.held_until_ms,
                 run_again=lambda: self._again(pull),
             ),
         )
+
+    def _hold_again(self, pull: _Pull, at: int) -> bool:
+        """Wait on at `at`, where what woke a pull that has time left is not what it wants: what a
+        message is about, only its record tells, so any arrival wakes such a pull."""
+        if self._context.clock_ms() >= pull.held_until_ms:
+            return False
+        pull.offset = at
+        return self._hold(pull)
 
     def _again(self, pull: _Pull) -> None:
         if not pull.request.connection.closed:

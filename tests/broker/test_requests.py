@@ -12,7 +12,7 @@ from broker.processor.clients import ClientProcessor
 from broker.processor.known_properties import KnownProperties
 from broker.processor.offsets import OffsetProcessor
 from broker.processor.send import SendProcessor
-from broker.processor.subscription import SubscriptionError, parse_tags
+from broker.filter.message_filter import FilterError, parse_tags
 from remoting.codes import RequestCode, ResponseCode
 from remoting.message import tags_code
 from remoting.properties import parse_properties_text
@@ -176,7 +176,7 @@ def test_a_newer_subscription_replaces_an_older_one():
 
     def seen(version: int, tags: str) -> None:
         subscription = Subscription(
-            topic="T", expression=tags, version=version, tag_codes=parse_tags(tags)
+            topic="T", expression=tags, version=version, filter=parse_tags(tags)
         )
         clients.consumer_seen(
             "G",
@@ -191,7 +191,7 @@ def test_a_newer_subscription_replaces_an_older_one():
     seen(1, "blue")
     assert clients.subscriptions("G")["T"].expression == "red"
     seen(3, "green")
-    assert clients.subscriptions("G")["T"].tag_codes == {tags_code("green")}
+    assert clients.subscriptions("G")["T"].filter == parse_tags("green")
 
 
 @pytest.mark.parametrize(
@@ -205,11 +205,11 @@ def test_a_newer_subscription_replaces_an_older_one():
     ],
 )
 def test_tag_expressions(expression, codes):
-    assert parse_tags(expression) == codes
+    assert parse_tags(expression).codes == codes
 
 
 def test_an_expression_without_a_tag_is_refused():
-    with pytest.raises(SubscriptionError):
+    with pytest.raises(FilterError):
         parse_tags("||")
 
 

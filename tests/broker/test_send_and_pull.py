@@ -9,7 +9,7 @@ import pytest
 from broker.clients import Subscription
 from broker.processor.pull import PullProcessor
 from broker.processor.send import SendProcessor
-from broker.processor.subscription import parse_tags
+from broker.filter.message_filter import parse_tags
 from broker.state import StateLimits
 from raft.replicated_log import ProposalStatus
 from remoting.codes import RequestCode, ResponseCode
@@ -300,7 +300,7 @@ async def test_a_pull_with_a_newer_subscription_than_known_gets_more_not_less(ri
     send, pull = SendProcessor(rig.context), PullProcessor(rig.context, rig.tasks)
     for key, tag in (("a", "red"), ("b", "blue")):
         await rig.ask(send.handle, SEND, send_fields(key=key, TAGS=tag), b"x")
-    red = Subscription(topic="T", expression="red", version=7, tag_codes=parse_tags("red"))
+    red = Subscription(topic="T", expression="red", version=7, filter=parse_tags("red"))
     rig.context.clients.consumer_seen(
         "G", "c", FakeConnection(), message_model="CLUSTERING", subscriptions=[red], now_ms=0
     )
