@@ -92,7 +92,6 @@ NOT_SERVED: Final[dict[RequestCode, str]] = {
     ),
     **dict.fromkeys(
         (
-            _C.QUERY_MESSAGE,
             _C.UPDATE_AND_CREATE_TOPIC_LIST,
             _C.UPDATE_BROKER_CONFIG,
             _C.GET_BROKER_CONFIG,

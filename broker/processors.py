@@ -6,6 +6,7 @@ Place in the data path: `broker.server` makes it once, and hands each request to
 from __future__ import annotations
 
 from broker.context import BrokerContext
+from broker.indexer import Indexer
 from broker.processor.admin import AdminProcessor
 from broker.processor.clients import ClientProcessor
 from broker.processor.groups import GroupProcessor
@@ -14,6 +15,7 @@ from broker.processor.members import MemberProcessor
 from broker.processor.offsets import OffsetProcessor
 from broker.processor.pull import PullProcessor
 from broker.processor.queries import QueryProcessor
+from broker.processor.query_message import QueryMessageProcessor
 from broker.processor.runtime_info import RuntimeInfoProcessor
 from broker.processor.send import SendProcessor
 from broker.processor.send_back import SendBackProcessor
@@ -25,13 +27,20 @@ __all__ = ["Processors"]
 
 
 class Processors:
-    def __init__(self, context: BrokerContext, tasks: TaskOwner, locks: RebalanceLocks) -> None:
+    def __init__(
+        self,
+        context: BrokerContext,
+        tasks: TaskOwner,
+        locks: RebalanceLocks,
+        indexer: Indexer | None = None,
+    ) -> None:
         self.send = SendProcessor(context)
         self.send_back = SendBackProcessor(context)
         self.end_transaction = EndTransactionProcessor(context, tasks)
         self.pull = PullProcessor(context, tasks)
         self.offsets = OffsetProcessor(context, tasks)
         self.queries = QueryProcessor(context, tasks)
+        self.query_message = QueryMessageProcessor(context, tasks, indexer)
         self.locks = LockProcessor(context, locks)
         self.clients = ClientProcessor(context)
         self.groups = GroupProcessor(context)

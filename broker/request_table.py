@@ -117,6 +117,13 @@ SERVED: Final[tuple[Served, ...]] = (
     ),
     Served(_C.GET_EARLIEST_MSG_STORETIME, "queries.earliest_store_time", _QUEUE, "timestamp"),
     Served(
+        _C.QUERY_MESSAGE,
+        "query_message.handle",
+        "topic:S* key:S* maxNum:I* beginTimestamp:L* endTimestamp:L* _UNIQUE_KEY_QUERY:B",
+        "indexLastUpdateTimestamp indexLastUpdatePhyoffset",
+        "answer: records",
+    ),
+    Served(
         _C.VIEW_MESSAGE_BY_ID, "queries.view_message", "offset:L* topic:S", "", "answer: record"
     ),
     Served(_C.LOCK_BATCH_MQ, "locks.lock", "", "", "LockBatchRequestBody; lockOKMQSet"),

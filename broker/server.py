@@ -143,7 +143,9 @@ class Broker:
         self._housekeeper = Housekeeper(self.context, self._tasks, self._remoting)
         host, port = split_address("listen", config.listen)
         self._server = RemotingServer(host, port, self._on_request, self._on_close)
-        self._handlers = dispatch_of(Processors(self.context, self._tasks, self._locks))
+        self._handlers = dispatch_of(
+            Processors(self.context, self._tasks, self._locks, self._indexer)
+        )
         self._edge = Edge(self.fail)
         self._was_ready = False
         self._started = False

@@ -28,7 +28,8 @@ from broker.tasks import TaskOwner
 from broker.topics import system_topics
 from raft.damage import Damage, DamagedLogError
 from raft.events import Role
-from raft.messages import EntryKind, NodeId
+from raft.log_format import HEADER_SIZE, encode_header
+from raft.messages import Entry, EntryKind, NodeId
 from raft.replicated_log import (
     CommittedEntry,
     LogStatus,
@@ -42,7 +43,6 @@ from raft.replicated_log import (
 from remoting.command import RemotingCommand
 from remoting.message import UniqueIdGenerator
 
-HEADER_SIZE = 44
 START_MS = 1_700_000_000_000
 
 
@@ -54,6 +54,7 @@ class MemoryLog:
         self.leader = True
         self.term = 1
         self.data = bytearray()
+        self.chain = 0
         self.entries: list[CommittedEntry] = []
         self.open: list[tuple[CommittedEntry, asyncio.Future[ProposalResult]]] = []
         self.auto_commit = True
@@ -86,14 +87,16 @@ class MemoryLog:
             raise NotLeaderError(None)
         slot = self.next_slot()
         payload = bytes(fill(slot))
-        self.data += bytes(HEADER_SIZE) + payload
+        stored = Entry(index=slot.index, term=self.term, kind=EntryKind.DATA, payload=payload)
+        header, self.chain = encode_header(stored, len(self.data), self.chain)
+        self.data += header + payload
         entry = CommittedEntry(
             index=slot.index,
             term=self.term,
             kind=EntryKind.DATA,
             position=slot.position,
             payload=payload,
-            chain=0,
+            chain=self.chain,
         )
         loop = asyncio.get_running_loop()
         future: asyncio.Future[ProposalResult] = loop.create_future()

@@ -52,6 +52,7 @@ def broker_config(
         election_timeout_ms_max=options.election_timeout_ms_max,
         segment_size_bytes_max=options.segment_size_bytes_max,
         log_size_bytes_max=options.log_size_bytes_max,
+        message_index_enable=False,  # beside the data path, and its files are no simulated ones
         transaction_timeout_ms=options.transaction_timeout_ms,
         transaction_check_interval_ms=options.transaction_check_interval_ms,
         transaction_check_max=options.transaction_check_max,

@@ -1,0 +1,155 @@
+"""QUERY_MESSAGE: stored messages of a topic by UNIQ_KEY or by a word of KEYS.
+
+Place in the data path: waits until the index has caught up with what was committed when the
+question came (ReadIndex, promise G6), asks it for positions, and answers with the stored records.
+A follower, which can't know what was committed last, answers with what it has; where it has
+nothing, it is the leader who can say so.
+
+Rules: RocketMQ QueryMessageProcessor, DefaultMessageStore.queryMessage: at most 64 messages, the
+newest, in the order of the log; `_UNIQUE_KEY_QUERY` makes it 32. Beyond RocketMQ: hashes that
+collide are told apart by the records' own keys, and the time range is exact to the millisecond.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.context import BrokerContext
+from broker.indexer import Indexer
+from broker.request import RefusedError, Request
+from broker.store.message_keys import record_keys
+from broker.tasks import TaskOwner
+from raft.replicated_log import NotLeaderError
+from remoting.codes import ResponseCode
+from remoting.errors import RecordError
+from remoting.message import decode_record
+
+__all__ = ["QueryMessageProcessor"]
+
+_COUNT_MAX: Final = 64
+_UNIQUE_COUNT: Final = 32
+_CANDIDATES_MAX: Final = 4 * _COUNT_MAX  # some may only share the hash
+_KEY_SIZE_MAX: Final = 32_767
+_CATCH_UP_S: Final = 3.0
+
+
+class QueryMessageProcessor:
+    """`indexer` None: the index is switched off (message_index_enable)."""
+
+    def __init__(self, context: BrokerContext, tasks: TaskOwner, indexer: Indexer | None) -> None:
+        self._context = context
+        self._tasks = tasks
+        self._indexer = indexer
+
+    def handle(self, request: Request) -> None:
+        """Raises RefusedError; else the answer follows."""
+        topic, key = request.text("topic"), request.text("key")
+        if len(key) > _KEY_SIZE_MAX:
+            raise RefusedError(
+                ResponseCode.INVALID_PARAMETER, f"a key of {len(key)} characters is no key"
+            )
+        count = min(request.integer("maxNum"), _COUNT_MAX)
+        if request.boolean_or("_UNIQUE_KEY_QUERY", False):
+            count = _UNIQUE_COUNT
+        begin_ms, end_ms = request.integer("beginTimestamp"), request.integer("endTimestamp")
+        if self._indexer is None:
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR, "this broker has no index (message_index_enable)"
+            )
+        self._tasks.spawn(
+            self._answer(
+                request,
+                self._indexer,
+                topic=topic,
+                key=key,
+                count=count,
+                begin_ms=begin_ms,
+                end_ms=end_ms,
+            )
+        )
+
+    async def _answer(
+        self,
+        request: Request,
+        indexer: Indexer,
+        *,
+        topic: str,
+        key: str,
+        count: int,
+        begin_ms: int,
+        end_ms: int,
+    ) -> None:
+        leads = True
+        try:
+            await self._context.log.read_index()
+        except NotLeaderError:
+            leads = False
+        is_complete = await indexer.caught_up(_CATCH_UP_S, leads=leads)
+        records: list[bytes] = []
+        if count > 0 and begin_ms <= end_ms:
+            positions = await indexer.look_up(
+                topic, key, begin_ms=begin_ms, end_ms=end_ms, count_max=_CANDIDATES_MAX
+            )
+            try:
+                records = self._records(
+                    positions, topic=topic, key=key, count=count, begin_ms=begin_ms, end_ms=end_ms
+                )
+            except RefusedError as refused:  # damaged here, until a good copy is fetched
+                request.refuse(refused)
+                return
+        last_ms, last_position = indexer.index.last_update
+        fields = {
+            "indexLastUpdateTimestamp": str(last_ms),
+            "indexLastUpdatePhyoffset": str(last_position),
+        }
+        if records:
+            request.reply(ResponseCode.SUCCESS, None, fields, b"".join(records))
+        elif not leads:
+            request.reply(
+                ResponseCode.SERVICE_NOT_AVAILABLE, self._context.not_leader_remark(), fields
+            )
+        elif not is_complete:
+            request.reply(
+                ResponseCode.SYSTEM_BUSY,
+                f"the index is {indexer.behind} bytes behind the log, ask again",
+                fields,
+            )
+        else:
+            request.reply(
+                ResponseCode.QUERY_NOT_FOUND,
+                "can not find message, maybe time range not correct",
+                fields,
+            )
+
+    def _records(
+        self,
+        positions: list[int],
+        *,
+        topic: str,
+        key: str,
+        count: int,
+        begin_ms: int,
+        end_ms: int,
+    ) -> list[bytes]:
+        """The newest of these that are really meant, in the log's order. Raises RefusedError."""
+        size_left = self._context.config.pull_size_max
+        records: list[bytes] = []
+        for position in positions:
+            try:
+                stored = self._context.read_record(position)
+                record = decode_record(stored, check_crc=False)
+            except (LookupError, RecordError):  # retention took it, or the index is of another log
+                continue
+            if (
+                record.topic == topic
+                and begin_ms <= record.store_timestamp_ms <= end_ms
+                and key in record_keys(record.properties)
+            ):
+                size_left -= len(stored)
+                if records and size_left < 0:
+                    break
+                records.append(stored)
+                if len(records) == count:
+                    break
+        records.reverse()
+        return records
