@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 
 from broker.filter.message_filter import TAG, MessageFilter
 from remoting.codes import RequestCode
-from remoting.command import FLAG_ONEWAY, RemotingCommand
+from remoting.command import FLAG_ONEWAY, PROTOCOL_VERSION, RemotingCommand
 from remoting.connection import Connection
+from remoting.message import tags_code
 
 __all__ = ["Client", "Clients", "ClientsFullError", "Subscription"]
 
@@ -35,12 +36,37 @@ class Subscription:
     filter: MessageFilter | None
     kind: str = TAG  # RocketMQ's expression type
 
+    def described(self) -> dict[str, object]:
+        """RocketMQ's SubscriptionData."""
+        tags = [tag.strip() for tag in self.expression.split("||")] if self.kind == TAG else []
+        tags = [tag for tag in tags if tag and tag != "*"]
+        return {
+            "topic": self.topic,
+            "subString": self.expression,
+            "tagsSet": tags,
+            "codeSet": [tags_code(tag) for tag in tags],
+            "subVersion": self.version,
+            "expressionType": self.kind,
+            "classFilterMode": False,
+        }
+
 
 @dataclass(slots=True, kw_only=True)
 class Client:
     client_id: str
     connection: Connection
     last_seen_ms: int
+    language: str = "JAVA"
+    version: int = PROTOCOL_VERSION
+
+    def described(self) -> dict[str, object]:
+        """RocketMQ's Connection."""
+        return {
+            "clientId": self.client_id,
+            "clientAddr": self.connection.peer,
+            "language": self.language,
+            "version": self.version,
+        }
 
 
 @dataclass(slots=True)
@@ -48,6 +74,8 @@ class ConsumerGroup:
     members: dict[str, Client] = field(default_factory=dict)
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
     message_model: str = "CLUSTERING"
+    consume_type: str = "CONSUME_PASSIVELY"
+    consume_from_where: str = "CONSUME_FROM_LAST_OFFSET"
 
 
 class Clients:
@@ -64,12 +92,21 @@ class Clients:
     # Heartbeats --------------------------------------------------------------------------------
 
     def producer_seen(
-        self, group: str, client_id: str, connection: Connection, now_ms: int
+        self,
+        group: str,
+        client_id: str,
+        connection: Connection,
+        now_ms: int,
+        *,
+        language: str = "JAVA",
+        version: int = PROTOCOL_VERSION,
     ) -> None:
         """Raises ClientsFullError."""
         if group not in self._producers and len(self._producers) >= self._groups_max:
             raise ClientsFullError(f"{self._groups_max} producer groups are known already")
-        self._seen(self._producers.setdefault(group, {}), client_id, connection, now_ms)
+        members = self._producers.setdefault(group, {})
+        self._seen(members, client_id, connection, now_ms)
+        members[client_id].language, members[client_id].version = language, version
 
     def consumer_seen(
         self,
@@ -80,13 +117,20 @@ class Clients:
         message_model: str,
         subscriptions: Iterable[Subscription],
         now_ms: int,
+        consume_type: str = "CONSUME_PASSIVELY",
+        consume_from_where: str = "CONSUME_FROM_LAST_OFFSET",
+        language: str = "JAVA",
+        version: int = PROTOCOL_VERSION,
     ) -> None:
         """Notifies the group if a member is new or a subscription changed. ClientsFullError."""
         if group not in self._consumers and len(self._consumers) >= self._groups_max:
             raise ClientsFullError(f"{self._groups_max} consumer groups are known already")
         state = self._consumers.setdefault(group, ConsumerGroup())
         state.message_model = message_model
+        state.consume_type, state.consume_from_where = consume_type, consume_from_where
         changed = self._seen(state.members, client_id, connection, now_ms)
+        member = state.members[client_id]
+        member.language, member.version = language, version
         wanted = {subscription.topic: subscription for subscription in subscriptions}
         for topic, subscription in wanted.items():
             known = state.subscriptions.get(topic)
@@ -180,8 +224,21 @@ class Clients:
         state = self._consumers.get(group)
         return [] if state is None else sorted(state.members)
 
+    def consumers(self, group: str) -> Mapping[str, Client]:
+        """The members by client id; empty where the group is unknown."""
+        state = self._consumers.get(group)
+        return {} if state is None else state.members
+
     def consumer_groups(self) -> list[str]:
         return list(self._consumers)
+
+    def consumer_groups_of(self, topic: str) -> list[str]:
+        """Groups of which somebody is connected and subscribes the topic."""
+        return [name for name, state in self._consumers.items() if topic in state.subscriptions]
+
+    def producers(self) -> Mapping[str, Mapping[str, Client]]:
+        """By group and client id."""
+        return self._producers
 
     def describe(self, group: str) -> dict[str, object] | None:
         """RocketMQ's ConsumerConnection; None where nobody of the group is connected."""
@@ -189,30 +246,14 @@ class Clients:
         if state is None:
             return None
         return {
-            "connectionSet": [
-                {
-                    "clientId": client.client_id,
-                    "clientAddr": client.connection.peer,
-                    "language": "JAVA",
-                    "version": 479,
-                }
-                for client in state.members.values()
-            ],
+            "connectionSet": [client.described() for client in state.members.values()],
             "subscriptionTable": {
-                topic: {
-                    "topic": topic,
-                    "subString": subscription.expression,
-                    "tagsSet": [],
-                    "codeSet": [],
-                    "subVersion": subscription.version,
-                    "expressionType": subscription.kind,
-                    "classFilterMode": False,
-                }
+                topic: subscription.described()
                 for topic, subscription in state.subscriptions.items()
             },
-            "consumeType": "CONSUME_PASSIVELY",
+            "consumeType": state.consume_type,
             "messageModel": state.message_model,
-            "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET",
+            "consumeFromWhere": state.consume_from_where,
         }
 
     def subscriptions(self, group: str) -> Mapping[str, Subscription]:

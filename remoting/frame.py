@@ -29,7 +29,14 @@ import msgspec
 from remoting.command import RemotingCommand, SerializeType
 from remoting.errors import FrameError
 
-__all__ = ["FRAME_SIZE_MAX", "FrameDecoder", "decode_frame", "encode", "encode_head"]
+__all__ = [
+    "FRAME_SIZE_MAX",
+    "FrameDecoder",
+    "decode_frame",
+    "encode",
+    "encode_head",
+    "language_name",
+]
 
 FRAME_SIZE_MAX: Final = 16_777_216
 _PREFIX: Final = struct.Struct(">II")
@@ -62,6 +69,12 @@ _LANGUAGES: Final = (
 )
 _LANGUAGE_OTHER: Final = 7
 _LANGUAGE_CODES: Final = {name: code for code, name in enumerate(_LANGUAGES)}
+
+
+def language_name(code: int) -> str:
+    """RocketMQ's name of a `RemotingCommand.language`."""
+    return _LANGUAGES[code] if 0 <= code < len(_LANGUAGES) else "OTHER"
+
 
 _Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 

@@ -19,6 +19,7 @@ from broker.topics import RETRY_PREFIX, Topic, TopicNameError, check_group_name
 from remoting import fastjson
 from remoting.codes import ResponseCode
 from remoting.errors import BodyError
+from remoting.frame import language_name
 
 __all__ = ["ClientProcessor"]
 
@@ -47,6 +48,8 @@ class _Producer(msgspec.Struct):
 class _Consumer(msgspec.Struct):
     groupName: str
     messageModel: str = "CLUSTERING"
+    consumeType: str | None = None
+    consumeFromWhere: str | None = None
     subscriptionDataSet: list[_Subscription] = []
 
 
@@ -71,10 +74,16 @@ class ClientProcessor:
             raise RefusedError(ResponseCode.SYSTEM_ERROR, f"heartbeat: {error}") from error
         _check_names(heartbeat)
         clients, now_ms = self._context.clients, self._context.clock_ms()
+        language, version = language_name(request.command.language), request.command.version
         try:
             for producer in heartbeat.producerDataSet:
                 clients.producer_seen(
-                    producer.groupName, heartbeat.clientID, request.connection, now_ms
+                    producer.groupName,
+                    heartbeat.clientID,
+                    request.connection,
+                    now_ms,
+                    language=language,
+                    version=version,
                 )
             for consumer in heartbeat.consumerDataSet:
                 clients.consumer_seen(
@@ -84,6 +93,10 @@ class ClientProcessor:
                     message_model=consumer.messageModel,
                     subscriptions=[_subscription(data) for data in consumer.subscriptionDataSet],
                     now_ms=now_ms,
+                    consume_type=consumer.consumeType or "CONSUME_PASSIVELY",
+                    consume_from_where=consumer.consumeFromWhere or "CONSUME_FROM_LAST_OFFSET",
+                    language=language,
+                    version=version,
                 )
                 if consumer.messageModel == "CLUSTERING":
                     self._make_retry_topic(consumer.groupName)

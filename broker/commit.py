@@ -1,0 +1,61 @@
+"""Commands that a request asks for, through the log, and its answer once their fate is known.
+
+Place in the data path: processors of administration; sends have their own way (`processor.send`).
+The answer follows `broker.outcomes`: success only for what is committed, and never "not stored"
+for what may be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from broker.context import BrokerContext
+from broker.outcomes import refused_of
+from broker.proposer import BusyError, Proposal
+from broker.request import RefusedError, Request
+from broker.store.payload import Command
+from broker.store.record import PendingRecord
+from raft.replicated_log import ProposalStatus
+from remoting.codes import ResponseCode
+
+__all__ = ["commit"]
+
+
+def commit(
+    context: BrokerContext,
+    request: Request,
+    commands: Sequence[Command],
+    *,
+    records: Sequence[PendingRecord] = (),
+    answer: Callable[[], None] | None = None,
+    ends_batch: bool = False,
+) -> None:
+    """Propose, and answer the request; `answer` replies where it succeeded and plain 0 won't do.
+
+    Raises RefusedError where too many proposals wait. Caller's duty: `require_leader`.
+    """
+
+    def done(status: ProposalStatus | None) -> None:
+        refused = refused_of(status, context.not_leader_remark)
+        if refused is not None:
+            request.refuse(refused)
+        elif status is not None and status is not ProposalStatus.COMMITTED:
+            request.reply(
+                ResponseCode.SYSTEM_ERROR, f"outcome unknown: {status.value.replace('_', ' ')}"
+            )
+        elif answer is not None:
+            answer()
+        else:
+            request.reply(ResponseCode.SUCCESS)
+
+    try:
+        context.proposer.submit(
+            Proposal(
+                commands=list(commands),
+                records=list(records),
+                on_done=done,
+                ends_batch=ends_batch,
+            )
+        )
+    except BusyError as error:
+        raise RefusedError(ResponseCode.SYSTEM_BUSY, str(error)) from error
