@@ -171,12 +171,14 @@ class ConsumeQueues:
     def _write_begins(self) -> None:
         """Replaced atomically, without fsync: what is lost of it costs a rebuild.
 
-        So does a disk without room, which must not stop the retention that makes some.
+        So does a disk without room, which must not stop the retention that makes some. Where a
+        queue begins that is still filled is not known: its units may be in the log, and a restart
+        in the middle of it must look for them again.
         """
         begins = [
             (topic, queue_id, queue.min_offset)
             for topic, queue_id, queue in self.items()
-            if queue.min_offset
+            if queue.min_offset and (topic, queue_id) not in self._ends
         ]
         temporary = self._begins_path.with_suffix(".tmp")
         temporary.parent.mkdir(parents=True, exist_ok=True)

@@ -151,6 +151,24 @@ def test_an_install_that_was_broken_off_is_filled_again(tmp_path):
     assert not reopened(tmp_path, {KEY: FILE_UNITS + 500}).is_filling
 
 
+@pytest.mark.parametrize("filled", [0, 3])
+def test_a_trim_while_a_queue_is_filled_hides_nothing_after_a_restart(tmp_path, filled):
+    """A restart trims before it fills; where it is broken off then, the next one fills again."""
+    queues = reopened(tmp_path, {KEY: 6})
+    queues.trim(0)
+    if filled:
+        queues.fill(run_of(1, filled))
+        queues.trim(100)
+    queues.close()
+    again = reopened(tmp_path, {KEY: 6})
+    again.trim(100)
+    assert again.is_filling
+    again.fill(run_of(1, 5))
+    again.settle()
+    assert shown(again) == run_of(1, 5).units
+    again.close()
+
+
 @settings(deadline=None, max_examples=60)
 @given(
     end=st.integers(1, FILE_UNITS * 2),

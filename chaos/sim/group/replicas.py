@@ -24,11 +24,18 @@ __all__ = ["check_alike", "check_queue", "check_route", "check_state"]
 def check_queue(
     node: NodeId, context: BrokerContext, topic: str, queue_id: int, stored: Sequence[Stored]
 ) -> None:
-    """Every unit from the first kept one on names its record (run format, S1). Violation."""
+    """Every record that the log still has is named by its unit (run format, S1). Violation."""
     queue = context.queues.find(topic, queue_id)
     if queue is None or queue.next_offset != len(stored):
         end = 0 if queue is None else queue.next_offset
         raise Violation("S1", f"{node}: {topic}/{queue_id} ends at {end}, not {len(stored)}")
+    begin = context.log.retention_bounds().begin_position
+    if queue.min_offset and stored[queue.min_offset - 1].position >= begin:
+        raise Violation(
+            "S1",
+            f"{node}: {topic}/{queue_id} begins at {queue.min_offset}, and the log has the record "
+            f"of {stored[queue.min_offset - 1].value}",
+        )
     for offset in range(queue.min_offset, len(stored)):
         unit = queue.read(offset, 1)
         position = UNIT.unpack(unit)[0] if unit else None
