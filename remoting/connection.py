@@ -88,6 +88,7 @@ class Connection(asyncio.Protocol):
         on_open: Callable[[Connection], None] | None = None,
         on_unfinished: Callable[[int], None] | None = None,
         accepted: bool = False,
+        peer: str | None = None,
         limits: ConnectionLimits | None = None,
     ) -> None:
         self._on_request = on_request
@@ -110,8 +111,9 @@ class Connection(asyncio.Protocol):
         self._waiting_for_turn: list[asyncio.Future[None]] = []
         self._opaque = 0
         self._pending: dict[int, tuple[asyncio.Future[RemotingCommand], asyncio.TimerHandle]] = {}
-        self.peer = "?"
-        """Address of the other end, "ip:port"."""
+        self._told_peer = peer
+        self.peer = peer or "?"
+        """Address of the other end, "ip:port"; whom a proxy speaks for, where `peer` named it."""
         self.local = "?"
         """Address of this end, "ip:port"."""
         self.unfinished_size = 0
@@ -212,7 +214,7 @@ class Connection(asyncio.Protocol):
         # A cast, since uvloop's transports do not derive from asyncio.Transport.
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=self._limits.write_buffer_size_high)
-        self.peer = _address_text(transport.get_extra_info("peername"))
+        self.peer = self._told_peer or _address_text(transport.get_extra_info("peername"))
         self.local = _address_text(transport.get_extra_info("sockname"))
         if self._on_open is not None:
             self._on_open(self)

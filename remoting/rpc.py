@@ -12,6 +12,7 @@ Source: RocketMQ NettyRemotingClient (connect timeout 3 s).
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -24,6 +25,7 @@ __all__ = ["CONNECT_TIMEOUT_MS", "RemotingClient"]
 
 CONNECT_TIMEOUT_MS: Final = 3_000
 _PEERS_MAX: Final = 4096
+_SHUTDOWN_TIMEOUT_S: Final = 1.0
 
 
 class _Peer:
@@ -41,8 +43,9 @@ class _Peer:
 class RemotingClient:
     """`dial` maps a table address to the address really dialled (a proxy).
 
-    `sign` completes every request that is sent through here. `on_request` hears the requests that
-    peers send over our connections; without it they are answered with code 3.
+    `tls` is what is dialled with; None: plain text. `sign` completes every request that is sent
+    through here. `on_request` hears the requests that peers send over our connections; without it
+    they are answered with code 3.
     """
 
     def __init__(
@@ -51,9 +54,11 @@ class RemotingClient:
         on_request: RequestHandler | None = None,
         on_close: CloseHandler | None = None,
         *,
+        tls: ssl.SSLContext | None = None,
         sign: Callable[[RemotingCommand], None] | None = None,
         limits: ConnectionLimits | None = None,
     ) -> None:
+        self._tls = tls
         self._sign = sign
         self._dial = dict(dial or {})
         self._on_request = on_request
@@ -168,7 +173,17 @@ class RemotingClient:
         connection = self._make_connection()
         try:
             host, port = split_host(self._dial.get(address, address))
-            await loop.create_connection(lambda: connection, host, port)
+            if self._tls is None:
+                await loop.create_connection(lambda: connection, host, port)
+            else:
+                await loop.create_connection(
+                    lambda: connection,
+                    host,
+                    port,
+                    ssl=self._tls,
+                    ssl_handshake_timeout=CONNECT_TIMEOUT_MS / 1000,
+                    ssl_shutdown_timeout=_SHUTDOWN_TIMEOUT_S,
+                )
         except (OSError, RecordError) as error:
             peer.failures += 1
             peer.failure = f"can't connect to {self._target_text(address)}: {error}"

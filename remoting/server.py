@@ -5,8 +5,9 @@ reaches their `on_request`.
 
 Invariants: at most `connections_max` connections at a time, and no more than half of the files
 that the process may open (one more is closed at once, with a log line); a connection idle for
-`idle_timeout_ms` is closed; unfinished frames take at most about `unfinished_size_max` bytes in
-all (the largest one's connection is closed); after `stop` none is left.
+`idle_timeout_ms` is closed; TLS and PROXY preambles are taken where `greeting` says so; unfinished
+frames take at most about `unfinished_size_max` bytes in all (the largest one's connection is
+closed); after `stop` none is left.
 
 Source: RocketMQ NettyRemotingServer (120 s idle rule).
 """
@@ -16,8 +17,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import socket
 
 from remoting.connection import CloseHandler, Connection, ConnectionLimits, RequestHandler
+from remoting.greeting import Greeter, Greeting, refuse_plain_text
 from remoting.message_id import join_host
 from remoting.open_files import connections_share
 
@@ -40,8 +43,12 @@ class RemotingServer:
         connections_max: int = 4096,
         idle_timeout_ms: int = 120_000,
         unfinished_size_max: int = 256 << 20,
+        greeting: Greeting | None = None,
         limits: ConnectionLimits | None = None,
     ) -> None:
+        self._greeting = greeting or Greeting()
+        self._greeter: Greeter | None = None
+        self._listens = False
         self._host = host
         self._port = port
         self._on_request = on_request
@@ -73,19 +80,23 @@ class RemotingServer:
 
     async def start(self) -> None:
         """Bind and listen. Raises OSError naming the address, where the port is in use say."""
-        assert self._server is None, "started twice"
+        assert not self._listens, "started twice"
         loop = asyncio.get_running_loop()
         try:
-            self._server = await loop.create_server(
-                self._make_connection, self._host, self._port, backlog=_BACKLOG
-            )
+            if self._greeting.is_needed:
+                self._listen_with_greeting()
+            else:
+                self._server = await loop.create_server(
+                    self._make_connection, self._host, self._port, backlog=_BACKLOG
+                )
+                self._port = self._server.sockets[0].getsockname()[1]
         except OSError as error:
             # The loop's own text differs between loops and names the address as a tuple.
             reason = os.strerror(error.errno) if error.errno else str(error)
             raise OSError(
                 error.errno, f"can't listen on {self.address} for remoting: {reason}"
             ) from error
-        self._port = self._server.sockets[0].getsockname()[1]
+        self._listens = True
         self._idle_timer = loop.call_later(self._idle_timeout / 4, self._close_idle)
 
     async def stop(self) -> None:
@@ -93,10 +104,15 @@ class RemotingServer:
 
         What is queued is still sent to peers that read within a second.
         """
-        if self._server is None:
+        if not self._listens:
             return
-        self._server.close()
-        self._server = None
+        self._listens = False
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        if self._greeter is not None:
+            await self._greeter.stop()
+            self._greeter = None
         if self._idle_timer is not None:
             self._idle_timer.cancel()
         for connection in list(self._connections):
@@ -112,13 +128,30 @@ class RemotingServer:
                 connection.abort("the server stops")
             await self._all_closed.wait()
 
-    def _make_connection(self) -> Connection:
+    def _listen_with_greeting(self) -> None:
+        listener = socket.create_server(
+            (self._host, self._port),
+            family=socket.AF_INET6 if ":" in self._host else socket.AF_INET,
+            backlog=_BACKLOG,
+        )
+        listener.setblocking(False)
+        self._port = listener.getsockname()[1]
+        self._greeter = Greeter(
+            [listener],
+            self._greeting,
+            self._make_connection,
+            greetings_max=self._connections_max,
+            first_byte_timeout=self._idle_timeout,
+        )
+
+    def _make_connection(self, peer: str | None = None, is_refused: bool = False) -> Connection:
         return Connection(
-            self._on_request,
+            refuse_plain_text if is_refused else self._on_request,
             self._forget,
             on_open=self._admit,
             on_unfinished=self._note_unfinished,
             accepted=True,
+            peer=peer,
             limits=self._limits,
         )
 
@@ -131,7 +164,7 @@ class RemotingServer:
                 self._connections_max,
             )
             connection.abort("too many connections")
-        elif self._server is None:
+        elif not self._listens:
             connection.abort("the server stops")
 
     def _note_unfinished(self, grown: int) -> None:
