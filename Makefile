@@ -10,7 +10,7 @@ LEDGERMQ := $(BIN)/ledgermq
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check format sim bench failovers drills long planted mutants clean
+.PHONY: help venv demo test check format sim bench failovers drills long planted mutants interop clean
 
 help:
 	@echo "make demo    set up, run the main experiment, verify it with Spark, write its report"
@@ -23,6 +23,7 @@ help:
 	@echo "make long    a broker with ten million messages: memory and restarts (13 GB of disk)"
 	@echo "make planted experiments on brokers with a planted bug, which must fail"
 	@echo "make mutants the simulator against every planted bug, which it must see"
+	@echo "make interop real RocketMQ clients against ledgermq (TARGET=rocketmq: against RocketMQ itself)"
 	@echo "make venv    the environment alone: $(LEDGERMQ)"
 
 venv: $(STAMP)
@@ -90,6 +91,15 @@ planted: $(STAMP)
 mutants: $(STAMP)
 	@mkdir -p figures
 	$(BIN)/python -m tests.mutants.campaign --output figures/mutants.json
+
+# RocketMQ's own clients. TARGET: ledgermq, rocketmq, or one of what tests/interop/targets.py lists;
+# ONLY: cases, with * and ?; CLIENT: java-5.3.3 java-4.9.8 go-2.1.2 python.
+TARGET ?= ledgermq
+ONLY ?=
+CLIENT ?=
+interop: $(STAMP)
+	@mkdir -p figures
+	$(BIN)/python -m tests.interop.run --target $(TARGET) $(if $(ONLY),--only $(ONLY)) $(if $(CLIENT),--client $(CLIENT)) --output figures/interop.json
 
 clean:
 	rm -rf $(VENV) runs figures .mypy_cache .ruff_cache .pytest_cache .hypothesis

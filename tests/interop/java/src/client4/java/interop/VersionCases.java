@@ -1,0 +1,39 @@
+package interop;
+
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.common.protocol.heartbeat.MessageModel;
+import org.apache.rocketmq.common.subscription.SubscriptionGroupConfig;
+
+/** What only the 4.9 client has, or has under other names. */
+final class VersionCases {
+    private VersionCases() {}
+
+    static void addTo(Catalogue all) {
+        // 4.9 can nothing that 5.3 can't.
+    }
+
+    static MessageModel broadcasting() {
+        return MessageModel.BROADCASTING;
+    }
+
+    static SubscriptionGroupConfig group(String name, boolean enabled) {
+        SubscriptionGroupConfig config = new SubscriptionGroupConfig();
+        config.setGroupName(name);
+        config.setConsumeEnable(enabled);
+        return config;
+    }
+
+    static void createTopic(DefaultMQProducer producer, String topic, int queues)
+            throws org.apache.rocketmq.client.exception.MQClientException {
+        producer.createTopic("TBW102", topic, queues);
+    }
+
+    static DefaultMQProducer tracedProducer(String group) {
+        return new DefaultMQProducer(group, true);
+    }
+
+    static DefaultMQPushConsumer tracedConsumer(String group) {
+        return new DefaultMQPushConsumer(group, true);
+    }
+}

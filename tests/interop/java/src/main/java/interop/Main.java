@@ -1,0 +1,198 @@
+package interop;
+
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
+import java.io.PrintWriter;
+import java.io.StringWriter;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.TreeSet;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
+import java.util.concurrent.Phaser;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+import java.util.concurrent.atomic.AtomicBoolean;
+
+/**
+ * Runs cases and tells how each ended, one JSON object per line of standard output that begins with
+ * "@@".
+ *
+ * <p>Arguments: name servers; how many cases run at once; "faults" or "steady"; the names of cases,
+ * none for all. With "faults" the cases of a batch meet in their middle: the line
+ * {"event":"midpoint"} asks whoever started this program to break something, and any line on
+ * standard input lets them go on.
+ */
+public final class Main {
+    private static final long MIDPOINT_WAIT_MS_MAX = 60_000;
+
+    private final Rig.Place place;
+    private final PrintStream out;
+    private final BufferedReader in =
+            new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+
+    private Main(Rig.Place place, PrintStream out) {
+        this.place = place;
+        this.out = out;
+    }
+
+    public static void main(String[] arguments) throws Exception {
+        PrintStream out = new PrintStream(System.out, true, StandardCharsets.UTF_8);
+        if (arguments[0].equals("list")) {
+            Catalogue.cases().keySet().forEach(out::println);
+            return;
+        }
+        if (arguments[0].equals("campaign")) {
+            System.exit(Campaigns.run(arguments, out) ? 0 : 1);
+        }
+        boolean faults = arguments[2].equals("faults");
+        String run = Long.toString(System.currentTimeMillis() % 100_000_000L, 36);
+        Main main = new Main(new Rig.Place(arguments[0], run, faults), out);
+        Set<String> wanted = new TreeSet<>(List.of(arguments).subList(3, arguments.length));
+        List<Case> cases = new ArrayList<>();
+        for (Map.Entry<String, Case> each : Catalogue.cases().entrySet()) {
+            if (wanted.isEmpty() || wanted.contains(each.getKey())) {
+                cases.add(each.getValue());
+            }
+        }
+        int atOnce = Integer.parseInt(arguments[1]);
+        for (int from = 0; from < cases.size(); from += atOnce) {
+            main.runBatch(cases.subList(from, Math.min(cases.size(), from + atOnce)));
+        }
+        System.exit(0); // clients leave threads behind that would keep the machine up
+    }
+
+    private void runBatch(List<Case> cases) throws InterruptedException {
+        ExecutorService threads = Executors.newFixedThreadPool(cases.size());
+        Phaser middle =
+                new Phaser(cases.size()) {
+                    @Override
+                    protected boolean onAdvance(int phase, int parties) {
+                        if (parties > 0) {
+                            askForMidpoint();
+                        }
+                        return parties == 0;
+                    }
+                };
+        List<Future<Ended>> running = new ArrayList<>();
+        List<Long> began = new ArrayList<>();
+        List<Runnable> leaving = new ArrayList<>();
+        for (Case each : cases) {
+            began.add(System.nanoTime());
+            AtomicBoolean left = new AtomicBoolean();
+            Runnable leave =
+                    () -> {
+                        if (!left.getAndSet(true)) {
+                            middle.arriveAndDeregister();
+                        }
+                    };
+            leaving.add(leave);
+            running.add(threads.submit(() -> runOne(each, middle, leave)));
+        }
+        for (int i = 0; i < cases.size(); i++) {
+            Case each = cases.get(i);
+            Ended ended;
+            long deadline = began.get(i) + TimeUnit.SECONDS.toNanos(place.deadlineSeconds(each));
+            try {
+                long left = Math.max(0, deadline - System.nanoTime());
+                ended = running.get(i).get(left, TimeUnit.NANOSECONDS);
+            } catch (TimeoutException e) {
+                int seconds = place.deadlineSeconds(each);
+                ended = new Ended("FAIL no end within " + seconds + " s", seconds * 1_000L);
+                running.get(i).cancel(true);
+                leaving.get(i).run();
+            } catch (ExecutionException e) {
+                ended = new Ended("FAIL " + e.getCause(), 0);
+            }
+            report(each, ended);
+        }
+        threads.shutdownNow();
+    }
+
+    private Ended runOne(Case each, Phaser middle, Runnable leave) {
+        long began = System.nanoTime();
+        String detail = told(each, middle);
+        leave.run();
+        return new Ended(detail, TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - began));
+    }
+
+    private String told(Case each, Phaser middle) {
+        String detail;
+        try (Rig rig = new Rig(place, each.name(), () -> meet(middle))) {
+            detail = "PASS " + each.body().run(rig);
+        } catch (Skipped e) {
+            detail = "SKIP " + e.getMessage();
+        } catch (InterruptedException e) {
+            return "FAIL interrupted";
+        } catch (AssertionError e) {
+            detail = "FAIL " + e.getMessage();
+        } catch (Exception e) {
+            StringWriter trace = new StringWriter();
+            e.printStackTrace(new PrintWriter(trace));
+            detail = "FAIL " + e + " " + trace.toString().lines().skip(1).limit(3).toList();
+        }
+        return detail;
+    }
+
+    private void meet(Phaser middle) throws InterruptedException {
+        if (!place.faults()) {
+            return;
+        }
+        int phase = middle.arrive();
+        try {
+            middle.awaitAdvanceInterruptibly(phase, MIDPOINT_WAIT_MS_MAX, TimeUnit.MILLISECONDS);
+        } catch (TimeoutException e) {
+            throw new AssertionError("the other cases did not come to their middle", e);
+        }
+    }
+
+    private void askForMidpoint() {
+        synchronized (out) {
+            out.println("@@{\"event\":\"midpoint\"}");
+        }
+        try {
+            if (in.readLine() == null) {
+                throw new IllegalStateException("standard input ended at a midpoint");
+            }
+        } catch (java.io.IOException e) {
+            throw new java.io.UncheckedIOException(e);
+        }
+    }
+
+    /** How a case ended: an outcome of four letters, and what there is to say. */
+    private record Ended(String told, long tookMs) {}
+
+    private void report(Case each, Ended ended) {
+        String told = ended.told();
+        String outcome = told.substring(0, 4).toLowerCase();
+        String detail = told.length() > 5 ? told.substring(5) : "";
+        synchronized (out) {
+            out.println(
+                    "@@{\"case\":" + quoted(each.name())
+                            + ",\"outcome\":" + quoted(outcome)
+                            + ",\"took_ms\":" + ended.tookMs()
+                            + ",\"detail\":" + quoted(detail) + "}");
+        }
+    }
+
+    /** A JSON string. */
+    static String quoted(String text) {
+        StringBuilder json = new StringBuilder("\"");
+        for (char c : text.toCharArray()) {
+            if (c == '"' || c == '\\') {
+                json.append('\\').append(c);
+            } else if (c < ' ' || Character.isSurrogate(c)) {
+                json.append(String.format("\\u%04x", (int) c));
+            } else {
+                json.append(c);
+            }
+        }
+        return json.append('"').toString();
+    }
+}

@@ -1,0 +1,115 @@
+"""Real RocketMQ clients against ledgermq, and against Apache RocketMQ itself.
+
+    python -m tests.interop.run [--target NAME ...] [--client NAME ...] [--only CASE ...]
+
+Each case (one feature of a client: `Catalogue.java`, `go/`, `python_cases.py`) runs against each
+target (`targets.py`). The same programs run against RocketMQ, so that what they expect is known
+to hold there. What is missing on this machine (Java, Maven, Go) is said and skipped by name.
+Prints a line per case, then the table; exits with 1 where a case is red.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.interop.matrix import Matrix
+from tests.interop.programs import java_command, run_program
+from tests.interop.targets import TARGETS, Target, started
+from tests.interop.toolchain import MissingToolError, Toolchain
+
+JAVA_CLIENTS = {"java-5.3.3": "5.3.3", "java-4.9.8": "4.9.8"}
+CLIENTS = (*JAVA_CLIENTS, "go-2.1.2", "python")
+GROUPS = {"ledgermq": ("ledgermq-1", "ledgermq-3", "ledgermq-kill"), "rocketmq": ("rocketmq",)}
+CASES_AT_ONCE = 6
+
+
+def say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def client_program(client: str, tools: Toolchain, home: Path) -> list[str]:
+    """The command that runs a client's cases. Raises MissingToolError."""
+    if client in JAVA_CLIENTS:
+        built = tools.java_client(JAVA_CLIENTS[client])
+        return java_command(tools.require_java(), built, home)
+    if client == "go-2.1.2":
+        return ["nice", "-n", "10", str(tools.go_client())]
+    return ["nice", "-n", "10", sys.executable, "-m", "tests.interop.python_cases"]
+
+
+def chosen_cases(program: list[str], patterns: list[str]) -> list[str]:
+    listed = subprocess.run([*program, "list"], capture_output=True, text=True, check=True)
+    names = [line.strip() for line in listed.stdout.splitlines() if line.strip()]
+    if not patterns:
+        return names
+    return [name for name in names if any(fnmatch.fnmatch(name, each) for each in patterns)]
+
+
+def run_client(
+    client: str, target: Target, tools: Toolchain, directory: Path, arguments: argparse.Namespace
+) -> Matrix:
+    matrix = Matrix()
+    try:
+        program = client_program(client, tools, directory / f"home-{client}")
+    except MissingToolError as missing:
+        matrix.skip(f"{client}: {missing}")
+        return matrix
+    cases = chosen_cases(program, arguments.only)
+    if not cases:
+        return matrix
+    say(f"== {client} on {target.name}: {len(cases)} cases")
+    mode = "faults" if target.breaks else "steady"
+    command = [*program, ";".join(target.name_servers), str(arguments.at_once), mode, *cases]
+    log = directory / f"{client}.log"
+    matrix.add(run_program(command, client=client, target=target, cases=cases, log=log, say=say))
+    return matrix
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--target", nargs="+", default=["ledgermq"], help=", ".join(TARGETS))
+    parser.add_argument("--client", nargs="+", default=list(CLIENTS), choices=CLIENTS)
+    parser.add_argument("--only", nargs="+", default=[], help="cases, with * and ?")
+    parser.add_argument("--at-once", type=int, default=CASES_AT_ONCE)
+    parser.add_argument("--directory", type=Path, help="kept; a new one in runs/interop otherwise")
+    parser.add_argument("--output", type=Path)
+    arguments = parser.parse_args()
+    targets = [name for each in arguments.target for name in GROUPS.get(each, (each,))]
+    unknown = sorted(set(targets) - set(TARGETS))
+    if unknown:
+        parser.error(f"no target is called {unknown[0]}")
+    if arguments.directory is None:
+        parent = Path("runs") / "interop"
+        parent.mkdir(parents=True, exist_ok=True)
+        arguments.directory = Path(tempfile.mkdtemp(prefix="run-", dir=parent))
+    root = arguments.directory.resolve()
+    tools = Toolchain.look_up()
+    matrix = Matrix()
+    began = time.monotonic()
+    for name in targets:
+        try:
+            with started(name, root / name, tools) as target:
+                for client in arguments.client:
+                    part = run_client(client, target, tools, root / name, arguments)
+                    matrix.add(part.outcomes)
+                    for why in part.skipped:
+                        matrix.skip(why)
+        except MissingToolError as missing:
+            matrix.skip(f"{name}: {missing}")
+    say(matrix.table())
+    say(f"{time.monotonic() - began:.0f} s; everything they printed is in {root}")
+    if arguments.output is not None:
+        arguments.output.parent.mkdir(parents=True, exist_ok=True)
+        arguments.output.write_text(matrix.to_json() + "\n", encoding="utf-8")
+    return 1 if matrix.red else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
