@@ -256,6 +256,10 @@ class Clients:
             "consumeFromWhere": state.consume_from_where,
         }
 
+    def is_broadcasting(self, group: str) -> bool:
+        state = self._consumers.get(group)
+        return state is not None and state.message_model == "BROADCASTING"
+
     def subscriptions(self, group: str) -> Mapping[str, Subscription]:
         state = self._consumers.get(group)
         return {} if state is None else state.subscriptions

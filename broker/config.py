@@ -7,6 +7,7 @@ key, a wrong type or an impossible value is a ConfigError that names the key.
 from __future__ import annotations
 
 import dataclasses
+import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -72,7 +73,7 @@ class BrokerConfig:
     pull_count_max: int = 1_024
     pull_size_max: int = 8 << 20
     enable_property_filter: bool = True  # SQL92 expressions in subscriptions
-    enable_property_filter: bool = True  # SQL92 expressions in subscriptions
+    in_memory_size_bytes_max: int = 0  # of the log's end, where new groups begin at 0; 0: 40 % RAM
     acl_enable: bool = False
     acl_file: Path = Path("plain_acl.yml")  # RocketMQ's; read again when it changes
     acl_inner_access_key: str = ""  # the account that this broker's own requests are signed with
@@ -124,6 +125,12 @@ class BrokerConfig:
                 value = getattr(owner, key)
                 if value is not None and value <= 0:
                     raise ConfigError(f"{key}: {value} is not above 0")
+
+    @property
+    def in_memory_size(self) -> int:
+        """Bytes of the log's end that count as being in memory (accessMessageInMemoryMaxRatio)."""
+        pages: int = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return self.in_memory_size_bytes_max or pages * 2 // 5
 
     @property
     def snapshot_interval(self) -> int:

@@ -7,6 +7,7 @@ ready leader), what do I say if not, and what bytes stand at a position.
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -14,6 +15,7 @@ from broker.clients import Clients
 from broker.config import BrokerConfig
 from broker.long_polling import LongPolling
 from broker.proposer import Proposer
+from broker.rebalance_lock import RebalanceLocks
 from broker.request import RefusedError
 from broker.state import BrokerState
 from broker.store.consume_queues import ConsumeQueues
@@ -42,6 +44,9 @@ class BrokerContext:
     random: random.Random
     unique_ids: UniqueIdGenerator
     broker_addresses: Mapping[str, str]  # node -> remoting address, where known
+    locks: RebalanceLocks = field(default_factory=RebalanceLocks)
+    # Leases: a clock that never jumps.
+    lease_clock_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000
     want_of_room: str | None = None  # why the disk takes nothing more, as it was seen last
     ready: bool = False  # this node leads and may propose, as the log told last
     term: int = 0

@@ -1,70 +1,116 @@
-"""Which client may consume a queue in order: locks by group and queue, held for a while.
+"""How long the owners of queues may be silent: leases, in the leader's memory.
 
-Soft state of the leader, never replicated, as in RocketMQ: clients renew every 20 s what they
-hold, and consume in order only while they are sure of it (30 s), which is shorter than the time
-after which the lock goes to another (60 s). Pure: time is an argument.
+Place in the data path: LOCK_BATCH_MQ asks `ask` which queues a client goes on holding and which it
+may get; what it gets goes through the log first (`broker.queue_owners`). Clients renew every 20 s,
+and consume in order only for 30 s after they were last told that they hold a queue.
 
-Invariants: at most one client holds a group's queue; the number of locks is bounded.
-Source: RocketMQ RebalanceLockManager.
+| the owner | another client may have its queue |
+|---|---|
+| renews no more | 60 s after it renewed last, as in RocketMQ |
+| is not connected here | 35 s after it renewed last: it no longer believes in its lease then |
+| gave the queue up | at once |
+
+A leader counts owners that it did not see renew as renewed when its leadership began: the leader
+before it may have told them so until then. The 5 s beyond the 30 are for that one's last words.
+Pure: time is an argument, of a clock that never jumps.
+
+Invariants: a queue is given to a client only while nobody else's lease of it may last; at most one
+change of an owner is under way per queue. Source: RocketMQ RebalanceLockManager, ProcessQueue.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Final, TypeAlias
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from typing import Final
 
-__all__ = ["Queue", "RebalanceLocks"]
+from broker.queue_owners import Queue, QueueOwners
 
-_LOCK_EXPIRES_MS: Final = 60_000
-Queue: TypeAlias = tuple[str, int]  # topic, queue id
+__all__ = ["Claims", "RebalanceLocks"]
+
+_LEASE_MS: Final = 60_000
+_LEASE_OF_THE_GONE_MS: Final = 35_000
 
 
 @dataclass(slots=True)
-class _Lock:
-    client_id: str
-    renewed_ms: int
+class Claims:
+    """What became of a wish for queues."""
+
+    held: list[Queue] = field(default_factory=list)  # renewed
+    free: list[Queue] = field(default_factory=list)  # may be given, through the log
 
 
 class RebalanceLocks:
     def __init__(self, *, locks_max: int = 100_000) -> None:
         self._locks_max = locks_max
-        self._locks: dict[tuple[str, str, int], _Lock] = {}
+        self._renewed_ms: dict[tuple[str, Queue], int] = {}
+        self._began_ms = 0
+        self._under_way: set[tuple[str, Queue]] = set()
 
-    def __len__(self) -> int:
-        return len(self._locks)
+    def begin(self, now_ms: int) -> None:
+        """Leadership begins: owners are as good as renewed now."""
+        self._renewed_ms.clear()
+        self._under_way.clear()
+        self._began_ms = now_ms
 
-    def lock(self, group: str, client_id: str, queues: Iterable[Queue], now_ms: int) -> list[Queue]:
-        """Those of `queues` that the client holds from now on."""
-        held: list[Queue] = []
-        for topic, queue_id in queues:
-            key = (group, topic, queue_id)
-            lock = self._locks.get(key)
-            if lock is None and len(self._locks) >= self._locks_max:
-                self._drop_expired(now_ms)
-                if len(self._locks) >= self._locks_max:
+    def ask(
+        self,
+        owners: QueueOwners,
+        group: str,
+        client_id: str,
+        queues: Iterable[Queue],
+        *,
+        members: Collection[str],
+        now_ms: int,
+    ) -> Claims:
+        """Renew what the client owns; tell what it may have. Caller's duty: `settle` for those.
+
+        `members` are the group's clients that are connected here.
+        """
+        claims = Claims()
+        of_group = owners.of_group(group)
+        for queue in dict.fromkeys(queues):
+            key = (group, queue)
+            owner = of_group.get(queue)
+            if key in self._under_way:
+                continue
+            if owner == client_id:
+                self._renewed_ms[key] = now_ms
+                claims.held.append(queue)
+            elif owner is None or self._is_over(group, queue, owner in members, now_ms):
+                if owner is None and len(owners) + len(self._under_way) >= self._locks_max:
                     continue
-            if lock is None or lock.client_id == client_id or _is_expired(lock, now_ms):
-                self._locks[key] = _Lock(client_id, now_ms)
-                held.append((topic, queue_id))
-        return held
+                self._under_way.add(key)
+                claims.free.append(queue)
+        return claims
 
-    def unlock(self, group: str, client_id: str, queues: Iterable[Queue]) -> None:
-        """Give up what the client holds; what others hold stays."""
-        for topic, queue_id in queues:
-            lock = self._locks.get((group, topic, queue_id))
-            if lock is not None and lock.client_id == client_id:
-                del self._locks[group, topic, queue_id]
+    def settle(self, group: str, queues: Iterable[Queue], now_ms: int | None) -> None:
+        """The change of these owners is through at `now_ms`; None: it failed, or nobody knows."""
+        for queue in queues:
+            self._under_way.discard((group, queue))
+            if now_ms is not None:
+                self._renewed_ms[group, queue] = now_ms
 
-    def clear(self) -> None:
-        """Leadership ended: whoever leads now gives the locks."""
-        self._locks.clear()
+    def is_ordered(self, owners: QueueOwners, group: str, now_ms: int) -> bool:
+        """Whether anybody holds a queue of the group."""
+        return any(
+            not self._is_over(group, queue, True, now_ms) for queue in owners.of_group(group)
+        )
 
-    def _drop_expired(self, now_ms: int) -> None:
-        self._locks = {
-            key: lock for key, lock in self._locks.items() if not _is_expired(lock, now_ms)
-        }
+    def expired(self, owners: QueueOwners, now_ms: int) -> list[tuple[str, str, list[Queue]]]:
+        """(group, client, queues) of owners whose leases are over."""
+        found: list[tuple[str, str, list[Queue]]] = []
+        for group in owners.groups():
+            of_client: dict[str, list[Queue]] = {}
+            for queue, owner in owners.of_group(group).items():
+                is_free = (group, queue) not in self._under_way
+                if is_free and self._is_over(group, queue, True, now_ms):
+                    of_client.setdefault(owner, []).append(queue)
+            found += [(group, owner, queues) for owner, queues in of_client.items()]
+        known = {(group, queue) for group in owners.groups() for queue in owners.of_group(group)}
+        self._renewed_ms = {key: at for key, at in self._renewed_ms.items() if key in known}
+        return found
 
-
-def _is_expired(lock: _Lock, now_ms: int) -> bool:
-    return now_ms - lock.renewed_ms > _LOCK_EXPIRES_MS
+    def _is_over(self, group: str, queue: Queue, is_member: bool, now_ms: int) -> bool:
+        lease_ms = _LEASE_MS if is_member else _LEASE_OF_THE_GONE_MS
+        return now_ms - self._renewed_ms.get((group, queue), self._began_ms) > lease_ms

@@ -35,7 +35,6 @@ from broker.indexer import Indexer
 from broker.long_polling import LongPolling
 from broker.processors import Processors
 from broker.proposer import Proposer
-from broker.rebalance_lock import RebalanceLocks
 from broker.registration import Registration
 from broker.replication import open_log
 from broker.request import RefusedError, Request
@@ -69,6 +68,7 @@ _DELIVERY_MS: Final = 100
 _DISK_LOOK_MS: Final = 100
 _INDEX_MS: Final = 25
 _HOUSEKEEPING_MS: Final = 1_000
+_LOCKS_SWEEP_MS: Final = 60_000
 _ACL_LOOK_MS: Final = 1_000
 # A batch makes thousands of short-lived objects; the default of 700 would look for cycles, which
 # requests don't have, several times in each.
@@ -132,7 +132,6 @@ class Broker:
         )
         self._check_back = CheckBack(self.context)
         self._delivery = DelayDelivery(self.context)
-        self._locks = RebalanceLocks()
         self._access = _access_control(config)
         self._remoting = RemotingClient(
             config.dial,
@@ -143,9 +142,8 @@ class Broker:
         self._housekeeper = Housekeeper(self.context, self._tasks, self._remoting)
         host, port = split_address("listen", config.listen)
         self._server = RemotingServer(host, port, self._on_request, self._on_close)
-        self._handlers = dispatch_of(
-            Processors(self.context, self._tasks, self._locks, self._indexer)
-        )
+        self._processors = Processors(self.context, self._tasks, self.context.locks, self._indexer)
+        self._handlers = dispatch_of(self._processors)
         self._edge = Edge(self.fail)
         self._was_ready = False
         self._started = False
@@ -168,6 +166,7 @@ class Broker:
             group.create_task(self._fail_with(self._tasks.wait_failed()))
             group.create_task(_every(_HELD_PULLS_SCAN_MS, self._expire_pulls))
             group.create_task(_every(_DELIVERY_MS, self._delivery.round))
+            group.create_task(_every(_LOCKS_SWEEP_MS, self._processors.locks.sweep))
             group.create_task(_every(_DISK_LOOK_MS, self._housekeeper.look))
             group.create_task(_every(_HOUSEKEEPING_MS, self._housekeeper.round))
             group.create_task(
@@ -267,7 +266,8 @@ class Broker:
         if self._was_ready and not status.ready:
             self.context.proposer.lost_leadership()
             self._check_back.lost_leadership()
-            self._locks.clear()
+        elif status.ready and not self._was_ready:
+            self.context.locks.begin(self.context.lease_clock_ms())
         self._was_ready = self.context.ready = status.ready
         self.context.term = status.term
         self._registration.changed()

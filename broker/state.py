@@ -19,6 +19,7 @@ from typing import Any, assert_never
 from broker.dedupe import DedupeWindow
 from broker.offset_resets import OffsetResets
 from broker.queue_floors import QueueFloors
+from broker.queue_owners import QueueOwners
 from broker.state_image import StateImage
 from broker.state_part import StatePart
 from broker.store.payload import (
@@ -32,11 +33,13 @@ from broker.store.payload import (
     DeliverCommand,
     DiscardCommand,
     GroupCommand,
+    LockCommand,
     OffsetCommand,
     Payload,
     ResetCommand,
     Run,
     TopicCommand,
+    UnlockCommand,
 )
 from broker.store.time_marks import TimeMarks
 from broker.topics import HALF_TOPIC, Topic
@@ -75,13 +78,14 @@ class BrokerState:
         self.time_marks = TimeMarks()
         self.resets = OffsetResets()
         self.floors = QueueFloors()
+        self.queue_owners = QueueOwners()
         self.store_timestamp_ms = 0
         self.topics_version = 0  # counts changes of `topics`
         self.topics_changed_ms = 0  # store timestamp of the last one
 
     def parts(self) -> dict[str, StatePart]:
         """What keeps its own rows in a snapshot, under these names."""
-        return {"resets": self.resets, "floors": self.floors}
+        return {"resets": self.resets, "floors": self.floors, "owners": self.queue_owners}
 
     def _window(self) -> DedupeWindow:
         return DedupeWindow(
@@ -166,6 +170,13 @@ class BrokerState:
                     self.consumer_offsets[command.group, command.topic, queue_id] = offset
             case ClearResetCommand():
                 self.resets.clear(command.group, command.topic, command.queue_id, command.offset)
+            case LockCommand() | UnlockCommand():
+                act = (
+                    self.queue_owners.lock
+                    if isinstance(command, LockCommand)
+                    else self.queue_owners.unlock
+                )
+                act(command.group, command.client_id, [(t, q) for t, q in command.queues])
             case _:
                 assert_never(command)
 
@@ -175,6 +186,7 @@ class BrokerState:
         self.topics_changed_ms = self.store_timestamp_ms
         self.floors.topic_deleted(name, self.next_offsets)
         self.resets.drop_topic(name)
+        self.queue_owners.drop_topic(name)
         self.consumer_offsets = {
             key: offset for key, offset in self.consumer_offsets.items() if key[1] != name
         }
@@ -182,6 +194,7 @@ class BrokerState:
     def _delete_group(self, command: DeleteGroupCommand) -> None:
         self.groups.pop(command.name, None)
         self.resets.drop_group(command.name)
+        self.queue_owners.drop_group(command.name)
         if command.clean_offset:
             self.consumer_offsets = {
                 key: offset

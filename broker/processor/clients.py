@@ -13,6 +13,7 @@ from broker.clients import ClientsFullError, Subscription
 from broker.context import BrokerContext
 from broker.filter.message_filter import TAG, FilterError
 from broker.filter.sql import filter_of
+from broker.processor.send_back import retry_queue_count
 from broker.proposer import BusyError, Proposal
 from broker.request import RefusedError, Request
 from broker.topics import RETRY_PREFIX, Topic, TopicNameError, check_group_name
@@ -151,7 +152,8 @@ class ClientProcessor:
             return
         if len(context.state.topics) >= context.state.limits.topics_max:
             return  # without it the group still consumes; its retries are refused by name
-        topic = Topic(name=name, read_queue_count=1, write_queue_count=1)
+        count = max(1, retry_queue_count(context, group))
+        topic = Topic(name=name, read_queue_count=count, write_queue_count=count)
         try:
             context.proposer.submit(Proposal(commands=[topic.command()], on_done=lambda _: None))
         except BusyError:

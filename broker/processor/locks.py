@@ -1,26 +1,36 @@
 """LOCK_BATCH_MQ, UNLOCK_BATCH_MQ: an orderly consumer's claim on its queues.
 
-Place in the data path: `broker.rebalance_lock` keeps them; only the ready leader gives any.
-Rules: RocketMQ AdminBrokerProcessor.lockBatchMQ.
+Place in the data path: `broker.rebalance_lock` judges leases, `broker.queue_owners` is the
+replicated table; only the ready leader gives any. A renewal is answered from memory, a new owner
+once its entry is committed. Rules: RocketMQ AdminBrokerProcessor.lockBatchMQ.
 """
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
 from broker.context import BrokerContext
+from broker.outcomes import refused_of
+from broker.proposer import BusyError, Proposal
+from broker.queue_owners import Queue
 from broker.rebalance_lock import RebalanceLocks
 from broker.request import RefusedError, Request
+from broker.store.payload import LockCommand, UnlockCommand
 from broker.topics import TopicNameError, check_group_name
+from raft.replicated_log import ProposalStatus
 from remoting import fastjson
 from remoting.codes import ResponseCode
 from remoting.errors import BodyError
 
-__all__ = ["LockProcessor"]
+__all__ = ["LockProcessor", "lock_command", "unlock_command"]
 
+_log = logging.getLogger(__name__)
 _QUEUES_MAX: Final = 16_384
+_CLIENT_ID_SIZE_MAX: Final = 1_024
 
 
 class _Queue(msgspec.Struct):
@@ -42,29 +52,87 @@ class LockProcessor:
 
     def lock(self, request: Request) -> None:
         """LOCK_BATCH_MQ: answers which of the queues the client holds now."""
-        self._context.require_leader()
+        context = self._context
+        context.require_leader()
         wanted = self._decoded(request)
-        ours = [queue for queue in wanted.mqSet if self._is_here(queue)]
-        held = set(
-            self._locks.lock(
-                wanted.consumerGroup,
-                wanted.clientId,
-                [(queue.topic, queue.queueId) for queue in ours],
-                self._context.clock_ms(),
-            )
+        ours = {
+            (queue.topic, queue.queueId): queue for queue in wanted.mqSet if self._is_here(queue)
+        }
+        group, client_id = wanted.consumerGroup, wanted.clientId
+        claims = self._locks.ask(
+            context.state.queue_owners,
+            group,
+            client_id,
+            ours,
+            members=context.clients.consumer_ids(group),
+            now_ms=context.lease_clock_ms(),
         )
-        body = {"lockOKMQSet": [queue for queue in ours if (queue.topic, queue.queueId) in held]}
-        request.reply(ResponseCode.SUCCESS, body=msgspec.json.encode(body))
+
+        def answer(held: Sequence[Queue]) -> None:
+            told = [ours[queue] for queue in ours if queue in set(held)]
+            request.reply(ResponseCode.SUCCESS, body=msgspec.json.encode({"lockOKMQSet": told}))
+
+        if not claims.free:
+            answer(claims.held)
+            return
+
+        def done(status: ProposalStatus | None) -> None:
+            refused = refused_of(status, context.not_leader_remark)
+            now_ms = context.lease_clock_ms() if refused is None else None
+            self._locks.settle(group, claims.free, now_ms)
+            if refused is None:
+                answer(claims.held + claims.free)
+            else:
+                request.refuse(refused)
+
+        try:
+            context.proposer.submit(
+                Proposal(commands=[lock_command(group, client_id, claims.free)], on_done=done)
+            )
+        except BusyError as error:
+            self._locks.settle(group, claims.free, None)
+            raise RefusedError(ResponseCode.SYSTEM_BUSY, str(error)) from error
 
     def unlock(self, request: Request) -> None:
-        """UNLOCK_BATCH_MQ."""
+        """UNLOCK_BATCH_MQ: answered once the queues are free."""
+        context = self._context
+        context.require_leader()
         given = self._decoded(request)
-        self._locks.unlock(
-            given.consumerGroup,
-            given.clientId,
-            [(queue.topic, queue.queueId) for queue in given.mqSet],
-        )
-        request.reply(ResponseCode.SUCCESS)
+        owners = context.state.queue_owners.of_group(given.consumerGroup)
+        queues = [
+            queue
+            for queue in dict.fromkeys((queue.topic, queue.queueId) for queue in given.mqSet)
+            if owners.get(queue) == given.clientId
+        ]
+        if not queues:
+            request.reply(ResponseCode.SUCCESS)
+            return
+
+        def done(status: ProposalStatus | None) -> None:
+            refused = refused_of(status, context.not_leader_remark)
+            if refused is None:
+                request.reply(ResponseCode.SUCCESS)
+            else:
+                request.refuse(refused)
+
+        command = unlock_command(given.consumerGroup, given.clientId, queues)
+        try:
+            context.proposer.submit(Proposal(commands=[command], on_done=done))
+        except BusyError as error:
+            raise RefusedError(ResponseCode.SYSTEM_BUSY, str(error)) from error
+
+    def sweep(self) -> None:
+        """Forget owners whose leases are over. Called by the shell now and then."""
+        context = self._context
+        if not context.ready:
+            return
+        owners, now_ms = context.state.queue_owners, context.lease_clock_ms()
+        commands = [unlock_command(*row) for row in self._locks.expired(owners, now_ms)]
+        if commands:
+            try:
+                context.proposer.submit(Proposal(commands=[*commands], on_done=lambda _: None))
+            except BusyError:
+                _log.info("expired locks wait: too many proposals are pending")
 
     def _is_here(self, queue: _Queue) -> bool:
         topic = self._context.state.topics.get(queue.topic)
@@ -77,9 +145,18 @@ class LockProcessor:
             check_group_name(decoded.consumerGroup)
         except (BodyError, TopicNameError) as error:
             raise RefusedError(ResponseCode.INVALID_PARAMETER, f"{error}.") from error
-        if len(decoded.mqSet) > _QUEUES_MAX:
+        if len(decoded.mqSet) > _QUEUES_MAX or len(decoded.clientId) > _CLIENT_ID_SIZE_MAX:
             raise RefusedError(
                 ResponseCode.INVALID_PARAMETER,
-                f"{len(decoded.mqSet)} queues; at most {_QUEUES_MAX} are allowed",
+                f"{len(decoded.mqSet)} queues, a client id of {len(decoded.clientId)} characters; "
+                f"at most {_QUEUES_MAX} and {_CLIENT_ID_SIZE_MAX} are allowed",
             )
         return decoded
+
+
+def lock_command(group: str, client_id: str, queues: Sequence[Queue]) -> LockCommand:
+    return LockCommand(group, client_id, [list(queue) for queue in queues])
+
+
+def unlock_command(group: str, client_id: str, queues: Sequence[Queue]) -> UnlockCommand:
+    return UnlockCommand(group, client_id, [list(queue) for queue in queues])

@@ -134,7 +134,17 @@ class PullProcessor:
             return EVERYTHING  # retried messages pass the group's filter again (filterSupportRetry)
         if flag & _FLAG_SUBSCRIPTION:
             return self._carried_filter(request)
-        known: Subscription | None = self._context.clients.subscriptions(group).get(topic)
+        clients = self._context.clients
+        known: Subscription | None = clients.subscriptions(group).get(topic)
+        if known is None and not clients.consumer_ids(group):
+            raise RefusedError(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist"
+            )
+        if clients.is_broadcasting(group) and not self._may_broadcast(group):
+            raise RefusedError(
+                ResponseCode.NO_PERMISSION,
+                f"the consumer group[{group}] can not consume by broadcast way",
+            )
         if known is None:
             raise RefusedError(
                 ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist"
@@ -156,6 +166,10 @@ class PullProcessor:
                 "The broker's consumer filter data is not exist!Your expression may be wrong!",
             )
         return known.filter
+
+    def _may_broadcast(self, group: str) -> bool:
+        config = self._context.state.groups.get(group)
+        return config is None or config.get("consumeBroadcastEnable") is not False
 
     def _carried_filter(self, request: Request) -> MessageFilter:
         kind = request.fields.get("expressionType")

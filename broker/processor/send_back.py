@@ -40,9 +40,10 @@ from remoting.message import (
 from remoting.message_id import split_host
 from remoting.properties import parse_properties_text
 
-__all__ = ["SendBackProcessor", "dead_letter_topic", "waiting_level"]
+__all__ = ["SendBackProcessor", "dead_letter_topic", "retry_queue_count", "waiting_level"]
 
 _RETRIES_DEFAULT: Final = 16
+_RETRY_QUEUES_MAX: Final = 1_024
 _FIRST_RETRY_LEVEL: Final = 3  # 10 seconds
 
 
@@ -60,14 +61,18 @@ class SendBackProcessor:
         except TopicNameError as error:
             raise RefusedError(ResponseCode.INVALID_PARAMETER, f"{error}.") from error
         record = self._stored(request.integer("offset"))
-        if context.state.groups.get(group, {}).get("retryQueueNums", 1) <= 0:
+        if retry_queue_count(context, group) <= 0:
             request.reply(ResponseCode.SUCCESS, "the group wants no retries")
             return
         level = request.integer("delayLevel")
         limit = request.integer_or("maxReconsumeTimes", -1)
         commands: list[Command] = []
         is_dead = level < 0 or _dead_letter_due(context, group, record.reconsume_times + 1, limit)
-        topic = _group_topic(context, DLQ_PREFIX if is_dead else RETRY_PREFIX, group, commands).name
+        topic = _group_topic(context, DLQ_PREFIX if is_dead else RETRY_PREFIX, group, commands)
+        if not topic.writable:
+            raise RefusedError(
+                ResponseCode.NO_PERMISSION, f"the topic[{topic.name}] sending message is forbidden"
+            )
         if level == 0:
             level = _FIRST_RETRY_LEVEL + record.reconsume_times
         pending = self._copy(record, topic, 0 if is_dead else min(level, DELAY_LEVEL_MAX))
@@ -92,8 +97,9 @@ class SendBackProcessor:
                 ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {position}: {error}"
             ) from error
 
-    def _copy(self, record: MessageRecord, topic: str, level: int) -> PendingRecord:
+    def _copy(self, record: MessageRecord, topic: Topic, level: int) -> PendingRecord:
         context = self._context
+        queue_id = context.random.randrange(topic.write_queue_count)
         properties = record.property_map()
         for name in ("DELAY", "POP_CK", "REAL_TOPIC", "REAL_QID"):
             properties.pop(name, None)
@@ -102,18 +108,18 @@ class SendBackProcessor:
             "ORIGIN_MESSAGE_ID",
             offset_msg_id(*split_host(context.config.advertised), record.physical_offset),
         )
-        if topic.startswith(DLQ_PREFIX):
+        if topic.name.startswith(DLQ_PREFIX):
             properties["DLQ_ORIGIN_TOPIC"] = properties["RETRY_TOPIC"]
             properties["DLQ_ORIGIN_MESSAGE_ID"] = properties["ORIGIN_MESSAGE_ID"]
         if level:
-            properties |= {"DELAY": str(level), "REAL_TOPIC": topic, "REAL_QID": "0"}
+            properties |= {"DELAY": str(level), "REAL_TOPIC": topic.name, "REAL_QID": str(queue_id)}
         try:
             encoded = encode_properties(properties)
         except RecordError as error:
             raise RefusedError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
         template = RecordTemplate(
-            topic=SCHEDULE_TOPIC if level else topic,
-            queue_id=schedule_queue_id(level) if level else 0,
+            topic=SCHEDULE_TOPIC if level else topic.name,
+            queue_id=schedule_queue_id(level) if level else queue_id,
             sys_flag=record.sys_flag,
             born_ms=record.born_timestamp_ms,
             born_host=host_bytes(record.born_host),
@@ -140,6 +146,12 @@ def _dead_letter_due(context: BrokerContext, group: str, attempts: int, limit: i
     return attempts > limit
 
 
+def retry_queue_count(context: BrokerContext, group: str) -> int:
+    """How many queues the group's retry topic is made with; 0 and below: it wants no retries."""
+    count = context.state.groups.get(group, {}).get("retryQueueNums", 1)
+    return min(int(count), _RETRY_QUEUES_MAX)
+
+
 def _group_topic(context: BrokerContext, prefix: str, group: str, commands: list[Command]) -> Topic:
     """A group's retry or dead-letter topic; where it is not there, `commands` creates it."""
     name = f"{prefix}{group}"
@@ -147,7 +159,8 @@ def _group_topic(context: BrokerContext, prefix: str, group: str, commands: list
     if topic is None:
         if len(context.state.topics) >= context.state.limits.topics_max:
             raise RefusedError(ResponseCode.SYSTEM_BUSY, "this broker has its most topics already")
-        topic = Topic(name=name, read_queue_count=1, write_queue_count=1)
+        count = 1 if prefix == DLQ_PREFIX else max(1, retry_queue_count(context, group))
+        topic = Topic(name=name, read_queue_count=count, write_queue_count=count)
         commands.append(topic.command())
     return topic
 
@@ -172,7 +185,11 @@ def dead_letter_topic(
         raise RefusedError(ResponseCode.INVALID_PARAMETER, f"{error}.") from error
     attempts = request.integer_or(names.reconsume, 0)
     limit = request.integer_or(names.reconsume_max, -1)
-    if not _dead_letter_due(context, group, attempts, limit):
+    # An orderly group tries again at the place: what it sends away has had its attempts.
+    is_ordered = context.locks.is_ordered(
+        context.state.queue_owners, group, context.lease_clock_ms()
+    )
+    if not is_ordered and not _dead_letter_due(context, group, attempts, limit):
         return None
     return _group_topic(context, DLQ_PREFIX, group, commands)
 

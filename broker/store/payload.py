@@ -39,12 +39,14 @@ __all__ = [
     "DeliverCommand",
     "DiscardCommand",
     "GroupCommand",
+    "LockCommand",
     "OffsetCommand",
     "Payload",
     "PayloadError",
     "ResetCommand",
     "Run",
     "TopicCommand",
+    "UnlockCommand",
     "decode_payload",
     "encode_header",
     "encode_table",
@@ -177,6 +179,24 @@ class ClearResetCommand:
     offset: int
 
 
+@dataclass(frozen=True, slots=True)
+class LockCommand:
+    """A client of an orderly group owns these queues from now on: rows of topic and queue id."""
+
+    group: str
+    client_id: str
+    queues: list[list[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class UnlockCommand:
+    """The client owns these queues no more; those that it doesn't own stay with their owners."""
+
+    group: str
+    client_id: str
+    queues: list[list[Any]]
+
+
 Command: TypeAlias = (
     TopicCommand
     | GroupCommand
@@ -189,6 +209,8 @@ Command: TypeAlias = (
     | DeleteGroupCommand
     | ResetCommand
     | ClearResetCommand
+    | LockCommand
+    | UnlockCommand
 )
 
 _NAME_OF: dict[type, str] = {
@@ -203,6 +225,8 @@ _NAME_OF: dict[type, str] = {
     DeleteGroupCommand: "delete_group",
     ResetCommand: "reset",
     ClearResetCommand: "clear_reset",
+    LockCommand: "lock",
+    UnlockCommand: "unlock",
 }
 _TYPE_OF = {name: kind for kind, name in _NAME_OF.items()}
 

@@ -1,43 +1,135 @@
-"""Locks of orderly consumers: one holder, renewed, expired, given up, bounded."""
+"""Locks of orderly consumers: one holder, renewed, expired, given up, bounded, across leaders."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+
+import pytest
 
 from broker.processor.locks import LockProcessor
 from broker.processor.send import SendProcessor
+from broker.queue_owners import Queue, QueueOwners
 from broker.rebalance_lock import RebalanceLocks
+from broker.state_part import Row
+from broker.store.payload import UNIT
 from remoting.codes import RequestCode, ResponseCode
-from tests.broker.rig import Rig, send_fields
+from remoting.message import decode_records
+from tests.broker.rig import FakeConnection, Rig, send_fields
 
 Q0, Q1 = ("T", 0), ("T", 1)
 
 
+class Table:
+    """Locks and owners as a leader keeps them, with the log's part done at once."""
+
+    def __init__(self, **bounds: int) -> None:
+        self.locks, self.owners = RebalanceLocks(**bounds), QueueOwners()
+        self.members = {"a", "b"}
+
+    def lock(self, group: str, client_id: str, queues: list[Queue], now_ms: int) -> list[Queue]:
+        claims = self.locks.ask(
+            self.owners, group, client_id, queues, members=self.members, now_ms=now_ms
+        )
+        self.owners.lock(group, client_id, claims.free)
+        self.locks.settle(group, claims.free, now_ms)
+        return sorted(claims.held + claims.free)
+
+    def sweep(self, now_ms: int) -> None:
+        for row in self.locks.expired(self.owners, now_ms):
+            self.owners.unlock(*row)
+
+
 def test_one_client_holds_a_queue_until_it_gives_it_up_or_is_silent():
-    locks = RebalanceLocks()
-    assert locks.lock("G", "a", [Q0, Q1], 0) == [Q0, Q1]
-    assert locks.lock("G", "b", [Q0], 59_000) == []
-    assert locks.lock("other", "b", [Q0], 0) == [Q0], "groups don't meet"
-    assert locks.lock("G", "a", [Q0], 59_000) == [Q0], "renewed"
-    assert locks.lock("G", "b", [Q0, Q1], 60_001) == [Q1], "only the other expired"
-    locks.unlock("G", "b", [Q0])
-    assert locks.lock("G", "b", [Q0], 60_002) == [], "what others hold stays"
-    locks.unlock("G", "a", [Q0])
-    assert locks.lock("G", "b", [Q0], 60_003) == [Q0]
+    table = Table()
+    assert table.lock("G", "a", [Q0, Q1], 0) == [Q0, Q1]
+    assert table.lock("G", "b", [Q0], 59_000) == []
+    assert table.lock("other", "b", [Q0], 0) == [Q0], "groups don't meet"
+    assert table.lock("G", "a", [Q0], 59_000) == [Q0], "renewed"
+    assert table.lock("G", "b", [Q0, Q1], 60_001) == [Q1], "only the other expired"
+    table.owners.unlock("G", "b", [Q0])
+    assert table.lock("G", "b", [Q0], 60_002) == [], "what others hold stays"
+    table.owners.unlock("G", "a", [Q0])
+    assert table.lock("G", "b", [Q0], 60_003) == [Q0]
+
+
+def test_a_client_that_is_gone_keeps_its_queues_while_it_may_believe_in_them():
+    table = Table()
+    assert table.lock("G", "a", [Q0], 0) == [Q0]
+    table.members = {"b"}
+    assert table.lock("G", "b", [Q0], 30_000) == [], "a Java client consumes for 30 s"
+    assert table.lock("G", "b", [Q0], 35_001) == [Q0]
+
+
+def test_a_new_leader_gives_nobodys_queue_away():
+    table = Table()
+    assert table.lock("G", "a", [Q0], 0) == [Q0]
+    table.locks = RebalanceLocks()  # another node's, with a clock of its own
+    table.locks.begin(1_000_000)
+    table.members = {"b"}  # nobody has sent it a heartbeat but the other
+    assert table.lock("G", "b", [Q0], 1_030_000) == []
+    assert table.lock("G", "a", [Q0], 1_030_000) == [Q0], "the owner goes on"
+    assert table.lock("G", "b", [Q0], 1_060_000) == []
+
+
+def test_a_queue_has_one_change_under_way():
+    table = Table()
+    wish = table.locks.ask(table.owners, "G", "a", [Q0], members=(), now_ms=0)
+    assert wish.free == [Q0]
+    second = table.locks.ask(table.owners, "G", "b", [Q0], members=(), now_ms=0)
+    assert (second.free, second.held) == ([], [])
+    table.locks.settle("G", [Q0], None)
+    assert table.lock("G", "b", [Q0], 1) == [Q0]
 
 
 def test_locks_are_bounded_and_the_expired_make_room():
-    locks = RebalanceLocks(locks_max=2)
-    assert locks.lock("G", "a", [("T", n) for n in range(3)], 0) == [Q0, Q1]
-    assert locks.lock("G", "a", [("T", 2)], 60_001) == [("T", 2)]
-    assert len(locks) == 1
+    table = Table(locks_max=2)
+    assert table.lock("G", "a", [("T", n) for n in range(3)], 0) == [Q0, Q1]
+    assert table.lock("G", "a", [("T", 2)], 60_001) == []
+    table.sweep(60_001)
+    assert len(table.owners) == 0
+    assert table.lock("G", "a", [("T", 2)], 60_001) == [("T", 2)]
+    assert len(table.owners) == 1
 
 
-async def test_a_java_clients_request_is_understood(tmp_path):
+def test_deleted_topics_and_groups_have_no_owners():
+    owners = QueueOwners()
+    owners.lock("G", "a", [("T", 0), ("U", 0)])
+    owners.lock("H", "a", [("T", 0)])
+    owners.drop_topic("T")
+    assert (len(owners), owners.groups()) == (1, ["G"])
+    owners.drop_group("G")
+    assert (len(owners), owners.groups()) == (0, [])
+
+
+@pytest.mark.parametrize("row", [["G", "T", -1, "c"], ["G", "T", 0, 5], ["G", "T"]])
+def test_rows_that_are_none_are_refused(row: Row):
+    with pytest.raises((ValueError, TypeError)):
+        QueueOwners().restore([row])
+
+
+def request_body(client: str, *queues: int) -> bytes:
+    rows = [{"brokerName": "broker-a", "queueId": queue, "topic": "T"} for queue in queues]
+    return json.dumps({"clientId": client, "consumerGroup": "G", "mqSet": rows}).encode()
+
+
+def queues_of(answer) -> list[int]:
+    return [queue["queueId"] for queue in json.loads(answer.body)["lockOKMQSet"]]
+
+
+@pytest.fixture
+async def rig(tmp_path):
     rig = Rig(tmp_path / "store")
-    send = SendProcessor(rig.context)
-    await rig.ask(send.handle, RequestCode.SEND_MESSAGE_V2, send_fields(), b"x")
-    locks = LockProcessor(rig.context, RebalanceLocks())
+    rig.context.lease_clock_ms = lambda: rig.now_ms
+    rig.context.locks.begin(rig.now_ms)
+    await rig.ask(SendProcessor(rig.context).handle, 310, send_fields(), b"x")
+    yield rig
+    await rig.tasks.stop()
+    rig.queues.close()
+
+
+async def test_a_java_clients_request_is_understood(rig):
+    locks = LockProcessor(rig.context, rig.context.locks)
     body = (
         b'{"clientId":"c","consumerGroup":"G","mqSet":'
         b'[{"brokerName":"broker-a","queueId":1,"topic":"T"},'
@@ -51,4 +143,55 @@ async def test_a_java_clients_request_is_understood(tmp_path):
     for wrong in (b"", b"[]", b'{"consumerGroup":"a/b","clientId":"c"}'):
         refused = await rig.ask(locks.lock, RequestCode.LOCK_BATCH_MQ, {}, wrong)
         assert refused.code == ResponseCode.INVALID_PARAMETER
-    rig.queues.close()
+
+
+async def test_owners_are_in_the_log_and_renewals_are_not(rig, tmp_path):
+    locks = LockProcessor(rig.context, rig.context.locks)
+    answer = await rig.ask(locks.lock, RequestCode.LOCK_BATCH_MQ, {}, request_body("a", 0, 1))
+    assert queues_of(answer) == [0, 1]
+    entries = len(rig.log.entries)
+    answer = await rig.ask(locks.lock, RequestCode.LOCK_BATCH_MQ, {}, request_body("a", 0, 1))
+    assert (queues_of(answer), len(rig.log.entries)) == ([0, 1], entries)
+    answer = await rig.ask(locks.lock, RequestCode.LOCK_BATCH_MQ, {}, request_body("b", 0, 2))
+    assert queues_of(answer) == [2]
+    await rig.ask(locks.unlock, RequestCode.UNLOCK_BATCH_MQ, {}, request_body("a", 0))
+    replica = rig.replay(tmp_path / "replica")
+    assert replica.queue_owners.of_group("G") == {("T", 1): "a", ("T", 2): "b"}
+    rig.now_ms += 60_001
+    locks.sweep()
+    async with asyncio.timeout(5):
+        while len(rig.state.queue_owners):
+            await asyncio.sleep(0)
+
+
+async def test_a_lock_whose_entry_is_lost_is_not_answered_as_held(rig):
+    locks = LockProcessor(rig.context, rig.context.locks)
+    rig.log.auto_commit = False
+    connection = FakeConnection()
+    rig.give(locks.lock, RequestCode.LOCK_BATCH_MQ, {}, request_body("a", 0), connection)
+    async with asyncio.timeout(5):
+        while not rig.log.open:
+            await asyncio.sleep(0)
+    rig.log.depose()
+    async with asyncio.timeout(5):
+        while not connection.sent:
+            await asyncio.sleep(0)
+    assert connection.sent[0].code == ResponseCode.SYSTEM_ERROR
+    assert "unknown" in connection.sent[0].remark
+
+
+async def test_what_an_orderly_group_sends_away_is_dead(rig):
+    send = SendProcessor(rig.context)
+    retry = send_fields(topic="%RETRY%G", key="r1", RETRY_TOPIC="T") | {"j": "1", "l": "16"}
+    locks = LockProcessor(rig.context, rig.context.locks)
+    await rig.ask(locks.lock, RequestCode.LOCK_BATCH_MQ, {}, request_body("a", 0))
+    answer = await rig.ask(send.handle, RequestCode.SEND_MESSAGE_V2, retry, b"x")
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+    (record,) = decode_records(b"".join(stored(rig, "%DLQ%G")))
+    assert record.body == b"x"
+
+
+def stored(rig: Rig, topic: str) -> list[bytes]:
+    queue = rig.queues.get(topic, 0)
+    units = UNIT.iter_unpack(queue.read(0, 100))
+    return [rig.log.read(position, size) for position, size, _ in units]

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from broker.clients import Clients, ClientsFullError, Subscription
+from broker.filter.message_filter import FilterError, parse_tags
 from broker.processor.admin import AdminProcessor
 from broker.processor.clients import ClientProcessor
 from broker.processor.known_properties import KnownProperties
 from broker.processor.offsets import OffsetProcessor
 from broker.processor.send import SendProcessor
-from broker.filter.message_filter import FilterError, parse_tags
 from remoting.codes import RequestCode, ResponseCode
 from remoting.message import tags_code
 from remoting.properties import parse_properties_text
@@ -52,6 +53,9 @@ async def test_nothing_stored_is_zero_or_not_found(rig):
     assert (zero.code, zero.ext_fields["offset"]) == (ResponseCode.SUCCESS, "0")
     none = await rig.ask(offsets.query, code, offset_fields(setZeroIfNotFound="false"))
     assert none.code == ResponseCode.QUERY_NOT_FOUND
+    rig.context.config = replace(rig.config, in_memory_size_bytes_max=1)
+    old = await rig.ask(offsets.query, code, offset_fields())
+    assert old.code == ResponseCode.QUERY_NOT_FOUND, "the first message is too far back"
 
 
 async def test_bounds_are_read_on_the_leader_only(rig):

@@ -26,10 +26,12 @@ from broker.store.payload import (
     DeliverCommand,
     DiscardCommand,
     GroupCommand,
+    LockCommand,
     OffsetCommand,
     Payload,
     ResetCommand,
     Run,
+    UnlockCommand,
 )
 from broker.topics import HALF_TOPIC, SCHEDULE_TOPIC, Topic, system_topics
 
@@ -51,6 +53,7 @@ STEPS = st.lists(
                 [
                     *("offset", "topic", "group", "commit", "rollback", "discard", "check"),
                     *("deliver", "delete topic", "delete group", "reset", "clear reset"),
+                    *("lock", "unlock"),
                 ]
             ),
             max_size=3,
@@ -123,6 +126,10 @@ class Author:
                 return ResetCommand(f"g{self.now_ms % 3}", "A", rows)
             case "clear reset":
                 return ClearResetCommand(f"g{self.now_ms % 3}", "A", number, self.now_ms % 7)
+            case "lock" | "unlock":
+                kind_of = LockCommand if kind == "lock" else UnlockCommand
+                queues = [["A" if number else "B", queue] for queue in range(number + 1)]
+                return kind_of(f"g{self.now_ms % 3}", f"c{self.now_ms % 2}", queues)
             case "deliver" if number == 0:
                 return DeliverCommand(0, delivered, delivered + 1)
             case "commit" | "rollback" if half is not None:

@@ -164,3 +164,19 @@ async def test_no_pull_is_held_by_a_broker_that_stops(rig):
     assert [answer.code for answer in connection.sent] == [ResponseCode.PULL_NOT_FOUND]
     rig.give(pull.handle, PULL, waits | {"queueOffset": "1"}, b"", connection)
     assert len(connection.sent) == 2
+
+
+async def test_who_is_unknown_or_may_not_broadcast_is_refused(rig):
+    pull = PullProcessor(rig.context, rig.tasks)
+    await send(rig, 10)
+    fields = pull_fields(sysFlag="0")
+    unknown = await rig.ask(pull.handle, PULL, fields)
+    assert unknown.code == ResponseCode.SUBSCRIPTION_NOT_EXIST
+    assert "group info" in unknown.remark
+    rig.context.clients.consumer_seen(
+        "G", "c", FakeConnection(), message_model="BROADCASTING", subscriptions=[], now_ms=0
+    )
+    missing = await rig.ask(pull.handle, PULL, fields)
+    assert missing.code == ResponseCode.SUBSCRIPTION_NOT_EXIST
+    rig.state.groups["G"] = {"consumeBroadcastEnable": False}
+    assert (await rig.ask(pull.handle, PULL, fields)).code == ResponseCode.NO_PERMISSION

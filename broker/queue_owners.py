@@ -1,0 +1,89 @@
+"""Which client an orderly group's queue belongs to, in the replicated state.
+
+Place in the data path: LOCK_BATCH_MQ and UNLOCK_BATCH_MQ propose changes of owners, and nothing
+else: how long an owner may be silent is the leader's business (`broker.rebalance_lock`). So a new
+leader knows who consumes which queue in order, and neither gives a queue to a second client nor
+lets a group stand still until all is forgotten (docs/decisions/0018). Pure.
+
+Invariant: a queue of a group has at most one owner, on every replica the same.
+Source: RocketMQ RebalanceLockManager, which forgets all in a failover.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, TypeAlias
+
+from broker.state_part import Row, natural, text
+
+__all__ = ["Queue", "QueueOwners"]
+
+Queue: TypeAlias = tuple[str, int]  # topic, queue id
+_NONE: Final[Mapping[Queue, str]] = {}
+
+
+class QueueOwners:
+    def __init__(self) -> None:
+        self._owners: dict[str, dict[Queue, str]] = {}  # by group
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, QueueOwners) and self._owners == other._owners
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
+    def of_group(self, group: str) -> Mapping[Queue, str]:
+        """Client ids by queue."""
+        return self._owners.get(group, _NONE)
+
+    def groups(self) -> list[str]:
+        return list(self._owners)
+
+    def lock(self, group: str, client_id: str, queues: Iterable[Queue]) -> None:
+        """The leader gave these to the client, whoever had them before."""
+        owners = self._owners.setdefault(group, {})
+        for queue in queues:
+            self._count += queue not in owners
+            owners[queue] = client_id
+        self._drop_empty(group)
+
+    def unlock(self, group: str, client_id: str, queues: Iterable[Queue]) -> None:
+        """The client gives these up; what others have got meanwhile stays theirs."""
+        owners = self._owners.get(group, {})
+        for queue in queues:
+            if owners.get(queue) == client_id:
+                del owners[queue]
+                self._count -= 1
+        self._drop_empty(group)
+
+    def drop_topic(self, topic: str) -> None:
+        for group, owners in list(self._owners.items()):
+            for queue in [queue for queue in owners if queue[0] == topic]:
+                del owners[queue]
+                self._count -= 1
+            self._drop_empty(group)
+
+    def drop_group(self, group: str) -> None:
+        self._count -= len(self._owners.pop(group, ()))
+
+    def _drop_empty(self, group: str) -> None:
+        if not self._owners.get(group, True):
+            del self._owners[group]
+
+    def capture(self) -> Iterable[Row]:
+        """See StatePart."""
+        return [
+            [group, *queue, client_id]
+            for group, owners in self._owners.items()
+            for queue, client_id in owners.items()
+        ]
+
+    def restore(self, rows: Iterable[Row]) -> None:
+        """See StatePart."""
+        self._owners = {}
+        self._count = 0
+        for group, topic, queue_id, client_id in rows:
+            self.lock(text(group), text(client_id), [(text(topic), natural(queue_id))])
