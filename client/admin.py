@@ -126,7 +126,7 @@ class Admin:
         if not names:
             raise NoRouteError("no broker is registered")
         fields = CreateTopicRequestHeader(
-            topic=topic,
+            topic=self.instance.namespace.wrap(topic),
             default_topic=_DEFAULT_TOPIC,
             read_queue_nums=queues,
             write_queue_nums=queues,

@@ -15,6 +15,7 @@ from collections.abc import Container
 
 from client.errors import MalformedAnswerError
 from client.message import DeliveredMessage, MessageQueue, PropertyName
+from client.namespace import NO_NAMESPACE, Namespace
 from remoting.errors import RecordError
 from remoting.message import MessageRecord, decode_records, decompress_body
 
@@ -23,15 +24,19 @@ __all__ = ["delivered_message", "delivered_messages", "matches_tags"]
 _RETRY_PREFIX = "%RETRY%"
 
 
-def delivered_messages(body: bytes, queue: MessageQueue, address: str) -> list[DeliveredMessage]:
+def delivered_messages(
+    body: bytes, queue: MessageQueue, address: str, namespace: Namespace = NO_NAMESPACE
+) -> list[DeliveredMessage]:
     """All messages of a pull's body, in order. Raises MalformedAnswerError."""
     try:
-        return [delivered_message(record, queue) for record in decode_records(body)]
+        return [delivered_message(record, queue, namespace) for record in decode_records(body)]
     except RecordError as error:
         raise MalformedAnswerError(f"records from {address} for {queue}: {error}") from error
 
 
-def delivered_message(record: MessageRecord, queue: MessageQueue) -> DeliveredMessage:
+def delivered_message(
+    record: MessageRecord, queue: MessageQueue, namespace: Namespace = NO_NAMESPACE
+) -> DeliveredMessage:
     """Raises RecordError where properties or body can't be read."""
     properties = record.property_map()
     topic = record.topic
@@ -39,7 +44,7 @@ def delivered_message(record: MessageRecord, queue: MessageQueue) -> DeliveredMe
         topic = properties.get(PropertyName.RETRY_TOPIC, topic)
     offset_msg_id = record.offset_msg_id
     return DeliveredMessage(
-        topic=topic,
+        topic=namespace.unwrap(topic),
         queue=queue,
         queue_offset=record.queue_offset,
         body=decompress_body(record.body, record.sys_flag),

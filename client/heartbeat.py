@@ -14,9 +14,18 @@ from dataclasses import dataclass
 
 import msgspec
 
+from client.namespace import NO_NAMESPACE, Namespace
 from remoting.message import java_string_hash
 
-__all__ = ["ConsumeFrom", "ConsumerGroup", "MessageModel", "Subscription", "heartbeat_body"]
+__all__ = [
+    "ConsumeFrom",
+    "ConsumerGroup",
+    "ExpressionType",
+    "MessageModel",
+    "Subscription",
+    "heartbeat_body",
+    "subscription_data",
+]
 
 ALL_TAGS = "*"
 
@@ -34,17 +43,31 @@ class ConsumeFrom(enum.Enum):
     TIMESTAMP = "CONSUME_FROM_TIMESTAMP"
 
 
+class ExpressionType(enum.Enum):
+    """The language of a subscription's expression."""
+
+    TAG = "TAG"
+    SQL92 = "SQL92"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """What a consumer wants of a topic: `*`, or tags joined by `||`. `version` is Unix ms."""
+    """What a consumer wants of a topic. `version` is Unix ms.
+
+    By TAG: `*`, or tags joined by `||`. By SQL92: an expression over the messages' properties,
+    which brokers evaluate.
+    """
 
     topic: str
     expression: str = ALL_TAGS
+    kind: ExpressionType = ExpressionType.TAG
     version: int
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """The tags named; none means all messages."""
+        """The tags named; none means all messages, or that no tags are meant."""
+        if self.kind is not ExpressionType.TAG:
+            return ()
         if self.expression.strip() in {"", ALL_TAGS}:
             return ()
         return tuple(tag for part in self.expression.split("||") if (tag := part.strip()))
@@ -62,39 +85,46 @@ class ConsumerGroup:
 
 
 def heartbeat_body(
-    *, client_id: str, producer_groups: Sequence[str], consumer_groups: Sequence[ConsumerGroup]
+    *,
+    client_id: str,
+    producer_groups: Sequence[str],
+    consumer_groups: Sequence[ConsumerGroup],
+    namespace: Namespace = NO_NAMESPACE,
 ) -> bytes:
-    """HeartbeatData as JSON."""
+    """HeartbeatData as JSON. Groups are wrapped already, topics are wrapped here."""
     return msgspec.json.encode(
         {
             "clientID": client_id,
             "producerDataSet": [{"groupName": name} for name in producer_groups],
-            "consumerDataSet": [_consumer_data(group) for group in consumer_groups],
+            "consumerDataSet": [_consumer_data(group, namespace) for group in consumer_groups],
             "heartbeatFingerprint": 0,
             "withoutSub": False,
         }
     )
 
 
-def _consumer_data(group: ConsumerGroup) -> dict[str, object]:
+def _consumer_data(group: ConsumerGroup, namespace: Namespace) -> dict[str, object]:
     return {
         "groupName": group.name,
         "consumeType": "CONSUME_PASSIVELY" if group.push else "CONSUME_ACTIVELY",
         "messageModel": group.message_model.value,
         "consumeFromWhere": group.consume_from.value,
         "unitMode": False,
-        "subscriptionDataSet": [_subscription_data(item) for item in group.subscriptions],
+        "subscriptionDataSet": [
+            subscription_data(item, namespace.wrap(item.topic)) for item in group.subscriptions
+        ],
     }
 
 
-def _subscription_data(subscription: Subscription) -> dict[str, object]:
+def subscription_data(subscription: Subscription, topic: str) -> dict[str, object]:
+    """SubscriptionData; `topic` as brokers know it."""
     tags = subscription.tags
     return {
-        "topic": subscription.topic,
+        "topic": topic,
         "subString": subscription.expression,
         "tagsSet": list(tags),
         "codeSet": [java_string_hash(tag) for tag in tags],
         "subVersion": subscription.version,
-        "expressionType": "TAG",
+        "expressionType": subscription.kind.value,
         "classFilterMode": False,
     }

@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,9 +26,11 @@ from typing import Final, TypeAlias
 
 from client.errors import ClientClosedError
 from client.heartbeat import ConsumerGroup, heartbeat_body
+from client.namespace import Namespace
 from client.route_view import TopicRoute
 from client.routes import RouteSettings, RouteTable
 from client.scope import TaskScope
+from remoting.acl_signature import Signer
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.connection import Connection
@@ -45,12 +48,20 @@ _HEARTBEAT_RETRY_MS: Final = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceSettings:
-    """`ip` stands in client id and UNIQ_KEYs; `seed` fixes jitter and unique ids' random part."""
+    """`ip` stands in client id and UNIQ_KEYs; `seed` fixes jitter and unique ids' random part.
+
+    `signer` is the account whose signature every request carries (RocketMQ's ACL). `tls` is what
+    brokers and name servers are dialled with, see `remoting.tls.client_context`; None: plain text.
+    `namespace` is put in front of every topic and group on the wire, and taken off again.
+    """
 
     routes: RouteSettings = field(default_factory=RouteSettings)
     heartbeat_interval_ms: int = 30_000
     ip: str = "127.0.0.1"
     seed: int | None = None
+    signer: Signer | None = None
+    tls: ssl.SSLContext | None = None
+    namespace: str = ""
 
     def __post_init__(self) -> None:
         if self.heartbeat_interval_ms < 1:
@@ -79,7 +90,15 @@ class ClientInstance:
         self.settings = settings or InstanceSettings()
         self.random = random.Random(self.settings.seed)
         self.client_id = f"{self.settings.ip}@{os.getpid()}#{time.monotonic_ns()}"
-        self.rpc = RemotingClient(dial, on_request=self._on_request, on_close=self._on_close)
+        self.namespace = Namespace(self.settings.namespace)
+        signer = self.settings.signer
+        self.rpc = RemotingClient(
+            dial,
+            on_request=self._on_request,
+            on_close=self._on_close,
+            tls=self.settings.tls,
+            sign=None if signer is None else signer.sign,
+        )
         self.routes = RouteTable(
             self.rpc,
             name_server_list(name_servers),
@@ -87,6 +106,7 @@ class ClientInstance:
             first=self.random.randrange(1 << 16),
             on_leader=self._on_leader,
             on_route=self._on_route,
+            namespace=self.namespace,
         )
         self.scope = TaskScope()
         self._ids = UniqueIdGenerator(
@@ -105,10 +125,13 @@ class ClientInstance:
     # Before start.
 
     def add_producer_group(self, name: str) -> None:
-        self._producer_groups.append(name)
+        self._producer_groups.append(self.namespace.wrap(name))
 
     def set_consumer_groups(self, groups: Sequence[ConsumerGroup]) -> None:
-        """Replace what heartbeats say about consumer groups; nodes hear of it at once."""
+        """Replace what heartbeats say about consumer groups; nodes hear of it at once.
+
+        Names are those of the wire, that is wrapped in the namespace already.
+        """
         self._consumer_groups = list(groups)
         self._greeted.clear()
         self._wake_heartbeat.set()
@@ -196,6 +219,7 @@ class ClientInstance:
             client_id=self.client_id,
             producer_groups=self._producer_groups,
             consumer_groups=self._consumer_groups,
+            namespace=self.namespace,
         )
 
     def _on_request(self, connection: Connection, command: RemotingCommand) -> None:

@@ -31,6 +31,7 @@ from client.message import Message, MessageQueue, SendResult
 from client.retry import Place, Retries, RetryPolicy
 from client.route_view import TopicRoute
 from client.send_codec import (
+    Compression,
     MessageRefusedError,
     PreparedSend,
     prepare_batch,
@@ -47,11 +48,11 @@ QueueSelector: TypeAlias = Callable[[Sequence[MessageQueue], Message], MessageQu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerSettings:
-    """`compress_size_bytes_min`: bodies at least this large are deflated; None: never."""
+    """`compression` says which bodies are deflated, and how; None: none is."""
 
     timeout_ms: int = 3_000
     in_flight_max: int = 1_024
-    compress_size_bytes_min: int | None = 4_096
+    compression: Compression | None = field(default_factory=Compression)
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     instance: InstanceSettings = field(default_factory=InstanceSettings)
 
@@ -132,11 +133,7 @@ class Producer:
         not stored. The same object may be sent again: it keeps its UNIQ_KEY.
         """
         self._stamp(message)
-        prepared = prepare_message(
-            message,
-            group=self.group,
-            compress_size_bytes_min=self.settings.compress_size_bytes_min,
-        )
+        prepared = self._prepare(message)
         return await self._deliver(prepared, message, timeout_ms, queue, selector)
 
     async def send_async(
@@ -172,7 +169,8 @@ class Producer:
         """Store several messages of one topic in one queue, all or none. Raises as `send`."""
         for message in messages:
             self._stamp(message)
-        prepared = prepare_batch(messages, group=self.group)
+        namespace = self.instance.namespace
+        prepared = prepare_batch(messages, group=namespace.wrap(self.group), namespace=namespace)
         return await self._deliver(prepared, messages[0], timeout_ms, queue, None)
 
     async def send_oneway(
@@ -188,11 +186,7 @@ class Producer:
         """
         self.instance.check_running()
         self._stamp(message)
-        prepared = prepare_message(
-            message,
-            group=self.group,
-            compress_size_bytes_min=self.settings.compress_size_bytes_min,
-        )
+        prepared = self._prepare(message)
         timeout_ms = self.settings.timeout_ms
         target = await self._choose(
             message, queue=queue, selector=selector, avoid=None, timeout_ms=timeout_ms
@@ -221,6 +215,16 @@ class Producer:
             message.born_timestamp_ms = time.time_ns() // 1_000_000
         if message.uniq_key is None:
             message.uniq_key = self.instance.next_uniq_key(message.born_timestamp_ms)
+
+    def _prepare(self, message: Message, *, transactional: bool = False) -> PreparedSend:
+        namespace = self.instance.namespace
+        return prepare_message(
+            message,
+            group=namespace.wrap(self.group),
+            compression=self.settings.compression,
+            transactional=transactional,
+            namespace=namespace,
+        )
 
     async def _deliver(
         self,

@@ -16,7 +16,13 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
-from client.heartbeat import ConsumeFrom, ConsumerGroup, MessageModel, Subscription
+from client.heartbeat import (
+    ConsumeFrom,
+    ConsumerGroup,
+    ExpressionType,
+    MessageModel,
+    Subscription,
+)
 from client.instance import ClientInstance, InstanceSettings
 from client.message import MessageQueue
 from client.queue_requests import PullResult, PullStatus, QueueRequests
@@ -57,11 +63,12 @@ class PullConsumer:
         self.settings = settings or PullConsumerSettings()
         self.instance = ClientInstance(name_servers, dial=dial, settings=self.settings.instance)
         self._version = time.time_ns() // 1_000_000
+        wire_group = self.instance.namespace.wrap(group)
         if self.settings.register:
             self.instance.set_consumer_groups(
                 [
                     ConsumerGroup(
-                        name=group,
+                        name=wire_group,
                         push=False,
                         message_model=MessageModel.CLUSTERING,
                         consume_from=ConsumeFrom.FIRST,
@@ -70,7 +77,10 @@ class PullConsumer:
                 ]
             )
         self._requests = QueueRequests(
-            self.instance, group, timeout_ms=self.settings.timeout_ms, policy=self.settings.retry
+            self.instance,
+            wire_group,
+            timeout_ms=self.settings.timeout_ms,
+            policy=self.settings.retry,
         )
 
     @property
@@ -115,13 +125,14 @@ class PullConsumer:
         *,
         suspend_ms: int = 0,
         expression: str = "*",
+        kind: ExpressionType = ExpressionType.TAG,
     ) -> PullResult:
         """Up to `max_count` messages from `offset` on.
 
         With `suspend_ms` above 0 the broker holds the request up to that long while there is
         nothing new; `timeout_ms` bounds the whole call and must leave room for that. `expression`
         names tags (`A || B`), which the broker compares by hash only: messages may come that have
-        another tag with the same hash.
+        another tag with the same hash. With `kind` SQL92 it is an expression over properties.
         """
         return await self._requests.pull(
             queue,
@@ -129,7 +140,7 @@ class PullConsumer:
             count_max=max_count,
             suspend_ms=suspend_ms,
             subscription=Subscription(
-                topic=queue.topic, expression=expression, version=self._version
+                topic=queue.topic, expression=expression, kind=kind, version=self._version
             ),
             timeout_ms=timeout_ms or self.settings.timeout_ms + suspend_ms,
         )

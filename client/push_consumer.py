@@ -32,12 +32,19 @@ from client.consume import (
     PushConsumerSettings,
 )
 from client.errors import ClientError, MalformedAnswerError, NameServerError, NoRouteError
-from client.heartbeat import ALL_TAGS, ConsumerGroup, MessageModel, Subscription
+from client.heartbeat import (
+    ALL_TAGS,
+    ConsumerGroup,
+    ExpressionType,
+    MessageModel,
+    Subscription,
+)
 from client.instance import ClientInstance
 from client.message import MessageQueue, retry_topic
 from client.queue_consumer import QueueConsumer
 from client.rebalance import allocate, ownership_change
 from client.retry import RetryPolicy
+from client.subscription_check import check_subscription
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.connection import Connection
@@ -74,6 +81,7 @@ class PushConsumer:
         self.instance = ClientInstance(
             name_servers, dial=dial, settings=self.settings.instance, on_leader=self._on_leader
         )
+        self._wire_group = self.instance.namespace.wrap(group)
         self._listener = listener
         self._observer = observer or ConsumerObserver()
         self._subscriptions: dict[str, Subscription] = {}
@@ -94,15 +102,24 @@ class PushConsumer:
         """The queues owned now."""
         return tuple(sorted(self._owned))
 
-    def subscribe(self, topic: str, expression: str = ALL_TAGS) -> None:
-        """Want messages of `topic`: all, or those with one of the tags in `A || B`."""
+    def subscribe(
+        self,
+        topic: str,
+        expression: str = ALL_TAGS,
+        kind: ExpressionType = ExpressionType.TAG,
+    ) -> None:
+        """Want messages of `topic`: all, or those with one of the tags in `A || B`.
+
+        With `kind` SQL92, those for which the expression over their properties is true; `start`
+        asks the brokers whether they understand it.
+        """
         self._subscriptions[topic] = Subscription(
-            topic=topic, expression=expression, version=time.time_ns() // 1_000_000
+            topic=topic, expression=expression, kind=kind, version=time.time_ns() // 1_000_000
         )
         self.instance.set_consumer_groups(
             [
                 ConsumerGroup(
-                    name=self.group,
+                    name=self._wire_group,
                     push=True,
                     message_model=self.settings.message_model,
                     consume_from=self.settings.consume_from,
@@ -113,8 +130,13 @@ class PushConsumer:
         self._rebalance_wanted.set()
 
     async def start(self) -> None:
-        """Join the group in the background; brokers may be down for now."""
+        """Join the group in the background; brokers may be down for now.
+
+        With a subscription by SQL92 they may not: raises ClientError where one of them does not
+        take the expression, or can't be asked; the consumer is stopped then.
+        """
         await self.instance.start()
+        await self._check_subscriptions()
         scope = self.instance.scope
         self._loops = [
             scope.spawn(self._keep_rebalanced(), "client-rebalance"),
@@ -151,6 +173,22 @@ class PushConsumer:
     async def commit(self) -> None:
         """Commit all queues now; the observer hears how each went."""
         await asyncio.gather(*(consumer.commit() for consumer in list(self._owned.values())))
+
+    async def _check_subscriptions(self) -> None:
+        for subscription in self._subscriptions.values():
+            if subscription.kind is ExpressionType.TAG:
+                continue
+            try:
+                await check_subscription(
+                    self.instance,
+                    self._wire_group,
+                    subscription,
+                    timeout_ms=self.settings.timeout_ms,
+                    policy=self.settings.retry,
+                )
+            except ClientError:
+                await self.instance.stop()
+                raise
 
     # Rebalance.
 
@@ -227,7 +265,7 @@ class PushConsumer:
             broker_name,
             lambda: RemotingCommand(
                 code=RequestCode.GET_CONSUMER_LIST_BY_GROUP,
-                ext_fields={"consumerGroup": self.group, "bname": broker_name},
+                ext_fields={"consumerGroup": self._wire_group, "bname": broker_name},
             ),
             topic=topic,
             timeout_ms=_MEMBERS_TIMEOUT_MS,
@@ -244,7 +282,7 @@ class PushConsumer:
     def _queue_consumer(self, queue: MessageQueue) -> QueueConsumer:
         return QueueConsumer(
             self.instance,
-            self.group,
+            self._wire_group,
             queue,
             subscription=self._subscriptions[queue.topic],
             listener=self._listener,
@@ -260,7 +298,7 @@ class PushConsumer:
             await self.commit()
 
     def _on_members_changed(self, _: Connection, command: RemotingCommand) -> None:
-        if command.ext_fields.get("consumerGroup") == self.group:
+        if command.ext_fields.get("consumerGroup") == self._wire_group:
             self._rebalance_wanted.set()
 
     def _on_leader(self, broker_name: str, address: str) -> None:

@@ -63,7 +63,7 @@ _SEND_BACK_PAUSE_MS: Final = 60_000
 
 
 class QueueConsumer:
-    """Consumes `queue` on behalf of `group` between `start` and `release`."""
+    """Consumes `queue` on behalf of `group` (as brokers know it) between `start` and `release`."""
 
     def __init__(
         self,
@@ -243,7 +243,7 @@ class QueueConsumer:
             learn(instance, queue.broker_name, address, error)
             instance.routes.want_refresh(queue.topic)
             raise
-        return pull_result(answer, queue, address)
+        return pull_result(answer, queue, address, instance.namespace)
 
     async def _interruptible_request(self, address: str, offset: int) -> RemotingCommand:
         """The pull itself. Raises TimeoutError when `leader_moved` says that it is in vain."""
@@ -255,6 +255,7 @@ class QueueConsumer:
             count_max=settings.pull_batch_max,
             suspend_ms=settings.suspend_ms,
             subscription=self._subscription,
+            namespace=self._instance.namespace,
         )
         async with asyncio.timeout(None) as pulling:
             self._pulling = pulling
@@ -366,7 +367,7 @@ class QueueConsumer:
             group=self._group,
             delay_level=0,
             origin_msg_id=message.offset_msg_id,
-            origin_topic=message.topic,
+            origin_topic=self._instance.namespace.wrap(message.topic),
             max_reconsume_times=self._settings.reconsume_times_max,
         )
         fields = header.to_ext_fields()

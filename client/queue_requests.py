@@ -21,6 +21,7 @@ from client.errors import MalformedAnswerError, OffsetNotFoundError
 from client.heartbeat import Subscription
 from client.instance import ClientInstance
 from client.message import DeliveredMessage, MessageQueue
+from client.namespace import NO_NAMESPACE, Namespace
 from client.retry import RetryPolicy
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
@@ -92,11 +93,12 @@ def pull_command(
     count_max: int,
     suspend_ms: int,
     subscription: Subscription,
+    namespace: Namespace = NO_NAMESPACE,
 ) -> RemotingCommand:
     """A pull; with `suspend_ms` above 0 the broker may hold it that long while nothing is there."""
     header = PullMessageRequestHeader(
         consumer_group=group,
-        topic=queue.topic,
+        topic=namespace.wrap(queue.topic),
         queue_id=queue.queue_id,
         queue_offset=offset,
         max_msg_nums=count_max,
@@ -105,18 +107,23 @@ def pull_command(
         suspend_timeout_ms=suspend_ms,
         sub_version=subscription.version,
         subscription=subscription.expression,
-        expression_type="TAG",
+        expression_type=subscription.kind.value,
     )
     fields = header.to_ext_fields()
     fields["bname"] = queue.broker_name
     return RemotingCommand(code=RequestCode.PULL_MESSAGE, ext_fields=fields)
 
 
-def pull_result(answer: RemotingCommand, queue: MessageQueue, address: str) -> PullResult:
+def pull_result(
+    answer: RemotingCommand,
+    queue: MessageQueue,
+    address: str,
+    namespace: Namespace = NO_NAMESPACE,
+) -> PullResult:
     """Read a pull's answer, its code one of PULL_CODES. Raises MalformedAnswerError."""
     header = _answer_header(PullMessageResponseHeader, answer, address)
     status = _STATUSES[answer.code]
-    messages = delivered_messages(answer.body, queue, address) if answer.body else []
+    messages = delivered_messages(answer.body, queue, address, namespace) if answer.body else []
     if status is PullStatus.FOUND and not messages:
         raise MalformedAnswerError(f"{address} answered a pull of {queue} with no message")
     return PullResult(
@@ -130,7 +137,7 @@ def pull_result(answer: RemotingCommand, queue: MessageQueue, address: str) -> P
 
 
 class QueueRequests:
-    """Requests on behalf of consumer group `group`. All raise ClientError."""
+    """Requests on behalf of consumer group `group`, as brokers know it. All raise ClientError."""
 
     def __init__(
         self, instance: ClientInstance, group: str, *, timeout_ms: int, policy: RetryPolicy
@@ -168,13 +175,14 @@ class QueueRequests:
                 count_max=count_max,
                 suspend_ms=suspend_ms,
                 subscription=subscription,
+                namespace=self._instance.namespace,
             ),
             topic=queue.topic,
             timeout_ms=timeout_ms,
             policy=policy,
             accept=PULL_CODES,
         )
-        return pull_result(answer, queue, address)
+        return pull_result(answer, queue, address, self._instance.namespace)
 
     async def fetch_offset(
         self, queue: MessageQueue, *, zero_if_young: bool = False, timeout_ms: int | None = None
@@ -186,7 +194,7 @@ class QueueRequests:
         """
         header = QueryConsumerOffsetRequestHeader(
             consumer_group=self._group,
-            topic=queue.topic,
+            topic=self._topic(queue),
             queue_id=queue.queue_id,
             set_zero_if_not_found=None if zero_if_young else False,
         )
@@ -203,7 +211,7 @@ class QueueRequests:
         """Store `offset` (the next to be consumed) for the group, and await the broker's answer."""
         header = UpdateConsumerOffsetRequestHeader(
             consumer_group=self._group,
-            topic=queue.topic,
+            topic=self._topic(queue),
             queue_id=queue.queue_id,
             commit_offset=offset,
         )
@@ -211,12 +219,12 @@ class QueueRequests:
 
     async def max_offset(self, queue: MessageQueue, *, timeout_ms: int | None = None) -> int:
         """The next offset to be written."""
-        header = OffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
+        header = OffsetRequestHeader(topic=self._topic(queue), queue_id=queue.queue_id)
         return await self._ask_offset(RequestCode.GET_MAX_OFFSET, queue, header, timeout_ms)
 
     async def min_offset(self, queue: MessageQueue, *, timeout_ms: int | None = None) -> int:
         """The first offset kept."""
-        header = OffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
+        header = OffsetRequestHeader(topic=self._topic(queue), queue_id=queue.queue_id)
         return await self._ask_offset(RequestCode.GET_MIN_OFFSET, queue, header, timeout_ms)
 
     async def search_offset(
@@ -224,10 +232,13 @@ class QueueRequests:
     ) -> int:
         """The first offset stored at Unix time `timestamp_ms` or later."""
         header = SearchOffsetRequestHeader(
-            topic=queue.topic, queue_id=queue.queue_id, timestamp_ms=timestamp_ms
+            topic=self._topic(queue), queue_id=queue.queue_id, timestamp_ms=timestamp_ms
         )
         code = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
         return await self._ask_offset(code, queue, header, timeout_ms)
+
+    def _topic(self, queue: MessageQueue) -> str:
+        return self._instance.namespace.wrap(queue.topic)
 
     async def _ask_offset(
         self, code: RequestCode, queue: MessageQueue, header: Header, timeout_ms: int | None

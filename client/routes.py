@@ -23,6 +23,7 @@ from typing import Final
 from client.answers import error_of
 from client.errors import MalformedAnswerError, NameServerError, NoRouteError
 from client.leaders import GroupLeader
+from client.namespace import NO_NAMESPACE, Namespace
 from client.route_view import TopicRoute, decode_topic_route
 from client.send_codec import DEFAULT_TOPIC
 from remoting.codes import RequestCode, ResponseCode
@@ -64,6 +65,7 @@ class RouteTable:
         first: int = 0,
         on_leader: Callable[[str, str], None] | None = None,
         on_route: Callable[[TopicRoute], None] | None = None,
+        namespace: Namespace = NO_NAMESPACE,
     ) -> None:
         if not name_servers:
             raise ValueError("a client needs at least one name server")
@@ -73,6 +75,7 @@ class RouteTable:
         self._current = first % len(self._name_servers)
         self._on_leader = on_leader
         self._on_route = on_route
+        self._namespace = namespace
         self._routes: dict[str, TopicRoute] = {}
         self._leaders: dict[str, GroupLeader] = {}
         self._lookups: dict[str, asyncio.Lock] = {}
@@ -233,7 +236,10 @@ class RouteTable:
             address,
             RemotingCommand(
                 code=RequestCode.GET_ROUTEINFO_BY_TOPIC,
-                ext_fields={"topic": topic, "acceptStandardJsonOnly": "true"},
+                ext_fields={
+                    "topic": self._namespace.wrap(topic),
+                    "acceptStandardJsonOnly": "true",
+                },
             ),
             self._settings.lookup_timeout_ms,
         )

@@ -12,12 +12,14 @@ Source: facts of RocketMQ's request codes 310, 320; limits of DefaultMQProducer.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from client.errors import ClientError, MalformedAnswerError
 from client.message import Message, MessageQueue, PropertyName, SendResult, SendStatus
+from client.namespace import NO_NAMESPACE, Namespace
 from remoting import sys_flag
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
@@ -32,6 +34,8 @@ from remoting.message import (
 from remoting.properties import properties_text
 
 __all__ = [
+    "Compression",
+    "CompressionType",
     "MessageRefusedError",
     "PreparedSend",
     "prepare_batch",
@@ -62,6 +66,23 @@ _RESERVED: Final = frozenset(
 )
 
 
+class CompressionType(enum.Enum):
+    """How large bodies are deflated. Clients before 5.0 inflate ZLIB only."""
+
+    ZLIB = sys_flag.COMPRESSION_ZLIB
+    LZ4 = sys_flag.COMPRESSION_LZ4
+    ZSTD = sys_flag.COMPRESSION_ZSTD
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compression:
+    """Bodies of `size_bytes_min` or more are deflated, at `level` where the type has levels."""
+
+    size_bytes_min: int = 4_096
+    kind: CompressionType = CompressionType.ZLIB
+    level: int = 5
+
+
 class MessageRefusedError(ClientError):
     """The message breaks a rule or limit and was not sent. The text says which."""
 
@@ -88,15 +109,21 @@ def prepare_message(
     message: Message,
     *,
     group: str,
-    compress_size_bytes_min: int | None,
+    compression: Compression | None,
     transactional: bool = False,
+    namespace: Namespace = NO_NAMESPACE,
 ) -> PreparedSend:
-    """`message` must have its uniq_key and born timestamp. Raises MessageRefusedError."""
+    """`message` must have its uniq_key and born timestamp; `group` is wrapped already.
+
+    Raises MessageRefusedError.
+    """
     _check(message)
     body = message.body
     flags = 0
-    if compress_size_bytes_min is not None and len(body) >= compress_size_bytes_min:
-        compressed, compressed_flags = compress_body(body, sys_flag.COMPRESSION_ZLIB)
+    if compression is not None and len(body) >= compression.size_bytes_min:
+        compressed, compressed_flags = compress_body(
+            body, compression.kind.value, level=compression.level
+        )
         if len(compressed) < len(body):
             body, flags = compressed, compressed_flags
     extra = {}
@@ -106,13 +133,17 @@ def prepare_message(
     return PreparedSend(
         code=RequestCode.SEND_MESSAGE_V2,
         topic=message.topic,
-        fields=_fields(message, group, _properties(message, extra), flags, batch=False),
+        fields=_fields(
+            message, namespace.wrap(message.topic), group, _properties(message, extra), flags
+        ),
         body=body,
         msg_id=message.uniq_key or "",
     )
 
 
-def prepare_batch(messages: Sequence[Message], *, group: str) -> PreparedSend:
+def prepare_batch(
+    messages: Sequence[Message], *, group: str, namespace: Namespace = NO_NAMESPACE
+) -> PreparedSend:
     """A batch of one topic; every message must have its uniq_key. Raises MessageRefusedError."""
     if not messages:
         raise MessageRefusedError("a batch needs at least one message")
@@ -133,7 +164,7 @@ def prepare_batch(messages: Sequence[Message], *, group: str) -> PreparedSend:
     return PreparedSend(
         code=RequestCode.SEND_BATCH_MESSAGE,
         topic=first.topic,
-        fields=_fields(first, group, "", 0, batch=True),
+        fields={**_fields(first, namespace.wrap(first.topic), group, "", 0), "m": "true"},
         body=body,
         msg_id=",".join(message.uniq_key or "" for message in messages),
     )
@@ -214,11 +245,11 @@ def _properties(message: Message, extra: dict[str, str]) -> str:
 
 
 def _fields(
-    message: Message, group: str, properties: str, flags: int, *, batch: bool
+    message: Message, topic: str, group: str, properties: str, flags: int
 ) -> dict[str, str]:
     return {
         "a": group,
-        "b": message.topic,
+        "b": topic,
         "c": DEFAULT_TOPIC,
         "d": "4",
         "f": str(flags),
@@ -227,7 +258,7 @@ def _fields(
         "i": properties,
         "j": "0",
         "k": "false",
-        "m": "true" if batch else "false",
+        "m": "false",
     }
 
 

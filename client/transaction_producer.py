@@ -31,7 +31,6 @@ from client.errors import BrokerUnreachableError, ClientError, MalformedAnswerEr
 from client.listener_guard import ListenerGuard
 from client.message import DeliveredMessage, Message, MessageQueue, SendResult, SendStatus
 from client.producer import Producer, ProducerSettings, QueueSelector
-from client.send_codec import prepare_message
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.connection import Connection
@@ -260,12 +259,7 @@ class TransactionProducer(Producer):
     ) -> SendResult:
         """Store a half message; `half_message(result)` is what `end` wants. Raises as `send`."""
         self._stamp(message)
-        prepared = prepare_message(
-            message,
-            group=self.group,
-            compress_size_bytes_min=self.settings.compress_size_bytes_min,
-            transactional=True,
-        )
+        prepared = self._prepare(message, transactional=True)
         began = time.monotonic_ns()
         try:
             result = await self._deliver(prepared, message, timeout_ms, queue, selector)
@@ -326,15 +320,16 @@ class TransactionProducer(Producer):
     def _end_command(
         self, half: HalfMessage, decision: Decision, from_check: bool
     ) -> RemotingCommand:
+        namespace = self.instance.namespace
         header = EndTransactionRequestHeader(
-            producer_group=self.group,
+            producer_group=namespace.wrap(self.group),
             tran_state_table_offset=half.offset,
             commit_log_offset=half.commit_log_offset,
             commit_or_rollback=_DECISION_BITS[decision],
             msg_id=half.msg_id,
             from_transaction_check=from_check,
             transaction_id=half.transaction_id,
-            topic=half.topic,
+            topic=namespace.wrap(half.topic),
         )
         fields = header.to_ext_fields()
         fields["bname"] = half.broker_name
@@ -357,14 +352,15 @@ class TransactionProducer(Producer):
             header = CheckTransactionStateRequestHeader.from_ext_fields(command.ext_fields)
             record = decode_record(command.body)
             broker_name = header.broker_name or self._broker_name(connection)
-            queue = MessageQueue(record.topic, broker_name, record.queue_id)
-            message = delivered_message(record, queue)
+            topic = self.instance.namespace.unwrap(record.topic)
+            queue = MessageQueue(topic, broker_name, record.queue_id)
+            message = delivered_message(record, queue, self.instance.namespace)
         except (RemotingError, NoRouteError) as error:
             self.checks_dropped += 1
             _log.warning("a transaction check from %s can't be read: %s", connection.peer, error)
             return
         half = HalfMessage(
-            topic=record.topic,
+            topic=topic,
             broker_name=broker_name,
             msg_id=header.msg_id or message.uniq_key,
             transaction_id=header.transaction_id,

@@ -1,0 +1,76 @@
+"""Names of topics and groups as applications say them, and as brokers know them; pure.
+
+Place in the data path: everything inside this package carries the application's names; where a name
+goes into a request it is wrapped, `namespace%name`, and unwrapped where it comes out of an answer.
+
+Invariants: wrapping twice is wrapping once; the prefixes `%RETRY%` and `%DLQ%` stay in front; the
+system's own topics and groups belong to no namespace.
+
+Source: RocketMQ NamespaceUtil, TopicValidator.isSystemTopic.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+__all__ = ["NO_NAMESPACE", "Namespace"]
+
+_SEPARATOR: Final = "%"
+_PREFIXES: Final = ("%RETRY%", "%DLQ%")
+_SYSTEM_TOPICS: Final = frozenset(
+    {
+        "TBW102",
+        "SCHEDULE_TOPIC_XXXX",
+        "BenchmarkTest",
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "RMQ_SYS_TRACE_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+    }
+)
+_SYSTEM_PREFIXES: Final = ("rmq_sys_", "CID_RMQ_SYS_")
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """A namespace by its name; the empty one changes nothing."""
+
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        if _SEPARATOR in self.name:
+            raise ValueError(f"a namespace's name must not hold {_SEPARATOR!r}: {self.name!r}")
+
+    def wrap(self, resource: str) -> str:
+        """The topic or group as brokers know it."""
+        if not self.name or not resource or _is_system(resource):
+            return resource
+        prefix, bare = _split(resource)
+        if bare.startswith(self.name + _SEPARATOR):
+            return resource
+        return f"{prefix}{self.name}{_SEPARATOR}{bare}"
+
+    def unwrap(self, resource: str) -> str:
+        """The topic or group as the application knows it; those of other namespaces as they are."""
+        if not self.name:
+            return resource
+        prefix, bare = _split(resource)
+        own = self.name + _SEPARATOR
+        return prefix + bare.removeprefix(own) if bare.startswith(own) else resource
+
+
+NO_NAMESPACE: Final = Namespace()
+
+
+def _split(resource: str) -> tuple[str, str]:
+    for prefix in _PREFIXES:
+        if resource.startswith(prefix):
+            return prefix, resource.removeprefix(prefix)
+    return "", resource
+
+
+def _is_system(resource: str) -> bool:
+    return resource in _SYSTEM_TOPICS or resource.startswith(_SYSTEM_PREFIXES)
