@@ -19,6 +19,7 @@ from broker.proposer import ProposerLimits
 from broker.retention import RetentionPolicy, hours_of_day
 from broker.state import StateLimits
 from raft.profiles import PROFILES
+from remoting.security_config import SECURITY_KEYS, SecurityConfig, SecurityConfigError
 
 __all__ = ["ENGINES", "BrokerConfig", "ConfigError", "load_config"]
 
@@ -92,6 +93,7 @@ class BrokerConfig:
     max_index_num: int = 20_000_000
     limits: StateLimits = field(default_factory=StateLimits)
     proposer: ProposerLimits = field(default_factory=ProposerLimits)
+    security: SecurityConfig = field(default_factory=SecurityConfig)  # TLS, PROXY preambles
 
     def __post_init__(self) -> None:
         if not self.advertised:
@@ -204,20 +206,28 @@ def _config_of(values: dict[str, Any]) -> BrokerConfig:
     arguments: dict[str, Any] = {}
     nested: dict[str, dict[str, Any]] = {"limits": {}, "proposer": {}}
     nested_types = {"limits": StateLimits, "proposer": ProposerLimits}
+    security: dict[str, object] = {}
     for key, value in values.items():
         owner = next((name for name, kind in nested_types.items() if key in _fields_of(kind)), None)
         if owner is not None:
             nested[owner][key] = _checked_int(key, value)
-        elif key in hints and key not in nested_types:
+        elif key in SECURITY_KEYS:
+            security[key] = value
+        elif key in hints and key not in {*nested_types, "security"}:
             arguments[key] = _converted(key, value, hints[key])
         else:
-            known = (hints.keys() - nested_types.keys()) | set(_SECTIONS)
+            known = (hints.keys() - nested_types.keys() - {"security"}) | set(_SECTIONS)
+            known |= SECURITY_KEYS
             known |= {name for kind in nested_types.values() for name in _fields_of(kind)}
             matches = get_close_matches(key, sorted(known), n=3)
             hint = f" (did you mean {' or '.join(map(repr, matches))}?)" if matches else ""
             raise ConfigError(f"{key}: there is no such setting{hint}")
     for name, kind in nested_types.items():
         arguments[name] = kind(**nested[name])
+    try:
+        arguments["security"] = SecurityConfig.of(security)
+    except SecurityConfigError as error:
+        raise ConfigError(str(error)) from error
     for key in ("group", "node"):
         if key not in arguments:
             raise ConfigError(f"{key}: is missing")

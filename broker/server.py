@@ -19,6 +19,7 @@ import logging
 import os
 import random
 import signal
+import ssl
 import sys
 import time
 from collections.abc import Awaitable, Callable
@@ -55,9 +56,11 @@ from raft.replicated_log import LogStatus, ReplicatedLog, StateDivergedError
 from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand
 from remoting.connection import Connection
+from remoting.greeting import Greeting
 from remoting.message import UniqueIdGenerator
 from remoting.open_files import open_files_max, raise_open_files_limit
 from remoting.rpc import RemotingClient
+from remoting.security_config import SecurityConfigError
 from remoting.server import RemotingServer
 
 __all__ = ["Broker", "run_broker"]
@@ -69,7 +72,7 @@ _DISK_LOOK_MS: Final = 100
 _INDEX_MS: Final = 25
 _HOUSEKEEPING_MS: Final = 1_000
 _LOCKS_SWEEP_MS: Final = 60_000
-_ACL_LOOK_MS: Final = 1_000
+_FILES_LOOK_MS: Final = 1_000  # accounts and certificates
 # A batch makes thousands of short-lived objects; the default of 700 would look for cycles, which
 # requests don't have, several times in each.
 _GC_ALLOCATIONS_MAX: Final = 50_000
@@ -133,15 +136,20 @@ class Broker:
         self._check_back = CheckBack(self.context)
         self._delivery = DelayDelivery(self.context)
         self._access = _access_control(config)
+        greeting, dial_tls = _security(config)
+        self._tls = greeting.tls
         self._remoting = RemotingClient(
             config.dial,
+            tls=dial_tls,
             sign=None if self._access is None else self._access.signer(config.acl_inner_access_key),
         )
         self._registration = Registration(self.context, self._remoting)
         self._indexer = self._make_indexer()
         self._housekeeper = Housekeeper(self.context, self._tasks, self._remoting)
         host, port = split_address("listen", config.listen)
-        self._server = RemotingServer(host, port, self._on_request, self._on_close)
+        self._server = RemotingServer(
+            host, port, self._on_request, self._on_close, greeting=greeting
+        )
         self._processors = Processors(self.context, self._tasks, self.context.locks, self._indexer)
         self._handlers = dispatch_of(self._processors)
         self._edge = Edge(self.fail)
@@ -175,7 +183,9 @@ class Broker:
                 )
             )
             if self._access is not None:
-                group.create_task(_every(_ACL_LOOK_MS, self._access.look))
+                group.create_task(_every(_FILES_LOOK_MS, self._access.look))
+            if self._tls is not None:
+                group.create_task(_every(_FILES_LOOK_MS, self._tls.look))
             for name_server in self.config.name_servers:
                 group.create_task(self._registration.run(name_server))
 
@@ -286,6 +296,14 @@ def _access_control(config: BrokerConfig) -> AccessControl | None:
         return AccessControl(config.acl_file, wall_clock_ms)
     except AclFileError as error:
         raise ConfigError(f"acl_file: {config.acl_file}: {error}") from error
+
+
+def _security(config: BrokerConfig) -> tuple[Greeting, ssl.SSLContext | None]:
+    """What the port takes, and what others are dialled with. Raises ConfigError."""
+    try:
+        return config.security.greeting(), config.security.dial_context()
+    except SecurityConfigError as error:
+        raise ConfigError(str(error)) from error
 
 
 async def _every(interval_ms: int, act: Callable[[], None]) -> None:
