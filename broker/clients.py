@@ -264,6 +264,14 @@ class Clients:
         state = self._consumers.get(group)
         return {} if state is None else state.subscriptions
 
+    def producer_named(self, client_id: str) -> Connection | None:
+        """The live connection of a producer, whatever its group."""
+        for members in self._producers.values():
+            client = members.get(client_id)
+            if client is not None and not client.connection.closed:
+                return client.connection
+        return None
+
     def producer(self, group: str) -> Connection | None:
         """A live connection of the group's producers, in turn."""
         members = [

@@ -61,6 +61,8 @@ class BrokerConfig:
     pysyncobj_password: bool = False  # the secret encrypts; needs the package cryptography
 
     message_size_max: int = 4 << 20
+    store_reply_message_enable: bool = True  # replies are stored as well as pushed
+    trace_topic_enable: bool = False  # whether the leader makes RMQ_SYS_TRACE_TOPIC
     auto_create_topic: bool = True
     reject_transactions: bool = False
     transaction_timeout_ms: int = 6_000

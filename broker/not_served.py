@@ -121,8 +121,6 @@ NOT_SERVED: Final[dict[RequestCode, str]] = {
             _C.GET_BROKER_CONSUME_STATS,
             _C.QUERY_CONSUME_QUEUE,
             _C.RESUME_CHECK_HALF_MESSAGE,
-            _C.SEND_REPLY_MESSAGE,
-            _C.SEND_REPLY_MESSAGE_V2,
             _C.GET_ALL_PRODUCER_INFO,
             _C.DELETE_EXPIRED_COMMITLOG,
             _C.QUERY_TOPICS_BY_CONSUMER,

@@ -16,6 +16,7 @@ from broker.processor.offsets import OffsetProcessor
 from broker.processor.pull import PullProcessor
 from broker.processor.queries import QueryProcessor
 from broker.processor.query_message import QueryMessageProcessor
+from broker.processor.reply import ReplyProcessor
 from broker.processor.runtime_info import RuntimeInfoProcessor
 from broker.processor.send import SendProcessor
 from broker.processor.send_back import SendBackProcessor
@@ -35,6 +36,7 @@ class Processors:
         indexer: Indexer | None = None,
     ) -> None:
         self.send = SendProcessor(context)
+        self.reply = ReplyProcessor(context, tasks, self.send)
         self.send_back = SendBackProcessor(context)
         self.end_transaction = EndTransactionProcessor(context, tasks)
         self.pull = PullProcessor(context, tasks)

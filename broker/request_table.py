@@ -83,6 +83,8 @@ SERVED: Final[tuple[Served, ...]] = (
     Served(_C.SEND_MESSAGE, "send.handle", _SEND, _SENT, "the message"),
     Served(_C.SEND_MESSAGE_V2, "send.handle", _SEND_V2, _SENT, "the message"),
     Served(_C.SEND_BATCH_MESSAGE, "send.handle", _SEND_V2, _SENT, "the messages, batch encoding"),
+    Served(_C.SEND_REPLY_MESSAGE, "reply.handle", _SEND, _SENT, "the reply"),
+    Served(_C.SEND_REPLY_MESSAGE_V2, "reply.handle", _SEND_V2, _SENT, "the reply"),
     Served(
         _C.CONSUMER_SEND_MSG_BACK,
         "send_back.handle",

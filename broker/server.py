@@ -35,7 +35,7 @@ from broker.housekeeping import Housekeeper
 from broker.indexer import Indexer
 from broker.long_polling import LongPolling
 from broker.processors import Processors
-from broker.proposer import Proposer
+from broker.proposer import BusyError, Proposal, Proposer
 from broker.registration import Registration
 from broker.replication import open_log
 from broker.request import RefusedError, Request
@@ -49,7 +49,7 @@ from broker.store.index_file import IndexShape
 from broker.store.payload import Run
 from broker.store.record import host_bytes
 from broker.tasks import TaskOwner
-from broker.topics import system_topics
+from broker.topics import TRACE_TOPIC, Topic, system_topics
 from broker.transaction.check_back import CheckBack
 from raft.edge import Edge
 from raft.replicated_log import LogStatus, ReplicatedLog, StateDivergedError
@@ -278,9 +278,20 @@ class Broker:
             self._check_back.lost_leadership()
         elif status.ready and not self._was_ready:
             self.context.locks.begin(self.context.lease_clock_ms())
+        if status.ready and not self._was_ready and self.config.trace_topic_enable:
+            asyncio.get_running_loop().call_soon(self._make_trace_topic)
         self._was_ready = self.context.ready = status.ready
         self.context.term = status.term
         self._registration.changed()
+
+    def _make_trace_topic(self) -> None:
+        """By the new leader, where the group has none; the next one tries again."""
+        if self.context.ready and self.context.proposer.topic(TRACE_TOPIC) is None:
+            topic = Topic(name=TRACE_TOPIC, read_queue_count=1, write_queue_count=1)
+            with contextlib.suppress(BusyError):
+                self.context.proposer.submit(
+                    Proposal(commands=[topic.command()], on_done=lambda _: None)
+                )
 
     # Ticks -------------------------------------------------------------------------------------
 
