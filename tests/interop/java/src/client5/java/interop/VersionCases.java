@@ -27,7 +27,6 @@ final class VersionCases {
         all.add("timer-deliver-at", 90, VersionCases::timerDeliverAt);
         all.add("timer-too-far", VersionCases::timerTooFar);
         all.add("timer-recall", 90, VersionCases::recall);
-        all.add("timer-in-transaction", 90, VersionCases::timerInTransaction);
         all.add("pop", 120, VersionCases::pop);
         all.add("pop-retry", 150, VersionCases::popRetry);
         all.add("pop-two-members", 120, VersionCases::popTwoMembers);
@@ -141,35 +140,6 @@ final class VersionCases {
         Thread.sleep(2_500); // the other would have come by now
         Check.that(!seen.has("taken"), "a recalled message does not come");
         return "one of two came";
-    }
-
-    private static Object timerInTransaction(Rig rig) throws Exception {
-        String topic = rig.topic();
-        Seen seen = rig.consume(rig.unique("g"), topic, "*");
-        var producer = new org.apache.rocketmq.client.producer.TransactionMQProducer(rig.unique("p"));
-        producer.setTransactionListener(
-                new org.apache.rocketmq.client.producer.TransactionListener() {
-                    @Override
-                    public org.apache.rocketmq.client.producer.LocalTransactionState
-                            executeLocalTransaction(Message message, Object argument) {
-                        return org.apache.rocketmq.client.producer.LocalTransactionState.COMMIT_MESSAGE;
-                    }
-
-                    @Override
-                    public org.apache.rocketmq.client.producer.LocalTransactionState
-                            checkLocalTransaction(
-                                    org.apache.rocketmq.common.message.MessageExt message) {
-                        return org.apache.rocketmq.client.producer.LocalTransactionState.COMMIT_MESSAGE;
-                    }
-                });
-        rig.started(producer);
-        Message message = Rig.message(topic, "A", "timed");
-        message.setDelayTimeMs(4_000);
-        long began = System.currentTimeMillis();
-        rig.send(() -> producer.sendMessageInTransaction(message, null));
-        rig.midpoint();
-        rig.awaitSeen(60, seen, List.of("timed"));
-        return seen.atMs("timed") - began + " ms after it was sent with 4000";
     }
 
     private static Seen popConsumer(Rig rig, String group, String topic) throws Exception {

@@ -199,12 +199,11 @@ final class PullCases {
         String topic = rig.topic(1);
         String group = rig.unique("g");
         rig.sendAll(topic, "A", "p", 0, 10);
-        DefaultMQPullConsumer consumer = rig.pull(group);
-        // A broker takes offsets of groups that it knows: a heartbeat tells it of this one.
-        consumer.setRegisterTopics(Set.of(topic));
+        DefaultMQPullConsumer consumer = rig.named(new DefaultMQPullConsumer(group));
+        consumer.setRegisterTopics(Set.of(topic)); // so that it has queues whose offsets it keeps
+        rig.closing(consumer::shutdown);
+        consumer.start();
         MessageQueue queue = rig.ask(() -> consumer.fetchSubscribeMessageQueues(topic)).iterator().next();
-        consumer.getDefaultMQPullConsumerImpl().getRebalanceImpl().getmQClientFactory()
-                .sendHeartbeatToAllBrokerWithLock();
         rig.midpoint();
         rig.await(60, "an offset of 3 in the broker", () -> {
             consumer.updateConsumeOffset(queue, 3);

@@ -135,7 +135,7 @@ final class QueryCases {
         Check.equal("end", 7L, rig.ask(() -> rig.producer().maxOffset(queue)));
         Check.equal("beginning", 0L, rig.ask(() -> rig.producer().minOffset(queue)));
         MessageQueue unknown = new MessageQueue(rig.unique("none"), queue.getBrokerName(), 0);
-        Check.equal("end of an unknown topic", 0L, rig.ask(() -> rig.admin().maxOffset(unknown)));
+        Check.equal("end of an unknown topic", 0L, rig.ask(() -> rig.producer().maxOffset(unknown)));
         return "0 to 7";
     }
 
