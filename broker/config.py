@@ -89,6 +89,9 @@ class BrokerConfig:
     file_reserved_time_hours: int = 72
     delete_when: str = "04"  # hours of the day at which what is old goes, "04;16"
     log_size_bytes_max: int = 0  # more than this, and the oldest goes; 0: not bounded
+    timer_wheel_enable: bool = True
+    timer_max_delay_sec: int = 3 * 86_400
+    recall_message_enable: bool = True
     # The index by key, RocketMQ's names; an index file takes 40 + 4 slots + 20 units, sparse.
     message_index_enable: bool = True
     max_hash_slot_num: int = 5_000_000
@@ -170,6 +173,7 @@ _POSITIVE = (
     "registration_interval_ms",
     "client_silence_ms_max",
     "file_reserved_time_hours",
+    "timer_max_delay_sec",
     "max_hash_slot_num",
     "max_index_num",
 )

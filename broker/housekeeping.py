@@ -74,7 +74,8 @@ class Housekeeper:
         if context.queues.wants_sync:
             context.queues.wants_sync = False
             self._tasks.spawn(asyncio.to_thread(context.queues.sync))
-        if self._use is not None and not self._is_retaining:
+        # While queues are built again it is not known what waits in those of the delay levels.
+        if self._use is not None and not self._is_retaining and not context.queues.is_filling:
             retention = decide_retention(self._policy, self._facts(self._use))
             if retention is not None:
                 self._is_retaining = True
@@ -172,6 +173,8 @@ class Housekeeper:
             unit = b"" if queue is None else queue.read(first, 1)
             if unit:
                 positions.append(UNIT.unpack(unit)[0])
+        if context.state.timers.begin_position is not None:
+            positions.append(context.state.timers.begin_position)
         return min(positions, default=None)
 
     async def _retain(self, retention: Retention) -> None:

@@ -126,7 +126,6 @@ NOT_SERVED: Final[dict[RequestCode, str]] = {
             _C.QUERY_TOPICS_BY_CONSUMER,
             _C.QUERY_SUBSCRIPTION_BY_CONSUMER,
             _C.UPDATE_AND_GET_GROUP_FORBIDDEN,
-            _C.RECALL_MESSAGE,
             _C.QUERY_ASSIGNMENT,
             _C.SET_MESSAGE_REQUEST_MODE,
             _C.GET_ALL_MESSAGE_REQUEST_MODE,

@@ -6,6 +6,7 @@ Place in the data path: `broker.server` makes it once, and hands each request to
 from __future__ import annotations
 
 from broker.context import BrokerContext
+from broker.delay.timers import Timers
 from broker.indexer import Indexer
 from broker.processor.admin import AdminProcessor
 from broker.processor.clients import ClientProcessor
@@ -16,6 +17,7 @@ from broker.processor.offsets import OffsetProcessor
 from broker.processor.pull import PullProcessor
 from broker.processor.queries import QueryProcessor
 from broker.processor.query_message import QueryMessageProcessor
+from broker.processor.recall import RecallProcessor
 from broker.processor.reply import ReplyProcessor
 from broker.processor.runtime_info import RuntimeInfoProcessor
 from broker.processor.send import SendProcessor
@@ -43,6 +45,8 @@ class Processors:
         self.offsets = OffsetProcessor(context, tasks)
         self.queries = QueryProcessor(context, tasks)
         self.query_message = QueryMessageProcessor(context, tasks, indexer)
+        self.timers = Timers(context)
+        self.recall = RecallProcessor(context, tasks, self.timers)
         self.locks = LockProcessor(context, locks)
         self.clients = ClientProcessor(context)
         self.groups = GroupProcessor(context)

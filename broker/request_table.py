@@ -37,7 +37,7 @@ _SEND: Final = (
     "bornTimestamp:L* flag:I properties:S reconsumeTimes:I unitMode:B maxReconsumeTimes:I batch:B"
 )
 _SEND_V2: Final = "a:S b:S* c:S d:I e:I* f:I* g:L* h:I i:S j:I k:B l:I m:B n:S"
-_SENT: Final = "msgId queueId queueOffset transactionId MSG_REGION TRACE_ON"
+_SENT: Final = "msgId queueId queueOffset transactionId recallHandle MSG_REGION TRACE_ON"
 _PULL: Final = (
     "consumerGroup:S* topic:S* queueId:I* queueOffset:L* maxMsgNums:I* sysFlag:I* commitOffset:L "
     "suspendTimeoutMillis:L subVersion:L subscription:S expressionType:S maxMsgBytes:I"
@@ -96,6 +96,12 @@ SERVED: Final[tuple[Served, ...]] = (
         "end_transaction.handle",
         "producerGroup:S* tranStateTableOffset:L* commitLogOffset:L* commitOrRollback:I* msgId:S "
         "fromTransactionCheck:B transactionId:S topic:S",
+    ),
+    Served(
+        _C.RECALL_MESSAGE,
+        "recall.handle",
+        "producerGroup:S topic:S* recallHandle:S*",
+        "msgId MSG_REGION",
     ),
     # Consuming.
     Served(_C.PULL_MESSAGE, "pull.handle", _PULL, _PULLED, "answer: records"),

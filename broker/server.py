@@ -68,6 +68,7 @@ __all__ = ["Broker", "run_broker"]
 _log = logging.getLogger(__name__)
 _HELD_PULLS_SCAN_MS: Final = 100
 _DELIVERY_MS: Final = 100
+_TIMERS_MS: Final = 25
 _DISK_LOOK_MS: Final = 100
 _INDEX_MS: Final = 25
 _HOUSEKEEPING_MS: Final = 1_000
@@ -174,6 +175,7 @@ class Broker:
             group.create_task(self._fail_with(self._tasks.wait_failed()))
             group.create_task(_every(_HELD_PULLS_SCAN_MS, self._expire_pulls))
             group.create_task(_every(_DELIVERY_MS, self._delivery.round))
+            group.create_task(_every(_TIMERS_MS, self._processors.timers.round))
             group.create_task(_every(_LOCKS_SWEEP_MS, self._processors.locks.sweep))
             group.create_task(_every(_DISK_LOOK_MS, self._housekeeper.look))
             group.create_task(_every(_HOUSEKEEPING_MS, self._housekeeper.round))

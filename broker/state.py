@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, assert_never
 
 from broker.dedupe import DedupeWindow
+from broker.delay.timer_table import Timer, TimerTable
 from broker.offset_resets import OffsetResets
 from broker.queue_floors import QueueFloors
 from broker.queue_owners import QueueOwners
@@ -31,18 +32,20 @@ from broker.store.payload import (
     DeleteGroupCommand,
     DeleteTopicCommand,
     DeliverCommand,
+    DeliverTimersCommand,
     DiscardCommand,
     GroupCommand,
     LockCommand,
     OffsetCommand,
     Payload,
+    RecallTimerCommand,
     ResetCommand,
     Run,
     TopicCommand,
     UnlockCommand,
 )
 from broker.store.time_marks import TimeMarks
-from broker.topics import HALF_TOPIC, Topic
+from broker.topics import HALF_TOPIC, TIMER_TOPIC, Topic
 from broker.transaction.half_table import Half, HalfTable
 
 __all__ = ["BrokerState", "StateLimits"]
@@ -62,6 +65,7 @@ class StateLimits:
     topics_max: int = 10_000
     groups_max: int = 10_000
     consumer_offsets_max: int = 1_000_000
+    timers_max: int = 400_000
 
 
 class BrokerState:
@@ -76,6 +80,7 @@ class BrokerState:
         self.half_keys = self._window()  # UNIQ_KEYs of half messages: a scope of their own
         self.halves = HalfTable(decided_max=limits.decided_max)
         self.time_marks = TimeMarks()
+        self.timers = TimerTable()
         self.resets = OffsetResets()
         self.floors = QueueFloors()
         self.queue_owners = QueueOwners()
@@ -85,7 +90,12 @@ class BrokerState:
 
     def parts(self) -> dict[str, StatePart]:
         """What keeps its own rows in a snapshot, under these names."""
-        return {"resets": self.resets, "floors": self.floors, "owners": self.queue_owners}
+        return {
+            "timers": self.timers,
+            "resets": self.resets,
+            "floors": self.floors,
+            "owners": self.queue_owners,
+        }
 
     def _window(self) -> DedupeWindow:
         return DedupeWindow(
@@ -127,6 +137,9 @@ class BrokerState:
                         stored_ms=now_ms,
                     )
                 )
+        elif run.topic == TIMER_TOPIC:
+            for at, (position, size, deliver_ms) in enumerate(UNIT.iter_unpack(run.units)):
+                self.timers.add(next_offset + at, Timer(deliver_ms, position, size))
         if run.uniq_keys is not None:
             window = self.half_keys if run.topic == HALF_TOPIC else self.messages
             window.add(run.uniq_keys, _positions(run.units), now_ms)
@@ -154,6 +167,10 @@ class BrokerState:
                     f"delivered up to {delivered}"
                 )
                 self.delay_offsets[command.queue_id] = command.next_offset
+            case DeliverTimersCommand():
+                self.timers.deliver(command.queue_offsets)
+            case RecallTimerCommand():
+                self.timers.recall(command.queue_offset)
             case TopicCommand():
                 self.topics[command.name] = Topic.of_command(command)
                 self.topics_version += 1

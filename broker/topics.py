@@ -22,6 +22,7 @@ __all__ = [
     "PERM_WRITE",
     "RETRY_PREFIX",
     "SCHEDULE_TOPIC",
+    "TIMER_TOPIC",
     "TRACE_TOPIC",
     "TRANS_CHECK_MAX_TOPIC",
     "Topic",
@@ -45,6 +46,7 @@ HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 TRANS_CHECK_MAX_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+TIMER_TOPIC = "rmq_sys_wheel_timer"
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 RETRY_PREFIX = "%RETRY%"
 DLQ_PREFIX = "%DLQ%"
@@ -53,6 +55,7 @@ _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
 _NOT_FOR_SENDS = frozenset(
     {
         SCHEDULE_TOPIC,
+        TIMER_TOPIC,
         HALF_TOPIC,
         OP_TOPIC,
         TRANS_CHECK_MAX_TOPIC,
@@ -176,6 +179,7 @@ def system_topics(cluster: str, group: str) -> dict[str, Topic]:
         Topic(name="BenchmarkTest", read_queue_count=1024, write_queue_count=1024),
         Topic(name="OFFSET_MOVED_EVENT", read_queue_count=1, write_queue_count=1),
         Topic(name=SCHEDULE_TOPIC, read_queue_count=18, write_queue_count=18),
+        Topic(name=TIMER_TOPIC, read_queue_count=1, write_queue_count=1),
         Topic(name=HALF_TOPIC, read_queue_count=1, write_queue_count=1),
         Topic(name=OP_TOPIC, read_queue_count=1, write_queue_count=1),
         Topic(name=TRANS_CHECK_MAX_TOPIC, read_queue_count=1, write_queue_count=1),

@@ -17,13 +17,14 @@ from typing import Final
 
 from broker.context import BrokerContext
 from broker.delay.levels import DELAY_LEVEL_MAX
+from broker.delay.records import delivered_record
 from broker.proposer import BusyError, Proposal
 from broker.request import RefusedError
 from broker.store.payload import UNIT, DeliverCommand
-from broker.store.record import PendingRecord, RecordTemplate, host_bytes
+from broker.store.record import PendingRecord
 from broker.topics import SCHEDULE_TOPIC
 from raft.replicated_log import ProposalStatus
-from remoting.message import decode_record, encode_properties, tags_code
+from remoting.message import MessageRecord
 
 __all__ = ["DelayDelivery"]
 
@@ -84,26 +85,9 @@ class DelayDelivery:
             _log.info("the delivery of delayed messages waits: too many proposals are pending")
 
     def _final_record(self, stored: bytes) -> PendingRecord:
-        """The message as its consumers get it: under its real topic, without its delay.
+        return delivered_record(self._context, stored, _without_delay)
 
-        It has no dedupe key: the key counted when the delayed message was stored.
-        """
-        record = decode_record(stored)
-        properties = record.property_map()
-        del properties["DELAY"]
-        template = RecordTemplate(
-            topic=properties["REAL_TOPIC"],
-            queue_id=int(properties["REAL_QID"]),
-            sys_flag=record.sys_flag,
-            born_ms=record.born_timestamp_ms,
-            born_host=host_bytes(record.born_host),
-            store_host_size=len(self._context.store_host),
-            reconsume_times=record.reconsume_times,
-        )
-        return PendingRecord(
-            template,
-            record.body,
-            encode_properties(properties),
-            tags_code=tags_code(properties.get("TAGS")),
-            flag=record.flag,
-        )
+
+def _without_delay(_: MessageRecord, properties: dict[str, str]) -> None:
+    for name in ("DELAY", "TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS"):
+        properties.pop(name, None)

@@ -16,20 +16,25 @@ from collections.abc import Sequence
 from typing import Final
 
 from broker.context import BrokerContext
-from broker.delay.levels import schedule_queue_id
+from broker.delay.recall_handle import recall_handle
+from broker.delay.timers import check_timers
+from broker.delay.waiting import ADDED_SIZE_MAX, DelayError, Waiting, waiting_of
 from broker.outcomes import refused_of, store_code_of
 from broker.processor.duplicates import Place, are_surely_new, stored_place
 from broker.processor.known_properties import KnownProperties
-from broker.processor.send_back import dead_letter_topic, waiting_level
+from broker.processor.send_back import dead_letter_topic
 from broker.processor.send_names import FULL, LETTERS, SendNames
 from broker.proposer import BusyError, Proposal
 from broker.request import RefusedError, Request
 from broker.store.payload import Command
 from broker.store.record import PendingRecord, RecordTemplate, host_bytes
 from broker.topics import (
+    DLQ_PREFIX,
     HALF_TOPIC,
     PERM_INHERIT,
+    RETRY_PREFIX,
     SCHEDULE_TOPIC,
+    TIMER_TOPIC,
     Topic,
     TopicNameError,
     check_topic_name,
@@ -49,7 +54,7 @@ from remoting.properties import parse_properties_text
 __all__ = ["SendProcessor"]
 
 _BATCH_COUNT_MAX: Final = 4_096
-_WAITING_TOPICS: Final = frozenset({HALF_TOPIC, SCHEDULE_TOPIC})
+_WAITING_TOPICS: Final = frozenset({HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC})
 
 
 _MESSAGE_ILLEGAL: Final = (
@@ -103,6 +108,7 @@ class SendProcessor:
             request,
             records=records,
             commands=commands,
+            topic=topic.name,
             queue_id=queue_id,
             transaction_id=key,
         ).start()
@@ -160,7 +166,7 @@ class SendProcessor:
         """The record and its UNIQ_KEY."""
         text = request.fields.get(names.properties) or ""
         known = KnownProperties.of(text)
-        level = 0 if known.delay is None else waiting_level(known, text, topic)
+        waiting = None if known.delay is None else self._waiting(text, topic)
         if text and not text.endswith("\x02"):
             text += "\x02"
         if known.pop_check is not None:
@@ -173,12 +179,10 @@ class SendProcessor:
             text += f"UNIQ_KEY\x01{key}\x02"
         text += self._added_text
         sys_flag = request.integer(names.sys_flag)
-        if level or known.is_half:
+        if waiting is not None or known.is_half:
             text += f"REAL_TOPIC\x01{topic.name}\x02REAL_QID\x01{queue_id}\x02"
         place = topic.name, queue_id
-        if level:
-            place = SCHEDULE_TOPIC, schedule_queue_id(level)
-        if known.is_half:
+        if known.is_half:  # its delay begins with its commit
             self._refuse_half()
             place = HALF_TOPIC, 0
             sys_flag = flags.with_transaction_type(sys_flag, flags.TRANSACTION_NONE)
@@ -187,8 +191,12 @@ class SendProcessor:
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"sysFlag {sys_flag} marks a transactional message, property TRAN_MSG does not",
             )
+        elif waiting is not None:
+            place = waiting.topic, waiting.queue_id
+            text += "".join(f"{name}\x01{value}\x02" for name, value in waiting.properties.items())
         encoded = text.encode()
-        if len(encoded) > PROPERTIES_SIZE_MAX:
+        size_max = PROPERTIES_SIZE_MAX if waiting is None else PROPERTIES_SIZE_MAX - ADDED_SIZE_MAX
+        if len(encoded) > size_max:
             raise self._illegal()
         template = self._template(
             request,
@@ -205,7 +213,26 @@ class SendProcessor:
             flag=_int32(request, names.flag),
             dedupe_key=key if topic.dedupes else None,
         )
+        if place[0] == TIMER_TOPIC and waiting is not None and waiting.deliver_ms is not None:
+            record.tags_code = waiting.deliver_ms  # the time of delivery stands there
         return record, key
+
+    def _waiting(self, text: str, topic: Topic) -> Waiting | None:
+        """Where a message with a delaying property waits. Raises RefusedError."""
+        if topic.name.startswith(DLQ_PREFIX):
+            return None
+        context = self._context
+        try:
+            waiting = waiting_of(
+                parse_properties_text(text),
+                now_ms=context.clock_ms(),
+                delay_ms_max=context.config.timer_max_delay_sec * 1_000,
+            )
+        except DelayError as error:
+            raise RefusedError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
+        if waiting is not None and waiting.deliver_ms is not None:
+            check_timers(context)
+        return waiting
 
     def _batch_records(
         self, request: Request, names: SendNames, topic: Topic, queue_id: int
@@ -298,6 +325,7 @@ class _Send:
         "_queue_id",
         "_records",
         "_request",
+        "_topic",
         "_transaction_id",
     )
 
@@ -308,6 +336,7 @@ class _Send:
         *,
         records: list[PendingRecord],
         commands: list[Command],
+        topic: str,
         queue_id: int,
         transaction_id: str | None,
     ) -> None:
@@ -315,6 +344,7 @@ class _Send:
         self._request = request
         self._records = records
         self._commands = commands
+        self._topic = topic  # this and the queue as they were asked for
         self._queue_id = queue_id
         self._transaction_id = transaction_id
 
@@ -405,8 +435,22 @@ class _Send:
         }
         if self._transaction_id is not None:
             fields["transactionId"] = self._transaction_id
+            if places[0].topic == TIMER_TOPIC:
+                self._add_recall_handle(fields, places[0])
         remark = None if status in {None, ProposalStatus.COMMITTED} else status.value
         self._request.reply(code, remark, fields)
+
+    def _add_recall_handle(self, fields: dict[str, str], place: Place | PendingRecord) -> None:
+        """What RECALL_MESSAGE will ask for; no longer once the message was delivered."""
+        timer = self._context.state.timers.get(place.queue_offset)
+        key = self._transaction_id
+        if timer is not None and key is not None and not self._topic.startswith(RETRY_PREFIX):
+            fields["recallHandle"] = recall_handle(
+                topic=self._topic,
+                broker_name=self._context.config.group,
+                deliver_ms=timer.deliver_ms,
+                uniq_key=key,
+            )
 
 
 def _int32(request: Request, name: str) -> int:

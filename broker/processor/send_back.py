@@ -11,9 +11,8 @@ from __future__ import annotations
 from typing import Final
 
 from broker.context import BrokerContext
-from broker.delay.levels import DELAY_LEVEL_MAX, delay_level_of, schedule_queue_id
+from broker.delay.levels import DELAY_LEVEL_MAX, schedule_queue_id
 from broker.outcomes import refused_of
-from broker.processor.known_properties import KnownProperties
 from broker.processor.send_names import SendNames
 from broker.proposer import BusyError, Proposal
 from broker.request import RefusedError, Request
@@ -38,9 +37,8 @@ from remoting.message import (
     tags_code,
 )
 from remoting.message_id import split_host
-from remoting.properties import parse_properties_text
 
-__all__ = ["SendBackProcessor", "dead_letter_topic", "retry_queue_count", "waiting_level"]
+__all__ = ["SendBackProcessor", "dead_letter_topic", "retry_queue_count"]
 
 _RETRIES_DEFAULT: Final = 16
 _RETRY_QUEUES_MAX: Final = 1_024
@@ -192,22 +190,3 @@ def dead_letter_topic(
     if not is_ordered and not _dead_letter_due(context, group, attempts, limit):
         return None
     return _group_topic(context, DLQ_PREFIX, group, commands)
-
-
-def waiting_level(known: KnownProperties, text: str, topic: Topic) -> int:
-    """The delay level at which a message waits; 0 where it doesn't. Raises RefusedError."""
-    if topic.name.startswith(DLQ_PREFIX):
-        return 0
-    if known.delay != "DELAY" or known.is_half:
-        raise RefusedError(
-            ResponseCode.MESSAGE_ILLEGAL,
-            f"property {known.delay} is not served "
-            f"{'for transactional messages' if known.is_half else 'yet'}",
-        )
-    value = parse_properties_text(text)["DELAY"]
-    level = delay_level_of(value)
-    if level is None:
-        raise RefusedError(
-            ResponseCode.MESSAGE_ILLEGAL, f"property DELAY is {value[:40]!r}, not a number"
-        )
-    return level

@@ -37,12 +37,14 @@ __all__ = [
     "DeleteGroupCommand",
     "DeleteTopicCommand",
     "DeliverCommand",
+    "DeliverTimersCommand",
     "DiscardCommand",
     "GroupCommand",
     "LockCommand",
     "OffsetCommand",
     "Payload",
     "PayloadError",
+    "RecallTimerCommand",
     "ResetCommand",
     "Run",
     "TopicCommand",
@@ -197,6 +199,20 @@ class UnlockCommand:
     queues: list[list[Any]]
 
 
+@dataclass(frozen=True, slots=True)
+class DeliverTimersCommand:
+    """Messages of rmq_sys_wheel_timer are in the same entry under their real topics."""
+
+    queue_offsets: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class RecallTimerCommand:
+    """A message of rmq_sys_wheel_timer will not be delivered."""
+
+    queue_offset: int
+
+
 Command: TypeAlias = (
     TopicCommand
     | GroupCommand
@@ -205,6 +221,8 @@ Command: TypeAlias = (
     | CheckCommand
     | DiscardCommand
     | DeliverCommand
+    | DeliverTimersCommand
+    | RecallTimerCommand
     | DeleteTopicCommand
     | DeleteGroupCommand
     | ResetCommand
@@ -221,6 +239,8 @@ _NAME_OF: dict[type, str] = {
     CheckCommand: "check",
     DiscardCommand: "discard",
     DeliverCommand: "deliver",
+    DeliverTimersCommand: "deliver_timers",
+    RecallTimerCommand: "recall_timer",
     DeleteTopicCommand: "delete_topic",
     DeleteGroupCommand: "delete_group",
     ResetCommand: "reset",

@@ -10,11 +10,15 @@ from __future__ import annotations
 from typing import Final
 
 from broker.context import BrokerContext
+from broker.delay.timers import check_timers
+from broker.delay.waiting import DELAYING, DelayError, Waiting, waiting_of
+from broker.request import RefusedError
 from broker.store.record import PendingRecord, RecordTemplate, host_bytes
 from broker.topics import OP_TOPIC, TRANS_CHECK_MAX_TOPIC
 from broker.transaction.half_table import Half
 from remoting import sys_flag as flags
-from remoting.message import MessageRecord, tags_code
+from remoting.codes import ResponseCode
+from remoting.message import MessageRecord, append_properties, tags_code
 
 __all__ = ["discarded_record", "final_record", "op_record", "real_place"]
 
@@ -28,14 +32,16 @@ def real_place(properties: dict[str, str]) -> tuple[str, int]:
 
 
 def final_record(context: BrokerContext, half: Half, record: MessageRecord) -> PendingRecord:
-    """The committed message: the half's bytes under its real topic and queue."""
+    """The committed message: the half's bytes under its real topic and queue, or where it waits
+    for its time from now on. Raises RefusedError where it can't wait."""
     properties = record.property_map()
-    topic_name, queue_id = real_place(properties)
-    topic = context.proposer.topic(topic_name)
+    real_topic, real_queue_id = real_place(properties)
+    topic = context.proposer.topic(real_topic)
     dedupes = topic is None or topic.dedupes
+    waiting = _waiting(context, properties)
     template = RecordTemplate(
-        topic=topic_name,
-        queue_id=queue_id,
+        topic=real_topic if waiting is None else waiting.topic,
+        queue_id=real_queue_id if waiting is None else waiting.queue_id,
         sys_flag=flags.with_transaction_type(record.sys_flag, flags.TRANSACTION_COMMIT),
         born_ms=record.born_timestamp_ms,
         born_host=host_bytes(record.born_host),
@@ -43,14 +49,36 @@ def final_record(context: BrokerContext, half: Half, record: MessageRecord) -> P
         reconsume_times=record.reconsume_times,
         prepared_position=half.position,
     )
-    return PendingRecord(
+    pending = PendingRecord(
         template,
         record.body,
-        record.properties,
+        record.properties
+        if waiting is None
+        else append_properties(record.properties, waiting.properties),
         tags_code=tags_code(properties.get("TAGS")),
         flag=record.flag,
         dedupe_key=properties.get("UNIQ_KEY") if dedupes else None,
     )
+    if waiting is not None and waiting.deliver_ms is not None:
+        pending.tags_code = waiting.deliver_ms
+    return pending
+
+
+def _waiting(context: BrokerContext, properties: dict[str, str]) -> Waiting | None:
+    """What the half was checked for when it was stored. Raises RefusedError."""
+    if properties.keys().isdisjoint(DELAYING):
+        return None
+    try:
+        waiting = waiting_of(
+            properties,
+            now_ms=context.clock_ms(),
+            delay_ms_max=context.config.timer_max_delay_sec * 1_000,
+        )
+    except DelayError as error:
+        raise RefusedError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
+    if waiting is not None and waiting.deliver_ms is not None:
+        check_timers(context)
+    return waiting
 
 
 def op_record(context: BrokerContext, half: Half) -> PendingRecord:

@@ -191,7 +191,7 @@ async def test_every_status_of_the_log_has_its_code(rig, status, code):
         ({"c": "nothing"}, ResponseCode.TOPIC_NOT_EXIST, "apply first please"),
         ({"e": "99"}, ResponseCode.INVALID_PARAMETER, "queueId"),
         ({"g": "soon"}, ResponseCode.SYSTEM_ERROR, "the field g is 'soon'"),
-        ({"i": "TIMER_DELAY_MS\x013\x02"}, ResponseCode.MESSAGE_ILLEGAL, "not served yet"),
+        ({"i": "TIMER_DELAY_MS\x01x\x02"}, ResponseCode.MESSAGE_ILLEGAL, "not a number"),
         ({"i": "x\x01" + "y" * 40_000}, ResponseCode.MESSAGE_ILLEGAL, "32KB"),
     ],
 )

@@ -1,0 +1,54 @@
+"""The handle by which a waiting message is recalled: what the answer to its send names.
+
+Place in the data path: the send processor writes it, RECALL_MESSAGE reads it. Pure. The text
+`v1 topic broker deliver_ms uniq_key` in URL-safe base64. Source: RocketMQ RecallMessageHandle.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from dataclasses import dataclass
+from typing import Final
+
+__all__ = ["RecallHandle", "parse_recall_handle", "recall_handle"]
+
+_VERSION: Final = "v1"
+_SIZE_MAX: Final = 4_096
+_DIGITS_MAX: Final = 19
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecallHandle:
+    """`deliver_ms` -1 where it is no number."""
+
+    topic: str
+    broker_name: str
+    deliver_ms: int
+    uniq_key: str
+
+
+def recall_handle(*, topic: str, broker_name: str, deliver_ms: int, uniq_key: str) -> str:
+    text = f"{_VERSION} {topic} {broker_name} {deliver_ms} {uniq_key}"
+    return base64.urlsafe_b64encode(text.encode()).decode()
+
+
+def parse_recall_handle(text: str) -> RecallHandle:
+    """Raises ValueError where it is none."""
+    if not text or len(text) > _SIZE_MAX:
+        raise ValueError("recall handle is invalid")
+    try:
+        padded = text + "=" * (-len(text) % 4)
+        items = base64.b64decode(padded, altchars=b"-_", validate=True).decode().split(" ")
+    except (binascii.Error, ValueError) as error:
+        raise ValueError("recall handle is invalid") from error
+    if items[0] != _VERSION or len(items) < 5:
+        raise ValueError("recall handle is invalid")
+    _, topic, broker_name, deliver, uniq_key, *_ = items
+    is_number = deliver.isascii() and deliver.isdecimal() and len(deliver) <= _DIGITS_MAX
+    return RecallHandle(
+        topic=topic,
+        broker_name=broker_name,
+        deliver_ms=int(deliver) if is_number else -1,
+        uniq_key=uniq_key,
+    )

@@ -1,0 +1,44 @@
+"""A delayed message as its consumers get it: under its real topic, without what made it wait.
+
+Place in the data path: made by the deliveries of `broker.delay`, stored by `broker.proposer`.
+It has no dedupe key: the key counted when the delayed message was stored. Sources: RocketMQ
+ScheduleMessageService.messageTimeUp, TimerMessageStore.convertMessage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker.context import BrokerContext
+from broker.store.record import PendingRecord, RecordTemplate, host_bytes
+from remoting.message import MessageRecord, decode_record, encode_properties, tags_code
+
+__all__ = ["delivered_record"]
+
+
+def delivered_record(
+    context: BrokerContext,
+    stored: bytes,
+    change: Callable[[MessageRecord, dict[str, str]], None],
+) -> PendingRecord:
+    """`change` edits the properties."""
+    record = decode_record(stored)
+    properties = record.property_map()
+    topic, queue_id = properties["REAL_TOPIC"], int(properties["REAL_QID"])
+    change(record, properties)
+    template = RecordTemplate(
+        topic=topic,
+        queue_id=queue_id,
+        sys_flag=record.sys_flag,
+        born_ms=record.born_timestamp_ms,
+        born_host=host_bytes(record.born_host),
+        store_host_size=len(context.store_host),
+        reconsume_times=record.reconsume_times,
+    )
+    return PendingRecord(
+        template,
+        record.body,
+        encode_properties(properties),
+        tags_code=tags_code(properties.get("TAGS")),
+        flag=record.flag,
+    )

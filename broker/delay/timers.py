@@ -1,0 +1,137 @@
+"""Delivery and recall of messages that wait for a time of their own.
+
+Place in the data path: on the ready leader. `round`, called at each short tick, puts what is due
+into one proposal: the final messages and their removal from the table, in ONE log entry, so that no
+crash and no failover delivers a message twice or not at all (promise G5). `recall` takes one out.
+
+Invariants: nothing is delivered before its time by the leader's clock; a message is under delivery
+or under recall at most once at a time, so one of the two wins; what can't be read because it is
+damaged here waits until it is repaired, and holds up nothing else.
+Rules: RocketMQ TimerMessageStore (TIMER_ENQUEUE_MS and TIMER_DEQUEUE_MS on what is delivered).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from broker.context import BrokerContext
+from broker.delay.records import delivered_record
+from broker.proposer import BusyError, Proposal
+from broker.request import RefusedError
+from broker.store.payload import DeliverTimersCommand, RecallTimerCommand
+from broker.store.record import PendingRecord
+from raft.replicated_log import ProposalStatus
+from remoting.codes import ResponseCode
+from remoting.message import MessageRecord
+
+__all__ = ["Timers", "check_timers"]
+
+_log = logging.getLogger(__name__)
+_COUNT_MAX: Final = 256
+_SIZE_MAX: Final = 1 << 20
+_UNDER_WAY_MAX: Final = 4 * _COUNT_MAX
+_DAMAGED_WAIT_MS: Final = 1_000
+
+
+def check_timers(context: BrokerContext) -> None:
+    """Whether one more message may wait. Raises RefusedError."""
+    if not context.config.timer_wheel_enable:
+        raise RefusedError(
+            ResponseCode.SYSTEM_ERROR,
+            "accurate timer message is not enabled, timerWheelEnable is false",
+        )
+    limit = context.state.limits.timers_max
+    if len(context.state.timers) >= limit:
+        raise RefusedError(
+            ResponseCode.SYSTEM_BUSY,
+            f"timer message is under flow control, max num limit is {limit}",
+        )
+
+
+class Timers:
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
+        self._under_way: set[int] = set()
+        self._unreadable: dict[int, int] = {}  # queue offset -> when to try again
+
+    def round(self) -> None:
+        """Deliver what is due. Called by the shell every 100 ms or so."""
+        context = self._context
+        if not context.ready or context.want_of_room is not None or not context.state.timers:
+            return
+        now_ms = context.clock_ms()
+        while len(self._under_way) <= _UNDER_WAY_MAX - _COUNT_MAX:
+            if not self._deliver_some(now_ms):
+                return
+
+    def recall(self, queue_offset: int, on_done: Callable[[ProposalStatus | None], None]) -> None:
+        """Take a waiting message out; `on_done` as Proposal's. Raises RefusedError."""
+        if queue_offset in self._under_way:
+            raise RefusedError(
+                ResponseCode.SYSTEM_BUSY, "recall failed, the message is just being taken out"
+            )
+
+        def done(status: ProposalStatus | None) -> None:
+            self._under_way.discard(queue_offset)
+            on_done(status)
+
+        try:
+            self._context.proposer.submit(
+                Proposal(commands=[RecallTimerCommand(queue_offset)], on_done=done)
+            )
+        except BusyError as error:
+            raise RefusedError(ResponseCode.SYSTEM_BUSY, str(error)) from error
+        self._under_way.add(queue_offset)
+
+    def _deliver_some(self, now_ms: int) -> bool:
+        """One proposal of what is due; False where there is none to make."""
+        self._unreadable = {at: ms for at, ms in self._unreadable.items() if ms > now_ms}
+        due = self._context.state.timers.due(
+            now_ms, but=self._under_way | self._unreadable.keys(), count_max=_COUNT_MAX
+        )
+        records: list[PendingRecord] = []
+        offsets: list[int] = []
+        size_total = 0
+        for offset in due:
+            record = self._final_record(offset, now_ms)
+            if record is None:
+                continue
+            if records and size_total + record.size > _SIZE_MAX:
+                break
+            records.append(record)
+            offsets.append(offset)
+            size_total += record.size
+        if not records:
+            return False
+
+        def done(_: ProposalStatus | None) -> None:
+            self._under_way.difference_update(offsets)
+
+        try:
+            self._context.proposer.submit(
+                Proposal(records=records, commands=[DeliverTimersCommand(offsets)], on_done=done)
+            )
+        except BusyError:
+            _log.info("the delivery of timer messages waits: too many proposals are pending")
+            return False
+        self._under_way.update(offsets)
+        return True
+
+    def _final_record(self, queue_offset: int, now_ms: int) -> PendingRecord | None:
+        timer = self._context.state.timers.get(queue_offset)
+        assert timer is not None
+
+        def change(record: MessageRecord, properties: dict[str, str]) -> None:
+            del properties["REAL_TOPIC"], properties["REAL_QID"]
+            properties["TIMER_ENQUEUE_MS"] = str(record.store_timestamp_ms)
+            properties["TIMER_DEQUEUE_MS"] = str(now_ms)
+
+        try:
+            stored = self._context.read(timer.position, timer.size)
+        except RefusedError as refused:
+            _log.warning("timer message %d waits: %s", queue_offset, refused)
+            self._unreadable[queue_offset] = now_ms + _DAMAGED_WAIT_MS
+            return None
+        return delivered_record(self._context, stored, change)

@@ -1,0 +1,83 @@
+"""Where a message waits that asks for a delay, and until when.
+
+Place in the data path: the send processor asks before it stores a message, and the commit of a
+transaction before it stores the final one. Pure: the time is an argument.
+
+Rules: RocketMQ HookUtils.handleScheduleMessage. A level (DELAY) wins over a time of its own
+(TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS, in this order); a time that has passed is no
+delay; a message that was delivered by a timer (TIMER_OUT_MS) is none again. TIMER_OUT_MS is what
+RocketMQ sets with a precision of one millisecond: the delivery's time less one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from broker.delay.levels import delay_level_of, schedule_queue_id
+from broker.topics import SCHEDULE_TOPIC, TIMER_TOPIC
+
+__all__ = ["ADDED_SIZE_MAX", "DELAYING", "DelayError", "Waiting", "waiting_of"]
+
+ADDED_SIZE_MAX: Final = 128
+"""What a delay adds to a message's properties on its way, in bytes; room must be left for it."""
+DELAYING: Final = ("DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
+_LONG: Final = re.compile(r"[+-]?[0-9]{1,19}")
+
+
+class DelayError(ValueError):
+    """The delay that a message asks for can't be; says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """The queue in which a message waits. `deliver_ms` None: its level says how long, counted from
+    the time when it is stored."""
+
+    topic: str
+    queue_id: int
+    deliver_ms: int | None = None
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """What the waiting message gets."""
+        return {} if self.deliver_ms is None else {"TIMER_OUT_MS": str(self.deliver_ms - 1)}
+
+
+def waiting_of(properties: Mapping[str, str], *, now_ms: int, delay_ms_max: int) -> Waiting | None:
+    """None where the message doesn't wait. Raises DelayError."""
+    text = properties.get("DELAY")
+    if text is not None:
+        level = delay_level_of(text)
+        if level is None:
+            raise DelayError(f"property DELAY is {text[:40]!r}, not a number")
+        if level:
+            return Waiting(topic=SCHEDULE_TOPIC, queue_id=schedule_queue_id(level))
+    if "TIMER_OUT_MS" in properties:
+        return None
+    deliver_ms = _deliver_ms(properties, now_ms)
+    if deliver_ms is None or deliver_ms <= now_ms:
+        return None
+    if deliver_ms - now_ms > delay_ms_max:
+        raise DelayError(
+            "timer message illegal, the delay time should not be bigger than the max delay "
+            f"{delay_ms_max}ms; or if set del msg, the delay time should be bigger than the "
+            "current time"
+        )
+    return Waiting(topic=TIMER_TOPIC, queue_id=0, deliver_ms=deliver_ms)
+
+
+def _deliver_ms(properties: Mapping[str, str], now_ms: int) -> int | None:
+    for name, unit_ms, begin_ms in (
+        ("TIMER_DELAY_SEC", 1_000, now_ms),
+        ("TIMER_DELAY_MS", 1, now_ms),
+        ("TIMER_DELIVER_MS", 1, 0),
+    ):
+        text = properties.get(name)
+        if text is not None:
+            if not _LONG.fullmatch(text):
+                raise DelayError(f"property {name} is {text[:40]!r}, not a number")
+            return begin_ms + int(text) * unit_ms
+    return None
