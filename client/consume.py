@@ -10,7 +10,8 @@ from __future__ import annotations
 import enum
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from pathlib import Path
+from typing import Final, TypeAlias
 
 from client.errors import ClientError
 from client.heartbeat import ConsumeFrom, MessageModel
@@ -26,8 +27,16 @@ __all__ = [
 ]
 
 
+_RECONSUME_TIMES: Final = 16
+_DELAY_LEVEL_MAX: Final = 18
+
+
 class ConsumeStatus(enum.Enum):
-    """What a listener says of the messages it was given, all together."""
+    """What a listener says of the messages it was given, all together.
+
+    To an ordered consumer RECONSUME_LATER means that the queue waits a moment (RocketMQ's
+    SUSPEND_CURRENT_QUEUE_A_MOMENT).
+    """
 
     CONSUME_SUCCESS = "consume_success"
     RECONSUME_LATER = "reconsume_later"
@@ -89,8 +98,15 @@ class PushConsumerSettings:
 
     A pull is held by the broker for `suspend_ms` while there is nothing new, and given up when
     its answer is `answer_slack_ms` later than that (RocketMQ may hold one some seconds longer than
-    asked). A failed message comes again after `redelivery_ms_min`, doubled with each failure up to
-    `redelivery_ms_max`. `ordered`: nothing behind a failed message is delivered before it.
+    asked).
+
+    A failed message is handed to the broker, which delivers it again later, at delay level
+    `retry_delay_level` (0: the broker's choice, -1: it goes to the dead letters at once). One that
+    the broker does not take back comes again from here, after `redelivery_ms_min`, doubled with
+    each failure up to `redelivery_ms_max`.
+
+    `ordered`: a queue is consumed under the broker's lock; nothing behind a failed message is
+    delivered before it, which comes again every `redelivery_ms_min`.
     """
 
     message_model: MessageModel = MessageModel.CLUSTERING
@@ -109,8 +125,15 @@ class PushConsumerSettings:
     held_bytes_max: int = 100 * 1024 * 1024
     redelivery_ms_min: int = 1_000
     redelivery_ms_max: int = 60_000
-    reconsume_times_max: int = 16
-    """After as many failures a broker that takes messages back puts them aside (DLQ)."""
+    reconsume_times_max: int | None = None
+    """A message that failed more often goes to the group's dead letters, `%DLQ%group`; None: 16,
+    and with `ordered` never. In broadcasting mode it is dropped with a line in the log."""
+    retry_delay_level: int = 0
+    lock_interval_ms: int = 20_000
+    """How often an ordered consumer renews its locks; a lock holds for 30 s."""
+    offset_file: Path | None = None
+    """Where a broadcasting member keeps how far it has come; None: nowhere, it begins anew with
+    `consume_from` at every start."""
     stop_timeout_ms: int = 10_000
     """How long the listener may take to end when its queue is given up."""
     timeout_ms: int = 3_000
@@ -130,15 +153,37 @@ class PushConsumerSettings:
             "redelivery_ms_min",
             "stop_timeout_ms",
             "timeout_ms",
+            "lock_interval_ms",
         ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be positive, not {getattr(self, name)}")
+        if self.reconsume_times_max is not None and self.reconsume_times_max < 0:
+            raise ValueError(f"reconsume_times_max must not be below 0: {self.reconsume_times_max}")
+        if not -1 <= self.retry_delay_level <= _DELAY_LEVEL_MAX:
+            raise ValueError(f"retry_delay_level {self.retry_delay_level} is outside -1..18")
         if self.redelivery_ms_max < self.redelivery_ms_min:
             raise ValueError(
                 f"redelivery_ms_max {self.redelivery_ms_max} is below "
                 f"redelivery_ms_min {self.redelivery_ms_min}"
             )
 
+    @property
+    def takes_locks(self) -> bool:
+        return self.ordered and self.message_model is MessageModel.CLUSTERING
+
+    @property
+    def reconsume_limit(self) -> int:
+        """What brokers are told."""
+        return _RECONSUME_TIMES if self.reconsume_times_max is None else self.reconsume_times_max
+
+    def is_last_attempt(self, failures: int) -> bool:
+        """Whether a message that failed `failures` times before may not fail once more here."""
+        if self.ordered and self.reconsume_times_max is None:
+            return False
+        return failures >= self.reconsume_limit
+
     def redelivery_ms(self, failures: int) -> int:
         """The delay before a message that failed `failures` times before comes again."""
+        if self.ordered:
+            return self.redelivery_ms_min
         return min(self.redelivery_ms_max, self.redelivery_ms_min << min(failures, 20))

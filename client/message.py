@@ -44,6 +44,7 @@ class PropertyName:
     DELAY: Final = "DELAY"
     RETRY_TOPIC: Final = "RETRY_TOPIC"
     SHARDING_KEY: Final = "__SHARDINGKEY"
+    ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
 
 
 @dataclass(frozen=True, slots=True, order=True)

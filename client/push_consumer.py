@@ -8,7 +8,9 @@ Invariants:
   it is released (listener ended, offset committed) before the next assignment is announced.
 - A member that a broker does not know (yet) keeps what it has: the heartbeat that mends it is on
   its way, and dropping everything would only move queues back and forth.
-- Broadcasting members own all queues and keep their offsets in memory only.
+- Broadcasting members own all queues and keep their offsets in a file of their own, or nowhere.
+- Ordered members take a queue up only once its broker has granted the lock, and drop it when the
+  lock is lost; then nothing of it is committed, since it may be another member's.
 
 Source: RocketMQ DefaultMQPushConsumerImpl, RebalanceImpl.
 """
@@ -40,8 +42,10 @@ from client.heartbeat import (
     Subscription,
 )
 from client.instance import ClientInstance
+from client.local_offsets import LocalOffsets, OffsetFileError
 from client.message import MessageQueue, retry_topic
 from client.queue_consumer import QueueConsumer
+from client.queue_locks import QueueLocks
 from client.rebalance import allocate, ownership_change
 from client.retry import RetryPolicy
 from client.subscription_check import check_subscription
@@ -54,6 +58,7 @@ __all__ = ["ConsumeStatus", "PushConsumer", "PushConsumerSettings"]
 _log = logging.getLogger(__name__)
 
 _UNSETTLED_REBALANCE_MS: Final = 300
+_NO_RETRY_TOPIC_MS: Final = 1_000
 _MEMBERS_TIMEOUT_MS: Final = 1_000
 
 
@@ -88,7 +93,19 @@ class PushConsumer:
         self._owned: dict[MessageQueue, QueueConsumer] = {}
         self._leaving: set[QueueConsumer] = set()
         self._rebalance_wanted = asyncio.Event()
+        self._lacks_retry_topic = False
         self._loops: list[asyncio.Task[None]] = []
+        self._locks: QueueLocks | None = None
+        self._local: LocalOffsets | None = None
+        if self.settings.takes_locks:
+            self._locks = QueueLocks(
+                self.instance,
+                self._wire_group,
+                timeout_ms=self.settings.timeout_ms,
+                policy=self.settings.retry,
+            )
+        elif self.settings.message_model is MessageModel.BROADCASTING:
+            self._local = LocalOffsets(self.settings.offset_file)
         self.instance.listen(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self._on_members_changed)
         if self.settings.message_model is MessageModel.CLUSTERING:
             self.subscribe(retry_topic(group))
@@ -133,8 +150,11 @@ class PushConsumer:
         """Join the group in the background; brokers may be down for now.
 
         With a subscription by SQL92 they may not: raises ClientError where one of them does not
-        take the expression, or can't be asked; the consumer is stopped then.
+        take the expression, or can't be asked; the consumer is stopped then. OffsetFileError where
+        a broadcasting consumer's file can't be read or is in use.
         """
+        if self._local is not None:
+            await self._local.open()
         await self.instance.start()
         await self._check_subscriptions()
         scope = self.instance.scope
@@ -142,21 +162,36 @@ class PushConsumer:
             scope.spawn(self._keep_rebalanced(), "client-rebalance"),
             scope.spawn(self._keep_committing(), "client-commit"),
         ]
+        if self._locks is not None:
+            self._loops.append(scope.spawn(self._keep_locks(self._locks), "client-locks"))
 
     async def stop(self) -> None:
-        """Leave: end the listeners, commit every queue and await the answers, unregister."""
+        """Leave: end the listeners, commit every queue and await the answers, unlock, unregister.
+
+        Raises OffsetFileError where a broadcasting consumer's offsets could not be written.
+        """
         for loop in self._loops:
             loop.cancel()
         if self._loops:
             await asyncio.wait(self._loops)
         await self._release([*self._owned.values(), *self._leaving])
         self._owned = {}
-        await self.instance.stop()
+        if self._locks is not None:
+            await self._locks.unlock_all()
+        try:
+            if self._local is not None:
+                await self._local.close()
+        finally:
+            await self.instance.stop()
 
     async def crash(self) -> None:
         """Vanish as a killed process would: nothing is committed, connections are dropped."""
         self._owned = {}
-        await self.instance.abort()
+        try:
+            await self.instance.abort()
+        finally:
+            if self._local is not None:
+                self._local.abandon()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -173,6 +208,11 @@ class PushConsumer:
     async def commit(self) -> None:
         """Commit all queues now; the observer hears how each went."""
         await asyncio.gather(*(consumer.commit() for consumer in list(self._owned.values())))
+        if self._local is not None:
+            try:
+                await self._local.flush()
+            except OffsetFileError as error:
+                _log.warning("%s; the next commit tries again", error)
 
     async def _check_subscriptions(self) -> None:
         for subscription in self._subscriptions.values():
@@ -187,7 +227,7 @@ class PushConsumer:
                     policy=self.settings.retry,
                 )
             except ClientError:
-                await self.instance.stop()
+                await self.stop()
                 raise
 
     # Rebalance.
@@ -195,8 +235,11 @@ class PushConsumer:
     async def _keep_rebalanced(self) -> None:
         while True:
             self._rebalance_wanted.clear()
+            self._lacks_retry_topic = False
             settled = await self._rebalance()
             wait_ms = self.settings.rebalance_interval_ms if settled else _UNSETTLED_REBALANCE_MS
+            if self._lacks_retry_topic:
+                wait_ms = min(wait_ms, _NO_RETRY_TOPIC_MS)
             try:
                 async with asyncio.timeout(wait_ms / 1000):
                     await self._rebalance_wanted.wait()
@@ -219,7 +262,15 @@ class PushConsumer:
             return settled
         released = [self._owned.pop(queue) for queue in change.lost]
         await self._release(released)
-        gained = [self._queue_consumer(queue) for queue in change.gained]
+        wanted = change.gained
+        if self._locks is not None:
+            await self._locks.unlock(change.lost)
+            granted = (await self._locks.lock(wanted)).granted
+            settled = settled and len(granted) == len(wanted)
+            wanted = tuple(queue for queue in wanted if queue in granted)
+            if not change.lost and not wanted:
+                return settled
+        gained = [self._queue_consumer(queue) for queue in wanted]
         self._owned.update((consumer.queue, consumer) for consumer in gained)
         self._observer.assigned(self.queues, t=time.monotonic_ns())
         for consumer in gained:
@@ -237,8 +288,11 @@ class PushConsumer:
         try:
             route = await self.instance.routes.route(topic, timeout_ms=self.settings.timeout_ms)
         except NoRouteError:
-            # The retry topic comes into being with the group's first failure.
-            return () if topic == retry_topic(self.group) else None
+            if topic != retry_topic(self.group):
+                return None
+            # It comes into being once a broker has heard of the group, or with its first failure.
+            self._lacks_retry_topic = True
+            return ()
         except NameServerError as error:
             _log.info("no rebalance of %s: %s", topic, error)
             return None
@@ -288,6 +342,8 @@ class PushConsumer:
             listener=self._listener,
             observer=self._observer,
             settings=self.settings,
+            locks=self._locks,
+            local=self._local,
         )
 
     # What happens around.
@@ -296,6 +352,18 @@ class PushConsumer:
         while True:
             await asyncio.sleep(self.settings.commit_interval_ms / 1000)
             await self.commit()
+
+    async def _keep_locks(self, locks: QueueLocks) -> None:
+        while True:
+            await asyncio.sleep(self.settings.lock_interval_ms / 1000)
+            answer = await locks.lock(list(self._owned))
+            lost = [self._owned.pop(queue) for queue in answer.refused if queue in self._owned]
+            if not lost:
+                continue
+            _log.warning("locks were lost: %s", ", ".join(str(item.queue) for item in lost))
+            await asyncio.gather(*(consumer.release(commit=False) for consumer in lost))
+            self._observer.assigned(self.queues, t=time.monotonic_ns())
+            self._rebalance_wanted.set()
 
     def _on_members_changed(self, _: Connection, command: RemotingCommand) -> None:
         if command.ext_fields.get("consumerGroup") == self._wire_group:

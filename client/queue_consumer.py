@@ -22,21 +22,22 @@ import logging
 import time
 from typing import Final
 
-from client.broker_call import call_group, learn, request_once
+from client.broker_call import learn, request_once
 from client.consume import ConsumeListener, ConsumerObserver, ConsumeStatus, PushConsumerSettings
 from client.delivery import matches_tags
 from client.errors import (
     ClientError,
     NoRouteError,
     NotLeaderError,
-    RequestNotSupportedError,
     UnansweredError,
 )
-from client.heartbeat import ConsumeFrom, MessageModel, Subscription
+from client.heartbeat import ConsumeFrom, Subscription
 from client.instance import ClientInstance
 from client.listener_guard import ListenerGuard
+from client.local_offsets import LocalOffsets
 from client.message import DeliveredMessage, MessageQueue
 from client.process_queue import ProcessQueue
+from client.queue_locks import QueueLocks
 from client.queue_requests import (
     PULL_CODES,
     PullResult,
@@ -45,9 +46,8 @@ from client.queue_requests import (
     pull_command,
     pull_result,
 )
-from remoting.codes import RequestCode
+from client.send_back import SendBack
 from remoting.command import RemotingCommand
-from remoting.headers import ConsumerSendMsgBackRequestHeader
 
 __all__ = ["QueueConsumer"]
 
@@ -59,11 +59,15 @@ _HINTS_MAX: Final = 2
 _EMPTY_PULL_WAIT_MS: Final = 50
 _POSITION_DOUBTS_MAX: Final = 3
 _POSITION_DOUBT_WAIT_MS: Final = 500
-_SEND_BACK_PAUSE_MS: Final = 60_000
+_LOCK_WAIT_MS: Final = 200
 
 
 class QueueConsumer:
-    """Consumes `queue` on behalf of `group` (as brokers know it) between `start` and `release`."""
+    """Consumes `queue` on behalf of `group` (as brokers know it) between `start` and `release`.
+
+    With `locks` the listener is called only while the queue's lock is held. With `local` offsets
+    are kept there and no broker hears of them.
+    """
 
     def __init__(
         self,
@@ -75,6 +79,8 @@ class QueueConsumer:
         listener: ConsumeListener,
         observer: ConsumerObserver,
         settings: PushConsumerSettings,
+        locks: QueueLocks | None = None,
+        local: LocalOffsets | None = None,
     ) -> None:
         self.queue = queue
         self._instance = instance
@@ -84,6 +90,8 @@ class QueueConsumer:
         self._listener = listener
         self._observer = observer
         self._settings = settings
+        self._locks = locks
+        self._local = local
         self._requests = QueueRequests(
             instance, group, timeout_ms=settings.timeout_ms, policy=settings.retry
         )
@@ -95,7 +103,7 @@ class QueueConsumer:
         self._pulling: asyncio.Timeout | None = None
         self._pulled_from: str | None = None
         self._doubts = 0
-        self._no_send_back_until_ms = 0.0
+        self._send_back = SendBack(instance, group, settings)
         self._pull_task: asyncio.Task[None] | None = None
         self._consume_task: asyncio.Task[None] | None = None
 
@@ -105,8 +113,11 @@ class QueueConsumer:
         self._pull_task = self._instance.scope.spawn(self._pull(), f"client-pull-{name}")
         self._consume_task = self._instance.scope.spawn(self._consume(), f"client-consume-{name}")
 
-    async def release(self) -> None:
-        """End: no more pulls, let the listener finish (bounded), commit."""
+    async def release(self, *, commit: bool = True) -> None:
+        """End: no more pulls, let the listener finish (bounded), commit.
+
+        Without `commit` for a queue that somebody else may own already.
+        """
         self._released = True
         self._changed.set()
         if self._pull_task is not None:
@@ -117,7 +128,8 @@ class QueueConsumer:
                 _log.warning("the listener did not end in time; %s is given up", self.queue)
                 self._consume_task.cancel()
                 await asyncio.wait([self._consume_task])
-        await self.commit()
+        if commit:
+            await self.commit()
 
     def leader_moved(self, address: str) -> None:
         """The group's leader is at `address` now: don't go on waiting for another node's answer."""
@@ -128,7 +140,10 @@ class QueueConsumer:
 
     async def commit(self) -> None:
         """Commit how far consumption has come, where that is news."""
-        if self._process is None or self._settings.message_model is MessageModel.BROADCASTING:
+        if self._process is None:
+            return
+        if self._local is not None:
+            self._local.put(self._wire_queue(), self._process.commit_offset)
             return
         async with self._commit_lock:
             offset = self._process.commit_offset
@@ -168,11 +183,12 @@ class QueueConsumer:
 
     async def _first_offset(self) -> int:
         settings = self._settings
-        if settings.message_model is MessageModel.CLUSTERING:
-            stored = await self._fetch_offset()
-            if stored is not None:
-                self._committed = stored
-                return stored
+        if self._local is not None:
+            stored = self._local.get(self._wire_queue())
+        else:
+            self._committed = stored = await self._fetch_offset()
+        if stored is not None:
+            return stored
         match settings.consume_from:
             case ConsumeFrom.FIRST:
                 return await self._requests.min_offset(self.queue)
@@ -317,9 +333,10 @@ class QueueConsumer:
             self._changed.clear()
             process = self._process
             now_ms = round(self._instance.now_ms())
+            may_consume = self._locks is None or self._locks.holds(self.queue)
             batch = (
                 process.take(self._settings.consume_batch_max, now_ms)
-                if process is not None
+                if process is not None and may_consume
                 else []
             )
             if batch and process is not None:
@@ -327,6 +344,8 @@ class QueueConsumer:
                 self._changed.set()
                 continue
             due_ms = None if process is None else process.next_due_ms()
+            if not may_consume:  # The renewal is under way, or takes the queue away from us.
+                due_ms = now_ms + _LOCK_WAIT_MS
             try:
                 async with asyncio.timeout(
                     None if due_ms is None else max(0.001, (due_ms - now_ms) / 1000)
@@ -349,45 +368,31 @@ class QueueConsumer:
             process.done(batch)
             return
         for message in batch:
-            if not self._settings.ordered and await self._send_back(message):
+            if await self._put_aside(message):
                 process.done([message])
                 continue
             delay_ms = self._settings.redelivery_ms(message.reconsume_times)
             process.retry([message], round(self._instance.now_ms()) + delay_ms)
 
-    async def _send_back(self, message: DeliveredMessage) -> bool:
-        """Have the broker keep a failed message for later; False where it did not surely do so."""
-        if (
-            self._settings.message_model is MessageModel.BROADCASTING
-            or self._instance.now_ms() < self._no_send_back_until_ms
-        ):
-            return False
-        header = ConsumerSendMsgBackRequestHeader(
-            offset=message.physical_offset,
-            group=self._group,
-            delay_level=0,
-            origin_msg_id=message.offset_msg_id,
-            origin_topic=self._instance.namespace.wrap(message.topic),
-            max_reconsume_times=self._settings.reconsume_times_max,
-        )
-        fields = header.to_ext_fields()
-        fields["bname"] = self.queue.broker_name
-        try:
-            await call_group(
-                self._instance,
-                self.queue.broker_name,
-                lambda: RemotingCommand(code=RequestCode.CONSUMER_SEND_MSG_BACK, ext_fields=fields),
-                topic=self.queue.topic,
-                timeout_ms=self._settings.timeout_ms,
-                policy=self._settings.retry,
-            )
-        except RequestNotSupportedError:
-            self._no_send_back_until_ms = self._instance.now_ms() + _SEND_BACK_PAUSE_MS
-            return False
-        except ClientError as error:
-            _log.info("%s kept here for its retry: %s", message.uniq_key, error)
-            return False
-        return True
+    async def _put_aside(self, message: DeliveredMessage) -> bool:
+        """Whether a failed message is of no more concern to this queue."""
+        is_last = self._settings.is_last_attempt(message.reconsume_times)
+        if self._local is not None:
+            if is_last:
+                _log.warning(
+                    "%s of %s is dropped after %d attempts",
+                    message.uniq_key,
+                    self.queue,
+                    message.reconsume_times + 1,
+                )
+            return is_last
+        if not self._settings.ordered:
+            return await self._send_back.again(message)
+        return is_last and await self._send_back.to_dead_letters(message)
+
+    def _wire_queue(self) -> MessageQueue:
+        topic = self._instance.namespace.wrap(self.queue.topic)
+        return MessageQueue(topic, self.queue.broker_name, self.queue.queue_id)
 
 
 def _failed_pull_wait_ms(failures: int) -> int:

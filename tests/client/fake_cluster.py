@@ -75,6 +75,7 @@ class FakeGroup:
     producers: dict[str, list[Connection]] = field(default_factory=dict)
     hints: dict[int, str] = field(default_factory=dict)
     created: list[str] = field(default_factory=list)
+    locks: dict[tuple[str, str, int], str] = field(default_factory=dict)
     min_offset: int = 0
     position: int = 0
 
@@ -229,10 +230,24 @@ class FakeGroup:
             case RequestCode.UPDATE_AND_CREATE_TOPIC:
                 self.created.append(fields["topic"])
                 return command.response(0)
+            case RequestCode.LOCK_BATCH_MQ | RequestCode.UNLOCK_BATCH_MQ:
+                return self._lock(command)
             case RequestCode.CONSUMER_SEND_MSG_BACK:
                 return command.response(self.send_back_code, "scripted")
             case _:
                 return command.response(3, "not in this fake")
+
+    def _lock(self, command: RemotingCommand) -> RemotingCommand:
+        wanted = json.loads(command.body)
+        held = []
+        for queue in wanted["mqSet"]:
+            key = (wanted["consumerGroup"], queue["topic"], queue["queueId"])
+            if command.code == RequestCode.UNLOCK_BATCH_MQ:
+                if self.locks.get(key) == wanted["clientId"]:
+                    del self.locks[key]
+            elif self.locks.setdefault(key, wanted["clientId"]) == wanted["clientId"]:
+                held.append(queue)
+        return command.response(0, body=json.dumps({"lockOKMQSet": held}).encode())
 
     def _append(self, node: int, topic: str, queue_id: int, record: MessageRecord) -> None:
         records = self.queues.setdefault((topic, queue_id), [])

@@ -21,6 +21,7 @@ from client.queue_consumer import QueueConsumer
 from client.retry import RetryPolicy
 from client.routes import RouteSettings
 from remoting.codes import RequestCode
+from remoting.message import decode_properties
 from tests.client.fake_cluster import Act, FakeGroup, FakeNameServer, Seen, wait_until
 
 QUICK: dict[str, Any] = {
@@ -35,6 +36,9 @@ QUICK: dict[str, Any] = {
     "retry": RetryPolicy(attempt_timeout_ms=150, backoff_ms_max=20),
     "instance": InstanceSettings(routes=RouteSettings(refresh_interval_ms_min=20)),
 }
+
+
+_SUCCESS = ConsumeStatus.CONSUME_SUCCESS
 
 
 class Recorder(ConsumerObserver):
@@ -109,6 +113,12 @@ class Setup:
     async def send(self, body: bytes, queue_id: int = 0, **fields: Any) -> None:
         queue = MessageQueue("T", "broker-a", queue_id)
         await self.producer.send(Message(topic="T", body=body, **fields), queue=queue)
+
+
+def refuse_copies(seen: Seen) -> Act | tuple[int, str]:
+    """No sends to a retry topic."""
+    to_retry = seen.command.ext_fields.get("b", "").startswith("%RETRY%")
+    return (16, "not here") if to_retry else Act.ANSWER
 
 
 @asynccontextmanager
@@ -192,6 +202,7 @@ async def test_a_failed_message_comes_again_and_holds_the_offset() -> None:
             if message.body == b"1" and message.reconsume_times < 2
             else ConsumeStatus.CONSUME_SUCCESS
         )
+        cluster.group.script = refuse_copies
         for number in range(4):
             await cluster.send(b"%d" % number)
         await cluster.consumer(listener, redelivery_ms_min=150, redelivery_ms_max=150)
@@ -225,6 +236,85 @@ async def test_a_broker_that_takes_messages_back_gets_them() -> None:
         assert listener.bodies == [b"a"]
 
 
+async def test_a_message_that_a_broker_can_t_take_back_is_sent_to_the_retry_topic() -> None:
+    async with setup() as cluster:
+        listener = Listener()
+        listener.answer = lambda _: ConsumeStatus.RECONSUME_LATER
+        await cluster.send(b"a", tags="TAG", keys=("k",), properties={"mine": "1"})
+        await cluster.consumer(listener, reconsume_times_max=5, retry_delay_level=2)
+        await wait_until(lambda: cluster.group.offsets.get(("CG", "T", 0)) == 1)
+        assert len(cluster.group.sends(RequestCode.CONSUMER_SEND_MSG_BACK)) == 1
+        (record,) = cluster.group.stored("T")
+        (copy,) = cluster.group.sends()[1:]
+        fields = copy.command.ext_fields
+        assert (fields["b"], fields["j"], fields["l"]) == ("%RETRY%CG", "1", "5")
+        properties = decode_properties(fields["i"].encode())
+        assert properties == {
+            "UNIQ_KEY": record.property_map()["UNIQ_KEY"],
+            "TAGS": "TAG",
+            "KEYS": "k",
+            "mine": "1",
+            "RETRY_TOPIC": "T",
+            "ORIGIN_MESSAGE_ID": record.offset_msg_id,
+            "DELAY": "2",
+        }
+        assert copy.command.body == b"a"
+
+
+async def test_no_copy_is_sent_where_the_broker_may_have_taken_it_back() -> None:
+    async with setup() as cluster:
+        cluster.group.script = lambda seen: (
+            Act.IGNORE if seen.command.code == RequestCode.CONSUMER_SEND_MSG_BACK else Act.ANSWER
+        )
+        listener = Listener()
+        listener.answer = lambda message: (
+            ConsumeStatus.RECONSUME_LATER
+            if message.reconsume_times == 0
+            else ConsumeStatus.CONSUME_SUCCESS
+        )
+        await cluster.send(b"a")
+        await cluster.consumer(listener)
+        await wait_until(lambda: listener.seen == [(b"a", 0), (b"a", 1)])
+        assert len(cluster.group.sends()) == 1
+
+
+async def test_an_ordered_queue_is_consumed_under_its_lock_only() -> None:
+    async with setup() as cluster:
+        await cluster.send(b"a")
+        cluster.group.locks["CG", "T", 0] = "somebody else"
+        listener = Listener()
+        consumer = await cluster.consumer(listener, ordered=True, lock_interval_ms=100)
+        await wait_until(lambda: len(consumer.queues) == 3)
+        assert listener.bodies == []
+        del cluster.group.locks["CG", "T", 0]
+        await wait_until(lambda: listener.bodies == [b"a"])
+        # A lock that is lost takes its queue away, and nothing more of it is committed.
+        await wait_until(lambda: cluster.group.offsets.get(("CG", "T", 0)) == 1)
+        cluster.group.locks["CG", "T", 0] = "somebody else"
+        await wait_until(lambda: len(consumer.queues) == 3)
+        cluster.group.offsets["CG", "T", 0] = 0
+        del cluster.group.locks["CG", "T", 0]
+        await wait_until(lambda: listener.bodies == [b"a", b"a"])
+        await consumer.stop()
+        assert cluster.group.locks == {}
+
+
+async def test_an_ordered_message_goes_to_the_dead_letters_after_its_last_attempt() -> None:
+    async with setup() as cluster:
+        listener = Listener()
+        listener.answer = lambda message: (
+            ConsumeStatus.RECONSUME_LATER if message.body == b"bad" else _SUCCESS
+        )
+        await cluster.send(b"bad")
+        await cluster.send(b"good")
+        await cluster.consumer(listener, ordered=True, reconsume_times_max=2)
+        await wait_until(lambda: listener.bodies == [b"bad", b"bad", b"bad", b"good"])
+        (copy,) = [seen for seen in cluster.group.sends() if seen.command.body == b"bad"][1:]
+        fields = copy.command.ext_fields
+        assert (fields["b"], fields["j"], fields["l"]) == ("%RETRY%CG", "3", "2")
+        assert cluster.group.sends(RequestCode.CONSUMER_SEND_MSG_BACK) == []
+
+
 async def test_an_ordered_queue_waits_for_its_failed_message() -> None:
     async with setup() as cluster:
         listener = Listener()
@@ -251,6 +341,7 @@ async def test_a_listener_that_raises_is_called_again() -> None:
                 raise RuntimeError("bug")
             return ConsumeStatus.CONSUME_SUCCESS
 
+        cluster.group.script = refuse_copies
         await cluster.send(b"a")
         await cluster.consumer(listener)  # type: ignore[arg-type]
         await wait_until(lambda: calls == [0, 1])
