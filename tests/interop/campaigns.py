@@ -1,0 +1,126 @@
+"""Long loads of real Java clients while something happens to the brokers.
+
+    python -m tests.interop.campaigns kills|members [--client java-5.3.3] [--seconds N]
+
+`kills`: a producer, a push consumer and a transactional producer with default settings; the
+leader of a group of three is killed every five seconds. No message that was acknowledged may be
+lost, none stored twice, every transaction must come to its end.
+`members`: ten producers, and ten consumers of one group of which one leaves or joins every two
+seconds. No message may be lost, and two seconds after the last change every queue has one owner.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from tests.interop.matrix import MARK
+from tests.interop.programs import java_command
+from tests.interop.run import JAVA_CLIENTS, say
+from tests.interop.targets import Ledgermq, started
+from tests.interop.toolchain import Toolchain
+
+KILL_EVERY_S = 5.0
+SETTLE_S = 180
+
+
+class Killer:
+    """Kills whoever leads, every few seconds, until it is told to stop."""
+
+    def __init__(self, target: Ledgermq) -> None:
+        self._target = target
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopped.wait(KILL_EVERY_S):
+            self._target.break_something()
+
+
+def run(name: str, client: str, seconds: int, directory: Path) -> dict[str, object]:
+    """The campaign's figures."""
+    tools = Toolchain.look_up()
+    built = tools.java_client(JAVA_CLIENTS[client])
+    with started("ledgermq-kill" if name == "kills" else "ledgermq-3", directory, tools) as target:
+        assert isinstance(target, Ledgermq)
+        program = java_command(tools.require_java(), built, directory / "home")
+        servers = ";".join(target.name_servers)
+        words = [*program, "campaign", name, servers, str(seconds), str(SETTLE_S)]
+        killer = Killer(target)
+        process = subprocess.Popen(
+            words,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        try:
+            figures = _follow(process, killer, directory / "java.log")
+        finally:
+            process.kill()
+            process.wait()
+        return {"campaign": name, "client": client, "kills": target.kills, **figures}
+
+
+def _follow(process: subprocess.Popen[str], killer: Killer, log: Path) -> dict[str, object]:
+    assert process.stdout is not None
+    assert process.stdin is not None
+    figures: dict[str, object] = {"good": False}
+    with log.open("w", encoding="utf-8") as output:
+        for line in process.stdout:
+            output.write(line)
+            output.flush()
+            if not line.startswith(MARK):
+                continue
+            told = json.loads(line.removeprefix(MARK))
+            if "event" not in told:
+                figures = told
+                continue
+            if told["event"] == "loaded":
+                killer.start()
+            else:
+                killer.stop()
+            process.stdin.write("\n")
+            process.stdin.flush()
+    return figures
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("campaign", nargs="+", choices=("kills", "members"))
+    parser.add_argument("--client", default="java-5.3.3", choices=sorted(JAVA_CLIENTS))
+    parser.add_argument("--seconds", type=int, help="of load; 120 for kills, 60 for members")
+    parser.add_argument("--output", type=Path)
+    arguments = parser.parse_args()
+    parent = Path("runs") / "interop"
+    parent.mkdir(parents=True, exist_ok=True)
+    all_figures = []
+    for name in arguments.campaign:
+        root = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=parent)).resolve()
+        seconds = arguments.seconds or (120 if name == "kills" else 60)
+        began = time.monotonic()
+        figures = run(name, arguments.client, seconds, root / "cluster")
+        figures["took_s"] = round(time.monotonic() - began)
+        say(json.dumps(figures, indent=1))
+        all_figures.append(figures)
+    if arguments.output is not None:
+        arguments.output.parent.mkdir(parents=True, exist_ok=True)
+        arguments.output.write_text(json.dumps(all_figures, indent=1) + "\n", encoding="utf-8")
+    return 0 if all(figures["good"] for figures in all_figures) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
