@@ -18,9 +18,11 @@ from broker.proposer import Proposer
 from broker.rebalance_lock import RebalanceLocks
 from broker.request import RefusedError
 from broker.state import BrokerState
+from broker.stats import Stats
 from broker.store.consume_queues import ConsumeQueues
 from broker.store.payload import UNIT
 from broker.store.record import host_bytes
+from broker.topics import system_topics
 from raft.damage import DamagedLogError
 from raft.replicated_log import ReplicatedLog
 from remoting.codes import ResponseCode
@@ -47,15 +49,21 @@ class BrokerContext:
     locks: RebalanceLocks = field(default_factory=RebalanceLocks)
     # Leases: a clock that never jumps.
     lease_clock_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000
+    stats: Stats = field(default_factory=Stats)
     want_of_room: str | None = None  # why the disk takes nothing more, as it was seen last
+    settings_changes: int = 0  # since this process began
+    routes_changed: Callable[[], None] = lambda: None  # name servers are to be told
+    retain_now: Callable[[], None] = lambda: None  # what is old is to go, whatever the hour
     ready: bool = False  # this node leads and may propose, as the log told last
     term: int = 0
     store_host: bytes = field(init=False)
     store_host_hex: str = field(init=False)
+    own_topics: frozenset[str] = field(init=False)  # which every broker of this name has
 
     def __post_init__(self) -> None:
         self.store_host = host_bytes(self.config.advertised)
         self.store_host_hex = self.store_host.hex().upper()
+        self.own_topics = frozenset(system_topics(self.config.cluster, self.config.group))
 
     def require_leader(self) -> None:
         """Raises RefusedError (14, definite) unless this node may propose now."""

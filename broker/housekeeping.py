@@ -16,12 +16,13 @@ import json
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from broker.context import BrokerContext
 from broker.delay.levels import DELAY_LEVEL_MAX
 from broker.disk_room import DiskUse, disk_use, want_of_room
-from broker.retention import Retention, RetentionFacts, decide_retention
+from broker.retention import Retention, RetentionFacts, RetentionPolicy, decide_retention
 from broker.store.payload import UNIT
 from broker.tasks import TaskOwner
 from broker.topics import SCHEDULE_TOPIC
@@ -55,7 +56,7 @@ class Housekeeper:
         self._tasks = tasks
         self._remoting = remoting
         self._look = look
-        self._policy = context.config.retention
+        self._retain_now = False
         self._use: DiskUse | None = None  # as it was seen last
         self._is_retaining = False
         self._is_handing_over = False
@@ -76,10 +77,19 @@ class Housekeeper:
             self._tasks.spawn(asyncio.to_thread(context.queues.sync))
         # While queues are built again it is not known what waits in those of the delay levels.
         if self._use is not None and not self._is_retaining and not context.queues.is_filling:
-            retention = decide_retention(self._policy, self._facts(self._use))
+            policy = context.config.retention
+            facts = self._facts(self._use, policy)
+            if self._retain_now:
+                policy = replace(policy, delete_hours=frozenset({facts.hour}))
+                self._retain_now = False
+            retention = decide_retention(policy, facts)
             if retention is not None:
                 self._is_retaining = True
                 self._tasks.spawn(self._retain(retention))
+
+    def retain_now(self) -> None:
+        """Let go of what is older than its retention at the next round, whatever the hour."""
+        self._retain_now = True
 
     # Room --------------------------------------------------------------------------------------
 
@@ -151,9 +161,9 @@ class Housekeeper:
 
     # Retention ---------------------------------------------------------------------------------
 
-    def _facts(self, use: DiskUse) -> RetentionFacts:
+    def _facts(self, use: DiskUse, policy: RetentionPolicy) -> RetentionFacts:
         context = self._context
-        state, policy, now_ms = context.state, self._policy, context.clock_ms()
+        state, now_ms = context.state, context.clock_ms()
         return RetentionFacts(
             hour=time.localtime(now_ms // 1000).tm_hour,
             disk_used_percent=use.used_percent,

@@ -73,6 +73,13 @@ class LongPolling:
                 self._replace(key, [pull for pull in waiting if pull.deadline_ms > now_ms])
                 self._run(due)
 
+    def release(self, topic: str, queue_id: int) -> None:
+        """Wake what waits at this queue: there is something else to tell than a message."""
+        waiting = self._held.get((topic, queue_id))
+        if waiting:
+            self._replace((topic, queue_id), [])
+            self._run(waiting)
+
     def release_all(self) -> None:
         """Wake everything, and hold nothing any more: the broker stops."""
         self._is_open = False

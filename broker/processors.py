@@ -10,18 +10,25 @@ from broker.delay.timers import Timers
 from broker.indexer import Indexer
 from broker.processor.admin import AdminProcessor
 from broker.processor.clients import ClientProcessor
+from broker.processor.connections import ConnectionProcessor
 from broker.processor.groups import GroupProcessor
 from broker.processor.locks import LockProcessor
+from broker.processor.maintenance import MaintenanceProcessor
 from broker.processor.members import MemberProcessor
 from broker.processor.offsets import OffsetProcessor
+from broker.processor.progress import ProgressProcessor
 from broker.processor.pull import PullProcessor
 from broker.processor.queries import QueryProcessor
 from broker.processor.query_message import QueryMessageProcessor
 from broker.processor.recall import RecallProcessor
+from broker.processor.relays import RelayProcessor
 from broker.processor.reply import ReplyProcessor
+from broker.processor.resets import ResetProcessor
 from broker.processor.runtime_info import RuntimeInfoProcessor
 from broker.processor.send import SendProcessor
 from broker.processor.send_back import SendBackProcessor
+from broker.processor.settings import SettingsProcessor
+from broker.processor.stats import StatsProcessor
 from broker.processor.transaction import EndTransactionProcessor
 from broker.rebalance_lock import RebalanceLocks
 from broker.tasks import TaskOwner
@@ -53,3 +60,10 @@ class Processors:
         self.admin = AdminProcessor(context)
         self.runtime_info = RuntimeInfoProcessor(context)
         self.members = MemberProcessor(context, tasks)
+        self.connections = ConnectionProcessor(context)
+        self.progress = ProgressProcessor(context, tasks)
+        self.resets = ResetProcessor(context)
+        self.relays = RelayProcessor(context, tasks)
+        self.stats = StatsProcessor(context)
+        self.settings = SettingsProcessor(context)
+        self.maintenance = MaintenanceProcessor(context)

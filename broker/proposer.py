@@ -122,6 +122,11 @@ class Proposer:
             raise BusyError(f"{len(waiting)} retries of one message wait already")
         waiting.append(on_done)
 
+    @property
+    def pending_count(self) -> int:
+        """Proposals that wait for a batch."""
+        return len(self._pending)
+
     def in_flight_decision(self, half_queue_offset: int) -> Proposal | None:
         return self._decisions.get(half_queue_offset)
 

@@ -15,7 +15,7 @@ import asyncio
 import logging
 
 from broker.context import BrokerContext
-from broker.topics import Topic
+from broker.topics import PERM_READ, PERM_WRITE, Topic
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
@@ -34,6 +34,7 @@ __all__ = ["Registration"]
 _log = logging.getLogger(__name__)
 _TIMEOUT_MS = 3_000
 _RETRY_AFTER_FAILURE_MS = 500
+_EVERYTHING = PERM_READ | PERM_WRITE
 
 
 class Registration:
@@ -122,18 +123,21 @@ class Registration:
             data_version=DataVersion(
                 state_version=status.term,
                 timestamp_ms=state.topics_changed_ms,
-                counter=state.topics_version,
+                counter=state.topics_version + self._context.settings_changes,
             ),
-            topics=[_wire(topic) for topic in state.topics.values()],
+            topics=[
+                _wire(topic, self._context.config.broker_permission)
+                for topic in state.topics.values()
+            ],
         )
 
 
-def _wire(topic: Topic) -> TopicConfig:
+def _wire(topic: Topic, permission: int) -> TopicConfig:
     return TopicConfig(
         topic_name=topic.name,
         read_queue_nums=topic.read_queue_count,
         write_queue_nums=topic.write_queue_count,
-        perm=topic.perm,
+        perm=topic.perm if permission == _EVERYTHING else topic.perm & permission,
         topic_filter_type=topic.filter_type,
         topic_sys_flag=topic.sys_flag,
         order=topic.order,

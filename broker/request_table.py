@@ -174,10 +174,74 @@ SERVED: Final[tuple[Served, ...]] = (
     ),
     Served(
         _C.GET_CONSUMER_CONNECTION_LIST,
-        "groups.consumer_connections",
+        "connections.consumers",
         "consumerGroup:S*",
         "",
         "answer: ConsumerConnection",
+    ),
+    Served(
+        _C.GET_PRODUCER_CONNECTION_LIST,
+        "connections.producers",
+        "producerGroup:S*",
+        "",
+        "answer: ProducerConnection",
+    ),
+    Served(
+        _C.GET_ALL_PRODUCER_INFO, "connections.all_producers", "", "", "answer: ProducerTableInfo"
+    ),
+    Served(
+        _C.QUERY_TOPIC_CONSUME_BY_WHO,
+        "connections.groups_of_topic",
+        "topic:S*",
+        "",
+        "answer: GroupList",
+    ),
+    Served(
+        _C.QUERY_TOPICS_BY_CONSUMER,
+        "connections.topics_of_group",
+        "group:S*",
+        "",
+        "answer: TopicList",
+    ),
+    Served(
+        _C.QUERY_SUBSCRIPTION_BY_CONSUMER,
+        "connections.subscription",
+        "group:S* topic:S*",
+        "",
+        "answer: QuerySubscriptionResponseBody",
+    ),
+    Served(
+        _C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, "groups.update_list", "", "", "groupConfigList"
+    ),
+    Served(_C.DELETE_SUBSCRIPTIONGROUP, "groups.delete", "groupName:S* cleanOffset:B"),
+    Served(
+        _C.INVOKE_BROKER_TO_RESET_OFFSET,
+        "resets.reset",
+        "topic:S* group:S* timestamp:L* isForce:B queueId:I offset:L",
+        "",
+        "answer: offsetTable",
+    ),
+    Served(_C.CLONE_GROUP_OFFSET, "resets.clone", "srcGroup:S* destGroup:S* topic:S offline:B"),
+    Served(
+        _C.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
+        "relays.consumer_status",
+        "topic:S* group:S* clientAddr:S",
+        "",
+        "answer: consumerTable",
+    ),
+    Served(
+        _C.GET_CONSUMER_RUNNING_INFO,
+        "relays.running_info",
+        "consumerGroup:S* clientId:S* jstackEnable:B",
+        "",
+        "the client's, both ways",
+    ),
+    Served(
+        _C.CONSUME_MESSAGE_DIRECTLY,
+        "relays.consume_directly",
+        "consumerGroup:S* clientId:S msgId:S* topic:S",
+        "",
+        "answer: the client's",
     ),
     # Administration.
     Served(
@@ -195,16 +259,59 @@ SERVED: Final[tuple[Served, ...]] = (
     ),
     Served(_C.GET_TOPIC_CONFIG, "admin.topic_config", "topic:S*", "", "answer: TopicConfig"),
     Served(
-        _C.GET_TOPIC_STATS_INFO, "queries.topic_stats", "topic:S*", "", "answer: TopicStatsTable"
+        _C.GET_TOPIC_STATS_INFO, "progress.topic_stats", "topic:S*", "", "answer: TopicStatsTable"
     ),
     Served(
         _C.GET_CONSUME_STATS,
-        "queries.consume_stats",
-        "consumerGroup:S* topic:S",
+        "progress.consume_stats",
+        "consumerGroup:S* topic:S topicList:S",
         "",
         "answer: ConsumeStats",
     ),
     Served(_C.GET_BROKER_RUNTIME_INFO, "runtime_info.handle", "", "", "answer: KVTable"),
+    Served(_C.UPDATE_AND_CREATE_TOPIC_LIST, "admin.update_topics", "", "", "topicConfigList"),
+    Served(_C.DELETE_TOPIC_IN_BROKER, "admin.delete_topic", "topic:S*"),
+    Served(_C.CLEAN_UNUSED_TOPIC, "admin.clean_unused_topics"),
+    Served(
+        _C.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, "admin.system_topics", "", "", "answer: TopicList"
+    ),
+    Served(
+        _C.QUERY_CONSUME_TIME_SPAN,
+        "progress.time_span",
+        "topic:S* group:S*",
+        "",
+        "answer: consumeTimeSpanSet",
+    ),
+    Served(
+        _C.GET_BROKER_CONSUME_STATS,
+        "progress.broker_consume_stats",
+        "isOrder:B*",
+        "",
+        "answer: ConsumeStatsList",
+    ),
+    Served(
+        _C.QUERY_CONSUME_QUEUE,
+        "progress.consume_queue",
+        "topic:S* queueId:I* index:L* count:I* consumerGroup:S",
+        "",
+        "answer: QueryConsumeQueueResponseBody",
+    ),
+    Served(
+        _C.GET_ALL_CONSUMER_OFFSET, "progress.all_consumer_offsets", "", "", "answer: offsetTable"
+    ),
+    Served(_C.GET_ALL_DELAY_OFFSET, "progress.all_delay_offsets", "", "", "answer: offsetTable"),
+    Served(
+        _C.VIEW_BROKER_STATS_DATA,
+        "stats.view",
+        "statsName:S* statsKey:S*",
+        "",
+        "answer: BrokerStatsData",
+    ),
+    Served(_C.GET_BROKER_CONFIG, "settings.show", "", "version", "answer: properties text"),
+    Served(_C.UPDATE_BROKER_CONFIG, "settings.update", "", "", "properties text"),
+    Served(_C.DELETE_EXPIRED_COMMITLOG, "maintenance.delete_expired_log"),
+    Served(_C.CLEAN_EXPIRED_CONSUMEQUEUE, "maintenance.clean_expired_queues"),
+    Served(_C.RESUME_CHECK_HALF_MESSAGE, "maintenance.resume_half", "msgId:S*"),
     # ledgermq's own.
     Served(_C.LEDGERMQ_STATUS, "admin.status", "", "", "answer: how this replica stands"),
     Served(_C.LEDGERMQ_MEMBERS, "members.members", "", "", "answer: voters, learners"),

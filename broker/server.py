@@ -40,6 +40,7 @@ from broker.registration import Registration
 from broker.replication import open_log
 from broker.request import RefusedError, Request
 from broker.request_table import dispatch_of
+from broker.settings import load_settings
 from broker.state import BrokerState
 from broker.state_machine import BrokerStateMachine
 from broker.store.consume_queue import DamagedQueueError
@@ -72,6 +73,7 @@ _TIMERS_MS: Final = 25
 _DISK_LOOK_MS: Final = 100
 _INDEX_MS: Final = 25
 _HOUSEKEEPING_MS: Final = 1_000
+_STATS_MS: Final = 1_000
 _LOCKS_SWEEP_MS: Final = 60_000
 _FILES_LOOK_MS: Final = 1_000  # accounts and certificates
 # A batch makes thousands of short-lived objects; the default of 700 would look for cycles, which
@@ -153,6 +155,8 @@ class Broker:
         )
         self._processors = Processors(self.context, self._tasks, self.context.locks, self._indexer)
         self._handlers = dispatch_of(self._processors)
+        self.context.routes_changed = self._registration.changed
+        self.context.retain_now = self._housekeeper.retain_now
         self._edge = Edge(self.fail)
         self._was_ready = False
         self._started = False
@@ -179,6 +183,7 @@ class Broker:
             group.create_task(_every(_LOCKS_SWEEP_MS, self._processors.locks.sweep))
             group.create_task(_every(_DISK_LOOK_MS, self._housekeeper.look))
             group.create_task(_every(_HOUSEKEEPING_MS, self._housekeeper.round))
+            group.create_task(_every(_STATS_MS, self._sample))
             group.create_task(
                 _every(
                     min(1_000, self.config.transaction_check_interval_ms), self._check_back.round
@@ -260,6 +265,8 @@ class Broker:
     # What the log tells ------------------------------------------------------------------------
 
     def _on_arrival(self, run: Run) -> None:
+        if self.context.ready:
+            self.context.stats.put(run.topic, run.count, run.size)
         self.context.long_polling.on_arrival(run)
 
     def _on_topics(self) -> None:
@@ -296,6 +303,9 @@ class Broker:
                 )
 
     # Ticks -------------------------------------------------------------------------------------
+
+    def _sample(self) -> None:
+        self.context.stats.sample(wall_clock_ms())
 
     def _expire_pulls(self) -> None:
         self.context.long_polling.expire(wall_clock_ms())
@@ -344,7 +354,7 @@ async def run_broker(config: BrokerConfig) -> None:
 
 async def _run_once(config: BrokerConfig) -> None:
     """From an empty state machine to the stop."""
-    broker = Broker(config)
+    broker = Broker(load_settings(config))
     loop = asyncio.get_running_loop()
 
     def on_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

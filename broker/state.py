@@ -40,6 +40,7 @@ from broker.store.payload import (
     Payload,
     RecallTimerCommand,
     ResetCommand,
+    ResumeCommand,
     Run,
     TopicCommand,
     UnlockCommand,
@@ -47,6 +48,7 @@ from broker.store.payload import (
 from broker.store.time_marks import TimeMarks
 from broker.topics import HALF_TOPIC, TIMER_TOPIC, Topic
 from broker.transaction.half_table import Half, HalfTable
+from broker.transaction.resumed import ResumedHalves
 
 __all__ = ["BrokerState", "StateLimits"]
 
@@ -83,6 +85,7 @@ class BrokerState:
         self.timers = TimerTable()
         self.resets = OffsetResets()
         self.floors = QueueFloors()
+        self.resumed = ResumedHalves()
         self.queue_owners = QueueOwners()
         self.store_timestamp_ms = 0
         self.topics_version = 0  # counts changes of `topics`
@@ -95,6 +98,7 @@ class BrokerState:
             "resets": self.resets,
             "floors": self.floors,
             "owners": self.queue_owners,
+            "resumed": self.resumed,
         }
 
     def _window(self) -> DedupeWindow:
@@ -185,6 +189,8 @@ class BrokerState:
                 for queue_id, offset in command.offsets:
                     self.resets.set(command.group, command.topic, queue_id, offset)
                     self.consumer_offsets[command.group, command.topic, queue_id] = offset
+            case ResumeCommand():
+                self.resumed.add(command.queue_offset)
             case ClearResetCommand():
                 self.resets.clear(command.group, command.topic, command.queue_id, command.offset)
             case LockCommand() | UnlockCommand():

@@ -1,4 +1,4 @@
-"""UPDATE_AND_CREATE_TOPIC, GET_ALL_TOPIC_CONFIG, LEDGERMQ_STATUS.
+"""Topics: made, changed, deleted, shown; and LEDGERMQ_STATUS.
 
 Place in the data path: topics change through the log (promise G5); every committed change is
 registered with the name servers at once. Rules: RocketMQ AdminBrokerProcessor.
@@ -11,20 +11,46 @@ from typing import Any
 
 import msgspec
 
+from broker.commit import commit
 from broker.context import BrokerContext
-from broker.outcomes import refused_of
-from broker.proposer import BusyError, Proposal
+from broker.queue_floors import FLOORS_MAX
 from broker.request import RefusedError, Request
-from broker.topics import Topic, TopicNameError, check_topic_name, is_system_topic
-from raft.replicated_log import ProposalStatus
+from broker.store.payload import DeleteTopicCommand
+from broker.topic_attributes import TOPIC_ATTRIBUTES, BadAttributeError, altered, parsed
+from broker.topics import (
+    PERM_READ,
+    PERM_WRITE,
+    Topic,
+    TopicNameError,
+    check_topic_name,
+    is_system_topic,
+)
+from remoting import fastjson
 from remoting.codes import ResponseCode
+from remoting.errors import BodyError
 
 __all__ = ["AdminProcessor"]
 
 _QUEUE_COUNT_MAX = 1_024
-_ATTRIBUTES_MAX = 64
-_ATTRIBUTES_SIZE_MAX = 4_096
+_LIST_SIZE_MAX = 1 << 20
 _FILTER_TYPES = (None, "", "SINGLE_TAG", "MULTI_TAG")
+
+
+class _TopicConfig(msgspec.Struct):
+    """RocketMQ's TopicConfig, its attributes with signs: what shall change of them."""
+
+    topicName: str
+    readQueueNums: int = 16
+    writeQueueNums: int = 16
+    perm: int = PERM_READ | PERM_WRITE
+    topicFilterType: str | None = None
+    topicSysFlag: int = 0
+    order: bool = False
+    attributes: dict[str, str] = {}
+
+
+class _TopicConfigs(msgspec.Struct):
+    topicConfigList: list[_TopicConfig]
 
 
 class AdminProcessor:
@@ -33,37 +59,71 @@ class AdminProcessor:
 
     def update_topic(self, request: Request) -> None:
         """UPDATE_AND_CREATE_TOPIC: answered once the topic is committed."""
+        self._context.require_leader()
+        self._update(request, [_of_header(request)])
+
+    def update_topics(self, request: Request) -> None:
+        """UPDATE_AND_CREATE_TOPIC_LIST: all of them or none."""
+        self._context.require_leader()
+        body = request.command.body
+        if len(body) > _LIST_SIZE_MAX:
+            raise RefusedError(
+                ResponseCode.INVALID_PARAMETER,
+                f"{len(body)} bytes of topics; at most {_LIST_SIZE_MAX} are allowed",
+            )
+        try:
+            wanted = fastjson.decode(body, _TopicConfigs).topicConfigList
+        except BodyError as error:
+            raise RefusedError(ResponseCode.INVALID_PARAMETER, f"{error}.") from error
+        self._update(request, wanted)
+
+    def _update(self, request: Request, wanted: list[_TopicConfig]) -> None:
+        context = self._context
+        topics: dict[str, Topic] = {}
+        for config in wanted:
+            known = topics.get(config.topicName) or context.proposer.topic(config.topicName)
+            topics[config.topicName] = _topic_of(config, known)
+        changed = [
+            topic for topic in topics.values() if context.proposer.topic(topic.name) != topic
+        ]
+        fresh = sum(topic.name not in context.state.topics for topic in changed)
+        if len(context.state.topics) + fresh > context.state.limits.topics_max:
+            raise RefusedError(ResponseCode.SYSTEM_BUSY, "this broker has its most topics already")
+        if changed:
+            commit(context, request, [topic.command() for topic in changed])
+        else:
+            request.reply(ResponseCode.SUCCESS)
+
+    def delete_topic(self, request: Request) -> None:
+        """DELETE_TOPIC_IN_BROKER: with its offsets; its queues' offsets never come again."""
         context = self._context
         context.require_leader()
-        topic = _topic_of(request)
-        known = context.proposer.topic(topic.name)
-        if known == topic:
+        name = request.text("topic")
+        if not name.strip():
+            raise RefusedError(ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
+        if is_system_topic(name) or name in context.own_topics:
+            raise RefusedError(
+                ResponseCode.INVALID_PARAMETER,
+                f"The topic[{name}] is conflict with system topic.",
+            )
+        if context.proposer.topic(name) is None:
             request.reply(ResponseCode.SUCCESS)
             return
-        if known is None and len(context.state.topics) >= context.state.limits.topics_max:
-            raise RefusedError(ResponseCode.SYSTEM_BUSY, "this broker has its most topics already")
-        if known is not None:
-            attributes = {**known.attributes, **topic.attributes}
-            for name in _removed_attributes(request):
-                attributes.pop(name, None)
-            if len(attributes) > _ATTRIBUTES_MAX:
-                raise RefusedError(
-                    ResponseCode.INVALID_PARAMETER,
-                    f"{len(attributes)} attributes; at most {_ATTRIBUTES_MAX} are allowed",
-                )
-            topic = Topic(**{**_values(topic), "attributes": attributes})
+        if len(context.state.floors) >= FLOORS_MAX:
+            raise RefusedError(
+                ResponseCode.SYSTEM_BUSY, f"{FLOORS_MAX} queues of deleted topics are kept already"
+            )
+        commit(context, request, [DeleteTopicCommand(name)], ends_batch=True)
 
-        def done(status: ProposalStatus | None) -> None:
-            refused = refused_of(status, context.not_leader_remark)
-            if refused is None:
-                request.reply(ResponseCode.SUCCESS)
-            else:
-                request.refuse(refused)
+    def clean_unused_topics(self, request: Request) -> None:
+        """CLEAN_UNUSED_TOPIC: a deletion has taken the files of a topic's queues already."""
+        request.reply(ResponseCode.SUCCESS)
 
-        try:
-            context.proposer.submit(Proposal(commands=[topic.command()], on_done=done))
-        except BusyError as error:
-            raise RefusedError(ResponseCode.SYSTEM_BUSY, str(error)) from error
+    def system_topics(self, request: Request) -> None:
+        """GET_SYSTEM_TOPIC_LIST_FROM_BROKER."""
+        names = [name for name in self._context.state.topics if is_system_topic(name)]
+        own = sorted({*names, *self._context.own_topics})
+        request.reply(ResponseCode.SUCCESS, body=msgspec.json.encode({"topicList": own}))
 
     def all_topics(self, request: Request) -> None:
         """GET_ALL_TOPIC_CONFIG."""
@@ -127,10 +187,6 @@ class AdminProcessor:
         request.reply(ResponseCode.SUCCESS, body=msgspec.json.encode(body))
 
 
-def _values(topic: Topic) -> dict[str, Any]:
-    return {name: getattr(topic, name) for name in Topic.__slots__}
-
-
 def _shown(topic: Topic) -> dict[str, Any]:
     """RocketMQ's TopicConfig."""
     return {
@@ -145,8 +201,26 @@ def _shown(topic: Topic) -> dict[str, Any]:
     }
 
 
-def _topic_of(request: Request) -> Topic:
-    name = request.text("topic")
+def _of_header(request: Request) -> _TopicConfig:
+    try:
+        attributes = parsed(request.fields.get("attributes") or "")
+    except BadAttributeError as error:
+        raise RefusedError(ResponseCode.INVALID_PARAMETER, str(error)) from error
+    return _TopicConfig(
+        topicName=request.text("topic"),
+        readQueueNums=request.integer("readQueueNums"),
+        writeQueueNums=request.integer("writeQueueNums"),
+        perm=request.integer("perm"),
+        topicFilterType=request.fields.get("topicFilterType"),
+        topicSysFlag=request.integer_or("topicSysFlag", 0),
+        order=request.boolean_or("order", False),
+        attributes=attributes,
+    )
+
+
+def _topic_of(config: _TopicConfig, known: Topic | None) -> Topic:
+    """The topic as it shall be. Raises RefusedError."""
+    name = config.topicName
     try:
         check_topic_name(name)
     except TopicNameError as error:
@@ -155,21 +229,24 @@ def _topic_of(request: Request) -> Topic:
         raise RefusedError(
             ResponseCode.INVALID_PARAMETER, f"The topic[{name}] is conflict with system topic."
         )
-    read, write = request.integer("readQueueNums"), request.integer("writeQueueNums")
-    perm = request.integer("perm")
+    read, write, perm = config.readQueueNums, config.writeQueueNums, config.perm
     if not (0 < read <= _QUEUE_COUNT_MAX and 0 < write <= _QUEUE_COUNT_MAX and 0 <= perm <= 7):
         raise RefusedError(
             ResponseCode.INVALID_PARAMETER,
             f"readQueueNums {read}, writeQueueNums {write}, perm {perm}: queues must be 1 to "
             f"{_QUEUE_COUNT_MAX}, perm 0 to 7",
         )
-    sys_flag = request.integer_or("topicSysFlag", 0)
-    filter_type = request.fields.get("topicFilterType")
+    sys_flag, filter_type = config.topicSysFlag, config.topicFilterType
     if not 0 <= sys_flag < 1 << 31 or filter_type not in _FILTER_TYPES:
         raise RefusedError(
             ResponseCode.INVALID_PARAMETER,
             f"topicSysFlag {sys_flag}, topicFilterType {str(filter_type)[:40]!r}: not both legal",
         )
+    try:
+        before = None if known is None else known.attributes
+        attributes = altered(before, config.attributes, TOPIC_ATTRIBUTES)
+    except BadAttributeError as error:
+        raise RefusedError(ResponseCode.INVALID_PARAMETER, str(error)) from error
     return Topic(
         name=name,
         read_queue_count=read,
@@ -177,30 +254,6 @@ def _topic_of(request: Request) -> Topic:
         perm=perm,
         filter_type=filter_type or "SINGLE_TAG",
         sys_flag=sys_flag,
-        order=request.boolean_or("order", False),
-        attributes=_attributes(request.fields.get("attributes") or ""),
+        order=config.order,
+        attributes=attributes,
     )
-
-
-def _attributes(text: str) -> dict[str, str]:
-    """RocketMQ's "+k=v,+k2=v2"; a removal ("-k") of what a new topic has not is ignored."""
-    if len(text) > _ATTRIBUTES_SIZE_MAX:
-        raise RefusedError(
-            ResponseCode.INVALID_PARAMETER,
-            f"attributes of {len(text)} characters; at most {_ATTRIBUTES_SIZE_MAX} are allowed",
-        )
-    attributes: dict[str, str] = {}
-    for item in filter(None, text.split(",")):
-        name, separator, value = item[1:].partition("=")
-        if item[0] == "+" and separator and name:
-            attributes[name] = value
-        elif item[0] != "-":
-            raise RefusedError(
-                ResponseCode.INVALID_PARAMETER, f"attribute {item[:40]!r} is not +key=value or -key"
-            )
-    return attributes
-
-
-def _removed_attributes(request: Request) -> list[str]:
-    text = request.fields.get("attributes") or ""
-    return [item[1:] for item in text.split(",") if item.startswith("-")]

@@ -1,4 +1,4 @@
-"""Subscription groups: their configuration, and who is connected of them.
+"""Subscription groups: their configuration.
 
 Place in the data path: a group's configuration changes through the log (promise G5); pulls ask it
 whether the group may consume, sent-back messages how often they are retried. A group that nobody
@@ -7,17 +7,16 @@ configured has RocketMQ's defaults. Rules: RocketMQ SubscriptionGroupManager, Ad
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
+from broker.commit import commit
 from broker.context import BrokerContext
-from broker.outcomes import refused_of
-from broker.proposer import BusyError, Proposal
 from broker.request import RefusedError, Request
-from broker.store.payload import GroupCommand
+from broker.store.payload import DeleteGroupCommand, GroupCommand
+from broker.topic_attributes import GROUP_ATTRIBUTES, BadAttributeError, altered
 from broker.topics import TopicNameError, check_group_name
-from raft.replicated_log import ProposalStatus
 from remoting import fastjson
 from remoting.codes import ResponseCode
 from remoting.errors import BodyError
@@ -25,6 +24,7 @@ from remoting.errors import BodyError
 __all__ = ["GroupProcessor"]
 
 _CONFIG_SIZE_MAX: Final = 65_536
+_T = TypeVar("_T")
 
 
 class _GroupConfig(msgspec.Struct):
@@ -45,31 +45,50 @@ class _GroupConfig(msgspec.Struct):
     attributes: dict[str, str] = {}
 
 
+class _GroupConfigs(msgspec.Struct):
+    groupConfigList: list[_GroupConfig]
+
+
 class GroupProcessor:
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
 
     def update(self, request: Request) -> None:
         """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: answered once the group is committed."""
-        context = self._context
-        context.require_leader()
-        config = _config_of(request)
-        groups = context.state.groups
-        if config.groupName not in groups and len(groups) >= context.state.limits.groups_max:
+        self._context.require_leader()
+        self._commit(request, [_decoded(request.command.body, _GroupConfig)])
+
+    def update_list(self, request: Request) -> None:
+        """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: all of them or none."""
+        self._context.require_leader()
+        self._commit(request, _decoded(request.command.body, _GroupConfigs).groupConfigList)
+
+    def _commit(self, request: Request, configs: list[_GroupConfig]) -> None:
+        context, known = self._context, self._context.state.groups
+        for config in configs:
+            _check(config)
+        fresh = {config.groupName for config in configs} - known.keys()
+        if len(known) + len(fresh) > context.state.limits.groups_max:
             raise RefusedError(ResponseCode.SYSTEM_BUSY, "this broker has its most groups already")
-        command = GroupCommand(config.groupName, msgspec.to_builtins(config))
+        commands = [
+            GroupCommand(config.groupName, _stored(config, known.get(config.groupName)))
+            for config in configs
+        ]
+        if commands:
+            commit(context, request, commands)
+        else:
+            request.reply(ResponseCode.SUCCESS)
 
-        def done(status: ProposalStatus | None) -> None:
-            refused = refused_of(status, context.not_leader_remark)
-            if refused is None:
-                request.reply(ResponseCode.SUCCESS)
-            else:
-                request.refuse(refused)
-
+    def delete(self, request: Request) -> None:
+        """DELETE_SUBSCRIPTIONGROUP: with cleanOffset what it has committed goes too."""
+        self._context.require_leader()
+        group = request.text("groupName")
         try:
-            context.proposer.submit(Proposal(commands=[command], on_done=done))
-        except BusyError as error:
-            raise RefusedError(ResponseCode.SYSTEM_BUSY, str(error)) from error
+            check_group_name(group)
+        except TopicNameError as error:
+            raise RefusedError(ResponseCode.INVALID_PARAMETER, f"{error}.") from error
+        clean_offset = request.boolean_or("cleanOffset", False)
+        commit(self._context, request, [DeleteGroupCommand(group, clean_offset)])
 
     def all_groups(self, request: Request) -> None:
         """GET_ALL_SUBSCRIPTIONGROUP_CONFIG: those configured and those that are connected."""
@@ -95,28 +114,23 @@ class GroupProcessor:
         config = self._context.state.groups.get(group) or _GroupConfig(groupName=group)
         request.reply(ResponseCode.SUCCESS, body=msgspec.json.encode(config))
 
-    def consumer_connections(self, request: Request) -> None:
-        """GET_CONSUMER_CONNECTION_LIST."""
-        group = request.text("consumerGroup")
-        description = self._context.clients.describe(group)
-        if description is None:
-            raise RefusedError(
-                ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{group}] not online"
-            )
-        request.reply(ResponseCode.SUCCESS, body=msgspec.json.encode(description))
 
-
-def _config_of(request: Request) -> _GroupConfig:
-    body = request.command.body
+def _decoded(body: bytes, kind: type[_T]) -> _T:
     if len(body) > _CONFIG_SIZE_MAX:
         raise RefusedError(
             ResponseCode.INVALID_PARAMETER,
             f"a group configuration of {len(body)} bytes; at most {_CONFIG_SIZE_MAX} are allowed",
         )
     try:
-        config = fastjson.decode(body, _GroupConfig)
+        return fastjson.decode(body, kind)
+    except BodyError as error:
+        raise RefusedError(ResponseCode.INVALID_PARAMETER, f"{error}.") from error
+
+
+def _check(config: _GroupConfig) -> None:
+    try:
         check_group_name(config.groupName)
-    except (BodyError, TopicNameError) as error:
+    except TopicNameError as error:
         raise RefusedError(ResponseCode.INVALID_PARAMETER, f"{error}.") from error
     numbers = (
         config.retryQueueNums,
@@ -130,4 +144,14 @@ def _config_of(request: Request) -> _GroupConfig:
         raise RefusedError(
             ResponseCode.INVALID_PARAMETER, f"group {config.groupName}: a number beyond 32 bits"
         )
-    return config
+
+
+def _stored(config: _GroupConfig, known: dict[str, Any] | None) -> dict[str, Any]:
+    """As it goes into the log: attributes are changed, "+name" and "-name", all else replaced."""
+    stored: dict[str, Any] = msgspec.to_builtins(config)
+    before = None if known is None else known.get("attributes") or {}
+    try:
+        stored["attributes"] = altered(before, config.attributes, GROUP_ATTRIBUTES)
+    except BadAttributeError as error:
+        raise RefusedError(ResponseCode.INVALID_PARAMETER, str(error)) from error
+    return stored

@@ -17,6 +17,7 @@ DefaultMessageStore.getMessage.
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from dataclasses import dataclass
 from typing import Final
@@ -29,9 +30,9 @@ from broker.long_polling import HeldPull
 from broker.proposer import BusyError, Proposal
 from broker.request import RefusedError, Request
 from broker.store.consume_queue import ConsumeQueue
-from broker.store.payload import UNIT, OffsetCommand
+from broker.store.payload import UNIT, ClearResetCommand, OffsetCommand
 from broker.tasks import TaskOwner
-from broker.topics import is_group_name
+from broker.topics import PERM_READ, is_group_name
 from raft.damage import DamagedLogError
 from raft.replicated_log import NotLeaderError
 from remoting.codes import ResponseCode
@@ -90,6 +91,11 @@ class PullProcessor:
     def _checked(self, request: Request) -> _Pull:
         context = self._context
         group, topic_name = request.text("consumerGroup"), request.text("topic")
+        if not context.config.broker_permission & PERM_READ:
+            raise RefusedError(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{context.config.advertised}] pulling message is forbidden",
+            )
         group_config = context.state.groups.get(group)
         if group_config is not None and group_config.get("consumeEnable") is False:
             raise RefusedError(
@@ -217,6 +223,8 @@ class PullProcessor:
 
     def _run(self, pull: _Pull, *, may_hold: bool) -> None:
         context = self._context
+        if context.ready and context.state.resets and self._is_reset(pull):
+            return
         queue = context.queues.get(pull.topic, pull.queue_id)
         if queue.min_offset <= pull.offset < queue.next_offset:
             self._answer_found(pull)
@@ -225,6 +233,25 @@ class PullProcessor:
                 self._answer(pull, ResponseCode.PULL_NOT_FOUND, "OFFSET_OVERFLOW_ONE", pull.offset)
         else:
             self._tasks.spawn(self._out_of_range(pull, may_hold=may_hold))
+
+    def _is_reset(self, pull: _Pull) -> bool:
+        """Whether it was answered with where the group shall go on; a pull from there clears it."""
+        resets = self._context.state.resets
+        group = pull.request.text("consumerGroup")
+        offset = resets.get(group, pull.topic, pull.queue_id)
+        if offset is None:
+            return False
+        if pull.offset != offset:
+            self._answer(pull, ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", offset)
+            return True
+        with contextlib.suppress(BusyError):  # the next pull clears it
+            self._context.proposer.submit(
+                Proposal(
+                    commands=[ClearResetCommand(group, pull.topic, pull.queue_id, offset)],
+                    on_done=lambda _: None,
+                )
+            )
+        return False
 
     def _answer_found(self, pull: _Pull) -> None:
         """Records from the offset on that match, within count and size."""
@@ -262,6 +289,9 @@ class PullProcessor:
                 at += 1
             assert units, f"{pull.topic}/{pull.queue_id}: no units at {at}"
         if records:
+            context.stats.got(
+                pull.request.fields["consumerGroup"], pull.topic, len(records), size_total
+            )
             self._answer(pull, ResponseCode.SUCCESS, "FOUND", at, b"".join(records))
         elif unreadable is not None:
             self._answer(pull, unreadable.code, unreadable.remark, at)

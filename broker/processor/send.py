@@ -32,6 +32,7 @@ from broker.topics import (
     DLQ_PREFIX,
     HALF_TOPIC,
     PERM_INHERIT,
+    PERM_WRITE,
     RETRY_PREFIX,
     SCHEDULE_TOPIC,
     TIMER_TOPIC,
@@ -78,6 +79,11 @@ class SendProcessor:
         """Raises RefusedError; else the answer follows when the outcome is known."""
         context = self._context
         context.require_leader()
+        if not context.config.broker_permission & PERM_WRITE:
+            raise RefusedError(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{context.config.advertised}] sending message is forbidden",
+            )
         code = request.command.code
         names = FULL if code == RequestCode.SEND_MESSAGE else LETTERS
         topic_name = request.text(names.topic)

@@ -46,6 +46,7 @@ __all__ = [
     "PayloadError",
     "RecallTimerCommand",
     "ResetCommand",
+    "ResumeCommand",
     "Run",
     "TopicCommand",
     "UnlockCommand",
@@ -79,6 +80,14 @@ class Run:
     @property
     def count(self) -> int:
         return len(self.units) // UNIT_SIZE
+
+    @property
+    def size(self) -> int:
+        """Bytes from the first record to the last one's end; a leader of ours lays a run's records
+        down one behind the other."""
+        first: int = UNIT.unpack_from(self.units)[0]
+        last, size, _ = UNIT.unpack_from(self.units, len(self.units) - UNIT_SIZE)
+        return int(last + size - first)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +181,14 @@ class ResetCommand:
 
 
 @dataclass(frozen=True, slots=True)
+class ResumeCommand:
+    """The half whose copy stands at this offset of TRANS_CHECK_MAX_TIME_TOPIC is in the same entry
+    again."""
+
+    queue_offset: int
+
+
+@dataclass(frozen=True, slots=True)
 class ClearResetCommand:
     """The group went on from the offset that a reset named."""
 
@@ -227,6 +244,7 @@ Command: TypeAlias = (
     | DeleteGroupCommand
     | ResetCommand
     | ClearResetCommand
+    | ResumeCommand
     | LockCommand
     | UnlockCommand
 )
@@ -245,6 +263,7 @@ _NAME_OF: dict[type, str] = {
     DeleteGroupCommand: "delete_group",
     ResetCommand: "reset",
     ClearResetCommand: "clear_reset",
+    ResumeCommand: "resume",
     LockCommand: "lock",
     UnlockCommand: "unlock",
 }

@@ -14,13 +14,13 @@ from broker.delay.timers import check_timers
 from broker.delay.waiting import DELAYING, DelayError, Waiting, waiting_of
 from broker.request import RefusedError
 from broker.store.record import PendingRecord, RecordTemplate, host_bytes
-from broker.topics import OP_TOPIC, TRANS_CHECK_MAX_TOPIC
+from broker.topics import HALF_TOPIC, OP_TOPIC, TRANS_CHECK_MAX_TOPIC
 from broker.transaction.half_table import Half
 from remoting import sys_flag as flags
 from remoting.codes import ResponseCode
 from remoting.message import MessageRecord, append_properties, tags_code
 
-__all__ = ["discarded_record", "final_record", "op_record", "real_place"]
+__all__ = ["discarded_record", "final_record", "op_record", "real_place", "resumed_record"]
 
 _OP_TAG: Final = "d"
 _OP_PROPERTIES: Final = b"TAGS\x01d\x02"
@@ -97,6 +97,30 @@ def op_record(context: BrokerContext, half: Half) -> PendingRecord:
         _OP_PROPERTIES,
         tags_code=tags_code(_OP_TAG),
         flag=0,
+    )
+
+
+def resumed_record(context: BrokerContext, record: MessageRecord) -> PendingRecord:
+    """The half again, of its copy in TRANS_CHECK_MAX_TIME_TOPIC; its checks begin anew.
+
+    Its key is the copy's, so that one copy is under way once.
+    """
+    template = RecordTemplate(
+        topic=HALF_TOPIC,
+        queue_id=0,
+        sys_flag=record.sys_flag,
+        born_ms=record.born_timestamp_ms,
+        born_host=host_bytes(record.born_host),
+        store_host_size=len(context.store_host),
+        reconsume_times=record.reconsume_times,
+    )
+    return PendingRecord(
+        template,
+        record.body,
+        record.properties,
+        tags_code=tags_code(record.property_map().get("TAGS")),
+        flag=record.flag,
+        dedupe_key=f"resumed {record.queue_offset}",
     )
 
 

@@ -12,19 +12,10 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.processor.admin import AdminProcessor
-from broker.processor.clients import ClientProcessor
-from broker.processor.groups import GroupProcessor
-from broker.processor.locks import LockProcessor
-from broker.processor.offsets import OffsetProcessor
-from broker.processor.pull import PullProcessor
-from broker.processor.queries import QueryProcessor
-from broker.processor.runtime_info import RuntimeInfoProcessor
-from broker.processor.send import SendProcessor
-from broker.processor.send_back import SendBackProcessor
-from broker.processor.transaction import EndTransactionProcessor
-from broker.rebalance_lock import RebalanceLocks
+from broker.processors import Processors
 from broker.request import Request
+from broker.request_table import SERVED, dispatch_of
+from remoting.codes import RequestCode
 from tests.broker.rig import FakeConnection, Rig, send_fields
 from tests.broker.test_send_and_pull import pull_fields
 
@@ -47,11 +38,16 @@ NAMES = [
     *("fromTransactionCheck", "boundaryType", "readQueueNums", "writeQueueNums", "perm"),
     *("topicSysFlag", "topicFilterType", "attributes", "order", "defaultTopic", "properties"),
     *("defaultTopicQueueNums", "bornTimestamp", "flag", "reconsumeTimes", "batch"),
+    *sorted({field.name for row in SERVED for field in row.fields}),
 ]
 BODIES = [
     *(b"", b"x", b"{}", b"[1]", b"null", b'{"a":' * 5_000, b"[" * 5_000, bytes(200)),
     b"\0\0\0\x22" + bytes(30),
     b'{"groupName":"G"}',
+    b'{"groupConfigList":[{"groupName":"G"},{"groupName":"H"}]}',
+    b'{"topicConfigList":[{"topicName":"T","attributes":{"+dedupe":"false"}}]}',
+    b"maxMessageSize=100\nbrokerPermission=4\n",
+    b"brokerPermission=6",
     b'{"consumerGroup":"G","clientId":"c","mqSet":[{"brokerName":"b","queueId":0,"topic":"T"}]}',
     b'{"clientID":"c","producerDataSet":[{"groupName":"PG"}],"consumerDataSet":'
     b'[{"groupName":"G","subscriptionDataSet":[{"topic":"T","subString":"*"}]}]}',
@@ -60,30 +56,12 @@ Handler = Callable[[Request], None]
 
 
 def handlers(rig: Rig) -> list[tuple[int, Handler]]:
-    context, tasks = rig.context, rig.tasks
-    send, locks = SendProcessor(context), LockProcessor(context, RebalanceLocks())
-    offsets, queries = OffsetProcessor(context, tasks), QueryProcessor(context, tasks)
-    clients, admin, groups = (
-        ClientProcessor(context),
-        AdminProcessor(context),
-        GroupProcessor(context),
-    )
-    return [
-        *((code, send.handle) for code in (10, 310, 320)),
-        (11, PullProcessor(context, tasks).handle),
-        (36, SendBackProcessor(context).handle),
-        (37, EndTransactionProcessor(context, tasks).handle),
-        *((14, offsets.query), (15, offsets.update), (30, offsets.maximum), (31, offsets.minimum)),
-        *((29, queries.search_offset), (32, queries.earliest_store_time)),
-        *((33, queries.view_message), (202, queries.topic_stats), (208, queries.consume_stats)),
-        *((34, clients.heartbeat), (35, clients.unregister), (38, clients.consumer_list)),
-        *((41, locks.lock), (42, locks.unlock)),
-        *((17, admin.update_topic), (21, admin.all_topics), (351, admin.topic_config)),
-        *((200, groups.update), (201, groups.all_groups), (352, groups.group_config)),
-        (203, groups.consumer_connections),
-        (28, RuntimeInfoProcessor(context).handle),
-        (60001, admin.status),
-    ]
+    """All that the table serves, but what only a real group has: members and their changes."""
+    processors = Processors(rig.context, rig.tasks, rig.context.locks)
+    own = {RequestCode.LEDGERMQ_MEMBERS, RequestCode.LEDGERMQ_CHANGE_MEMBER}
+    own |= {RequestCode.LEDGERMQ_TRANSFER}
+    table = dispatch_of(processors)
+    return [(code, handler) for code, handler in sorted(table.items()) if code not in own]
 
 
 def fields_for(code: int, rng: random.Random) -> dict[str, str]:

@@ -153,9 +153,12 @@ async def test_attributes_are_bounded_and_can_be_removed(rig):
 
     assert await update("+a=" + "x" * 10_000_000) == ResponseCode.INVALID_PARAMETER
     assert await update("", topicSysFlag=str(1 << 40)) == ResponseCode.INVALID_PARAMETER
-    assert await update("+a=1,+b=2") == ResponseCode.SUCCESS
-    assert await update("-a") == ResponseCode.SUCCESS
-    assert rig.state.topics["T"].attributes == {"b": "2"}
+    assert await update("-dedupe") == ResponseCode.INVALID_PARAMETER
+    assert await update("+dedupe=false,+reserve.time=5") == ResponseCode.SUCCESS
+    assert await update("+nothing=1") == ResponseCode.INVALID_PARAMETER
+    assert await update("+dedupe=maybe") == ResponseCode.INVALID_PARAMETER
+    assert await update("-dedupe") == ResponseCode.SUCCESS
+    assert rig.state.topics["T"].attributes == {"reserve.time": "5"}
 
 
 async def test_a_batch_that_the_log_does_not_take_leaves_no_hole(rig, monkeypatch):

@@ -11,6 +11,7 @@ import pytest
 from broker.disk_room import DiskUse
 from broker.housekeeping import Housekeeper
 from broker.processor.offsets import OffsetProcessor
+from broker.processor.progress import ProgressProcessor
 from broker.processor.pull import PullProcessor
 from broker.processor.queries import QueryProcessor
 from broker.processor.send import SendProcessor
@@ -208,6 +209,7 @@ async def test_offsets_of_a_trimmed_queue(rig):
         OffsetProcessor(rig.context, rig.tasks),
         QueryProcessor(rig.context, rig.tasks),
     )
+    progress = ProgressProcessor(rig.context, rig.tasks)
     fields = {"consumerGroup": "G", "topic": "T", "queueId": "0"}
     committed = await rig.ask(
         offsets.update, RequestCode.UPDATE_CONSUMER_OFFSET, fields | {"commitOffset": "1"}
@@ -221,8 +223,8 @@ async def test_offsets_of_a_trimmed_queue(rig):
     )
     assert unknown.code == ResponseCode.QUERY_NOT_FOUND
     for handler, code in (
-        (queries.topic_stats, RequestCode.GET_TOPIC_STATS_INFO),
-        (queries.consume_stats, RequestCode.GET_CONSUME_STATS),
+        (progress.topic_stats, RequestCode.GET_TOPIC_STATS_INFO),
+        (progress.consume_stats, RequestCode.GET_CONSUME_STATS),
         (queries.earliest_store_time, RequestCode.GET_EARLIEST_MSG_STORETIME),
         (queries.search_offset, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP),
     ):

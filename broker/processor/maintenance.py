@@ -1,0 +1,66 @@
+"""What an operator asks for by hand: retention now, ConsumeQueue files, halves that were given up.
+
+Place in the data path: beside it. Retention decides as at its hours (`broker.housekeeping`); a half
+that the check-back gave up goes through the log into the half topic again, its checks at 0.
+Source: RocketMQ AdminBrokerProcessor (deleteExpiredCommitLog, cleanExpiredConsumeQueue,
+resumeCheckHalfMessage).
+"""
+
+from __future__ import annotations
+
+from broker.commit import commit
+from broker.context import BrokerContext
+from broker.request import RefusedError, Request
+from broker.store.payload import ResumeCommand
+from broker.topics import TRANS_CHECK_MAX_TOPIC
+from broker.transaction.records import resumed_record
+from broker.transaction.resumed import RESUMED_MAX
+from remoting.codes import ResponseCode
+from remoting.errors import RecordError
+from remoting.message import decode_record
+from remoting.message_id import parse_offset_msg_id
+
+__all__ = ["MaintenanceProcessor"]
+
+
+class MaintenanceProcessor:
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
+
+    def delete_expired_log(self, request: Request) -> None:
+        """DELETE_EXPIRED_COMMITLOG: begun when it is answered, as in RocketMQ."""
+        self._context.retain_now()
+        request.reply(ResponseCode.SUCCESS)
+
+    def clean_expired_queues(self, request: Request) -> None:
+        """CLEAN_EXPIRED_CONSUMEQUEUE: units of records that the log has let go."""
+        self._context.queues.trim(self._context.log.status().begin_position)
+        request.reply(ResponseCode.SUCCESS)
+
+    def resume_half(self, request: Request) -> None:
+        """RESUME_CHECK_HALF_MESSAGE: a half of TRANS_CHECK_MAX_TIME_TOPIC is checked again."""
+        context = self._context
+        context.require_leader()
+        message_id = request.text("msgId")
+        try:
+            record = decode_record(context.committed_record(parse_offset_msg_id(message_id)[2]))
+        except (LookupError, RecordError) as error:
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR, f"no message of the id {message_id[:64]}: {error}"
+            ) from error
+        if record.topic != TRANS_CHECK_MAX_TOPIC:
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR,
+                f"the message is one of {record.topic}, not of {TRANS_CHECK_MAX_TOPIC}",
+            )
+        pending = resumed_record(context, record)
+        assert pending.dedupe_key is not None
+        resumed = context.state.resumed
+        if (
+            record.queue_offset in resumed
+            or context.proposer.in_flight_key(pending.dedupe_key) is not None
+        ):
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, "the half was resumed before")
+        if len(resumed) >= RESUMED_MAX:
+            raise RefusedError(ResponseCode.SYSTEM_BUSY, f"{RESUMED_MAX} halves were resumed")
+        commit(context, request, [ResumeCommand(record.queue_offset)], records=[pending])

@@ -1,0 +1,425 @@
+"""Administration: resets, clones, relays, settings, groups and topics, halves that are resumed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.config import ConfigError
+from broker.processor.relays import _RELAYS_MAX
+from broker.processors import Processors
+from broker.request_table import dispatch_of
+from broker.settings import SETTINGS, document, load_settings
+from broker.topics import TRANS_CHECK_MAX_TOPIC
+from broker.transaction.check_back import CheckBack
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+from remoting.errors import ConnectionLostError, RequestTimeoutError
+from tests.broker.rig import START_MS, FakeConnection, Rig, send_fields
+from tests.broker.test_send_and_pull import pull_fields
+
+
+class Admin:
+    """A rig that is asked by code, as the broker's dispatch does."""
+
+    def __init__(self, rig: Rig) -> None:
+        self.rig = rig
+        self.handlers = dispatch_of(Processors(rig.context, rig.tasks, rig.context.locks))
+
+    async def ask(
+        self, code: int, fields: dict[str, str] | None = None, body: bytes = b""
+    ) -> RemotingCommand:
+        return await self.rig.ask(self.handlers[code], code, fields or {}, body)
+
+    async def body_of(self, code: int, fields: dict[str, str] | None = None) -> Any:
+        answer = await self.ask(code, fields)
+        assert answer.code == ResponseCode.SUCCESS, answer.remark
+        return json.loads(answer.body)
+
+    async def send(self, key: str, queue: int = 0, **properties: str) -> RemotingCommand:
+        fields = send_fields(key=key, queue=queue, **properties)
+        answer = await self.ask(RequestCode.SEND_MESSAGE_V2, fields, b"body")
+        assert answer.code == ResponseCode.SUCCESS, answer.remark
+        return answer
+
+    async def commit_offset(self, group: str, offset: int, queue: int = 0) -> None:
+        fields = {"consumerGroup": group, "topic": "T", "queueId": str(queue)}
+        answer = await self.ask(
+            RequestCode.UPDATE_CONSUMER_OFFSET, fields | {"commitOffset": str(offset)}
+        )
+        assert answer.code == ResponseCode.SUCCESS
+
+    async def pull(self, offset: int) -> RemotingCommand:
+        """A pull of group G that waits for nothing."""
+        return await self.ask(RequestCode.PULL_MESSAGE, pull_fields(offset=offset))
+
+
+@pytest.fixture
+async def admin(tmp_path: Path) -> AsyncIterator[Admin]:
+    rig = Rig(tmp_path / "n0")
+    rig.directory.mkdir()
+    yield Admin(rig)
+    await rig.tasks.stop()
+    rig.queues.close()
+
+
+def key_of(queue: int) -> str:
+    return f'{{"brokerName":"broker-a","queueId":{queue},"topic":"T"}}'
+
+
+RESET = {"group": "G", "topic": "T", "timestamp": "0", "isForce": "true"}
+
+
+# Resets ------------------------------------------------------------------------------------------
+
+
+async def test_a_reset_is_followed_by_the_next_pull_and_then_forgotten(admin: Admin) -> None:
+    for number in range(4):
+        await admin.send(f"K{number}")
+    await admin.commit_offset("G", 4)
+    table = await admin.body_of(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, RESET)
+    assert table["offsetTable"][key_of(0)] == 0
+    moved = await admin.pull(4)
+    assert moved.code == ResponseCode.PULL_OFFSET_MOVED
+    assert moved.ext_fields["nextBeginOffset"] == "0"
+    await admin.commit_offset("G", 4)  # of a member that has not heard of it
+    assert admin.rig.state.consumer_offsets["G", "T", 0] == 0
+    assert (await admin.pull(4)).code == ResponseCode.PULL_OFFSET_MOVED, "the answer may be lost"
+    assert (await admin.pull(0)).code == ResponseCode.SUCCESS
+    async with asyncio.timeout(5):
+        while admin.rig.state.resets.get("G", "T", 0) is not None:
+            await asyncio.sleep(0)
+    await admin.commit_offset("G", 3)
+    assert admin.rig.state.consumer_offsets["G", "T", 0] == 3
+    assert (await admin.pull(3)).code == ResponseCode.SUCCESS
+
+
+async def test_a_pull_that_waits_hears_of_a_reset(admin: Admin) -> None:
+    await admin.send("K")
+    await admin.commit_offset("G", 1)
+    connection = FakeConnection()
+    held = pull_fields(offset=1) | {"sysFlag": "6", "suspendTimeoutMillis": "15000"}
+    admin.rig.give(admin.handlers[11], 11, held, b"", connection)
+    await asyncio.sleep(0)
+    assert not connection.sent
+    await admin.body_of(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, RESET)
+    assert connection.sent[0].code == ResponseCode.PULL_OFFSET_MOVED
+
+
+@pytest.mark.parametrize(
+    ("fields", "offsets"),
+    [
+        ({"timestamp": "-1"}, [3, 1]),
+        ({"timestamp": str(START_MS + 20)}, [1, 0]),
+        ({"timestamp": "-1", "isForce": "false"}, [2, 1]),
+        ({"queueId": "0", "offset": "1"}, [1]),
+        ({"queueId": "1", "timestamp": str(START_MS)}, [0]),
+    ],
+)
+async def test_where_a_reset_goes(admin: Admin, fields: dict[str, str], offsets: list[int]) -> None:
+    for number in range(3):
+        admin.rig.now_ms = START_MS + 10 + 10 * number
+        await admin.send(f"K{number}")
+    admin.rig.now_ms = START_MS + 15
+    await admin.send("other", queue=1)
+    await admin.commit_offset("G", 2)
+    body = await admin.body_of(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, RESET | fields)
+    assert list(body["offsetTable"].values())[: len(offsets)] == offsets
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"topic": "nope"}, ResponseCode.TOPIC_NOT_EXIST),
+        ({"group": "nobody"}, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
+        ({"queueId": "99"}, ResponseCode.INVALID_PARAMETER),
+        ({"queueId": "0", "offset": "7"}, ResponseCode.SYSTEM_ERROR),
+        ({"timestamp": "soon"}, ResponseCode.SYSTEM_ERROR),
+    ],
+)
+async def test_resets_that_are_refused(
+    admin: Admin, fields: dict[str, str], code: ResponseCode
+) -> None:
+    await admin.send("K")
+    await admin.commit_offset("G", 1)
+    answer = await admin.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, RESET | fields)
+    assert answer.code == code
+    assert not len(admin.rig.state.resets)
+
+
+async def test_members_are_told_where_resets_are_not_the_servers(admin: Admin) -> None:
+    await admin.send("K")
+    await admin.commit_offset("G", 1)
+    context = admin.rig.context
+    context.config = replace(context.config, use_server_side_reset_offset=False)
+    offline = await admin.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, RESET)
+    assert offline.code == ResponseCode.CONSUMER_NOT_ONLINE
+    member = Member()
+    member.join(admin.rig)
+    await admin.body_of(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, RESET)
+    told = member.sent[-1]
+    assert told.code == RequestCode.RESET_CONSUMER_CLIENT_OFFSET
+    assert json.loads(told.body)["offsetTable"][key_of(0)] == 0
+    assert not len(admin.rig.state.resets)
+
+
+async def test_a_clone_goes_on_where_its_source_is(admin: Admin) -> None:
+    await admin.send("K0")
+    await admin.send("K1", queue=1)
+    await admin.commit_offset("G", 1)
+    await admin.commit_offset("G", 1, queue=1)
+    fields = {"srcGroup": "G", "destGroup": "H", "topic": "T", "offline": "true"}
+    assert (await admin.ask(RequestCode.CLONE_GROUP_OFFSET, fields)).code == ResponseCode.SUCCESS
+    offsets = admin.rig.state.consumer_offsets
+    assert {key: at for key, at in offsets.items() if key[0] == "H"} == {
+        ("H", "T", 0): 1,
+        ("H", "T", 1): 1,
+    }
+    unknown = await admin.ask(RequestCode.CLONE_GROUP_OFFSET, fields | {"srcGroup": "nobody"})
+    assert unknown.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+
+
+# Relays ------------------------------------------------------------------------------------------
+
+
+class Member(FakeConnection):
+    """A consumer that answers what the broker asks it with `answer`."""
+
+    def __init__(self, answer: RemotingCommand | Exception | None = None) -> None:
+        super().__init__()
+        self.answer = answer
+        self.asked: list[RemotingCommand] = []
+
+    def join(self, rig: Rig, client_id: str = "c1") -> None:
+        rig.context.clients.consumer_seen(
+            "G", client_id, self, message_model="CLUSTERING", subscriptions=[], now_ms=rig.now_ms
+        )  # type: ignore[call-arg]
+
+    def oneway(self, command: RemotingCommand) -> None:
+        self.sent.append(command)
+
+    async def request(self, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
+        assert timeout_ms > 0
+        self.asked.append(command)
+        if self.answer is None:
+            await asyncio.Event().wait()
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        assert self.answer is not None
+        return self.answer
+
+
+WHO = {"consumerGroup": "G", "clientId": "c1"}
+
+
+async def test_a_consumers_answer_is_handed_back_as_it_is(admin: Admin) -> None:
+    body = b'{"mqTable":{{"brokerName":"b","queueId":0,"topic":"T"}:{}},"properties":{}}'
+    member = Member(RemotingCommand(code=5, remark="said", ext_fields={"x": "y"}, body=body))
+    member.join(admin.rig)
+    answer = await admin.ask(RequestCode.GET_CONSUMER_RUNNING_INFO, WHO | {"jstackEnable": "true"})
+    assert (answer.code, answer.remark, answer.ext_fields) == (5, "said", {"x": "y"})
+    assert answer.body == body
+    assert member.asked[0].ext_fields["jstackEnable"] == "true"
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (RequestTimeoutError("late"), ResponseCode.CONSUME_MSG_TIMEOUT),
+        (ConnectionLostError("gone"), ResponseCode.SYSTEM_ERROR),
+    ],
+)
+async def test_a_consumer_that_does_not_answer(
+    admin: Admin, error: Exception, code: ResponseCode
+) -> None:
+    unknown = await admin.ask(RequestCode.GET_CONSUMER_RUNNING_INFO, WHO)
+    assert unknown.remark == "The Consumer <G> <c1> not online"
+    Member(error).join(admin.rig)
+    answer = await admin.ask(RequestCode.GET_CONSUMER_RUNNING_INFO, WHO)
+    assert answer.code == code
+
+
+async def test_a_consumer_gets_the_message_that_it_shall_consume(admin: Admin) -> None:
+    sent = await admin.send("K")
+    member = Member(RemotingCommand(code=0, body=b'{"consumeResult":"CR_SUCCESS"}'))
+    member.join(admin.rig)
+    fields = WHO | {"msgId": sent.ext_fields["msgId"]}
+    answer = await admin.ask(RequestCode.CONSUME_MESSAGE_DIRECTLY, fields)
+    assert answer.body == b'{"consumeResult":"CR_SUCCESS"}'
+    assert b"body" in member.asked[0].body
+    assert member.asked[0].ext_fields["brokerName"] == "broker-a"
+    missing = await admin.ask(
+        RequestCode.CONSUME_MESSAGE_DIRECTLY, WHO | {"msgId": "7F00000100002A9F" + "0" * 16}
+    )
+    assert missing.code == ResponseCode.SYSTEM_ERROR
+
+
+async def test_relays_under_way_are_bounded(admin: Admin) -> None:
+    Member().join(admin.rig)
+    handler = admin.handlers[RequestCode.GET_CONSUMER_RUNNING_INFO]
+    for _ in range(_RELAYS_MAX):
+        admin.rig.give(handler, 307, dict(WHO), b"", FakeConnection())
+    answer = await admin.ask(RequestCode.GET_CONSUMER_RUNNING_INFO, WHO)
+    assert answer.code == ResponseCode.SYSTEM_BUSY
+
+
+async def test_what_members_say_of_their_offsets(admin: Admin) -> None:
+    table = b'{"messageQueueTable":{{"brokerName":"broker-a","queueId":0,"topic":"T"}:7}}'
+    Member(RemotingCommand(code=0, body=table)).join(admin.rig, "c1")
+    Member(ConnectionLostError("gone")).join(admin.rig, "c2")
+    Member(RemotingCommand(code=0, body=b"[1]")).join(admin.rig, "c3")
+    code, fields = RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, {"topic": "T", "group": "G"}
+    told = await admin.body_of(code, fields)
+    assert told["consumerTable"] == {"c1": {key_of(0): 7}}
+    nobody = await admin.ask(code, fields | {"group": "other"})
+    assert nobody.code == ResponseCode.SYSTEM_ERROR
+
+
+# Settings ----------------------------------------------------------------------------------------
+
+
+def settings_in(answer: RemotingCommand) -> dict[str, str]:
+    return dict(line.split("=", 1) for line in answer.body.decode().splitlines())
+
+
+async def test_settings_change_at_once_and_outlive_the_process(admin: Admin) -> None:
+    rig = admin.rig
+    shown = await admin.ask(RequestCode.GET_BROKER_CONFIG)
+    assert settings_in(shown).keys() == SETTINGS.keys()
+    assert json.loads(shown.ext_fields["version"])["counter"] == 0
+    body = b"maxMessageSize=3\nfileReservedTime = 5\n# no setting\nbrokerName=broker-a\n"
+    assert (await admin.ask(RequestCode.UPDATE_BROKER_CONFIG, {}, body)).code == 0
+    refused = await admin.ask(310, send_fields(key="K"), b"long")
+    assert refused.code == ResponseCode.MESSAGE_ILLEGAL
+    again = settings_in(await admin.ask(RequestCode.GET_BROKER_CONFIG))
+    assert (again["maxMessageSize"], again["fileReservedTime"]) == ("3", "5")
+    assert rig.context.config.retention.file_reserved_time_hours == 5
+    assert (
+        await admin.ask(RequestCode.UPDATE_BROKER_CONFIG, {}, b"transactionCheckMax=9")
+    ).code == 0
+    restarted = load_settings(rig.config)
+    assert (restarted.message_size_max, restarted.transaction_check_max) == (3, 9)
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "named"),
+    [
+        (b"noSuchThing=1", ResponseCode.INVALID_PARAMETER, "noSuchThing"),
+        (b"maxMessageSize=big", ResponseCode.INVALID_PARAMETER, "maxMessageSize"),
+        (b"maxMessageSize=99999999", ResponseCode.INVALID_PARAMETER, "maxMessageSize"),
+        (b"transactionCheckMax=0", ResponseCode.INVALID_PARAMETER, "transaction_check_max"),
+        (b"deleteWhen=25", ResponseCode.INVALID_PARAMETER, "delete_when"),
+        (b"brokerPermission=7", ResponseCode.INVALID_PARAMETER, "brokerPermission"),
+        (b"autoCreateTopicEnable=maybe", ResponseCode.INVALID_PARAMETER, "autoCreateTopicEnable"),
+        (b"brokerName=other", ResponseCode.NO_PERMISSION, "brokerName"),
+        (b"\xff\xfe", ResponseCode.INVALID_PARAMETER, "UTF-8"),
+        (b"x" * 70_000, ResponseCode.INVALID_PARAMETER, "70019"),
+    ],
+)
+async def test_settings_that_are_refused_change_nothing(
+    admin: Admin, body: bytes, code: ResponseCode, named: str
+) -> None:
+    before = admin.rig.context.config
+    answer = await admin.ask(RequestCode.UPDATE_BROKER_CONFIG, {}, b"fileReservedTime=5\n" + body)
+    assert (answer.code, named in (answer.remark or "")) == (code, True), answer.remark
+    assert admin.rig.context.config is before
+    assert not (admin.rig.directory / "settings.json").exists()
+
+
+async def test_a_settings_file_that_is_none_is_refused_by_name(admin: Admin) -> None:
+    for text in ("{", '{"version":2,"settings":{}}', '{"version":1,"settings":{"x":"y"}}'):
+        (admin.rig.directory / "settings.json").write_text(text)
+        with pytest.raises(ConfigError, match=r"settings\.json"):
+            load_settings(admin.rig.config)
+
+
+async def test_a_brokers_permission_is_asked_by_sends_and_pulls(admin: Admin) -> None:
+    await admin.send("K")
+    for permission, send_code, pull_code in (("4", 16, 0), ("2", 0, 16), ("6", 0, 0)):
+        body = f"brokerPermission={permission}".encode()
+        assert (await admin.ask(RequestCode.UPDATE_BROKER_CONFIG, {}, body)).code == 0
+        sent = await admin.ask(310, send_fields(key=f"K{permission}"), b"x")
+        assert (sent.code, (await admin.pull(0)).code) == (send_code, pull_code)
+
+
+def test_the_document_of_settings_is_what_the_table_says() -> None:
+    path = Path(__file__).resolve().parents[2] / "docs" / "SETTINGS.md"
+    assert path.read_text(encoding="utf-8") == document(), (
+        "bring it up to date: python -m broker.settings docs/SETTINGS.md"
+    )
+
+
+# Topics and groups -------------------------------------------------------------------------------
+
+
+async def test_topics_in_a_list_are_made_together_or_not_at_all(admin: Admin) -> None:
+    code = RequestCode.UPDATE_AND_CREATE_TOPIC_LIST
+    good = {"topicName": "A", "readQueueNums": 2, "writeQueueNums": 2, "perm": 6}
+    body = {"topicConfigList": [good, {"topicName": "B", "attributes": {"+dedupe": "false"}}]}
+    bad = {"topicConfigList": [{**good, "topicName": "C"}, {"topicName": "SELF_TEST_TOPIC"}]}
+    assert (await admin.ask(code, {}, json.dumps(body).encode())).code == ResponseCode.SUCCESS
+    refused = await admin.ask(code, {}, json.dumps(bad).encode())
+    assert refused.code == ResponseCode.INVALID_PARAMETER
+    topics = admin.rig.state.topics
+    assert topics["A"].read_queue_count == 2
+    assert topics["B"].attributes == {"dedupe": "false"}
+    assert "C" not in topics
+
+
+async def test_topics_are_deleted_by_request(admin: Admin) -> None:
+    await admin.send("K")
+    code = RequestCode.DELETE_TOPIC_IN_BROKER
+    for name in ("SELF_TEST_TOPIC", "broker-a", " "):
+        assert (await admin.ask(code, {"topic": name})).code == ResponseCode.INVALID_PARAMETER
+    assert (await admin.ask(code, {"topic": "T"})).code == ResponseCode.SUCCESS
+    assert (await admin.ask(code, {"topic": "T"})).code == ResponseCode.SUCCESS, "gone already"
+    assert (await admin.pull(0)).code == ResponseCode.TOPIC_NOT_EXIST
+    listed = await admin.body_of(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
+    assert "SELF_TEST_TOPIC" in listed["topicList"]
+
+
+async def test_groups_in_a_list_and_their_deletion(admin: Admin) -> None:
+    await admin.send("K")
+    await admin.commit_offset("G", 1)
+    body = b'{"groupConfigList":[{"groupName":"G","retryMaxTimes":3},{"groupName":"H"}]}'
+    code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST
+    assert (await admin.ask(code, {}, body)).code == ResponseCode.SUCCESS
+    assert admin.rig.state.groups["G"]["retryMaxTimes"] == 3
+    delete = RequestCode.DELETE_SUBSCRIPTIONGROUP
+    assert (await admin.ask(delete, {"groupName": "H", "cleanOffset": "false"})).code == 0
+    assert (await admin.ask(delete, {"groupName": "G", "cleanOffset": "true"})).code == 0
+    assert not admin.rig.state.groups
+    assert not admin.rig.state.consumer_offsets
+
+
+# Halves ------------------------------------------------------------------------------------------
+
+
+async def test_a_half_that_was_given_up_is_checked_again_once(admin: Admin) -> None:
+    rig = admin.rig
+    await admin.send("K", TRAN_MSG="true", PGROUP="PG")
+    rig.now_ms += rig.config.transaction_retention_ms + 1
+    CheckBack(rig.context).round()
+    async with asyncio.timeout(5):
+        while len(rig.state.halves):
+            await asyncio.sleep(0)
+    pulled = await admin.ask(
+        RequestCode.PULL_MESSAGE, pull_fields(offset=0) | {"topic": TRANS_CHECK_MAX_TOPIC}
+    )
+    position = int.from_bytes(pulled.body[28:36], "big")
+    message_id = f"7F00000100002A9F{position:016X}"
+    code = RequestCode.RESUME_CHECK_HALF_MESSAGE
+    first = await admin.ask(code, {"msgId": message_id})
+    assert first.code == ResponseCode.SUCCESS, first.remark
+    assert len(rig.state.halves) == 1
+    assert (await admin.ask(code, {"msgId": message_id})).code == ResponseCode.SYSTEM_ERROR
+    plain = await admin.send("plain")
+    other = await admin.ask(code, {"msgId": plain.ext_fields["msgId"]})
+    assert other.code == ResponseCode.SYSTEM_ERROR
+    assert len(rig.state.halves) == 1
