@@ -7,6 +7,7 @@ and keeps its traceback.
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import json
 import sys
@@ -76,17 +77,24 @@ def _log_to_stderr() -> None:
 
 @app.command()
 def namesrv(
-    listen: Annotated[str, typer.Option(help="HOST:PORT")] = "127.0.0.1:9876",
+    listen: Annotated[
+        str | None, typer.Option(help="HOST:PORT; 127.0.0.1:9876 unless the file says otherwise")
+    ] = None,
+    config_file: Annotated[Path | None, typer.Option("--config", help="TOML file")] = None,
 ) -> None:
     """Run a name server until SIGTERM."""
-    from namesrv.config import NameServerConfig  # noqa: PLC0415
+    from namesrv.config import NameServerConfig, load_config  # noqa: PLC0415
     from namesrv.server import run  # noqa: PLC0415
     from remoting.errors import RemotingError  # noqa: PLC0415
 
     _log_to_stderr()
     try:
-        config = NameServerConfig(listen=listen)
+        config = NameServerConfig() if config_file is None else load_config(config_file)
+        if listen is not None:
+            config = dataclasses.replace(config, listen=listen)
     except (ValueError, RemotingError) as error:
+        _stop_with(error if config_file is None else f"{config_file}: {error}", EXIT_USAGE)
+    except OSError as error:
         _stop_with(error, EXIT_USAGE)
     try:
         _run(run(config))

@@ -5,12 +5,22 @@ Place in the data path: read once at start, by `namesrv.server` and the command 
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
 
-from namesrv.route_table import RouteLimits
+from namesrv.registration import RouteLimits
+from namesrv.settings import Settings, SettingsError
+from remoting.errors import RecordError
 from remoting.message_id import split_host
+from remoting.security_config import SECURITY_KEYS, SecurityConfig, SecurityConfigError
 
-__all__ = ["NameServerConfig"]
+__all__ = ["NameServerConfig", "NameServerConfigError", "load_config"]
+
+
+class NameServerConfigError(ValueError):
+    """The configuration can't be used; names the key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,19 +29,22 @@ class NameServerConfig:
 
     listen: str = "127.0.0.1:9876"
     """Address to serve on, "host:port"; port 0 picks a free one."""
-    scan_interval_ms: int = 5_000
-    """How often silent brokers are looked for."""
     connections_max: int = 4_096
     """Connections of brokers and clients together."""
     kv_entries_max: int = 10_000
     """Key-value configuration entries over all namespaces."""
+    kv_config_path: Path | None = None
+    """File in which they survive a restart; none: memory only."""
+    settings: Settings = field(default_factory=Settings)
+    """What can be changed while it runs, as it is at the start."""
+    security: SecurityConfig = field(default_factory=SecurityConfig)
     limits: RouteLimits = field(default_factory=RouteLimits)
     """Bounds of the route table, and the silence after which a broker is dropped."""
 
     def __post_init__(self) -> None:
         split_host(self.listen)
-        if self.scan_interval_ms < 1 or self.connections_max < 1 or self.kv_entries_max < 0:
-            raise ValueError("scan_interval_ms, connections_max and kv_entries_max: too small")
+        if self.connections_max < 1 or self.kv_entries_max < 0:
+            raise ValueError("connections_max and kv_entries_max: too small")
 
     @property
     def host(self) -> str:
@@ -40,3 +53,37 @@ class NameServerConfig:
     @property
     def port(self) -> int:
         return split_host(self.listen)[1]
+
+
+def load_config(path: Path) -> NameServerConfig:
+    """From a TOML file: keys of NameServerConfig, RocketMQ's names of `Settings`, TLS settings.
+
+    Raises NameServerConfigError, and OSError where the file can't be read.
+    """
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise NameServerConfigError(f"not TOML: {error}") from error
+    listen = values.pop("listen", "127.0.0.1:9876")
+    kv_config_path = values.pop("kv_config_path", None)
+    if not isinstance(listen, str) or not isinstance(kv_config_path, str | None):
+        raise NameServerConfigError("listen and kv_config_path must be strings")
+    security = {key: values.pop(key) for key in SECURITY_KEYS & values.keys()}
+    settings = Settings()
+    for key in values:
+        if key not in settings.shown():
+            known = [*settings.shown(), *SECURITY_KEYS, "listen", "kv_config_path"]
+            matches = get_close_matches(key, known, n=3)
+            hint = f" (did you mean {' or '.join(map(repr, matches))}?)" if matches else ""
+            raise NameServerConfigError(f"{key}: there is no such setting{hint}")
+    try:
+        return NameServerConfig(
+            listen=listen,
+            kv_config_path=None if kv_config_path is None else Path(kv_config_path),
+            settings=settings.updated({key: str(value) for key, value in values.items()}),
+            security=SecurityConfig.of(security),
+        )
+    except RecordError as error:
+        raise NameServerConfigError(f"listen: {error}") from error
+    except (SettingsError, SecurityConfigError) as error:
+        raise NameServerConfigError(str(error)) from error

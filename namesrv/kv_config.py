@@ -3,8 +3,8 @@
 Place in the data path: PUT/GET/DELETE_KV_CONFIG and GET_KVLIST_BY_NAMESPACE; the namespace
 ORDER_TOPIC_CONFIG goes to brokers with each registration and into routes.
 
-Invariant: at most `entries_max` entries, names and values of bounded size. Memory only: a name
-server that restarts knows none (docs/DIVERGENCE.md).
+Invariant: at most `entries_max` entries, names and values of bounded size. `namesrv.kv_file` keeps
+them where a file is named; otherwise a name server that restarts knows none.
 
 Source: RocketMQ KVConfigManager.
 """
@@ -54,6 +54,10 @@ class KvConfig:
             self._count -= 1
             if not entries:
                 del self._namespaces[namespace]
+
+    def tables(self) -> dict[str, dict[str, str]]:
+        """Everything, by namespace and key."""
+        return {name: dict(entries) for name, entries in self._namespaces.items()}
 
     def namespace(self, namespace: str) -> dict[str, str] | None:
         """All entries of a namespace, None where it has none."""

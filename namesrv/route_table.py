@@ -8,7 +8,9 @@ Invariants:
 - within a group an address has one broker id and an id one address;
 - id 0 never goes to a registration of an older term (DataVersion.stateVersion) than the last that
   held it while the group was known, nor to an older one than the same address registered;
-- queues come from id 0 only, outlive a change of leader, and vanish with the group's last member;
+- queues come from id 0, outlive a change of leader, and vanish with the group's last member; in a
+  group that allows an acting leader they lose WRITE while it has no id 0, and may then come from
+  its lowest id;
 - every table is bounded by `RouteLimits`; a refused registration changes nothing.
 
 Times are milliseconds of any clock that never goes back. A connection is named by any hashable.
@@ -23,6 +25,15 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from namesrv.registration import (
+    Leader,
+    MinIdChange,
+    Registration,
+    RegistrationRefusedError,
+    RemovedBroker,
+    RouteLimits,
+    RoutePolicy,
+)
 from remoting.route import (
     MASTER_ID,
     PERM_WRITE,
@@ -31,79 +42,10 @@ from remoting.route import (
     ClusterInfo,
     DataVersion,
     QueueData,
-    TopicConfig,
     TopicRouteData,
 )
 
-__all__ = [
-    "Leader",
-    "Registration",
-    "RegistrationRefusedError",
-    "RemovedBroker",
-    "RouteLimits",
-    "RouteTable",
-]
-
-
-class RegistrationRefusedError(Exception):
-    """The registration was not taken, definitely; the text says why."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RouteLimits:
-    """Bounds of the table."""
-
-    groups_max: int = 1_024
-    """Broker groups."""
-    brokers_max: int = 64
-    """Members of one group."""
-    topics_max: int = 100_000
-    """Topics over all groups."""
-    name_size_max: int = 255
-    """Characters of a cluster, group, address or topic."""
-    broker_timeout_ms: int = 120_000
-    """Silence after which a broker is dropped, unless it named its own."""
-    delete_missing_topics: bool = False
-    """Whether a changed registration of id 0 drops the group's queues of topics not in it."""
-
-    def __post_init__(self) -> None:
-        for name in ("groups_max", "brokers_max", "topics_max", "name_size_max"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1")
-        if self.broker_timeout_ms < 1:
-            raise ValueError("broker_timeout_ms must be at least 1")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Registration:
-    """What a broker says of itself. `heartbeat_timeout_ms` None: the table's own timeout."""
-
-    cluster: str
-    broker_name: str
-    broker_addr: str
-    broker_id: int
-    ha_server_addr: str
-    data_version: DataVersion
-    topics: Sequence[TopicConfig]
-    heartbeat_timeout_ms: int | None = None
-    enable_acting_master: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Leader:
-    """Who holds id 0 of a group."""
-
-    broker_addr: str
-    ha_server_addr: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RemovedBroker:
-    """A member that was dropped."""
-
-    broker_name: str
-    broker_id: int
-    broker_addr: str
+__all__ = ["RouteTable"]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -142,8 +84,12 @@ class _Group:
 class RouteTable:
     """One name server's knowledge."""
 
-    def __init__(self, limits: RouteLimits | None = None) -> None:
+    def __init__(
+        self, limits: RouteLimits | None = None, policy: RoutePolicy | None = None
+    ) -> None:
         self._limits = limits or RouteLimits()
+        self.policy = policy or RoutePolicy()
+        self._min_id_changes: list[MinIdChange] = []
         self._groups: dict[str, _Group] = {}
         self._queues: dict[str, dict[str, QueueData]] = {}  # topic -> group -> queues
 
@@ -166,6 +112,7 @@ class RouteTable:
             )
             self._groups[registration.broker_name] = group
         group.enable_acting_master = registration.enable_acting_master
+        old_min_id = min(group.members, default=None)
         old_id = group.id_of(registration.broker_addr)
         if old_id is not None and old_id != registration.broker_id:
             del group.members[old_id]
@@ -177,12 +124,15 @@ class RouteTable:
             timeout_ms=registration.heartbeat_timeout_ms or self._limits.broker_timeout_ms,
             connection=connection,
         )
+        self._note_min_id(group, old_min_id, ha_addr=registration.ha_server_addr)
         if registration.broker_id == MASTER_ID:
             group.leader_term = registration.data_version.state_version
             self._take_queues(group, registration)
             return None
         leader = group.members.get(MASTER_ID)
         if leader is None:
+            if group.enable_acting_master and registration.broker_id == min(group.members):
+                self._take_queues_to_read(group, registration)
             return None
         return Leader(broker_addr=leader.broker_addr, ha_server_addr=leader.ha_server_addr)
 
@@ -231,7 +181,7 @@ class RouteTable:
             return None
         names = sorted(queues)
         return TopicRouteData(
-            broker_datas=[self._broker_data(self._groups[name]) for name in names],
+            broker_datas=[self._routed(self._groups[name], queues[name]) for name in names],
             queue_datas=[queues[name] for name in names],
         )
 
@@ -254,6 +204,23 @@ class RouteTable:
             cluster=group.cluster, broker_name=broker_name, broker_addrs=group.addresses()
         )
 
+    def topics_of_flags(self, is_wanted: Callable[[int], bool]) -> list[str]:
+        """Topics of whose queues the first group's topicSysFlag is wanted; sorted."""
+        return sorted(
+            topic
+            for topic, queues in self._queues.items()
+            if is_wanted(queues[min(queues)].topic_sys_flag)
+        )
+
+    def system_topics(self) -> tuple[list[str], str | None]:
+        """Topics named as clusters and groups, and the address of some broker."""
+        names: list[str] = []
+        for cluster, groups in sorted(self.cluster_info().cluster_addr_table.items()):
+            names += [cluster, *groups]
+        for group in self._groups.values():
+            return names, next(iter(group.addresses().values()))
+        return names, None
+
     def topics(self, cluster: str | None = None) -> list[str]:
         """All topics, or those of which some group of `cluster` has queues; sorted."""
         return sorted(
@@ -269,6 +236,26 @@ class RouteTable:
             del queues[name]
         if not queues:
             self._queues.pop(topic, None)
+
+    def register_topic(self, topic: str, queues: Sequence[QueueData]) -> None:
+        """Add a topic's queues of groups that are known. Raises RegistrationRefusedError."""
+        if not 0 < len(topic) <= self._limits.name_size_max:
+            raise RegistrationRefusedError(
+                f"topic name of {len(topic)} characters, not within 1..{self._limits.name_size_max}"
+            )
+        for data in queues:
+            if data.broker_name not in self._groups:
+                raise RegistrationRefusedError(f"group {data.broker_name[:255]} is not known")
+        if topic not in self._queues and len(self._queues) >= self._limits.topics_max:
+            raise RegistrationRefusedError(f"{self._limits.topics_max} topics are known already")
+        if queues:
+            table = self._queues.setdefault(topic, {})
+            table.update({data.broker_name: data for data in queues})
+
+    def take_min_id_changes(self) -> list[MinIdChange]:
+        """Those since the last call, of groups that still have members."""
+        changes, self._min_id_changes = self._min_id_changes, []
+        return [change for change in changes if change.broker_name in self._groups]
 
     def set_write_perm(self, broker_name: str, *, writable: bool) -> int:
         """Give or take WRITE of all queues of a group until its next changed registration.
@@ -317,7 +304,7 @@ class RouteTable:
                 raise RegistrationRefusedError(f"{limits.groups_max} groups are known already")
         else:
             self._check_membership(registration, group)
-        if registration.broker_id == MASTER_ID:
+        if registration.broker_id == MASTER_ID or registration.enable_acting_master:
             self._check_topics(registration)
 
     def _check_membership(self, registration: Registration, group: _Group) -> None:
@@ -372,10 +359,50 @@ class RouteTable:
             queues = self._queues.setdefault(topic.topic_name, {})
             if changed or group.broker_name not in queues:
                 queues[group.broker_name] = QueueData.of(group.broker_name, topic)
-        if changed and self._limits.delete_missing_topics:
+        if changed and self.policy.delete_missing_topics:
             names = {topic.topic_name for topic in registration.topics}
             for topic_name in [name for name in self._queues if name not in names]:
                 self._drop_queues(topic_name, group.broker_name)
+
+    def _take_queues_to_read(self, group: _Group, registration: Registration) -> None:
+        """Queues that the lowest follower of a group without a leader knows, without WRITE.
+
+        The next leader's registration brings news whatever its version: it brings WRITE back.
+        """
+        for topic in registration.topics:
+            data = QueueData.of(group.broker_name, topic)
+            self._queues.setdefault(topic.topic_name, {})[group.broker_name] = (
+                msgspec.structs.replace(data, perm=data.perm & ~PERM_WRITE)
+            )
+        group.queue_version = None
+
+    def _note_min_id(
+        self,
+        group: _Group,
+        old_min_id: int | None,
+        *,
+        offline_addr: str | None = None,
+        ha_addr: str | None = None,
+    ) -> None:
+        """After a change of members, if the lowest id is another and somebody was there before."""
+        addresses = group.addresses()
+        if not self.policy.tell_min_id or old_min_id is None or not addresses:
+            return
+        min_id = min(addresses)
+        if min_id == old_min_id:
+            return
+        others = [address for broker_id, address in addresses.items() if broker_id != min_id]
+        is_alone_or_left = offline_addr is not None or not others
+        self._min_id_changes.append(
+            MinIdChange(
+                broker_name=group.broker_name,
+                min_id=min_id,
+                min_addr=addresses[min_id],
+                offline_addr=offline_addr,
+                ha_addr=ha_addr,
+                tell=tuple(addresses.values()) if is_alone_or_left else tuple(others),
+            )
+        )
 
     def _drop_queues(self, topic: str, broker_name: str) -> None:
         queues = self._queues[topic]
@@ -398,6 +425,20 @@ class RouteTable:
             enable_acting_master=group.enable_acting_master,
         )
 
+    def _routed(self, group: _Group, queues: QueueData) -> BrokerData:
+        """As clients see the group: with an acting leader where that is on and none leads."""
+        data = self._broker_data(group)
+        if (
+            not self.policy.acting_master
+            or not group.enable_acting_master
+            or MASTER_ID in group.members
+            or queues.perm & PERM_WRITE
+        ):
+            return data
+        addresses = dict(data.broker_addrs)
+        acting = addresses.pop(min(addresses))
+        return msgspec.structs.replace(data, broker_addrs={MASTER_ID: acting, **addresses})
+
     def _members(self) -> Iterator[tuple[_Group, int, _Member]]:
         for group in list(self._groups.values()):
             for broker_id, member in list(group.members.items()):
@@ -411,11 +452,17 @@ class RouteTable:
         ]
 
     def _remove(self, group: _Group, broker_id: int) -> RemovedBroker:
+        old_min_id = min(group.members)
         member = group.members.pop(broker_id)
         if not group.members:
             del self._groups[group.broker_name]
             for topic in list(self._queues):
                 self._drop_queues(topic, group.broker_name)
+        elif group.enable_acting_master:
+            self._note_min_id(group, old_min_id, offline_addr=member.broker_addr)
+            if broker_id == MASTER_ID:
+                self.set_write_perm(group.broker_name, writable=False)
+                group.queue_version = None  # the next leader brings WRITE back
         return RemovedBroker(
             broker_name=group.broker_name, broker_id=broker_id, broker_addr=member.broker_addr
         )

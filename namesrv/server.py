@@ -21,19 +21,41 @@ from typing import Final
 
 from namesrv.config import NameServerConfig
 from namesrv.kv_config import ORDER_TOPIC_CONFIG, KvConfig, KvLimitError
-from namesrv.route_table import Registration, RegistrationRefusedError, RemovedBroker, RouteTable
+from namesrv.kv_file import KeptKv, KvFileError, NotKeptError
+from namesrv.registration import (
+    MinIdChange,
+    Registration,
+    RegistrationRefusedError,
+    RemovedBroker,
+    RoutePolicy,
+)
+from namesrv.route_table import RouteTable
+from namesrv.settings import Settings, SettingsError
 from remoting import fastjson, headers, route
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.connection import Connection
-from remoting.errors import BodyError, FrameError, HeaderError
+from remoting.errors import BodyError, FrameError, HeaderError, RemotingError
+from remoting.java_properties import (
+    JavaPropertiesError,
+    parse_java_properties,
+    properties_lines,
+)
 from remoting.open_files import raise_open_files_limit
+from remoting.rpc import RemotingClient
+from remoting.security_config import SecurityConfigError
 from remoting.server import RemotingServer
 
 __all__ = ["NameServer", "NameServerStartError", "run"]
 
 _log = logging.getLogger(__name__)
 _Handler = Callable[[Connection, RemotingCommand], RemotingCommand]
+_FILES_LOOK_S: Final = 1.0
+_TELL_TIMEOUT_MS: Final = 300
+_TELLING_MAX: Final = 1_024
+_UNIT: Final = 1  # bits of topicSysFlag
+_UNIT_SUB: Final = 2
+_BLACK_LIST: Final = "configBlackList;configStorePath;kvConfigPath"
 
 
 class NameServerStartError(OSError):
@@ -41,20 +63,30 @@ class NameServerStartError(OSError):
 
 
 class NameServer:
-    """One name server on the running event loop."""
+    """One name server on the running event loop. Raises NameServerStartError when made."""
 
     def __init__(self, config: NameServerConfig) -> None:
         self._config = config
-        self._table = RouteTable(config.limits)
-        self._kv = KvConfig(config.kv_entries_max)
+        self._settings = config.settings
+        self._table = RouteTable(config.limits, _policy(config.settings))
+        try:
+            greeting, dial_tls = config.security.greeting(), config.security.dial_context()
+            self._kv = KeptKv(KvConfig(config.kv_entries_max), config.kv_config_path)
+        except (SecurityConfigError, KvFileError) as error:
+            raise NameServerStartError(str(error)) from error
+        self._tls = greeting.tls
         self._server = RemotingServer(
             config.host,
             config.port,
             self._on_request,
             self._on_close,
             connections_max=config.connections_max,
+            greeting=greeting,
         )
+        self._remoting = RemotingClient(tls=dial_tls)
+        self._telling: set[asyncio.Task[None]] = set()
         self._scan_timer: asyncio.TimerHandle | None = None
+        self._files_timer: asyncio.TimerHandle | None = None
         self._handlers: Final[dict[int, _Handler]] = {
             RequestCode.REGISTER_BROKER: self._register_broker,
             RequestCode.UNREGISTER_BROKER: self._unregister_broker,
@@ -66,6 +98,13 @@ class NameServer:
             RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self._get_topics,
             RequestCode.GET_TOPICS_BY_CLUSTER: self._get_topics_by_cluster,
             RequestCode.DELETE_TOPIC_IN_NAMESRV: self._delete_topic,
+            RequestCode.REGISTER_TOPIC_IN_NAMESRV: self._register_topic,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: self._get_system_topics,
+            RequestCode.GET_UNIT_TOPIC_LIST: self._get_unit_topics,
+            RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: self._get_unit_sub_topics,
+            RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: self._get_unit_sub_ununit_topics,
+            RequestCode.UPDATE_NAMESRV_CONFIG: self._update_config,
+            RequestCode.GET_NAMESRV_CONFIG: self._get_config,
             RequestCode.WIPE_WRITE_PERM_OF_BROKER: self._wipe_write_perm,
             RequestCode.ADD_WRITE_PERM_OF_BROKER: self._add_write_perm,
             RequestCode.PUT_KV_CONFIG: self._put_kv,
@@ -90,12 +129,20 @@ class NameServer:
                 f"can't listen on {self._config.listen}: {reason}"
             ) from error
         self._schedule_scan()
+        if self._tls is not None:
+            self._look_at_files()
 
     async def stop(self) -> None:
         """Stop serving; every connection is closed when this returns."""
         if self._scan_timer is not None:
             self._scan_timer.cancel()
+        if self._files_timer is not None:
+            self._files_timer.cancel()
+        for task in list(self._telling):
+            task.cancel()
+        await asyncio.gather(*self._telling, return_exceptions=True)
         await self._server.stop()
+        await self._remoting.close()
 
     # The shell's part: time, connections, logging.
 
@@ -104,18 +151,24 @@ class NameServer:
 
     def _schedule_scan(self) -> None:
         self._scan_timer = asyncio.get_running_loop().call_later(
-            self._config.scan_interval_ms / 1000, self._scan
+            self._settings.scan_not_active_broker_interval / 1000, self._scan
+        )
+
+    def _look_at_files(self) -> None:
+        if self._tls is not None:
+            self._tls.look()
+        self._files_timer = asyncio.get_running_loop().call_later(
+            _FILES_LOOK_S, self._look_at_files
         )
 
     def _scan(self) -> None:
-        self._log_removed(self._table.expire(self._now_ms()), "silent for too long")
+        self._on_removed(self._table.expire(self._now_ms()), "silent for too long")
         self._schedule_scan()
 
     def _on_close(self, connection: Connection) -> None:
-        self._log_removed(self._table.connection_lost(connection), "its connection closed")
+        self._on_removed(self._table.connection_lost(connection), "its connection closed")
 
-    @staticmethod
-    def _log_removed(removed: list[RemovedBroker], reason: str) -> None:
+    def _on_removed(self, removed: list[RemovedBroker], reason: str) -> None:
         for broker in removed:
             _log.info(
                 "dropped %s id %d at %s: %s",
@@ -124,6 +177,34 @@ class NameServer:
                 broker.broker_addr,
                 reason,
             )
+        self._tell_min_ids()
+
+    def _tell_min_ids(self) -> None:
+        """NOTIFY_MIN_BROKER_ID_CHANGE, oneway: who does not hear it learns it when it registers."""
+        for change in self._table.take_min_id_changes():
+            for address in change.tell:
+                if len(self._telling) >= _TELLING_MAX:
+                    _log.warning("%s is not told of a lowest id: too many are", address)
+                    continue
+                task = asyncio.get_running_loop().create_task(self._tell(address, change))
+                self._telling.add(task)
+                task.add_done_callback(self._telling.discard)
+
+    async def _tell(self, address: str, change: MinIdChange) -> None:
+        fields = {
+            "minBrokerId": str(change.min_id),
+            "brokerName": change.broker_name,
+            "minBrokerAddr": change.min_addr,
+        }
+        if change.offline_addr is not None:
+            fields["offlineBrokerAddr"] = change.offline_addr
+        if change.ha_addr is not None:
+            fields["haBrokerAddr"] = change.ha_addr
+        command = RemotingCommand(code=RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, ext_fields=fields)
+        try:
+            await self._remoting.oneway(address, command, _TELL_TIMEOUT_MS)
+        except RemotingError as error:
+            _log.info("%s was not told of a lowest id: %s", address, error)
 
     def _on_request(self, connection: Connection, command: RemotingCommand) -> None:
         handler = self._handlers.get(command.code)
@@ -135,7 +216,7 @@ class NameServer:
         else:
             try:
                 answer = handler(connection, command)
-            except (HeaderError, BodyError, RegistrationRefusedError, KvLimitError) as error:
+            except _REFUSALS as error:
                 _log.info("refused request %d of %s: %s", command.code, connection.peer, error)
                 answer = command.response(ResponseCode.SYSTEM_ERROR, str(error))
         if command.is_oneway:
@@ -169,6 +250,7 @@ class NameServer:
             connection,
             self._now_ms(),
         )
+        self._tell_min_ids()
         answer = headers.RegisterBrokerResponseHeader(
             ha_server_addr=leader.ha_server_addr if leader is not None else None,
             master_addr=leader.broker_addr if leader is not None else None,
@@ -176,13 +258,13 @@ class NameServer:
         return command.response(
             ResponseCode.SUCCESS,
             ext_fields=answer.to_ext_fields(),
-            body=fastjson.encode({"table": self._kv.namespace(ORDER_TOPIC_CONFIG) or {}}),
+            body=fastjson.encode({"table": self._order_config_for_brokers()}),
         )
 
     def _unregister_broker(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
         header = headers.UnregisterBrokerRequestHeader.from_ext_fields(command.ext_fields)
         removed = self._table.unregister(header.broker_name, header.broker_addr)
-        self._log_removed([removed] if removed is not None else [], "it unregistered")
+        self._on_removed([removed] if removed is not None else [], "it unregistered")
         return command.response(ResponseCode.SUCCESS)
 
     def _broker_heartbeat(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
@@ -219,7 +301,7 @@ class NameServer:
                 f"No topic route info in name server for the topic: {header.topic}",
             )
         order = self._kv.get(ORDER_TOPIC_CONFIG, header.topic)
-        if order is not None:
+        if order is not None and self._settings.order_message_enable:
             found = route.TopicRouteData(
                 broker_datas=found.broker_datas,
                 queue_datas=found.queue_datas,
@@ -242,13 +324,46 @@ class NameServer:
         )
 
     def _get_topics(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
+        if not self._settings.enable_all_topic_list:
+            return command.response(ResponseCode.SYSTEM_ERROR, "disable")
         topics = route.TopicList(topic_list=self._table.topics())
         return command.response(ResponseCode.SUCCESS, body=route.encode_json(topics))
 
     def _get_topics_by_cluster(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
         header = headers.TopicsByClusterRequestHeader.from_ext_fields(command.ext_fields)
-        topics = route.TopicList(topic_list=self._table.topics(header.cluster))
+        return self._topic_list(command, self._table.topics(header.cluster))
+
+    def _get_system_topics(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
+        names, address = self._table.system_topics()
+        topics = route.TopicList(topic_list=names, broker_addr=address)
         return command.response(ResponseCode.SUCCESS, body=route.encode_json(topics))
+
+    def _get_unit_topics(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
+        return self._topic_list(
+            command, self._table.topics_of_flags(lambda flags: bool(flags & _UNIT))
+        )
+
+    def _get_unit_sub_topics(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
+        return self._topic_list(
+            command, self._table.topics_of_flags(lambda flags: bool(flags & _UNIT_SUB))
+        )
+
+    def _get_unit_sub_ununit_topics(
+        self, _: Connection, command: RemotingCommand
+    ) -> RemotingCommand:
+        wanted = self._table.topics_of_flags(lambda flags: flags & (_UNIT | _UNIT_SUB) == _UNIT_SUB)
+        return self._topic_list(command, wanted)
+
+    def _topic_list(self, command: RemotingCommand, names: list[str]) -> RemotingCommand:
+        if not self._settings.enable_topic_list:
+            return command.response(ResponseCode.SYSTEM_ERROR, "disable")
+        topics = route.TopicList(topic_list=names)
+        return command.response(ResponseCode.SUCCESS, body=route.encode_json(topics))
+
+    def _register_topic(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
+        topic = headers.GetRouteInfoRequestHeader.from_ext_fields(command.ext_fields).topic
+        self._table.register_topic(topic, route.decode_queues(command.body))
+        return command.response(ResponseCode.SUCCESS)
 
     def _delete_topic(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
         header = headers.DeleteTopicRequestHeader.from_ext_fields(command.ext_fields)
@@ -264,6 +379,36 @@ class NameServer:
         header = headers.PermOfBrokerRequestHeader.from_ext_fields(command.ext_fields)
         count = self._table.set_write_perm(header.broker_name, writable=True)
         return command.response(ResponseCode.SUCCESS, ext_fields={"addTopicCount": str(count)})
+
+    # Configuration.
+
+    def _get_config(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
+        shown = {
+            "listenPort": self._server.address.rpartition(":")[2],
+            "kvConfigPath": str(self._config.kv_config_path or ""),
+            "configBlackList": _BLACK_LIST,
+            **self._settings.shown(),
+        }
+        return command.response(ResponseCode.SUCCESS, body=properties_lines(shown).encode())
+
+    def _update_config(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        try:
+            values = parse_java_properties(command.body.decode())
+        except UnicodeDecodeError as error:
+            raise BodyError(f"not UTF-8: {error}") from error
+        if not values.keys().isdisjoint(_BLACK_LIST.split(";")):
+            return command.response(
+                ResponseCode.NO_PERMISSION, "Can not update config in black list."
+            )
+        self._settings = self._settings.updated(values)
+        self._table.policy = _policy(self._settings)
+        _log.info("%s changed settings: %s", connection.peer, ", ".join(sorted(values)))
+        return command.response(ResponseCode.SUCCESS)
+
+    def _order_config_for_brokers(self) -> dict[str, str]:
+        if not self._settings.return_order_topic_config_to_broker:
+            return {}
+        return self._kv.namespace(ORDER_TOPIC_CONFIG) or {}
 
     # Key-value configuration.
 
@@ -298,6 +443,25 @@ class NameServer:
                 ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {header.namespace}"
             )
         return command.response(ResponseCode.SUCCESS, body=fastjson.encode({"table": entries}))
+
+
+_REFUSALS: Final = (
+    HeaderError,
+    BodyError,
+    RegistrationRefusedError,
+    KvLimitError,
+    SettingsError,
+    JavaPropertiesError,
+    NotKeptError,
+)
+
+
+def _policy(settings: Settings) -> RoutePolicy:
+    return RoutePolicy(
+        delete_missing_topics=settings.delete_topic_with_broker_registration,
+        acting_master=settings.support_acting_master,
+        tell_min_id=settings.notify_min_broker_id_changed,
+    )
 
 
 async def run(config: NameServerConfig) -> None:

@@ -47,6 +47,7 @@ __all__ = [
     "TopicList",
     "TopicRouteData",
     "decode_data_version",
+    "decode_queues",
     "decode_register_body",
     "decode_route",
     "encode_json",
@@ -148,6 +149,10 @@ class TopicList(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     broker_addr: str | None = None
 
 
+class _Queues(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    queue_datas: list[QueueData] | None = None
+
+
 class RegisterBrokerBody(msgspec.Struct, frozen=True, kw_only=True):
     """What a broker tells a name server of its topics."""
 
@@ -174,6 +179,11 @@ def encode_json(value: msgspec.Struct) -> bytes:
 def decode_route(body: bytes) -> TopicRouteData:
     """The answer to GET_ROUTEINFO_BY_TOPIC. Raises BodyError."""
     return fastjson.decode(body, TopicRouteData)
+
+
+def decode_queues(body: bytes) -> list[QueueData]:
+    """The queues of a TopicRouteData that may hold nothing else. Raises BodyError."""
+    return fastjson.decode(body, _Queues).queue_datas or []
 
 
 def decode_data_version(body: bytes) -> DataVersion:

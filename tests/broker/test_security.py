@@ -11,11 +11,14 @@ import pytest
 
 from broker.config import ConfigError, load_config
 from broker.server import Broker
+from namesrv.config import NameServerConfig
+from namesrv.server import NameServer
 from remoting.acl_signature import Signer
 from remoting.command import RemotingCommand
 from remoting.errors import ConnectError, ConnectionLostError, RemotingError
 from remoting.rpc import RemotingClient
-from remoting.tls import client_context
+from remoting.security_config import SecurityConfig
+from remoting.tls import TlsMode, client_context
 from tests.broker.rig import send_fields
 from tests.integration.rig import free_port
 from tests.remoting.certificates import Authority
@@ -160,6 +163,36 @@ async def test_an_enforcing_broker_with_certificates_of_clients(
         assert sent.code == 0
         assert stored(broker) == {"orders": 1}
         await asyncio.gather(plain.close(), late.close(), member.close())
+
+
+async def test_a_broker_registers_over_tls(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    certificate = authority.issue("server")
+    name_server = NameServer(
+        NameServerConfig(
+            listen="127.0.0.1:0",
+            security=SecurityConfig(
+                tls_mode=TlsMode.ENFORCING,
+                tls_cert_file=certificate.cert,
+                tls_key_file=certificate.key,
+            ),
+        )
+    )
+    await name_server.start()
+    settings = (
+        f'name_servers = ["{name_server.address}"]',
+        "tls_dial = true",
+        f'tls_dial_ca_file = "{authority.own.cert}"',
+        "trace_topic_enable = true",
+    )
+    async with broker_with(tmp_path, *settings):
+        client = RemotingClient(tls=client_context(ca_file=authority.own.cert))
+        command = RemotingCommand(code=105, ext_fields={"topic": "RMQ_SYS_TRACE_TOPIC"})
+        async with asyncio.timeout(10):
+            while (await client.request(name_server.address, command, 3_000)).code != 0:
+                await asyncio.sleep(0.02)
+        await client.close()
+    await name_server.stop()
 
 
 @pytest.mark.parametrize(

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
+import msgspec
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from namesrv.route_table import Registration, RegistrationRefusedError, RouteLimits, RouteTable
+from namesrv.registration import (
+    Registration,
+    RegistrationRefusedError,
+    RouteLimits,
+    RoutePolicy,
+)
+from namesrv.route_table import RouteTable
 from remoting.route import DataVersion, QueueData, TopicConfig
 
 GROUPS = ("a", "b")
 ADDRESSES = ("n0", "n1", "n2", "n3")
 TOPICS = ("T", "U", "V")
 TIMEOUT_MS = 50
+Value = TypeVar("Value", TopicConfig, QueueData)
 
 
 @dataclass(frozen=True)
@@ -36,6 +45,7 @@ class Model:
         self.leader_terms: list[tuple[str, int]] = []
         self.versions: list[tuple[str, DataVersion]] = []
         self.queues: list[tuple[str, QueueData]] = []
+        self.acting: list[tuple[str, bool]] = []  # the last word of each group counts
 
     def refuses(self, new: Row) -> bool:
         mates = [row for row in self.rows if row.group == new.group]
@@ -50,7 +60,16 @@ class Model:
             return any(term > new.term for term in known)
         return False
 
-    def register(self, new: Row, version: DataVersion, topics: list[TopicConfig]) -> None:
+    def may_act(self, group: str) -> bool:
+        return dict(self.acting).get(group, False)
+
+    def ids(self, group: str) -> list[int]:
+        return [row.broker_id for row in self.rows if row.group == group]
+
+    def register(
+        self, new: Row, version: DataVersion, topics: list[TopicConfig], acting: bool
+    ) -> None:
+        self.acting.append((new.group, acting))
         self.rows = [
             row
             for row in self.rows
@@ -58,6 +77,11 @@ class Model:
         ]
         self.rows.append(new)
         if new.broker_id != 0:
+            if acting and new.broker_id == min(self.ids(new.group)):
+                for topic in topics:
+                    data = QueueData.of(new.group, replace_perm(topic, topic.perm & ~2))
+                    self.put(topic.topic_name, data)
+                self.forget_version(new.group)
             return
         self.leader_terms.append((new.group, new.term))
         changed = self.versions[-1:] == [] or (new.group, version) not in self.last_versions()
@@ -70,8 +94,18 @@ class Model:
                 if name == topic.topic_name and data.broker_name == new.group
             ]
             if changed or not old:
-                self.queues = [item for item in self.queues if item not in old]
-                self.queues.append((topic.topic_name, queues))
+                self.put(topic.topic_name, queues)
+
+    def put(self, topic: str, data: QueueData) -> None:
+        self.queues = [
+            (name, old)
+            for name, old in self.queues
+            if (name, old.broker_name) != (topic, data.broker_name)
+        ]
+        self.queues.append((topic, data))
+
+    def forget_version(self, group: str) -> None:
+        self.versions = [item for item in self.versions if item[0] != group]
 
     def last_versions(self) -> list[tuple[str, DataVersion]]:
         return list(dict(self.versions).items())
@@ -79,15 +113,41 @@ class Model:
     def remove(self, rows: list[Row]) -> None:
         self.rows = [row for row in self.rows if row not in rows]
         alive = {row.group for row in self.rows}
+        for row in rows:
+            if row.broker_id == 0 and row.group in alive and self.may_act(row.group):
+                self.set_write(row.group, writable=False)
+                self.forget_version(row.group)
+        self.acting = [item for item in self.acting if item[0] in alive]
         self.leader_terms = [item for item in self.leader_terms if item[0] in alive]
         self.versions = [item for item in self.versions if item[0] in alive]
         self.queues = [item for item in self.queues if item[1].broker_name in alive]
+
+    def set_write(self, group: str, *, writable: bool) -> None:
+        self.queues = [
+            (name, data)
+            if data.broker_name != group
+            else (name, replace_perm(data, data.perm | 2 if writable else data.perm & ~2))
+            for name, data in self.queues
+        ]
+
+    def addresses_shown(self, group: str, perm: int) -> dict[int, str]:
+        addresses = {row.broker_id: row.addr for row in self.rows if row.group == group}
+        if 0 not in addresses and self.may_act(group) and not perm & 2:
+            addresses[0] = addresses.pop(min(addresses))
+        return addresses
+
+
+def replace_perm(value: Value, perm: int) -> Value:
+    return msgspec.structs.replace(value, perm=perm)
 
 
 class RouteTableComparison(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.table = RouteTable(RouteLimits(broker_timeout_ms=TIMEOUT_MS))
+        self.table = RouteTable(
+            RouteLimits(broker_timeout_ms=TIMEOUT_MS),
+            RoutePolicy(acting_master=True, tell_min_id=True),
+        )
         self.model = Model()
         self.now_ms = 0
 
@@ -101,6 +161,7 @@ class RouteTableComparison(RuleBasedStateMachine):
         timeout_ms=st.none() | st.integers(1, 80),
         names=st.lists(st.sampled_from(TOPICS), unique=True),
         queues=st.integers(1, 3),
+        acting=st.booleans(),
     )
     def register(
         self,
@@ -114,6 +175,7 @@ class RouteTableComparison(RuleBasedStateMachine):
         timeout_ms: int | None,
         names: list[str],
         queues: int,
+        acting: bool,
     ) -> None:
         version = DataVersion(state_version=term, counter=counter)
         topics = [TopicConfig(topic_name=name, write_queue_nums=queues) for name in names]
@@ -126,6 +188,7 @@ class RouteTableComparison(RuleBasedStateMachine):
             data_version=version,
             topics=topics,
             heartbeat_timeout_ms=timeout_ms,
+            enable_acting_master=acting,
         )
         row = Row(group, broker_id, addr, term, self.now_ms, timeout_ms or TIMEOUT_MS, connection)
         if self.model.refuses(row):
@@ -135,7 +198,7 @@ class RouteTableComparison(RuleBasedStateMachine):
                 return
             raise AssertionError(f"{registration} was not refused")
         leader = self.table.register(registration, connection, self.now_ms)
-        self.model.register(row, version, topics)
+        self.model.register(row, version, topics, acting)
         leaders = [row.addr for row in self.model.rows if (row.group, row.broker_id) == (group, 0)]
         told = [] if leader is None else [leader.broker_addr]
         assert told == ([] if broker_id == 0 else leaders)
@@ -175,6 +238,32 @@ class RouteTableComparison(RuleBasedStateMachine):
         self.table.delete_topic(topic)
         self.model.queues = [item for item in self.model.queues if item[0] != topic]
 
+    @rule(group=st.sampled_from(GROUPS), writable=st.booleans())
+    def set_write_perm(self, *, group: str, writable: bool) -> None:
+        count = self.table.set_write_perm(group, writable=writable)
+        assert count == sum(data.broker_name == group for _, data in self.model.queues)
+        self.model.set_write(group, writable=writable)
+
+    @rule(topic=st.sampled_from(TOPICS), group=st.sampled_from(GROUPS), queues=st.integers(1, 3))
+    def register_topic(self, topic: str, group: str, queues: int) -> None:
+        data = QueueData(broker_name=group, read_queue_nums=queues, write_queue_nums=queues, perm=6)
+        if self.model.ids(group):
+            self.table.register_topic(topic, [data])
+            self.model.put(topic, data)
+            return
+        try:
+            self.table.register_topic(topic, [data])
+        except RegistrationRefusedError:
+            return
+        raise AssertionError("queues of a group that nobody knows were taken")
+
+    @invariant()
+    def told_ids_are_the_lowest(self) -> None:
+        for change in self.table.take_min_id_changes():
+            addresses = {row.addr for row in self.model.rows if row.group == change.broker_name}
+            assert set(change.tell) <= addresses
+            assert change.offline_addr is None or change.offline_addr not in change.tell
+
     @invariant()
     def members_agree(self) -> None:
         self.table.verify()
@@ -196,6 +285,10 @@ class RouteTableComparison(RuleBasedStateMachine):
             if route is not None:
                 names = [data.broker_name for data in route.broker_datas]
                 assert names == [data.broker_name for data in wanted]
+                for shown, data in zip(route.broker_datas, wanted, strict=True):
+                    assert shown.broker_addrs == self.model.addresses_shown(
+                        data.broker_name, data.perm
+                    )
 
 
 RouteTableComparison.TestCase.settings = settings(

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from namesrv.route_table import (
+from namesrv.registration import (
     Leader,
+    MinIdChange,
     Registration,
     RegistrationRefusedError,
     RemovedBroker,
     RouteLimits,
-    RouteTable,
+    RoutePolicy,
 )
-from remoting.route import DataVersion, TopicConfig
+from namesrv.route_table import RouteTable
+from remoting.route import DataVersion, QueueData, TopicConfig
 
 
 def topics(*names: str, queues: int = 4, perm: int = 6) -> list[TopicConfig]:
@@ -198,7 +200,7 @@ def test_queues_change_with_the_version_only() -> None:
 
 def test_topics_that_are_missing_stay_unless_configured_otherwise() -> None:
     for delete, left in ((False, ["T", "U"]), (True, ["U"])):
-        table = RouteTable(RouteLimits(delete_missing_topics=delete))
+        table = RouteTable(policy=RoutePolicy(delete_missing_topics=delete))
         table.register(registration(0, "n0", counter=1, names=("T", "U")), "c0", 0)
         table.register(registration(0, "n0", counter=2, names=("U",)), "c0", 1)
         assert table.topics() == left
@@ -275,3 +277,106 @@ def test_a_full_group_still_takes_its_own_members_and_new_leaders() -> None:
 def test_limits_are_checked(name: str) -> None:
     with pytest.raises(ValueError, match=name):
         RouteLimits(**{name: 0})
+
+
+def acting_group(policy: RoutePolicy) -> RouteTable:
+    """A leader and two followers that may act for it."""
+    table = RouteTable(policy=policy)
+    for broker_id, addr in enumerate(("n0", "n1", "n2")):
+        table.register(registration(broker_id, addr, enable_acting_master=True), f"c{broker_id}", 0)
+    return table
+
+
+def addresses_of(table: RouteTable) -> dict[int, str]:
+    route = table.route("T")
+    assert route is not None
+    return route.broker_datas[0].broker_addrs
+
+
+@pytest.mark.parametrize("is_on", [False, True])
+def test_the_lowest_follower_acts_for_a_leader_that_is_gone(is_on: bool) -> None:
+    table = acting_group(RoutePolicy(acting_master=is_on))
+    assert addresses_of(table) == {0: "n0", 1: "n1", 2: "n2"}
+    table.connection_lost("c0")
+    assert addresses_of(table) == ({0: "n1", 2: "n2"} if is_on else {1: "n1", 2: "n2"})
+    assert queues_of(table) == [("a", 4, 4)]  # to be read only
+    assert table.member_group("a").broker_addrs == {1: "n1", 2: "n2"}  # type: ignore[union-attr]
+    table.register(registration(0, "n2", term=2, enable_acting_master=True), "c2", 1)
+    assert addresses_of(table) == {0: "n2", 1: "n1"}
+    assert queues_of(table) == [("a", 4, 6)]
+
+
+def test_a_follower_tells_what_a_group_without_leader_has_but_for_write() -> None:
+    table = RouteTable(policy=RoutePolicy(acting_master=True))
+    table.register(registration(2, "n2", names=("T",), enable_acting_master=True), "c2", 0)
+    assert queues_of(table) == [("a", 4, 4)]
+    table.register(registration(1, "n1", names=("T", "U"), enable_acting_master=True), "c1", 0)
+    table.register(registration(2, "n2", names=("V",), enable_acting_master=True), "c2", 0)
+    assert table.topics() == ["T", "U"]  # only the lowest id's word counts
+    table.register(registration(0, "n0", names=("T",)), "c0", 0)
+    assert queues_of(table) == [("a", 4, 6)]
+    assert addresses_of(table) == {0: "n0", 1: "n1", 2: "n2"}
+    plain = RouteTable(policy=RoutePolicy(acting_master=True))
+    plain.register(registration(1, "n1"), "c1", 0)
+    assert plain.topics() == []
+
+
+def test_a_stale_leader_does_not_win_over_who_acts() -> None:
+    table = acting_group(RoutePolicy(acting_master=True))
+    table.register(registration(0, "n0", term=5, enable_acting_master=True), "c0", 1)
+    table.connection_lost("c0")
+    with pytest.raises(RegistrationRefusedError, match="older than 5"):
+        table.register(registration(0, "n1", term=4, enable_acting_master=True), "c1", 1)
+    assert addresses_of(table)[0] == "n1"
+    assert queues_of(table) == [("a", 4, 4)]
+
+
+def test_members_hear_of_another_lowest_id() -> None:
+    table = RouteTable(policy=RoutePolicy(tell_min_id=True))
+    table.register(registration(2, "n2", enable_acting_master=True), "c2", 0)
+    assert table.take_min_id_changes() == []
+    table.register(registration(1, "n1", enable_acting_master=True), "c1", 0)
+    wanted = MinIdChange(
+        broker_name="a",
+        min_id=1,
+        min_addr="n1",
+        offline_addr=None,
+        ha_addr="ha-n1",
+        tell=("n2",),
+    )
+    assert table.take_min_id_changes() == [wanted]
+    table.register(registration(1, "n1", enable_acting_master=True), "c1", 1)
+    assert table.take_min_id_changes() == []
+    table.connection_lost("c1")
+    (change,) = table.take_min_id_changes()
+    assert (change.min_id, change.offline_addr, change.tell) == (2, "n1", ("n2",))
+    table.connection_lost("c2")
+    assert table.take_min_id_changes() == []
+    quiet = acting_group(RoutePolicy())
+    quiet.connection_lost("c0")
+    assert quiet.take_min_id_changes() == []
+
+
+def test_topics_are_registered_by_hand_for_groups_that_are_known() -> None:
+    table = RouteTable(RouteLimits(topics_max=2))
+    table.register(registration(0, "n0"), "c0", 0)
+    queues = [QueueData(broker_name="a", read_queue_nums=3, write_queue_nums=3, perm=6)]
+    table.register_topic("made", queues)
+    assert table.topics() == ["T", "made"]
+    for topic, data, told in (
+        ("other", [QueueData.of("nobody", topics("T")[0])], "nobody is not known"),
+        ("third", queues, "2 topics are known"),
+        ("x" * 256, queues, "256 characters"),
+    ):
+        with pytest.raises(RegistrationRefusedError, match=told):
+            table.register_topic(topic, data)
+    table.verify()
+
+
+def test_topics_by_their_flags_and_the_systems_own() -> None:
+    table = RouteTable()
+    assert table.system_topics() == ([], None)
+    flagged = [TopicConfig(topic_name=f"flags-{flags}", topic_sys_flag=flags) for flags in range(4)]
+    table.register(registration(0, "n0", topics=flagged), "c0", 0)
+    assert table.topics_of_flags(lambda flags: bool(flags & 1)) == ["flags-1", "flags-3"]
+    assert table.system_topics() == (["C", "a"], "n0")

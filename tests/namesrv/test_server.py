@@ -13,8 +13,9 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from namesrv.config import NameServerConfig
-from namesrv.route_table import RouteLimits
+from namesrv.registration import RouteLimits
 from namesrv.server import NameServer, NameServerStartError, run
+from namesrv.settings import Settings
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, SerializeType
 from remoting.errors import RecordError
@@ -40,7 +41,7 @@ from remoting.rpc import RemotingClient
 async def server() -> AsyncIterator[NameServer]:
     config = NameServerConfig(
         listen="127.0.0.1:0",
-        scan_interval_ms=20,
+        settings=Settings(scan_not_active_broker_interval=20),
         limits=RouteLimits(groups_max=2),
         kv_entries_max=2,
     )
@@ -352,8 +353,8 @@ async def test_a_port_in_use_is_named() -> None:
 def test_the_configuration_is_checked() -> None:
     with pytest.raises(RecordError, match="is not ip:port"):
         NameServerConfig(listen="9876")
-    with pytest.raises(ValueError, match="scan_interval_ms"):
-        NameServerConfig(scan_interval_ms=0)
+    with pytest.raises(ValueError, match="scanNotActiveBrokerInterval"):
+        Settings(scan_not_active_broker_interval=0)
 
 
 PROGRAM = """

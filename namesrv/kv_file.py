@@ -1,0 +1,107 @@
+"""The file that key-value configuration survives restarts in, where one is named.
+
+Place in the data path: read when a name server starts, written whole after each change.
+
+Invariants: the file is replaced in one step after its bytes are durable, so it always holds one
+state or the next; a file that can't be read ends the start instead of being written over.
+
+Source: RocketMQ KVConfigManager (kvConfig.json), KVConfigSerializeWrapper.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from namesrv.kv_config import KvConfig, KvLimitError
+
+__all__ = ["KeptKv", "KvFileError", "NotKeptError"]
+
+
+class KvFileError(ValueError):
+    """The file holds no key-value configuration; names it."""
+
+
+class NotKeptError(Exception):
+    """The change is not on the disk and not in force; says why."""
+
+
+class _Content(msgspec.Struct):
+    configTable: dict[str, dict[str, str]] | None = None
+
+
+class KeptKv:
+    """`kv`, and what `file` holds of it; without a file it is `kv` alone.
+
+    Raises KvFileError when made, and OSError where the file is there and can't be read.
+    """
+
+    def __init__(self, kv: KvConfig, file: Path | None) -> None:
+        self._kv = kv
+        self._file = file
+        if file is not None:
+            _load(file, kv)
+
+    def get(self, namespace: str, key: str) -> str | None:
+        return self._kv.get(namespace, key)
+
+    def namespace(self, namespace: str) -> dict[str, str] | None:
+        return self._kv.namespace(namespace)
+
+    def put(self, namespace: str, key: str, value: str) -> None:
+        """Raises KvLimitError and NotKeptError."""
+        before = self._kv.get(namespace, key)
+        self._kv.put(namespace, key, value)
+        self._keep_or_undo(namespace, key, before)
+
+    def delete(self, namespace: str, key: str) -> None:
+        """Nothing happens where it is not there. Raises NotKeptError."""
+        before = self._kv.get(namespace, key)
+        if before is not None:
+            self._kv.delete(namespace, key)
+            self._keep_or_undo(namespace, key, before)
+
+    def _keep_or_undo(self, namespace: str, key: str, before: str | None) -> None:
+        if self._file is None:
+            return
+        try:
+            _save(self._file, self._kv)
+        except OSError as error:
+            if before is None:
+                self._kv.delete(namespace, key)
+            else:
+                self._kv.put(namespace, key, before)
+            raise NotKeptError(f"can't write {self._file}: {error}") from error
+
+
+def _load(file: Path, kv: KvConfig) -> None:
+    """A file that is not there holds nothing."""
+    try:
+        content = msgspec.json.decode(file.read_bytes(), type=_Content)
+    except FileNotFoundError:
+        return
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise KvFileError(f"{file}: {error}") from error
+    try:
+        for namespace, entries in (content.configTable or {}).items():
+            for key, value in entries.items():
+                kv.put(namespace, key, value)
+    except KvLimitError as error:
+        raise KvFileError(f"{file}: {error}") from error
+
+
+def _save(file: Path, kv: KvConfig) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    fresh = file.with_name(f"{file.name}.new")
+    with fresh.open("wb") as stream:
+        stream.write(msgspec.json.encode({"configTable": kv.tables()}))
+        stream.flush()
+        os.fsync(stream.fileno())
+    fresh.replace(file)
+    directory = os.open(file.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
