@@ -83,5 +83,8 @@ def check_alike(images: Mapping[NodeId, StateImage]) -> None:
     (first, expected), *others = images.items()
     for node, image in others:
         for one in fields(StateImage):
-            if getattr(image, one.name) != getattr(expected, one.name):
+            if one.name != "parts" and getattr(image, one.name) != getattr(expected, one.name):
                 raise Violation("replicas", f"{node} has other {one.name} than {first}")
+        for name, rows in expected.parts.items():
+            if list(image.parts[name]) != list(rows):
+                raise Violation("replicas", f"{node} has other {name} than {first}")
