@@ -18,7 +18,7 @@ help:
 	@echo "make check   lint and types only"
 	@echo "make sim     simulate SEEDS=$(SEEDS): real cores, logs and whole groups, on both cores"
 	@echo "make bench   measure this machine; figures go to figures/"
-	@echo "make drills  corruption, full disks and a replaced node, on real processes"
+	@echo "make drills  corruption, full disks, a replaced node and delayed messages, on real processes"
 	@echo "make failovers  two hundred kills and cuts of the leader, verified; a rolling restart"
 	@echo "make long    a broker with ten million messages: memory and restarts (13 GB of disk)"
 	@echo "make planted experiments on brokers with a planted bug, which must fail"
@@ -77,6 +77,7 @@ drills: $(STAMP)
 	$(BIN)/python -m tests.drills.corruption --output figures/corruption.json
 	$(BIN)/python -m tests.drills.full_disk --output figures/full_disk.json
 	$(BIN)/python -m tests.drills.replace_node --output figures/replace_node.json
+	$(BIN)/python -m tests.drills.delays --output figures/delays.json
 
 long: $(STAMP)
 	@mkdir -p figures
