@@ -13,7 +13,7 @@ BROKER_MUTANTS = (
         kind="group",
         breaks="the keys that the old leader had stored are forgotten when leadership changes",
         published="librdkafka#4953, pulsar#25954",
-        expected=("G2",),
+        expected=("G2", "replicas"),
         patches=(
             SourcePatch(
                 module="broker.state_machine",

@@ -88,7 +88,7 @@ REPAIR_MUTANTS = (
         kind="group",
         breaks="a node that restarts from a snapshot, and leads then, stores late retries again",
         published="kop#796",
-        expected=("G2",),
+        expected=("G2", "replicas"),
         patches=(
             SourcePatch(
                 module="broker.dedupe",

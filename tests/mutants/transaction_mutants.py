@@ -60,7 +60,7 @@ TRANSACTION_MUTANTS = (
         name="second decision while the first is in flight",
         kind="group",
         breaks="two decisions of one half are proposed, since neither is applied yet",
-        expected=("G4", "stopped"),
+        expected=("G4", "G2", "stopped"),
         patches=(
             SourcePatch(
                 module="broker.proposer",
