@@ -1,8 +1,8 @@
 """What a request needs: an administrator, or permissions on topics and groups. Pure.
 
 Place in the data path: `broker.acl.access_control` compares it with what the account may. A group
-is named by its retry topic, as in the accounts. Requests that are not listed need a valid signature
-and nothing more.
+is named by its retry topic, as in the accounts. Questions that tell nothing of a message's content
+need a valid signature and nothing more. A request that stands nowhere here is an administrator's.
 
 Beyond RocketMQ: whatever changes topics, groups, offsets of others, members or configuration is an
 administrator's; lite pulls, POP, offsets and locks need what a pull needs; replies, recalls and
@@ -24,7 +24,7 @@ from broker.topics import RETRY_PREFIX
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 
-__all__ = ["MalformedRequestError", "Needs", "needs_admin", "needs_of"]
+__all__ = ["MalformedRequestError", "Needs", "is_listed", "needs_admin", "needs_of"]
 
 Needs: TypeAlias = dict[str, Permission]
 
@@ -48,6 +48,41 @@ _ADMIN: Final = frozenset(
         RequestCode.SET_MESSAGE_REQUEST_MODE,
         RequestCode.LEDGERMQ_CHANGE_MEMBER,
         RequestCode.LEDGERMQ_TRANSFER,
+    }
+)
+
+_QUESTIONS: Final = frozenset(
+    {
+        RequestCode.GET_MAX_OFFSET,
+        RequestCode.GET_MIN_OFFSET,
+        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+        RequestCode.GET_EARLIEST_MSG_STORETIME,
+        RequestCode.CHECK_CLIENT_CONFIG,
+        RequestCode.POLLING_INFO,
+        RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+        RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG,
+        RequestCode.GET_CONSUMER_CONNECTION_LIST,
+        RequestCode.GET_PRODUCER_CONNECTION_LIST,
+        RequestCode.GET_ALL_PRODUCER_INFO,
+        RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
+        RequestCode.QUERY_TOPICS_BY_CONSUMER,
+        RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER,
+        RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
+        RequestCode.GET_CONSUMER_RUNNING_INFO,
+        RequestCode.GET_ALL_TOPIC_CONFIG,
+        RequestCode.GET_TOPIC_CONFIG,
+        RequestCode.GET_TOPIC_STATS_INFO,
+        RequestCode.GET_CONSUME_STATS,
+        RequestCode.GET_BROKER_RUNTIME_INFO,
+        RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER,
+        RequestCode.QUERY_CONSUME_TIME_SPAN,
+        RequestCode.GET_BROKER_CONSUME_STATS,
+        RequestCode.GET_ALL_CONSUMER_OFFSET,
+        RequestCode.GET_ALL_DELAY_OFFSET,
+        RequestCode.VIEW_BROKER_STATS_DATA,
+        RequestCode.GET_BROKER_CONFIG,
+        RequestCode.LEDGERMQ_STATUS,
+        RequestCode.LEDGERMQ_MEMBERS,
     }
 )
 
@@ -91,7 +126,12 @@ class _Assignment(msgspec.Struct):
 
 def needs_admin(code: int) -> bool:
     """Whether a request of this code is an administrator's."""
-    return code in _ADMIN
+    return code in _ADMIN or (code not in _RULES and code not in _QUESTIONS)
+
+
+def is_listed(code: int) -> bool:
+    """Whether somebody has thought of what this request needs."""
+    return code in _ADMIN or code in _RULES or code in _QUESTIONS
 
 
 def needs_of(command: RemotingCommand) -> Needs:
@@ -162,13 +202,6 @@ def _assignment(command: RemotingCommand, needs: Needs) -> None:
     _need_group(needs, wanted.consumerGroup)
 
 
-_POP_MESSAGE: Final = 200050
-_ACK_MESSAGE: Final = 200051
-_PEEK_MESSAGE: Final = 200052
-_CHANGE_INVISIBLE_TIME: Final = 200053
-_NOTIFICATION: Final = 200054
-_BATCH_ACK_MESSAGE: Final = 200151
-
 _READ: Final = _consume("topic", "consumerGroup")
 _RULES: Final[Mapping[int, Callable[[RemotingCommand, Any], None]]] = {
     RequestCode.SEND_MESSAGE: _publish("topic"),
@@ -188,14 +221,15 @@ _RULES: Final[Mapping[int, Callable[[RemotingCommand, Any], None]]] = {
     RequestCode.QUERY_CONSUME_QUEUE: _consume("topic", None),
     RequestCode.UNREGISTER_CLIENT: _consume(None, "consumerGroup"),
     RequestCode.GET_CONSUMER_LIST_BY_GROUP: _consume(None, "consumerGroup"),
+    RequestCode.CONSUME_MESSAGE_DIRECTLY: _READ,
     RequestCode.HEART_BEAT: _heartbeat,
     RequestCode.LOCK_BATCH_MQ: _locks,
     RequestCode.UNLOCK_BATCH_MQ: _locks,
     RequestCode.QUERY_ASSIGNMENT: _assignment,
-    _POP_MESSAGE: _READ,
-    _ACK_MESSAGE: _READ,
-    _PEEK_MESSAGE: _READ,
-    _CHANGE_INVISIBLE_TIME: _READ,
-    _NOTIFICATION: _READ,
-    _BATCH_ACK_MESSAGE: _acks,
+    RequestCode.POP_MESSAGE: _READ,
+    RequestCode.ACK_MESSAGE: _READ,
+    RequestCode.PEEK_MESSAGE: _READ,
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: _READ,
+    RequestCode.NOTIFICATION: _READ,
+    RequestCode.BATCH_ACK_MESSAGE: _acks,
 }

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from broker.acl.accounts import Permission
-from broker.acl.needs import MalformedRequestError, needs_admin, needs_of
+from broker.acl.needs import MalformedRequestError, is_listed, needs_admin, needs_of
+from broker.request_table import SERVED
 from remoting.command import RemotingCommand
 
 PUB, SUB = Permission.PUB, Permission.SUB
@@ -64,3 +65,12 @@ def test_a_body_that_says_nothing_is_refused(code, body):
 def test_what_changes_the_broker_is_an_administrators():
     assert all(map(needs_admin, (17, 18, 25, 200, 207, 215, 222, 225, 314, 60003, 60004)))
     assert not any(map(needs_admin, (10, 11, 14, 15, 28, 34, 36, 37, 310, 320, 60001)))
+
+
+@pytest.mark.parametrize("row", SERVED, ids=lambda row: row.name)
+def test_what_each_served_request_needs_was_decided(row):
+    assert is_listed(row.code), "broker/acl/needs.py: is it an administrator's, or whose?"
+
+
+def test_what_nobody_has_thought_of_is_an_administrators():
+    assert needs_admin(59_999)
