@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from broker.clients import Clients
 from broker.config import BrokerConfig
 from broker.long_polling import LongPolling
+from broker.pop.busy import BusyHoldings
+from broker.pop.polling import PopPolling
 from broker.proposer import Proposer
 from broker.rebalance_lock import RebalanceLocks
 from broker.request import RefusedError
@@ -27,6 +29,7 @@ from raft.damage import DamagedLogError
 from raft.replicated_log import ReplicatedLog
 from remoting.codes import ResponseCode
 from remoting.message import UniqueIdGenerator, decode_record
+from remoting.rpc import RemotingClient
 
 __all__ = ["BrokerContext"]
 
@@ -47,6 +50,9 @@ class BrokerContext:
     unique_ids: UniqueIdGenerator
     broker_addresses: Mapping[str, str]  # node -> remoting address, where known
     locks: RebalanceLocks = field(default_factory=RebalanceLocks)
+    pop_polling: PopPolling = field(default_factory=PopPolling)
+    pop_busy: BusyHoldings = field(default_factory=BusyHoldings)
+    remoting: RemotingClient | None = None  # asks name servers
     # Leases: a clock that never jumps.
     lease_clock_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000
     stats: Stats = field(default_factory=Stats)

@@ -9,6 +9,7 @@ from broker.context import BrokerContext
 from broker.delay.timers import Timers
 from broker.indexer import Indexer
 from broker.processor.admin import AdminProcessor
+from broker.processor.assignment import AssignmentProcessor
 from broker.processor.clients import ClientProcessor
 from broker.processor.connections import ConnectionProcessor
 from broker.processor.groups import GroupProcessor
@@ -17,6 +18,9 @@ from broker.processor.maintenance import MaintenanceProcessor
 from broker.processor.members import MemberProcessor
 from broker.processor.offsets import OffsetProcessor
 from broker.processor.progress import ProgressProcessor
+from broker.processor.pop import PopProcessor
+from broker.processor.pop_ack import PopAckProcessor
+from broker.processor.pop_peek import PopPeekProcessor
 from broker.processor.pull import PullProcessor
 from broker.processor.queries import QueryProcessor
 from broker.processor.query_message import QueryMessageProcessor
@@ -55,6 +59,10 @@ class Processors:
         self.timers = Timers(context)
         self.recall = RecallProcessor(context, tasks, self.timers)
         self.locks = LockProcessor(context, locks)
+        self.pop = PopProcessor(context)
+        self.pop_ack = PopAckProcessor(context)
+        self.pop_peek = PopPeekProcessor(context)
+        self.assignment = AssignmentProcessor(context, tasks)
         self.clients = ClientProcessor(context)
         self.groups = GroupProcessor(context)
         self.admin = AdminProcessor(context)

@@ -136,6 +136,51 @@ SERVED: Final[tuple[Served, ...]] = (
     ),
     Served(_C.LOCK_BATCH_MQ, "locks.lock", "", "", "LockBatchRequestBody; lockOKMQSet"),
     Served(_C.UNLOCK_BATCH_MQ, "locks.unlock", "", "", "UnlockBatchRequestBody"),
+    # Popping.
+    Served(
+        _C.POP_MESSAGE,
+        "pop.handle",
+        "consumerGroup:S* topic:S* queueId:I* maxMsgNums:I* invisibleTime:L* pollTime:L* "
+        "bornTime:L* initMode:I* expType:S exp:S order:B attemptId:S",
+        "popTime invisibleTime reviveQid restNum startOffsetInfo msgOffsetInfo orderCountInfo",
+        "answer: records",
+    ),
+    Served(_C.ACK_MESSAGE, "pop_ack.ack", f"consumerGroup:S* {_QUEUE} offset:L* extraInfo:S*"),
+    Served(_C.BATCH_ACK_MESSAGE, "pop_ack.batch_ack", "", "", "BatchAckMessageRequestBody"),
+    Served(
+        _C.CHANGE_MESSAGE_INVISIBLETIME,
+        "pop_ack.change",
+        f"consumerGroup:S* {_QUEUE} offset:L* extraInfo:S* invisibleTime:L*",
+        "popTime invisibleTime reviveQid",
+    ),
+    Served(
+        _C.PEEK_MESSAGE,
+        "pop_peek.peek",
+        f"consumerGroup:S* {_QUEUE} maxMsgNums:I*",
+        "popTime invisibleTime reviveQid restNum startOffsetInfo msgOffsetInfo",
+        "answer: records",
+    ),
+    Served(
+        _C.NOTIFICATION,
+        "pop_peek.notification",
+        f"consumerGroup:S* {_QUEUE} pollTime:L* bornTime:L order:B attemptId:S",
+        "hasMsg pollingFull",
+    ),
+    Served(_C.POLLING_INFO, "pop_peek.polling_info", f"consumerGroup:S* {_QUEUE}", "pollingNum"),
+    Served(
+        _C.QUERY_ASSIGNMENT,
+        "assignment.query",
+        "",
+        "",
+        "QueryAssignmentRequestBody; messageQueueAssignments",
+    ),
+    Served(
+        _C.SET_MESSAGE_REQUEST_MODE,
+        "assignment.set_mode",
+        "",
+        "",
+        "SetMessageRequestModeRequestBody",
+    ),
     # Clients and groups.
     Served(
         _C.HEART_BEAT,

@@ -34,6 +34,7 @@ from broker.delay.delivery import DelayDelivery
 from broker.housekeeping import Housekeeper
 from broker.indexer import Indexer
 from broker.long_polling import LongPolling
+from broker.pop.revive import PopRevive
 from broker.processors import Processors
 from broker.proposer import BusyError, Proposal, Proposer
 from broker.registration import Registration
@@ -138,6 +139,7 @@ class Broker:
         )
         self._check_back = CheckBack(self.context)
         self._delivery = DelayDelivery(self.context)
+        self._revive = PopRevive(self.context)
         self._access = _access_control(config)
         greeting, dial_tls = _security(config)
         self._tls = greeting.tls
@@ -146,6 +148,7 @@ class Broker:
             tls=dial_tls,
             sign=None if self._access is None else self._access.signer(config.acl_inner_access_key),
         )
+        self.context.remoting = self._remoting
         self._registration = Registration(self.context, self._remoting)
         self._indexer = self._make_indexer()
         self._housekeeper = Housekeeper(self.context, self._tasks, self._remoting)
@@ -180,6 +183,7 @@ class Broker:
             group.create_task(_every(_HELD_PULLS_SCAN_MS, self._expire_pulls))
             group.create_task(_every(_DELIVERY_MS, self._delivery.round))
             group.create_task(_every(_TIMERS_MS, self._processors.timers.round))
+            group.create_task(_every(_DELIVERY_MS, self._revive.round))
             group.create_task(_every(_LOCKS_SWEEP_MS, self._processors.locks.sweep))
             group.create_task(_every(_DISK_LOOK_MS, self._housekeeper.look))
             group.create_task(_every(_HOUSEKEEPING_MS, self._housekeeper.round))
@@ -206,6 +210,7 @@ class Broker:
         if self._indexer is not None:
             self._indexer.stop()
         self.context.long_polling.release_all()
+        self.context.pop_polling.release_all()
         await self._tasks.stop()
         await self._server.stop()
         await self._remoting.close()
@@ -268,6 +273,7 @@ class Broker:
         if self.context.ready:
             self.context.stats.put(run.topic, run.count, run.size)
         self.context.long_polling.on_arrival(run)
+        self.context.pop_polling.on_arrival(run)
 
     def _on_topics(self) -> None:
         self._registration.changed()
@@ -291,6 +297,8 @@ class Broker:
             asyncio.get_running_loop().call_soon(self._make_trace_topic)
         self._was_ready = self.context.ready = status.ready
         self.context.term = status.term
+        if not status.ready:
+            self.context.pop_polling.wake_all()
         self._registration.changed()
 
     def _make_trace_topic(self) -> None:
@@ -309,6 +317,7 @@ class Broker:
 
     def _expire_pulls(self) -> None:
         self.context.long_polling.expire(wall_clock_ms())
+        self.context.pop_polling.expire(wall_clock_ms())
 
 
 def _access_control(config: BrokerConfig) -> AccessControl | None:

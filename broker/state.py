@@ -19,6 +19,16 @@ from typing import Any, assert_never
 from broker.dedupe import DedupeWindow
 from broker.delay.timer_table import Timer, TimerTable
 from broker.offset_resets import OffsetResets
+from broker.pop.commands import (
+    AckCommand,
+    AckOrderCommand,
+    ChangeInvisibleCommand,
+    PopCommand,
+    PopOrderCommand,
+    RequestModeCommand,
+    ReviveCommand,
+)
+from broker.pop.state import PopState
 from broker.queue_floors import QueueFloors
 from broker.queue_owners import QueueOwners
 from broker.state_image import StateImage
@@ -87,6 +97,7 @@ class BrokerState:
         self.floors = QueueFloors()
         self.resumed = ResumedHalves()
         self.queue_owners = QueueOwners()
+        self.pop = PopState()
         self.store_timestamp_ms = 0
         self.topics_version = 0  # counts changes of `topics`
         self.topics_changed_ms = 0  # store timestamp of the last one
@@ -98,6 +109,7 @@ class BrokerState:
             "resets": self.resets,
             "floors": self.floors,
             "owners": self.queue_owners,
+            "pop": self.pop,
             "resumed": self.resumed,
         }
 
@@ -189,10 +201,21 @@ class BrokerState:
                 for queue_id, offset in command.offsets:
                     self.resets.set(command.group, command.topic, queue_id, offset)
                     self.consumer_offsets[command.group, command.topic, queue_id] = offset
+                    self.pop.drop_queue((command.group, command.topic, queue_id))
             case ResumeCommand():
                 self.resumed.add(command.queue_offset)
             case ClearResetCommand():
                 self.resets.clear(command.group, command.topic, command.queue_id, command.offset)
+            case (
+                PopCommand()
+                | PopOrderCommand()
+                | AckCommand()
+                | AckOrderCommand()
+                | ChangeInvisibleCommand()
+                | ReviveCommand()
+                | RequestModeCommand()
+            ):
+                self.pop.apply(command, self.consumer_offsets)
             case LockCommand() | UnlockCommand():
                 act = (
                     self.queue_owners.lock
@@ -210,6 +233,7 @@ class BrokerState:
         self.floors.topic_deleted(name, self.next_offsets)
         self.resets.drop_topic(name)
         self.queue_owners.drop_topic(name)
+        self.pop.drop_topic(name)
         self.consumer_offsets = {
             key: offset for key, offset in self.consumer_offsets.items() if key[1] != name
         }
@@ -218,6 +242,7 @@ class BrokerState:
         self.groups.pop(command.name, None)
         self.resets.drop_group(command.name)
         self.queue_owners.drop_group(command.name)
+        self.pop.drop_group(command.name)
         if command.clean_offset:
             self.consumer_offsets = {
                 key: offset

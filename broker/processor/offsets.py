@@ -11,8 +11,8 @@ from broker.context import BrokerContext
 from broker.outcomes import refused_of
 from broker.proposer import BusyError, Proposal
 from broker.request import RefusedError, Request
-from broker.store.consume_queue import ConsumeQueue
-from broker.store.payload import UNIT, OffsetCommand
+from broker.start_position import is_young
+from broker.store.payload import OffsetCommand
 from broker.tasks import TaskOwner
 from broker.topics import is_group_name
 from raft.replicated_log import NotLeaderError, ProposalStatus
@@ -88,7 +88,7 @@ class OffsetProcessor:
         offset = state.consumer_offsets.get((group, topic, queue_id))
         queue = self._context.queues.find(topic, queue_id)
         may_be_zero = request.boolean_or("setZeroIfNotFound", True)
-        if offset is None and may_be_zero and (queue is None or self._is_young(queue)):
+        if offset is None and may_be_zero and (queue is None or is_young(self._context, queue)):
             offset = 0  # nothing stored, and the queue is still whole: begin at its beginning
             found = "false"
         else:
@@ -106,18 +106,6 @@ class OffsetProcessor:
                 None,
                 {"offset": str(offset), "ledgermqStored": found, "ledgermqTerm": term},
             )
-
-    def _is_young(self, queue: ConsumeQueue) -> bool:
-        """Whether the queue has all of its messages, and the first of them is, as RocketMQ guesses
-        it, still in memory. A group without an offset begins there whatever it says: one that wants
-        the last message would miss those that are sent while it starts."""
-        context = self._context
-        if queue.min_offset > 0 or queue.next_offset == 0:
-            return queue.min_offset <= 0
-        units = queue.read(0, 1)
-        position = UNIT.unpack(units)[0] if units else 0
-        end = context.log.retention_bounds().end_position
-        return end - int(position) <= context.config.in_memory_size
 
     async def _bound(self, request: Request, *, want_max: bool) -> None:
         try:

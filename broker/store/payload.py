@@ -26,6 +26,17 @@ from typing import Any, TypeAlias
 
 import msgpack
 
+from broker.pop.commands import (
+    AckCommand,
+    AckOrderCommand,
+    ChangeInvisibleCommand,
+    PopCommand,
+    PopCommands,
+    PopOrderCommand,
+    RequestModeCommand,
+    ReviveCommand,
+)
+
 __all__ = [
     "PAYLOAD_HEADER",
     "UNIT",
@@ -247,6 +258,7 @@ Command: TypeAlias = (
     | ResumeCommand
     | LockCommand
     | UnlockCommand
+    | PopCommands
 )
 
 _NAME_OF: dict[type, str] = {
@@ -266,6 +278,13 @@ _NAME_OF: dict[type, str] = {
     ResumeCommand: "resume",
     LockCommand: "lock",
     UnlockCommand: "unlock",
+    PopCommand: "pop",
+    PopOrderCommand: "pop_order",
+    AckCommand: "ack",
+    AckOrderCommand: "ack_order",
+    ChangeInvisibleCommand: "invisible",
+    ReviveCommand: "revive",
+    RequestModeCommand: "request_mode",
 }
 _TYPE_OF = {name: kind for kind, name in _NAME_OF.items()}
 

@@ -1,0 +1,1 @@
+"""POP: consumers without queues of their own; the broker keeps who holds which message."""

@@ -1,0 +1,168 @@
+"""Messages that were popped and not acknowledged in time are stored again, for another try.
+
+Place in the data path: runs on the ready leader at each short tick. What is due becomes one
+proposal: the messages in `%RETRY%group_topic`, after the group's last retry in `%DLQ%group`, and
+the end of their holdings, in ONE log entry, so that no crash and no failover gives a message twice
+or not at all.
+
+Invariant: nothing is revived before its time by the leader's clock, nor while an acknowledgement of
+it is under way. Source: RocketMQ PopReviveService.reviveRetry.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from broker.context import BrokerContext
+from broker.pop.commands import ReviveCommand
+from broker.pop.extra_info import pop_retry_topic
+from broker.pop.state import Due
+from broker.proposer import BusyError, Proposal
+from broker.request import RefusedError
+from broker.store.payload import UNIT, Command
+from broker.store.record import PendingRecord, RecordTemplate, host_bytes
+from broker.topics import DLQ_PREFIX, RETRY_PREFIX, Topic
+from raft.replicated_log import ProposalStatus
+from remoting.codes import ResponseCode
+from remoting.errors import RecordError
+from remoting.message import (
+    MessageRecord,
+    decode_record,
+    encode_properties,
+    offset_msg_id,
+    tags_code,
+)
+from remoting.message_id import split_host
+
+__all__ = ["PopRevive"]
+
+_log = logging.getLogger(__name__)
+_COUNT_MAX: Final = 256
+_SIZE_MAX: Final = 1 << 20
+_RETRIES_DEFAULT: Final = 16
+
+
+class PopRevive:
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
+        self._under_way = False
+
+    def round(self) -> None:
+        """Revive what is due. Called by the shell every 100 ms or so."""
+        context = self._context
+        if not context.ready or context.want_of_room is not None or self._under_way:
+            return
+        records: list[PendingRecord] = []
+        commands: list[Command] = []
+        revived: list[Due] = []
+        size = 0
+        for due in context.state.pop.due(context.clock_ms(), _COUNT_MAX):
+            if (due.key, due.offset) in context.pop_busy:
+                continue
+            try:
+                stored = self._stored(due)
+                record = None if stored is None else self._retry(due, stored, commands)
+            except RefusedError as refused:  # it waits until it is repaired
+                _log.warning("a popped message waits: %s", refused)
+                continue
+            if record is not None:
+                if records and size + record.size > _SIZE_MAX:
+                    break
+                records.append(record)
+                size += record.size
+            revived.append(due)
+        if revived:
+            self._propose(records, commands, revived)
+
+    def _propose(
+        self, records: list[PendingRecord], commands: list[Command], revived: list[Due]
+    ) -> None:
+        context = self._context
+        rows = [[*due.key, due.offset, due.pop_ms] for due in revived]
+        self._under_way = True
+
+        def done(_: ProposalStatus | None) -> None:
+            self._under_way = False
+
+        try:
+            context.proposer.submit(
+                Proposal(records=records, commands=[*commands, ReviveCommand(rows)], on_done=done)
+            )
+        except BusyError:
+            self._under_way = False
+            _log.info("popped messages wait: too many proposals are pending")
+
+    def _stored(self, due: Due) -> MessageRecord | None:
+        """None where retention has taken the message. Raises RefusedError."""
+        context = self._context
+        _, topic, queue_id = due.key
+        queue = context.queues.find(topic, queue_id)
+        units = b"" if queue is None else queue.read(due.offset, 1)
+        if not units:
+            _log.warning(
+                "%s/%s at %d is older than the log: it was never acknowledged",
+                *due.key[1:],
+                due.offset,
+            )
+            return None
+        position, size, _ = UNIT.unpack(units)
+        try:
+            return decode_record(context.read(position, size))
+        except (LookupError, RecordError) as error:
+            if position < context.log.status().begin_position:
+                return None
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR, f"{topic}/{queue_id} at {due.offset}: {error}"
+            ) from error
+
+    def _retry(self, due: Due, stored: MessageRecord, commands: list[Command]) -> PendingRecord:
+        """The message for its next try, or as a dead letter."""
+        context = self._context
+        group = due.key[0]
+        attempts = stored.reconsume_times + 1
+        is_dead = attempts > self._retries(group)
+        properties = stored.property_map()
+        properties.setdefault("1ST_POP_TIME", str(due.pop_ms))
+        if is_dead:
+            origin = stored.topic.removeprefix(f"{RETRY_PREFIX}{group}_")
+            message_id = offset_msg_id(
+                *split_host(context.config.advertised), stored.physical_offset
+            )
+            properties.setdefault("ORIGIN_MESSAGE_ID", message_id)
+            properties |= {
+                "RETRY_TOPIC": origin,
+                "DLQ_ORIGIN_TOPIC": origin,
+                "DLQ_ORIGIN_MESSAGE_ID": properties["ORIGIN_MESSAGE_ID"],
+            }
+        is_retry = stored.topic.startswith(RETRY_PREFIX)
+        name = stored.topic if is_retry else pop_retry_topic(stored.topic, group)
+        name = f"{DLQ_PREFIX}{group}" if is_dead else name
+        if context.proposer.topic(name) is None and not any(
+            getattr(command, "name", None) == name for command in commands
+        ):
+            commands.append(Topic(name=name, read_queue_count=1, write_queue_count=1).command())
+        template = RecordTemplate(
+            topic=name,
+            queue_id=0,
+            sys_flag=stored.sys_flag,
+            born_ms=stored.born_timestamp_ms,
+            born_host=host_bytes(stored.born_host),
+            store_host_size=len(context.store_host),
+            reconsume_times=attempts,
+        )
+        try:
+            encoded = encode_properties(properties)
+        except RecordError:  # no room for more of them
+            encoded = stored.properties
+        return PendingRecord(
+            template,
+            stored.body,
+            encoded,
+            tags_code=tags_code(properties.get("TAGS")),
+            flag=stored.flag,
+        )
+
+    def _retries(self, group: str) -> int:
+        limit = self._context.state.groups.get(group, {}).get("retryMaxTimes", _RETRIES_DEFAULT)
+        return _RETRIES_DEFAULT if limit < 0 else int(limit)

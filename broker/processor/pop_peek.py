@@ -1,0 +1,153 @@
+"""PEEK_MESSAGE, NOTIFICATION, POLLING_INFO: looking without taking.
+
+Place in the data path: what a pop would find now (peek), whether it would find anything (held as a
+pop is), and how many pops wait. Rules: RocketMQ PeekMessageProcessor, NotificationProcessor,
+PollingInfoProcessor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from broker.context import BrokerContext
+from broker.filter.message_filter import EVERYTHING
+from broker.pop.extra_info import pop_retry_topic, retry_flag
+from broker.pop.polling import HeldPop
+from broker.pop.reader import read_slice, start_of
+from broker.pop.state import QueueKey
+from broker.request import RefusedError, Request
+from remoting.codes import ResponseCode
+
+__all__ = ["PopPeekProcessor"]
+
+_COUNT_MAX: Final = 32
+_POLL_MS_MAX: Final = 60_000
+
+
+class PopPeekProcessor:
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
+
+    def peek(self, request: Request) -> None:
+        """PEEK_MESSAGE."""
+        context = self._context
+        context.require_leader()
+        left = max(1, min(request.integer("maxMsgNums"), _COUNT_MAX))
+        records: list[bytes] = []
+        starts: list[str] = []
+        offsets: list[str] = []
+        rest = 0
+        for key in self._queues(request, with_retries=True):
+            start = self._start(key)
+            found = read_slice(
+                context,
+                key[1],
+                key[2],
+                start,
+                count_max=max(1, left - len(records)),
+                size_max=context.config.pull_size_max,
+                wanted=EVERYTHING,
+            )
+            if found.records and len(records) < left:
+                records += found.records
+                place = f"{retry_flag(key[1])} {key[2]}"
+                starts.append(f"{place} {found.start}")
+                offsets.append(f"{place} {','.join(map(str, found.offsets))}")
+                start = found.next_offset
+            rest += max(0, context.queues.get(key[1], key[2]).next_offset - start)
+        request.reply(
+            ResponseCode.SUCCESS if records else ResponseCode.PULL_NOT_FOUND,
+            "FOUND" if records else "NO_MESSAGE_IN_QUEUE",
+            {
+                "popTime": str(context.clock_ms()),
+                "invisibleTime": "0",
+                "reviveQid": "0",
+                "restNum": str(rest),
+                "startOffsetInfo": ";".join(starts),
+                "msgOffsetInfo": ";".join(offsets),
+            },
+            b"".join(records),
+        )
+
+    def notification(self, request: Request) -> None:
+        """NOTIFICATION: whether a pop would find something."""
+        context = self._context
+        context.require_leader()
+        poll_ms = max(0, min(request.integer("pollTime"), _POLL_MS_MAX))
+        keys = list(self._queues(request, with_retries=not request.boolean_or("order", False)))
+        attempt_id = request.fields.get("attemptId") or ""
+        deadline_ms = context.clock_ms() + poll_ms
+
+        def answer(has_message: bool, *, is_full: bool = False) -> None:
+            fields = {"hasMsg": str(has_message).lower(), "pollingFull": str(is_full).lower()}
+            request.reply(ResponseCode.SUCCESS, None, fields)
+
+        def look() -> None:
+            if request.connection.closed:
+                return
+            if not context.ready:
+                request.reply(ResponseCode.SERVICE_NOT_AVAILABLE, context.not_leader_remark())
+                return
+            now_ms = context.clock_ms()
+            if any(self._has_message(key, attempt_id, now_ms) for key in keys):
+                answer(True)
+            elif now_ms >= deadline_ms:
+                answer(False)
+            elif not context.pop_polling.hold(
+                HeldPop(
+                    topic=request.text("topic"),
+                    group=request.text("consumerGroup"),
+                    queue_id=request.integer("queueId"),
+                    codes=None,
+                    deadline_ms=deadline_ms,
+                    wake_ms=None,
+                    run_again=look,
+                )
+            ):
+                answer(False, is_full=True)
+
+        look()
+
+    def polling_info(self, request: Request) -> None:
+        """POLLING_INFO: how many pops of the group wait for the queue."""
+        group, topic = request.text("consumerGroup"), request.text("topic")
+        count = self._context.pop_polling.count(topic, group, request.integer("queueId"))
+        request.reply(ResponseCode.SUCCESS, None, {"pollingNum": str(count)})
+
+    def _queues(self, request: Request, *, with_retries: bool) -> Iterator[QueueKey]:
+        """Raises RefusedError."""
+        topics = self._context.state.topics
+        group, name = request.text("consumerGroup"), request.text("topic")
+        topic = topics.get(name)
+        if topic is None:
+            raise RefusedError(
+                ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please!"
+            )
+        if not topic.readable:
+            raise RefusedError(
+                ResponseCode.NO_PERMISSION, f"the topic[{name}] peeking message is forbidden"
+            )
+        queue_id = request.integer("queueId")
+        if not -1 <= queue_id < topic.read_queue_count:
+            raise RefusedError(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{queue_id}] is illegal, topic:[{name}] "
+                f"topicConfig.readQueueNums:[{topic.read_queue_count}]",
+            )
+        retry_topic = pop_retry_topic(name, group)
+        if with_retries and retry_topic in topics:
+            yield group, retry_topic, 0
+        for at in range(topic.read_queue_count) if queue_id < 0 else [queue_id]:
+            yield group, name, at
+
+    def _start(self, key: QueueKey) -> int:
+        stored = self._context.state.consumer_offsets.get(key)
+        return start_of(self._context, key, from_end=False) if stored is None else stored
+
+    def _has_message(self, key: QueueKey, attempt_id: str, now_ms: int) -> bool:
+        context = self._context
+        held = context.state.pop.orders.get(key)
+        if held is not None and held.blocked_until_ms(attempt_id, now_ms) is not None:
+            return False
+        return self._start(key) < context.queues.get(key[1], key[2]).next_offset

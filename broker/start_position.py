@@ -1,0 +1,24 @@
+"""Where a group that has no offset of a queue begins to consume it.
+
+Place in the data path: offset queries and pops of a new group. Source: RocketMQ
+ConsumerManageProcessor.queryConsumerOffset, checkInMemByConsumeOffset.
+"""
+
+from __future__ import annotations
+
+from broker.context import BrokerContext
+from broker.store.consume_queue import ConsumeQueue
+from broker.store.payload import UNIT
+
+__all__ = ["is_young"]
+
+
+def is_young(context: BrokerContext, queue: ConsumeQueue) -> bool:
+    """Whether the queue has all of its messages, and the first of them is, as RocketMQ guesses it,
+    still in memory. A group without an offset begins there whatever it says: one that wants the
+    last message would miss those that are sent while it starts."""
+    if queue.min_offset > 0 or queue.next_offset == 0:
+        return queue.min_offset <= 0
+    units = queue.read(0, 1)
+    position: int = UNIT.unpack(units)[0] if units else 0
+    return context.log.retention_bounds().end_position - position <= context.config.in_memory_size

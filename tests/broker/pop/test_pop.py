@@ -1,0 +1,419 @@
+"""POP through its processors: what is held, by whom, until when, and what comes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import dataclasses
+import json
+
+import pytest
+
+from broker.pop.extra_info import Handle, HandleError, pop_retry_topic
+from broker.pop.revive import PopRevive
+from broker.processors import Processors
+from broker.store.payload import UNIT
+from remoting.codes import RequestCode, ResponseCode
+from remoting.message import MessageRecord, decode_record, decode_records
+from tests.broker.rig import FakeConnection, Rig, send_fields
+
+POP = RequestCode.POP_MESSAGE
+RETRY = pop_retry_topic("T", "G")
+
+
+class PopRig(Rig):
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.processors = Processors(self.context, self.tasks, self.context.locks)
+        self.revive = PopRevive(self.context)
+
+    def _on_arrival(self, run) -> None:
+        super()._on_arrival(run)
+        self.context.pop_polling.on_arrival(run)
+
+    async def send(self, *bodies: bytes, queue: int = 0, **properties: str) -> None:
+        for body in bodies:
+            fields = send_fields(key=body.decode(), queue=queue, **properties)
+            answer = await self.ask(self.processors.send.handle, 310, fields, body)
+            assert answer.code == ResponseCode.SUCCESS, answer.remark
+
+    def fields(self, **more: str) -> dict[str, str]:
+        return {
+            "consumerGroup": "G",
+            "topic": "T",
+            "queueId": "-1",
+            "maxMsgNums": "32",
+            "invisibleTime": "10000",
+            "pollTime": "0",
+            "bornTime": "0",
+            "initMode": "0",
+            "order": "false",
+            **more,
+        }
+
+    async def pop(self, **more: str):
+        return await self.ask(self.processors.pop.handle, POP, self.fields(**more))
+
+    async def ack(self, message: MessageRecord, handle: str, topic: str = "T") -> int:
+        answer = await self.ask(
+            self.processors.pop_ack.ack,
+            RequestCode.ACK_MESSAGE,
+            self.ack_fields(message, handle, topic),
+        )
+        return answer.code
+
+    def ack_fields(self, message: MessageRecord, handle: str, topic: str) -> dict[str, str]:
+        return {
+            "consumerGroup": "G",
+            "topic": topic,
+            "queueId": str(message.queue_id),
+            "offset": str(message.queue_offset),
+            "extraInfo": handle,
+        }
+
+    async def change(
+        self, message: MessageRecord, handle: str, invisible_ms: int, topic: str = "T"
+    ):
+        fields = self.ack_fields(message, handle, topic) | {"invisibleTime": str(invisible_ms)}
+        code = RequestCode.CHANGE_MESSAGE_INVISIBLETIME
+        return await self.ask(self.processors.pop_ack.change, code, fields)
+
+    async def let_revive(self) -> None:
+        before = len(self.log.entries)
+        self.revive.round()
+        async with asyncio.timeout(5):
+            while len(self.log.entries) == before:
+                await asyncio.sleep(0)
+
+    def stored(self, topic: str) -> list[MessageRecord]:
+        units = UNIT.iter_unpack(self.queues.get(topic, 0).read(0, 1_000))
+        return [decode_record(self.log.read(position, size)) for position, size, _ in units]
+
+
+def messages(answer) -> list[tuple[MessageRecord, str]]:
+    """What the Java client makes of an answer: each message and its handle."""
+    fields = answer.ext_fields
+    if answer.code != ResponseCode.SUCCESS:
+        return []
+    starts = {
+        (flag, queue): int(start)
+        for flag, queue, start in (part.split(" ") for part in fields["startOffsetInfo"].split(";"))
+    }
+    offsets = {
+        (flag, queue): list(map(int, known.split(",")))
+        for flag, queue, known in (part.split(" ") for part in fields["msgOffsetInfo"].split(";"))
+    }
+    found = []
+    for record in decode_records(answer.body):
+        handle = record.property_map().get("POP_CK")
+        if handle is None:
+            place = ("0", str(record.queue_id))
+            assert record.queue_offset in offsets[place]
+            handle = (
+                f"{starts[place]} {fields['popTime']} {fields['invisibleTime']} "
+                f"{fields['reviveQid']} 0 broker-a {record.queue_id} {record.queue_offset}"
+            )
+        found.append((record, handle))
+    return found
+
+
+@pytest.fixture
+async def rig(tmp_path):
+    rig = PopRig(tmp_path / "store")
+    yield rig
+    await rig.tasks.stop()
+    rig.queues.close()
+
+
+async def test_what_is_popped_is_invisible_until_it_is_acknowledged(rig, tmp_path):
+    await rig.send(b"a", b"b", b"c")
+    await rig.send(b"d", queue=1)
+    popped = messages(await rig.pop())
+    assert sorted(record.body for record, _ in popped) == [b"a", b"b", b"c", b"d"]
+    empty = await rig.pop()
+    assert empty.code == ResponseCode.POLLING_TIMEOUT
+    assert empty.ext_fields["restNum"] == "0"
+    assert len(rig.state.pop) == 4
+    for record, handle in popped:
+        assert await rig.ack(record, handle) == ResponseCode.SUCCESS
+        assert await rig.ack(record, handle) == ResponseCode.SUCCESS, "its answer may be lost"
+    assert len(rig.state.pop) == 0
+    rig.now_ms += 60_000
+    assert rig.state.pop.due(rig.now_ms, 10) == []
+    replica = rig.replay(tmp_path / "replica")
+    assert replica.pop == rig.state.pop
+    assert replica.consumer_offsets == {("G", "T", 0): 3, ("G", "T", 1): 1}
+
+
+async def test_what_is_not_acknowledged_comes_again_under_the_first_topic(rig):
+    await rig.send(b"a", TAGS="red")
+    ((first, _),) = messages(await rig.pop())
+    rig.now_ms += 9_999
+    rig.revive.round()
+    assert (await rig.pop()).code == ResponseCode.POLLING_TIMEOUT
+    rig.now_ms += 1
+    await rig.let_revive()
+    assert len(rig.state.pop) == 0
+    ((again, handle),) = messages(await rig.pop())
+    assert (again.topic, again.body, again.reconsume_times) == ("T", b"a", 1)
+    assert again.property_map()["1ST_POP_TIME"] == str(first.store_timestamp_ms)
+    assert Handle.parse(handle, 0).retry_flag == "1"
+    assert await rig.ack(again, handle, RETRY) == ResponseCode.SUCCESS
+    assert len(rig.state.pop) == 0
+
+
+async def test_after_the_last_try_it_is_a_dead_letter(rig):
+    rig.state.groups["G"] = {"retryMaxTimes": 2}
+    await rig.send(b"a")
+    for tries in range(3):
+        ((record, _),) = messages(await rig.pop())
+        assert record.reconsume_times == tries
+        rig.now_ms += 10_000
+        await rig.let_revive()
+    assert (await rig.pop()).code == ResponseCode.POLLING_TIMEOUT
+    (dead,) = rig.stored("%DLQ%G")
+    properties = dead.property_map()
+    assert (dead.body, dead.reconsume_times) == (b"a", 3)
+    assert (properties["RETRY_TOPIC"], properties["DLQ_ORIGIN_TOPIC"]) == ("T", "T")
+
+
+async def test_a_changed_time_holds_under_a_new_handle(rig):
+    await rig.send(b"a")
+    ((record, handle),) = messages(await rig.pop())
+    rig.now_ms += 5_000
+    changed = await rig.change(record, handle, 60_000)
+    assert changed.code == ResponseCode.SUCCESS
+    assert int(changed.ext_fields["popTime"]) == rig.now_ms
+    stale = await rig.change(record, handle, 1)
+    assert stale.code == ResponseCode.NO_MESSAGE
+    assert await rig.ack(record, handle) == ResponseCode.SUCCESS
+    assert len(rig.state.pop) == 1, "the old handle acknowledges nothing"
+    rig.now_ms += 59_999
+    assert rig.state.pop.due(rig.now_ms, 10) == []
+    rig.now_ms += 1
+    assert len(rig.state.pop.due(rig.now_ms, 10)) == 1
+    at_once = Handle.parse(handle, 0)
+    newer = f"{at_once.start_offset} {changed.ext_fields['popTime']} 60000 0 0 broker-a 0 0"
+    assert await rig.ack(record, newer) == ResponseCode.SUCCESS
+    assert len(rig.state.pop) == 0
+
+
+async def test_a_message_being_acknowledged_is_not_revived(rig):
+    await rig.send(b"a")
+    ((record, handle),) = messages(await rig.pop())
+    rig.now_ms += 10_000
+    rig.log.auto_commit = False
+    connection = FakeConnection()
+    fields = rig.ack_fields(record, handle, "T")
+    rig.give(rig.processors.pop_ack.ack, RequestCode.ACK_MESSAGE, fields, b"", connection)
+    rig.revive.round()
+    async with asyncio.timeout(5):
+        while not rig.log.open:
+            await asyncio.sleep(0)
+    rig.log.commit()
+    async with asyncio.timeout(5):
+        while not connection.sent:
+            await asyncio.sleep(0)
+    assert connection.sent[0].code == ResponseCode.SUCCESS
+    rig.revive.round()
+    assert not rig.log.open
+    assert RETRY not in rig.state.topics
+
+
+async def test_an_acknowledgement_nobody_knows_the_fate_of_says_so(rig):
+    await rig.send(b"a")
+    ((record, handle),) = messages(await rig.pop())
+    rig.log.auto_commit = False
+    connection = FakeConnection()
+    fields = rig.ack_fields(record, handle, "T")
+    rig.give(rig.processors.pop_ack.ack, RequestCode.ACK_MESSAGE, fields, b"", connection)
+    async with asyncio.timeout(5):
+        while not rig.log.open:
+            await asyncio.sleep(0)
+    rig.log.depose()
+    async with asyncio.timeout(5):
+        while not connection.sent:
+            await asyncio.sleep(0)
+    assert connection.sent[0].code == ResponseCode.SYSTEM_ERROR
+    assert "unknown" in connection.sent[0].remark
+
+
+async def test_pops_beside_each_other_share_no_message(rig):
+    await rig.send(*(b"%d" % number for number in range(40)))
+    connections = [FakeConnection() for _ in range(5)]
+    for connection in connections:
+        fields = rig.fields(maxMsgNums="8")
+        rig.give(rig.processors.pop.handle, POP, fields, b"", connection)
+    async with asyncio.timeout(5):
+        while not all(connection.sent for connection in connections):
+            await asyncio.sleep(0)
+    bodies = [
+        record.body for connection in connections for record, _ in messages(connection.sent[0])
+    ]
+    assert len(bodies) == len(set(bodies)) == 40
+
+
+async def test_a_held_pop_is_woken_by_what_it_wants(rig):
+    await rig.send(b"a", TAGS="blue")
+    connection = FakeConnection()
+    fields = rig.fields(pollTime="15000", expType="TAG", exp="red")
+    rig.give(rig.processors.pop.handle, POP, fields, b"", connection)
+    await rig.send(b"b", TAGS="blue")
+    async with asyncio.timeout(5):
+        while not len(rig.context.pop_polling):
+            await asyncio.sleep(0)
+    assert connection.sent == []
+    info = await rig.ask(
+        rig.processors.pop_peek.polling_info, RequestCode.POLLING_INFO, rig.fields()
+    )
+    assert info.ext_fields["pollingNum"] == "1"
+    await rig.send(b"c", TAGS="red")
+    async with asyncio.timeout(5):
+        while not connection.sent:
+            await asyncio.sleep(0)
+    assert [record.body for record, _ in messages(connection.sent[0])] == [b"c"]
+    assert rig.state.consumer_offsets["G", "T", 0] == 3
+
+
+async def test_a_held_pop_ends_with_its_time_or_its_leader(rig):
+    await rig.send(b"a")
+    await rig.pop()
+    first, second = FakeConnection(), FakeConnection()
+    rig.give(rig.processors.pop.handle, POP, rig.fields(pollTime="5000"), b"", first)
+    rig.give(rig.processors.pop.handle, POP, rig.fields(pollTime="9000"), b"", second)
+    rig.now_ms += 5_000
+    rig.context.pop_polling.expire(rig.now_ms)
+    assert [answer.code for answer in first.sent] == [ResponseCode.POLLING_TIMEOUT]
+    rig.log.depose()
+    rig.context.pop_polling.wake_all()
+    assert [answer.code for answer in second.sent] == [ResponseCode.SERVICE_NOT_AVAILABLE]
+    assert len(rig.context.pop_polling) == 0
+
+
+async def test_in_order_a_queue_waits_for_its_messages(rig):
+    await rig.send(b"a", b"b", b"c")
+    order = {"order": "true", "maxMsgNums": "2", "attemptId": "x"}
+    answer = await rig.pop(**order)
+    assert answer.ext_fields["reviveQid"] == "999"
+    assert answer.ext_fields["orderCountInfo"] == "0 0 0"
+    popped = messages(answer)
+    assert [record.body for record, _ in popped] == [b"a", b"b"]
+    blocked = await rig.pop(**order | {"attemptId": "y"})
+    assert blocked.code == ResponseCode.POLLING_TIMEOUT
+    again = await rig.pop(**order)
+    assert [r.body for r, _ in messages(again)] == [b"a", b"b"], "one whose answer was lost"
+    popped = messages(again)
+    assert rig.state.consumer_offsets["G", "T", 0] == 0
+    assert await rig.ack(*popped[1]) == ResponseCode.SUCCESS
+    assert rig.state.consumer_offsets["G", "T", 0] == 0, "the first is missing"
+    waiting = FakeConnection()
+    rig.give(
+        rig.processors.pop.handle, POP, rig.fields(order="true", pollTime="9000"), b"", waiting
+    )
+    assert await rig.ack(*popped[0]) == ResponseCode.SUCCESS
+    async with asyncio.timeout(5):
+        while not waiting.sent:
+            await asyncio.sleep(0)
+    assert [r.body for r, _ in messages(waiting.sent[0])] == [b"c"]
+    assert rig.state.consumer_offsets["G", "T", 0] == 2
+
+
+async def test_in_order_what_comes_again_is_counted(rig):
+    await rig.send(b"a", b"b")
+    ((_, handle), (second, second_handle)) = messages(await rig.pop(order="true"))
+    assert handle.split(" ")[3] == "999"
+    assert await rig.ack(second, second_handle) == ResponseCode.SUCCESS
+    rig.now_ms += 9_999
+    waiting = FakeConnection()
+    rig.give(
+        rig.processors.pop.handle, POP, rig.fields(order="true", pollTime="9000"), b"", waiting
+    )
+    rig.now_ms += 1
+    rig.context.pop_polling.expire(rig.now_ms)
+    async with asyncio.timeout(5):
+        while not waiting.sent:
+            await asyncio.sleep(0)
+    found = messages(waiting.sent[0])
+    assert [record.body for record, _ in found] == [b"a", b"b"]
+    assert waiting.sent[0].ext_fields["orderCountInfo"] == "0 qo0%0 1;0 qo0%1 1;0 0 1"
+    changed = await rig.change(*found[0], 60_000)
+    assert changed.ext_fields["invisibleTime"] == "60000"
+    rig.now_ms += 59_000
+    assert (await rig.pop(order="true")).code == ResponseCode.POLLING_TIMEOUT
+    assert rig.stored(RETRY) == []
+
+
+async def test_batches_are_acknowledged_by_their_bits(rig):
+    await rig.send(b"a", b"b", b"c")
+    answer = await rig.pop()
+    row = {"c": "G", "t": "T", "r": "0", "so": 0, "q": 0, "rq": 0, "it": 10_000}
+    row |= {"pt": int(answer.ext_fields["popTime"]), "b": base64.b64encode(bytes([0b101])).decode()}
+    body = json.dumps({"brokerName": "broker-a", "acks": [row]}).encode()
+    batch = rig.processors.pop_ack.batch_ack
+    assert (await rig.ask(batch, RequestCode.BATCH_ACK_MESSAGE, {}, body)).code == 0
+    assert rig.state.pop.holding(("G", "T", 0), 1) is not None
+    assert len(rig.state.pop) == 1
+    long = {"consumerGroup": "G", "topic": "T", "retry": "0", "startOffset": 0, "queueId": 0}
+    long |= {"reviveQueueId": 0, "popTime": row["pt"], "bitSet": "Ag=="}
+    body = json.dumps({"acks": [long]}).encode()
+    assert (await rig.ask(batch, RequestCode.BATCH_ACK_MESSAGE, {}, body)).code == 0
+    assert len(rig.state.pop) == 0
+    empty = await rig.ask(batch, RequestCode.BATCH_ACK_MESSAGE, {}, b'{"acks":[]}')
+    assert empty.code == ResponseCode.NO_MESSAGE
+    for bad in (b"", b'{"acks":[{"c":1}]}', json.dumps({"acks": [row | {"b": "!"}]}).encode()):
+        refused = await rig.ask(batch, RequestCode.BATCH_ACK_MESSAGE, {}, bad)
+        assert refused.code == ResponseCode.INVALID_PARAMETER
+
+
+async def test_where_a_new_group_begins(rig):
+    await rig.send(b"a", b"b", b"c")
+    rig.context.config = dataclasses.replace(rig.config, in_memory_size_bytes_max=1)
+    assert [r.body for r, _ in messages(await rig.pop(initMode="1"))] == [b"c"]
+    fields = {"consumerGroup": "H"}
+    assert len(messages(await rig.pop(**fields))) == 3
+
+
+async def test_looking_takes_nothing(rig):
+    await rig.send(b"a", b"b")
+    peek = rig.processors.pop_peek
+    seen = await rig.ask(peek.peek, RequestCode.PEEK_MESSAGE, rig.fields(maxMsgNums="1"))
+    assert [record.body for record in decode_records(seen.body)] == [b"a"]
+    assert seen.ext_fields["restNum"] == "1"
+    told = await rig.ask(peek.notification, RequestCode.NOTIFICATION, rig.fields())
+    assert told.ext_fields["hasMsg"] == "true"
+    assert len(messages(await rig.pop())) == 2
+    told = await rig.ask(peek.notification, RequestCode.NOTIFICATION, rig.fields())
+    assert told.ext_fields["hasMsg"] == "false"
+    waiting = FakeConnection()
+    fields = rig.fields(pollTime="9000")
+    rig.give(peek.notification, RequestCode.NOTIFICATION, fields, b"", waiting)
+    await rig.send(b"c")
+    assert waiting.sent[0].ext_fields["hasMsg"] == "true"
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"topic": "none"}, ResponseCode.TOPIC_NOT_EXIST),
+        ({"maxMsgNums": "33"}, ResponseCode.INVALID_PARAMETER),
+        ({"queueId": "99"}, ResponseCode.INVALID_PARAMETER),
+        ({"queueId": "-2"}, ResponseCode.INVALID_PARAMETER),
+        ({"invisibleTime": "0"}, ResponseCode.INVALID_PARAMETER),
+        ({"bornTime": "1"}, ResponseCode.POLLING_TIMEOUT),
+        ({"consumerGroup": "a/b"}, ResponseCode.INVALID_PARAMETER),
+        ({"consumerGroup": "g" * 247, "topic": "T"}, ResponseCode.INVALID_PARAMETER),
+        ({"expType": "SQL92", "exp": "a >"}, ResponseCode.SUBSCRIPTION_PARSE_FAILED),
+    ],
+)
+async def test_bad_pops_are_refused(rig, fields, code):
+    await rig.send(b"a")
+    refused = await rig.pop(**fields)
+    assert refused.code == code
+    assert refused.remark
+    assert rig.state.consumer_offsets == {}
+
+
+@pytest.mark.parametrize("text", ["", "1 2 3", "a b c d e f g", "1 2 3 4 0 b 9" + "9" * 30])
+def test_what_is_no_handle_is_refused(text):
+    with pytest.raises(HandleError):
+        Handle.parse(text, 0)
