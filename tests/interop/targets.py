@@ -33,7 +33,8 @@ RESTART_AFTER_S = 3.0
 READY_TIMEOUT_S = 120.0
 HOST = "127.0.0.1"
 
-# As small as the tests need: RocketMQ maps its files whole.
+# As small as the tests need: RocketMQ maps its files whole. A cold broker on a busy machine may
+# let sends wait for longer than the 200 ms after which it refuses them.
 _BROKER_CONFIG = """\
 brokerClusterName=DefaultCluster
 brokerName=broker-a
@@ -56,6 +57,7 @@ mappedFileSizeCommitLog=67108864
 maxHashSlotNum=50000
 maxIndexNum=200000
 diskMaxUsedSpaceRatio=95
+waitTimeMillsInSendQueue=5000
 """
 
 

@@ -19,7 +19,7 @@ final class OffsetCases {
         rig.await(40, "progress of " + end, () -> committed(rig, group, topic) == end);
     }
 
-    private static long committed(Rig rig, String group, String topic) throws Exception {
+    static long committed(Rig rig, String group, String topic) throws Exception {
         long[] sum = new long[1];
         rig.ask(() -> rig.admin().examineConsumeStats(group, topic)).getOffsetTable()
                 .forEach((queue, each) -> {
