@@ -1,4 +1,4 @@
-"""What an administrator did outlives the leader; settings hold for one process and its next life."""
+"""What an administrator did outlives the leader; settings hold for one process, and its next."""
 
 from __future__ import annotations
 
