@@ -39,6 +39,7 @@ from client.send_codec import (
     send_result,
     send_status,
 )
+from client.under_way import UnderWay
 from remoting.errors import RemotingError
 
 __all__ = ["Producer", "ProducerSettings", "QueueSelector"]
@@ -85,6 +86,7 @@ class Producer:
         self.instance = ClientInstance(name_servers, dial=dial, settings=self.settings.instance)
         self.instance.add_producer_group(group)
         self._slots = asyncio.Semaphore(self.settings.in_flight_max)
+        self._under_way = UnderWay()
         self._turn = self.instance.random.randrange(1 << 16)
 
     @property
@@ -96,8 +98,12 @@ class Producer:
         await self.instance.start()
 
     async def stop(self) -> None:
-        """Let asynchronous sends end, for as long as a send may take; unregister and close."""
+        """Let what is under way end, for as long as a send may take; unregister and close.
+
+        New calls raise ClientClosedError meanwhile.
+        """
         await self.instance.scope.drain(self.settings.timeout_ms)
+        await self._under_way.close(self.settings.timeout_ms)
         await self.instance.stop()
 
     async def crash(self) -> None:
@@ -132,9 +138,10 @@ class Producer:
         whatever happens. Raises ClientError; its `definite` tells whether the message surely was
         not stored. The same object may be sent again: it keeps its UNIQ_KEY.
         """
-        self._stamp(message)
-        prepared = self._prepare(message)
-        return await self._deliver(prepared, message, timeout_ms, queue, selector)
+        with self._under_way:
+            self._stamp(message)
+            prepared = self._prepare(message)
+            return await self._deliver(prepared, message, timeout_ms, queue, selector)
 
     async def send_async(
         self,
@@ -171,7 +178,8 @@ class Producer:
             self._stamp(message)
         namespace = self.instance.namespace
         prepared = prepare_batch(messages, group=namespace.wrap(self.group), namespace=namespace)
-        return await self._deliver(prepared, messages[0], timeout_ms, queue, None)
+        with self._under_way:
+            return await self._deliver(prepared, messages[0], timeout_ms, queue, None)
 
     async def send_oneway(
         self,

@@ -234,20 +234,21 @@ class TransactionProducer(Producer):
         a half that was stored all the same), and whatever the listener raises: then the half stays
         undecided until the broker asks.
         """
-        send = await self.send_half(message, timeout_ms, queue=queue, selector=selector)
-        half = half_message(send)
-        if send.status is SendStatus.SEND_OK:
-            began = time.monotonic_ns()
-            decision = await self._listener.execute_local(message, half)
-            self._observer.local_decided(
-                message, decision, t_invoke=began, t_complete=time.monotonic_ns()
-            )
-        else:
-            decision = Decision.ROLLBACK
-        end = None
-        if decision is not Decision.UNKNOWN:
-            end = await self.end(half, decision)
-        return TransactionResult(send=send, half=half, decision=decision, end=end)
+        with self._under_way:
+            send = await self._send_half(message, timeout_ms, queue, selector)
+            half = half_message(send)
+            if send.status is SendStatus.SEND_OK:
+                began = time.monotonic_ns()
+                decision = await self._listener.execute_local(message, half)
+                self._observer.local_decided(
+                    message, decision, t_invoke=began, t_complete=time.monotonic_ns()
+                )
+            else:
+                decision = Decision.ROLLBACK
+            end = None
+            if decision is not Decision.UNKNOWN:
+                end = await self.end(half, decision)
+            return TransactionResult(send=send, half=half, decision=decision, end=end)
 
     async def send_half(
         self,
@@ -258,6 +259,16 @@ class TransactionProducer(Producer):
         selector: QueueSelector | None = None,
     ) -> SendResult:
         """Store a half message; `half_message(result)` is what `end` wants. Raises as `send`."""
+        with self._under_way:
+            return await self._send_half(message, timeout_ms, queue, selector)
+
+    async def _send_half(
+        self,
+        message: Message,
+        timeout_ms: int | None,
+        queue: MessageQueue | None,
+        selector: QueueSelector | None,
+    ) -> SendResult:
         self._stamp(message)
         prepared = self._prepare(message, transactional=True)
         began = time.monotonic_ns()

@@ -408,3 +408,26 @@ async def test_a_bug_in_a_background_loop_ends_the_client_and_is_raised_by_stop(
         with pytest.raises(ExceptionGroup) as caught:
             await producer.stop()
         assert caught.group_contains(RuntimeError, match="bug")
+
+
+async def test_a_stop_lets_the_sends_under_way_end_and_no_new_one_begin() -> None:
+    async with setup() as cluster:
+        held = asyncio.Event()
+
+        def hold_first(seen: Seen) -> Act:
+            if held.is_set() or seen.command.code != RequestCode.SEND_MESSAGE_V2:
+                return Act.ANSWER
+            held.set()
+            return Act.IGNORE
+
+        cluster.group.script = hold_first
+        producer = cluster.producer
+        sending = asyncio.create_task(producer.send(Message(topic="T", body=b"a")))
+        await held.wait()
+        stopping = asyncio.create_task(producer.stop())
+        await asyncio.sleep(0)
+        with pytest.raises(ClientClosedError):
+            await producer.send(Message(topic="T", body=b"b"))
+        assert (await sending).status is SendStatus.SEND_OK
+        await stopping
+        assert [record.body for record in cluster.group.stored("T")] == [b"a"]

@@ -1,0 +1,105 @@
+"""The blocking facade, against a real broker that runs in a loop of its own thread."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from client.consume import ConsumeStatus, PushConsumerSettings
+from client.errors import ClientClosedError, DeadlineError, NameServerError, NoRouteError
+from client.heartbeat import ConsumeFrom, ExpressionType
+from client.message import DeliveredMessage, Message, SendStatus
+from client.producer import ProducerSettings
+from client.pull_consumer import PullStatus
+from client.sync import Session
+from tests.client.real_broker import RealBroker
+
+SETTINGS = PushConsumerSettings(
+    consume_from=ConsumeFrom.FIRST, suspend_ms=1_000, rebalance_interval_ms=500
+)
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[RealBroker]:
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    real = RealBroker(tmp_path)
+    try:
+        asyncio.run_coroutine_threadsafe(real.start(), loop).result(30)
+        yield real
+    finally:
+        asyncio.run_coroutine_threadsafe(real.stop(), loop).result(30)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+def wait_for(seconds: float, done: threading.Event) -> None:
+    assert done.wait(seconds)
+
+
+def test_a_script_sends_consumes_and_looks_around(broker: RealBroker) -> None:
+    before = threading.active_count()
+    got: list[bytes] = []
+    all_here = threading.Event()
+
+    def listen(messages: Sequence[DeliveredMessage]) -> ConsumeStatus:
+        time.sleep(0.01)  # it may block
+        got.extend(message.body for message in messages)
+        if len(got) == 3:
+            all_here.set()
+        return ConsumeStatus.CONSUME_SUCCESS
+
+    with Session(broker.name_servers) as session:
+        session.admin().create_topic("T", queues=2)
+        producer = session.producer("PG")
+        assert len(producer.queues("T")) == 2
+        with session.push_consumer(
+            "CG", listen, {"T": ("n > 0", ExpressionType.SQL92)}, settings=SETTINGS
+        ):
+            for number in range(4):
+                message = Message(topic="T", body=b"%d" % number, properties={"n": str(number)})
+                assert producer.send(message).status is SendStatus.SEND_OK
+            wait_for(20, all_here)
+        assert sorted(got) == [b"1", b"2", b"3"]
+        reader = session.pull_consumer("RG")
+        queue = reader.queues("T")[0]
+        assert reader.max_offset(queue) - reader.min_offset(queue) == 2
+        result = reader.pull(queue, 0)
+        assert result.status is PullStatus.FOUND
+        assert len(result.messages) == 2
+        assert reader.fetch_offset(queue) is None
+        reader.commit_offset(queue, 1)
+        assert reader.fetch_offset(queue) == 1
+        assert "broker-a" in session.admin().cluster_info().broker_addr_table
+        with pytest.raises(NoRouteError):
+            session.admin().topic_route("nothing")
+    with pytest.raises(ClientClosedError):
+        producer.send(Message(topic="T", body=b"late"))
+    assert threading.active_count() == before
+
+
+def test_errors_are_those_of_the_asyncio_clients() -> None:
+    with Session("127.0.0.1:1") as session:
+        producer = session.producer("PG", settings=ProducerSettings(timeout_ms=300))
+        with pytest.raises(DeadlineError) as refused:
+            producer.send(Message(topic="T", body=b"a"))
+        assert refused.value.definite
+        assert isinstance(refused.value.last, NameServerError)
+
+
+def test_a_call_that_would_wait_for_itself_is_refused(broker: RealBroker) -> None:
+    with Session(broker.name_servers) as session:
+        producer = session.producer("PG")
+
+        async def on_the_loop() -> None:
+            producer.queues("TBW102")
+
+        with pytest.raises(RuntimeError, match="wait for itself"):
+            session._loop.call(on_the_loop())
