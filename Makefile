@@ -3,6 +3,7 @@ PYTHON ?= python3
 SEED ?= 7
 SEEDS ?= 1..2000
 RUN ?= runs/demo
+MINUTES ?= 10
 SCENARIO ?= scenarios/leader-partition.toml
 VENV := .venv
 BIN := $(VENV)/bin
@@ -10,7 +11,7 @@ LEDGERMQ := $(BIN)/ledgermq
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check format sim bench failovers drills long planted mutants interop clean
+.PHONY: help venv demo test check format sim bench failovers drills long planted mutants fuzz interop clean
 
 help:
 	@echo "make demo    set up, run the main experiment, verify it with Spark, write its report"
@@ -22,6 +23,7 @@ help:
 	@echo "make failovers  two hundred kills and cuts of the leader, verified; a rolling restart"
 	@echo "make long    a broker with ten million messages: memory and restarts (13 GB of disk)"
 	@echo "make planted experiments on brokers with a planted bug, which must fail"
+	@echo "make fuzz    MINUTES=$(MINUTES) of mutated real frames against a running broker"
 	@echo "make mutants the simulator against every planted bug, which it must see"
 	@echo "make interop real RocketMQ clients against ledgermq (TARGET=rocketmq: against RocketMQ itself)"
 	@echo "make venv    the environment alone: $(LEDGERMQ)"
@@ -101,6 +103,11 @@ CLIENT ?=
 interop: $(STAMP)
 	@mkdir -p figures
 	$(BIN)/python -m tests.interop.run --target $(TARGET) $(if $(ONLY),--only $(ONLY)) $(if $(CLIENT),--client $(CLIENT)) --output figures/interop.json
+
+# Mutated real frames against a broker and a name server; the log is checked afterwards.
+fuzz: $(STAMP)
+	@mkdir -p figures
+	$(BIN)/python -m tests.fuzz.campaign --minutes $(MINUTES) --seed $(SEED) --output figures/fuzz.json
 
 clean:
 	rm -rf $(VENV) runs figures .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,76 @@
+"""A few seconds of the fuzzer, and that it would see what it looks for."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remoting.command import FLAG_ONEWAY, RemotingCommand
+from remoting.errors import FrameError
+from remoting.frame import FrameDecoder, encode
+from tests.fuzz.campaign import Findings, attempt, report, run
+from tests.fuzz.mutations import Attempt, Mutator, is_answered
+
+
+@given(st.integers(0, 2**32))
+def test_mutated_frames_are_read_or_refused_however_they_are_cut(seed: int) -> None:
+    made = Mutator(seed).next()
+    assert decoded(made.pieces) == decoded((b"".join(made.pieces),))
+
+
+def decoded(pieces: tuple[bytes, ...]) -> tuple[list[RemotingCommand], int] | None:
+    """The commands and what is left; None where the stream can't be read."""
+    decoder = FrameDecoder()
+    try:
+        commands = [command for piece in pieces for command in decoder.feed(piece)]
+    except FrameError:
+        return None
+    return commands, decoder.pending_size
+
+
+def test_the_same_seed_makes_the_same_attempts() -> None:
+    one, other = Mutator(3), Mutator(3)
+    attempts = [one.next() for _ in range(500)]
+    assert attempts == [other.next() for _ in range(500)]
+    assert {made.what for made in attempts} == {"bytes", "header", "body", "code", "stream"}
+    assert sum(made.is_answered for made in attempts) > 100
+
+
+def test_which_requests_must_be_answered() -> None:
+    asks, oneway = RemotingCommand(code=30), RemotingCommand(code=30, flag=FLAG_ONEWAY)
+    assert is_answered(encode(asks))
+    assert not is_answered(encode(oneway))
+    assert not is_answered(encode(asks)[:-1])
+    assert not is_answered(encode(RemotingCommand(code=11)))
+    assert not is_answered(b"")
+
+
+async def test_silence_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.fuzz.campaign.ANSWER_S", 0.05)
+    monkeypatch.setattr("tests.fuzz.campaign.CLOSE_S", 0.05)
+    done = asyncio.Event()
+
+    async def say_nothing(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await done.wait()
+        writer.close()
+
+    server = await asyncio.start_server(say_nothing, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    findings = Findings()
+    frame = encode(RemotingCommand(code=30))
+    await attempt(f"127.0.0.1:{port}", Attempt((frame,), True, "test"), findings)
+    assert (len(findings.unanswered), len(findings.not_closed)) == (1, 1)
+    done.set()
+    server.close()
+
+
+@pytest.mark.cluster
+def test_a_broker_and_a_name_server_live_through_it(tmp_path: Path) -> None:
+    findings = run(tmp_path / "cluster", seed=11, seconds=6.0)
+    assert findings.is_clean, (report(findings, 11, 6.0), findings.unanswered[:3])
+    assert findings.answered > 100
+    assert sum(findings.attempts.values()) > 300
