@@ -58,6 +58,7 @@ class _Heartbeat(msgspec.Struct):
     clientID: str
     producerDataSet: list[_Producer] = []
     consumerDataSet: list[_Consumer] = []
+    withoutSub: bool = False  # version 2: the subscriptions are those that were sent before
 
 
 _decoder = msgspec.json.Decoder(_Heartbeat)
@@ -92,7 +93,11 @@ class ClientProcessor:
                     heartbeat.clientID,
                     request.connection,
                     message_model=consumer.messageModel,
-                    subscriptions=[_subscription(data) for data in consumer.subscriptionDataSet],
+                    subscriptions=(
+                        list(clients.subscriptions(consumer.groupName).values())
+                        if heartbeat.withoutSub
+                        else [_subscription(data) for data in consumer.subscriptionDataSet]
+                    ),
                     now_ms=now_ms,
                     consume_type=consumer.consumeType or "CONSUME_PASSIVELY",
                     consume_from_where=consumer.consumeFromWhere or "CONSUME_FROM_LAST_OFFSET",

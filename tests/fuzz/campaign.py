@@ -60,7 +60,12 @@ class Findings:
 async def attempt(address: str, made: Attempt, findings: Findings) -> None:
     host, _, port = address.rpartition(":")
     shown = f"{made.what} to {port}: {b''.join(made.pieces)[:3_000].hex()}"
-    reader, writer = await asyncio.open_connection(host, int(port))
+    try:
+        reader, writer = await asyncio.open_connection(host, int(port))
+    except OSError as error:
+        findings.unanswered.append(f"can't connect ({error}): {shown}")
+        await asyncio.sleep(0.5)
+        return
     try:
         for piece in made.pieces:
             writer.write(piece)
@@ -75,7 +80,7 @@ async def attempt(address: str, made: Attempt, findings: Findings) -> None:
                     continue
         except TimeoutError:
             findings.not_closed.append(shown)
-    except ConnectionError:
+    except OSError:  # a reset, or an end that came first
         findings.closed_at_once += 1
     finally:
         writer.close()
@@ -134,7 +139,7 @@ async def canary(address: str, findings: Findings, deadline: float) -> None:
 async def watch(group: Processes, findings: Findings, deadline: float) -> None:
     (name,) = group.brokers
     began = time.monotonic()
-    while time.monotonic() < deadline:
+    while time.monotonic() < deadline and group.table.find(name) is not None:
         findings.rss.append((round(time.monotonic() - began, 1), group.rss_bytes(name)))
         await asyncio.sleep(1)
 
@@ -175,7 +180,10 @@ async def assault(group: Processes, seed: int, seconds: float) -> Findings:
             tasks.create_task(worker(addresses, mutator, findings, deadline))
         tasks.create_task(canary(address, findings, deadline))
         tasks.create_task(watch(group, findings, deadline))
-    findings.end["missing_canaries"] = await missing_canaries(address, findings)
+    try:
+        findings.end["missing_canaries"] = await missing_canaries(address, findings)
+    except RemotingError as error:
+        findings.end["missing_canaries"] = f"all, for the broker is gone: {error}"
     return findings
 
 
