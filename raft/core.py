@@ -219,8 +219,8 @@ class Core(Elections):
             return self._leadership.next_deadline_ms
         return self._timer.deadline_ms
 
-    def change_refusal(self, change: MembershipChange) -> ChangeRefused | None:
-        """Why a ChangeMembership would be refused at the time of the last step; None: taken."""
+    def change_refusal(self, change: MembershipChange, now_ms: int) -> ChangeRefused | None:
+        """Why a ChangeMembership of `now_ms` would be refused, if it came next; None: taken."""
         leadership = self._leadership
         if leadership is None:
             return ChangeRefused(reason=ChangeRefusal.NOT_LEADER)
@@ -229,7 +229,7 @@ class Core(Elections):
             leadership=leadership,
             configuration=self._configuration,
             log=self._log,
-            now_ms=self._now_ms,
+            now_ms=now_ms,
         )
 
     # The one way in.
@@ -387,7 +387,7 @@ class Core(Elections):
 
     def _on_change(self, change: MembershipChange) -> None:
         leadership = self._leadership
-        refused = self.change_refusal(change)
+        refused = self.change_refusal(change, self._now_ms)
         if leadership is None or refused is not None:
             self._outbox.change_refused = refused
             return

@@ -257,7 +257,7 @@ class CoreShell:
             self._tick_entry(now_ms)
         if self.stopped or self.core.role is not Role.LEADER:
             raise NotLeaderError(None if self.stopped else self.core.leader_id)
-        refused = self.core.change_refusal(change)
+        refused = self.core.change_refusal(change, now_ms)
         if refused is not None:
             raise ChangeRefusedError(refused)
         if not self._has_room(_ROOM_SIZE_MIN):

@@ -8,8 +8,16 @@ import pytest
 
 import raft.core
 from raft.changes import change_refusal
-from raft.events import ChangeRefusal, ChangeRefused, LogDurable, Receive, Role, Tick
-from raft.membership import Configuration, decode_membership
+from raft.events import (
+    ChangeMembership,
+    ChangeRefusal,
+    ChangeRefused,
+    LogDurable,
+    Receive,
+    Role,
+    Tick,
+)
+from raft.membership import Configuration, RemoveMember, decode_membership
 from raft.messages import (
     AppendEntries,
     AppendEntriesReply,
@@ -152,6 +160,23 @@ def group_of_the_bug() -> Group:
     group = joined(voters=4)
     group.heartbeat(N1)
     return group
+
+
+def test_a_change_is_judged_at_its_own_time() -> None:
+    """Who asks first and then steps with the same time gets one answer from both."""
+    group = joined()
+    group.heartbeat(N1)
+    core = group.core(N1)
+    change = RemoveMember(node_id=N4)
+    assert core.change_refusal(change, group.now_ms) is None
+    later_ms = group.now_ms + 10_000
+    refused = core.change_refusal(change, later_ms)
+    assert refused is not None and refused.reason is ChangeRefusal.NO_MAJORITY
+
+    ready = group.step(N1, ChangeMembership(now_ms=later_ms, change=change))
+
+    assert ready.change_refused == refused
+    assert not ready.entries
 
 
 def test_the_single_server_bug_does_not_happen() -> None:
