@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from broker.config import BrokerConfig, ConfigError
+from broker.topics import TRACE_TOPIC
 from remoting.java_properties import properties_lines
 
 __all__ = [
@@ -170,6 +171,7 @@ _LIST: Final = (
     ),
     _changeable("recallMessageEnable", "recall_message_enable", "whether messages may be recalled"),
     _shown("brokerName", lambda config: config.group),
+    _shown("brokerId", lambda _: 0),
     _shown("brokerClusterName", lambda config: config.cluster),
     _shown("brokerIP1", lambda config: config.advertised.rpartition(":")[0]),
     _shown("listenPort", lambda config: int(config.listen.rpartition(":")[2])),
@@ -181,6 +183,10 @@ _LIST: Final = (
     _shown("registerNameServerPeriod", lambda config: config.registration_interval_ms),
     _shown("aclEnable", lambda config: config.acl_enable),
     # What RocketMQ lets choose and is settled here.
+    _shown("traceTopicEnable", lambda config: config.trace_topic_enable),
+    _shown("traceOn", lambda _: True),
+    _shown("msgTraceTopicName", lambda _: TRACE_TOPIC),
+    _shown("clientCallbackExecutorThreads", lambda _: os.cpu_count() or 1),
     _shown("flushDiskType", lambda _: "SYNC_FLUSH"),
     _shown("brokerRole", lambda _: "SYNC_MASTER"),
     _shown("enableDLegerCommitLog", lambda _: False),

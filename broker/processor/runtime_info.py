@@ -89,6 +89,9 @@ class RuntimeInfoProcessor:
             "runtime": f"[ {days} days, {hours} hours, {minutes} minutes, {seconds} seconds ]",
             "sendThreadPoolQueueSize": str(context.proposer.pending_count),
             "sendThreadPoolQueueCapacity": str(context.config.proposer.pending_max),
+            "totalMemKBytes": str(
+                os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 1_024
+            ),
             "residentSizeKiB": str(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss),
             "cpuSeconds": f"{time.process_time():.2f}",
             "pid": str(os.getpid()),
