@@ -171,7 +171,8 @@ def test_a_change_is_judged_at_its_own_time() -> None:
     assert core.change_refusal(change, group.now_ms) is None
     later_ms = group.now_ms + 10_000
     refused = core.change_refusal(change, later_ms)
-    assert refused is not None and refused.reason is ChangeRefusal.NO_MAJORITY
+    assert refused is not None
+    assert refused.reason is ChangeRefusal.NO_MAJORITY
 
     ready = group.step(N1, ChangeMembership(now_ms=later_ms, change=change))
 
