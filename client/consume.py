@@ -18,6 +18,7 @@ from client.heartbeat import ConsumeFrom, MessageModel
 from client.instance import InstanceSettings
 from client.message import DeliveredMessage, MessageQueue
 from client.retry import RetryPolicy
+from client.tracer import TraceSettings
 
 __all__ = [
     "ConsumeListener",
@@ -137,6 +138,8 @@ class PushConsumerSettings:
     stop_timeout_ms: int = 10_000
     """How long the listener may take to end when its queue is given up."""
     timeout_ms: int = 3_000
+    trace: TraceSettings | None = None
+    """With it, what was consumed is told in RocketMQ's trace topic."""
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     instance: InstanceSettings = field(default_factory=InstanceSettings)
 

@@ -205,6 +205,11 @@ class ClientInstance:
         self._greeted.discard(address)
         self._wake_heartbeat.set()
 
+    async def greet_all(self) -> None:
+        """Have every node known heard of this client, as far as they answer."""
+        missing = [node for node in self.routes.nodes() if node not in self._greeted]
+        await asyncio.gather(*(self._greet_quietly(node) for node in missing))
+
     async def greet(self, address: str) -> None:
         """Send a heartbeat to one node now and await its answer. Raises RemotingError."""
         command = RemotingCommand(code=RequestCode.HEART_BEAT, body=self._heartbeat_body())

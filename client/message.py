@@ -45,6 +45,13 @@ class PropertyName:
     RETRY_TOPIC: Final = "RETRY_TOPIC"
     SHARDING_KEY: Final = "__SHARDINGKEY"
     ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
+    MSG_REGION: Final = "MSG_REGION"
+    TRACE_ON: Final = "TRACE_ON"
+    CLUSTER: Final = "CLUSTER"
+    MSG_TYPE: Final = "MSG_TYPE"
+    CORRELATION_ID: Final = "CORRELATION_ID"
+    REPLY_TO_CLIENT: Final = "REPLY_TO_CLIENT"
+    TTL: Final = "TTL"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -107,6 +114,9 @@ class SendResult:
     transaction_id: str | None
     attempts: int
     address: str
+    region: str = "DefaultRegion"
+    is_traced: bool = True
+    """Whether the broker wants this message in traces."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -17,6 +17,7 @@ Source: RocketMQ DefaultMQProducerImpl; differences are listed in docs/DIVERGENC
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,11 +26,19 @@ from typing import Self, TypeAlias
 
 from client.answers import error_of, error_of_remoting
 from client.broker_call import learn
-from client.errors import ClientError, NoRouteError
+from client.errors import ClientError, NoRouteError, NotLeaderError
 from client.instance import ClientInstance, InstanceSettings
-from client.message import Message, MessageQueue, SendResult
+from client.latency_faults import LatencyFaults
+from client.message import (
+    DeliveredMessage,
+    Message,
+    MessageQueue,
+    PropertyName,
+    SendResult,
+)
+from client.queue_choice import QueueChoice
+from client.request_reply import NoReplyError, Replies, reply_message
 from client.retry import Place, Retries, RetryPolicy
-from client.route_view import TopicRoute
 from client.send_codec import (
     Compression,
     MessageRefusedError,
@@ -39,6 +48,8 @@ from client.send_codec import (
     send_result,
     send_status,
 )
+from client.send_trace import send_trace
+from client.tracer import TRACE_GROUP_PREFIX, Tracer, TraceSettings
 from client.under_way import UnderWay
 from remoting.errors import RemotingError
 
@@ -49,11 +60,17 @@ QueueSelector: TypeAlias = Callable[[Sequence[MessageQueue], Message], MessageQu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerSettings:
-    """`compression` says which bodies are deflated, and how; None: none is."""
+    """`compression` says which bodies are deflated, and how; None: none is.
+
+    With `latency_faults`, broker groups that were slow or failed are left alone for a while where
+    there are others. With `trace`, what was sent is told in RocketMQ's trace topic.
+    """
 
     timeout_ms: int = 3_000
     in_flight_max: int = 1_024
     compression: Compression | None = field(default_factory=Compression)
+    latency_faults: bool = False
+    trace: TraceSettings | None = None
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     instance: InstanceSettings = field(default_factory=InstanceSettings)
 
@@ -86,8 +103,17 @@ class Producer:
         self.instance = ClientInstance(name_servers, dial=dial, settings=self.settings.instance)
         self.instance.add_producer_group(group)
         self._slots = asyncio.Semaphore(self.settings.in_flight_max)
+        self._replies = Replies(self.instance)
+        self._choice = QueueChoice(
+            self.instance.random.randrange(1 << 16),
+            LatencyFaults() if self.settings.latency_faults else None,
+        )
+        self._tracer: Tracer | None = None
+        if self.settings.trace is not None:
+            plain = dataclasses.replace(self.settings, trace=None)
+            sender = Producer(TRACE_GROUP_PREFIX + group, name_servers, dial, settings=plain)
+            self._tracer = Tracer(sender, self.settings.trace)
         self._under_way = UnderWay()
-        self._turn = self.instance.random.randrange(1 << 16)
 
     @property
     def client_id(self) -> str:
@@ -96,6 +122,8 @@ class Producer:
     async def start(self) -> None:
         """Begin the background work. Brokers are dialled at the first send."""
         await self.instance.start()
+        if self._tracer is not None:
+            await self._tracer.start(self.instance.scope)
 
     async def stop(self) -> None:
         """Let what is under way end, for as long as a send may take; unregister and close.
@@ -104,11 +132,15 @@ class Producer:
         """
         await self.instance.scope.drain(self.settings.timeout_ms)
         await self._under_way.close(self.settings.timeout_ms)
+        if self._tracer is not None:
+            await self._tracer.stop()
         await self.instance.stop()
 
     async def crash(self) -> None:
         """Vanish as a killed process would: nothing more is sent, connections are dropped."""
         await self.instance.abort()
+        if self._tracer is not None:
+            await self._tracer.crash()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -205,6 +237,63 @@ class Producer:
         except RemotingError as error:
             raise error_of_remoting(error, address) from error
 
+    async def request(
+        self,
+        message: Message,
+        timeout_ms: int | None = None,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+    ) -> DeliveredMessage:
+        """Send `message` and return the reply of who consumed it, all within `timeout_ms`.
+
+        Raises ClientError where it was not sent, and NoReplyError where no reply came in time.
+        """
+        timeout_ms = timeout_ms or self.settings.timeout_ms
+        deadline_ms = self.instance.now_ms() + timeout_ms
+        with self._under_way:
+            self.instance.check_running()
+            self._stamp(message)
+            await self.instance.routes.route(message.topic, timeout_ms=timeout_ms, or_default=True)
+            await self.instance.greet_all()  # a reply needs a connection to come back on
+            correlation_id, reply = self._replies.expect()
+            try:
+                prepared = self._prepare(
+                    message,
+                    extra={
+                        PropertyName.CORRELATION_ID: correlation_id,
+                        PropertyName.REPLY_TO_CLIENT: self.client_id,
+                        PropertyName.TTL: str(timeout_ms),
+                    },
+                )
+                left_ms = max(1, round(deadline_ms - self.instance.now_ms()))
+                sent = await self._deliver(prepared, message, left_ms, queue, selector)
+                left_ms = max(1, round(deadline_ms - self.instance.now_ms()))
+                try:
+                    return await asyncio.wait_for(reply, left_ms / 1000)
+                except TimeoutError as error:
+                    raise NoReplyError(
+                        f"no reply to {sent.msg_id} of topic {message.topic} in {timeout_ms} ms"
+                    ) from error
+            finally:
+                self._replies.forget(correlation_id)
+
+    async def reply(
+        self, request: DeliveredMessage, body: bytes, timeout_ms: int | None = None
+    ) -> SendResult:
+        """Answer a consumed `request`; returns once the client that asked has the reply.
+
+        Raises ClientError. It goes through the broker group that the request came from, to which
+        who asked is connected.
+        """
+
+        def same_group(queues: Sequence[MessageQueue], _: Message) -> MessageQueue:
+            ours = [queue for queue in queues if queue.broker_name == request.queue.broker_name]
+            return (ours or queues)[0]
+
+        message = reply_message(request, body)
+        return await self.send(message, timeout_ms, selector=same_group)
+
     async def queues(self, topic: str, timeout_ms: int | None = None) -> tuple[MessageQueue, ...]:
         """The queues that a send to `topic` may go to. Raises NoRouteError, NameServerError."""
         self.instance.check_running()
@@ -224,13 +313,20 @@ class Producer:
         if message.uniq_key is None:
             message.uniq_key = self.instance.next_uniq_key(message.born_timestamp_ms)
 
-    def _prepare(self, message: Message, *, transactional: bool = False) -> PreparedSend:
+    def _prepare(
+        self,
+        message: Message,
+        *,
+        transactional: bool = False,
+        extra: Mapping[str, str] | None = None,
+    ) -> PreparedSend:
         namespace = self.instance.namespace
         return prepare_message(
             message,
             group=namespace.wrap(self.group),
             compression=self.settings.compression,
             transactional=transactional,
+            extra=extra,
             namespace=namespace,
         )
 
@@ -264,10 +360,17 @@ class Producer:
                         message, queue=queue, selector=selector, avoid=avoid, timeout_ms=budget_ms
                     )
                 address = await self._address(target, budget_ms)
-                return await self._attempt(prepared, target, address, budget_ms, retries.attempts)
+                began_ms = instance.now_ms()
+                result = await self._attempt(prepared, target, address, budget_ms, retries.attempts)
             except ClientError as error:
                 last = error
+            else:
+                self._sent(prepared, message, result, began_ms)
+                return result
             if target is not None:
+                # A group between two leaders is not slow.
+                if not isinstance(last, NotLeaderError):
+                    self._choice.failed(target.broker_name, instance.now_ms())
                 learn(instance, target.broker_name, address, last)
             now_ms = instance.now_ms()
             again = retries.after(last, now_ms=now_ms, luck=instance.random.random())
@@ -332,16 +435,23 @@ class Producer:
             if chosen not in queues:
                 raise MessageRefusedError(f"the selector chose {chosen}, no queue of the topic")
             return chosen
-        return self._next_queue(route, avoid)
+        return self._choice.next(queues, avoid, self.instance.now_ms())
 
-    def _next_queue(self, route: TopicRoute, avoid: str | None) -> MessageQueue:
-        queues = route.write_queues
-        for _ in queues:
-            self._turn = (self._turn + 1) & 0x7FFF_FFFF
-            chosen = queues[self._turn % len(queues)]
-            if chosen.broker_name != avoid:
-                return chosen
-        return chosen
+    def _sent(
+        self, prepared: PreparedSend, message: Message, result: SendResult, began_ms: float
+    ) -> None:
+        now_ms = self.instance.now_ms()
+        self._choice.succeeded(result.queue.broker_name, now_ms - began_ms, now_ms)
+        if self._tracer is not None and result.is_traced:
+            trace = send_trace(
+                self.group,
+                message,
+                result,
+                is_half=prepared.is_half,
+                cost_ms=round(now_ms - began_ms),
+                wall_ms=time.time_ns() // 1_000_000,
+            )
+            self._tracer.add([trace])
 
     async def _address(self, queue: MessageQueue, timeout_ms: float) -> str:
         routes = self.instance.routes

@@ -33,6 +33,7 @@ from client.consume import (
     ConsumeStatus,
     PushConsumerSettings,
 )
+from client.consume_trace import ConsumeTrace
 from client.errors import ClientError, MalformedAnswerError, NameServerError, NoRouteError
 from client.heartbeat import (
     ALL_TAGS,
@@ -44,11 +45,13 @@ from client.heartbeat import (
 from client.instance import ClientInstance
 from client.local_offsets import LocalOffsets, OffsetFileError
 from client.message import MessageQueue, retry_topic
+from client.producer import Producer, ProducerSettings
 from client.queue_consumer import QueueConsumer
 from client.queue_locks import QueueLocks
 from client.rebalance import allocate, ownership_change
 from client.retry import RetryPolicy
 from client.subscription_check import check_subscription
+from client.tracer import TRACE_GROUP_PREFIX, Tracer
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.connection import Connection
@@ -106,6 +109,11 @@ class PushConsumer:
             )
         elif self.settings.message_model is MessageModel.BROADCASTING:
             self._local = LocalOffsets(self.settings.offset_file)
+        self._tracer: Tracer | None = None
+        if self.settings.trace is not None:
+            plain = ProducerSettings(instance=self.settings.instance, retry=self.settings.retry)
+            sender = Producer(TRACE_GROUP_PREFIX + group, name_servers, dial, settings=plain)
+            self._tracer = Tracer(sender, self.settings.trace)
         self.instance.listen(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self._on_members_changed)
         if self.settings.message_model is MessageModel.CLUSTERING:
             self.subscribe(retry_topic(group))
@@ -158,6 +166,8 @@ class PushConsumer:
         await self.instance.start()
         await self._check_subscriptions()
         scope = self.instance.scope
+        if self._tracer is not None:
+            await self._tracer.start(scope)
         self._loops = [
             scope.spawn(self._keep_rebalanced(), "client-rebalance"),
             scope.spawn(self._keep_committing(), "client-commit"),
@@ -178,6 +188,8 @@ class PushConsumer:
         self._owned = {}
         if self._locks is not None:
             await self._locks.unlock_all()
+        if self._tracer is not None:
+            await self._tracer.stop()
         try:
             if self._local is not None:
                 await self._local.close()
@@ -189,6 +201,8 @@ class PushConsumer:
         self._owned = {}
         try:
             await self.instance.abort()
+            if self._tracer is not None:
+                await self._tracer.crash()
         finally:
             if self._local is not None:
                 self._local.abandon()
@@ -344,6 +358,11 @@ class PushConsumer:
             settings=self.settings,
             locks=self._locks,
             local=self._local,
+            trace=(
+                None
+                if self._tracer is None
+                else ConsumeTrace(self._tracer, self.group, self.instance.next_uniq_key)
+            ),
         )
 
     # What happens around.

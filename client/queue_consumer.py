@@ -24,6 +24,7 @@ from typing import Final
 
 from client.broker_call import learn, request_once
 from client.consume import ConsumeListener, ConsumerObserver, ConsumeStatus, PushConsumerSettings
+from client.consume_trace import ConsumeTrace
 from client.delivery import matches_tags
 from client.errors import (
     ClientError,
@@ -81,6 +82,7 @@ class QueueConsumer:
         settings: PushConsumerSettings,
         locks: QueueLocks | None = None,
         local: LocalOffsets | None = None,
+        trace: ConsumeTrace | None = None,
     ) -> None:
         self.queue = queue
         self._instance = instance
@@ -92,6 +94,7 @@ class QueueConsumer:
         self._settings = settings
         self._locks = locks
         self._local = local
+        self._trace = trace
         self._requests = QueueRequests(
             instance, group, timeout_ms=settings.timeout_ms, policy=settings.retry
         )
@@ -357,12 +360,16 @@ class QueueConsumer:
     async def _deliver(self, process: ProcessQueue, batch: list[DeliveredMessage]) -> None:
         began = time.monotonic_ns()
         status: ConsumeStatus | None = None
+        traced = None if self._trace is None else self._trace.begin(batch)
+        failed = False
         try:
             with ListenerGuard(f"{len(batch)} messages of {self.queue} come again") as guard:
                 status = await self._listener(batch)
             if guard.failed:
-                status = ConsumeStatus.RECONSUME_LATER
+                status, failed = ConsumeStatus.RECONSUME_LATER, True
         finally:
+            if self._trace is not None and traced is not None:
+                self._trace.end(traced, batch, status, raised=failed)
             self._observer.delivered(batch, status, t_invoke=began, t_complete=time.monotonic_ns())
         if status is ConsumeStatus.CONSUME_SUCCESS:
             process.done(batch)

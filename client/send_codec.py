@@ -2,18 +2,18 @@
 
 Place in the data path: `client.producer` prepares a message once, makes a command of it for each
 attempt, and reads the answer here. SEND_MESSAGE_V2 (one-letter header fields) for single messages,
-SEND_BATCH_MESSAGE for batches.
+SEND_BATCH_MESSAGE for batches; a message whose MSG_TYPE is `reply` goes as SEND_REPLY_MESSAGE_V2.
 
 Invariants: what is prepared never changes between attempts (UNIQ_KEY, bornTimestamp, body); only
 queue and broker name do. A message that no broker would take is refused before anything is sent.
 
-Source: facts of RocketMQ's request codes 310, 320; limits of DefaultMQProducer.
+Source: facts of RocketMQ's request codes 310, 320, 325; limits of DefaultMQProducer.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -47,6 +47,7 @@ __all__ = [
 DEFAULT_TOPIC: Final = "TBW102"
 DEFAULT_TOPIC_QUEUES: Final = 4
 _TOPIC_SIZE_MAX: Final = 127
+_REPLY: Final = "reply"
 
 _STATUSES: Final = {
     0: SendStatus.SEND_OK,
@@ -96,6 +97,7 @@ class PreparedSend:
     fields: dict[str, str]
     body: bytes
     msg_id: str
+    is_half: bool = False
 
     def command(self, queue: MessageQueue) -> RemotingCommand:
         """The request for one attempt, to `queue`."""
@@ -111,11 +113,12 @@ def prepare_message(
     group: str,
     compression: Compression | None,
     transactional: bool = False,
+    extra: Mapping[str, str] | None = None,
     namespace: Namespace = NO_NAMESPACE,
 ) -> PreparedSend:
     """`message` must have its uniq_key and born timestamp; `group` is wrapped already.
 
-    Raises MessageRefusedError.
+    `extra` are properties besides the message's own. Raises MessageRefusedError.
     """
     _check(message)
     body = message.body
@@ -126,18 +129,20 @@ def prepare_message(
         )
         if len(compressed) < len(body):
             body, flags = compressed, compressed_flags
-    extra = {}
+    extra = dict(extra or {})
     if transactional:
         flags |= sys_flag.TRANSACTION_PREPARED
-        extra = {PropertyName.TRAN_MSG: "true", PropertyName.PGROUP: group}
+        extra |= {PropertyName.TRAN_MSG: "true", PropertyName.PGROUP: group}
+    is_reply = message.properties.get(PropertyName.MSG_TYPE) == _REPLY
     return PreparedSend(
-        code=RequestCode.SEND_MESSAGE_V2,
+        code=RequestCode.SEND_REPLY_MESSAGE_V2 if is_reply else RequestCode.SEND_MESSAGE_V2,
         topic=message.topic,
         fields=_fields(
             message, namespace.wrap(message.topic), group, _properties(message, extra), flags
         ),
         body=body,
         msg_id=message.uniq_key or "",
+        is_half=transactional,
     )
 
 
@@ -203,6 +208,8 @@ def send_result(
         transaction_id=fields.get("transactionId"),
         attempts=attempts,
         address=address,
+        region=fields.get(PropertyName.MSG_REGION, "DefaultRegion"),
+        is_traced=fields.get(PropertyName.TRACE_ON) != "false",
     )
 
 

@@ -143,6 +143,16 @@ class SyncProducer(_Opened[Producer]):
         """Send and forget. Raises ClientError where it could not even be sent."""
         self._call(self.client.send_oneway(message, queue=queue))
 
+    def request(self, message: Message, timeout_ms: int | None = None) -> DeliveredMessage:
+        """Send `message` and return its reply. Raises ClientError, NoReplyError among them."""
+        return self._call(self.client.request(message, timeout_ms))
+
+    def reply(
+        self, request: DeliveredMessage, body: bytes, timeout_ms: int | None = None
+    ) -> SendResult:
+        """Answer a consumed `request`. Raises ClientError."""
+        return self._call(self.client.reply(request, body, timeout_ms))
+
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         return self._call(self.client.queues(topic))
 

@@ -31,6 +31,7 @@ from client.errors import BrokerUnreachableError, ClientError, MalformedAnswerEr
 from client.listener_guard import ListenerGuard
 from client.message import DeliveredMessage, Message, MessageQueue, SendResult, SendStatus
 from client.producer import Producer, ProducerSettings, QueueSelector
+from client.trace_codec import TraceEnd
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.connection import Connection
@@ -63,6 +64,12 @@ class Decision(enum.Enum):
 
 
 _DECISION_BITS: Final = {Decision.COMMIT: 8, Decision.ROLLBACK: 12, Decision.UNKNOWN: 0}
+_STATES: Final = {
+    Decision.COMMIT: "COMMIT_MESSAGE",
+    Decision.ROLLBACK: "ROLLBACK_MESSAGE",
+    Decision.UNKNOWN: "UNKNOW",
+}
+"""RocketMQ's names, its spelling included."""
 
 
 class EndOutcome(enum.Enum):
@@ -316,6 +323,8 @@ class TransactionProducer(Producer):
         except ClientError as error:
             outcome = EndOutcome.FAIL if error.definite else EndOutcome.INFO
             result = EndResult(outcome=outcome, error=error)
+        if self._tracer is not None:
+            self._tracer.add([self._end_trace(half, decision, from_check)])
         self._observer.end_told(
             half,
             decision,
@@ -327,6 +336,22 @@ class TransactionProducer(Producer):
         return result
 
     # Internals.
+
+    def _end_trace(self, half: HalfMessage, decision: Decision, from_check: bool) -> TraceEnd:
+        leader = self.instance.routes.leader(half.broker_name)
+        return TraceEnd(
+            time_ms=time.time_ns() // 1_000_000,
+            region="DefaultRegion",
+            group=self.group,
+            topic=half.topic,
+            msg_id=half.msg_id,
+            tags=None,
+            keys=(),
+            store_host=(leader and leader.address) or "",
+            transaction_id=half.transaction_id or "",
+            state=_STATES[decision],
+            is_from_check=from_check,
+        )
 
     def _end_command(
         self, half: HalfMessage, decision: Decision, from_check: bool

@@ -1,0 +1,216 @@
+"""Message traces: RocketMQ's text, and what clients tell of a real broker's messages."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from client.admin import Admin
+from client.consume import ConsumeStatus, PushConsumerSettings
+from client.errors import NoRouteError
+from client.heartbeat import ConsumeFrom
+from client.message import DeliveredMessage, Message
+from client.producer import ProducerSettings
+from client.pull_consumer import PullConsumer
+from client.push_consumer import PushConsumer
+from client.scope import TaskScope
+from client.trace_codec import (
+    ConsumeReturn,
+    MessageKind,
+    TraceEnd,
+    TraceRecord,
+    TraceSend,
+    TraceSubAfter,
+    TraceSubBefore,
+    record_keys,
+    record_text,
+)
+from client.tracer import Tracer, TraceSettings
+from client.transaction_producer import (
+    Decision,
+    HalfMessage,
+    TransactionProducer,
+    TransactionSettings,
+)
+from tests.client.fake_cluster import wait_until
+from tests.client.real_broker import real_broker
+
+SENT = TraceSend(
+    time_ms=5,
+    region="R",
+    group="PG",
+    topic="T",
+    msg_id="ID",
+    tags=None,
+    keys=("k1", "k2"),
+    store_host="1.2.3.4:10911",
+    body_size=7,
+    cost_ms=3,
+    kind=MessageKind.NORMAL,
+    offset_msg_id="OFF",
+    is_success=True,
+)
+
+
+@pytest.mark.parametrize(
+    ("record", "fields"),
+    [
+        (SENT, "Pub 5 R PG T ID null k1_k2 1.2.3.4:10911 7 3 0 OFF true"),
+        (
+            TraceSubBefore(
+                time_ms=5,
+                region="R",
+                group="G",
+                request_id="Q",
+                msg_id="ID",
+                retry_times=2,
+                keys=(),
+            ),
+            "SubBefore 5 R G Q ID 2 null",
+        ),
+        (
+            TraceSubAfter(
+                time_ms=9,
+                request_id="Q",
+                msg_id="ID",
+                cost_ms=4,
+                is_success=False,
+                keys=["k"],
+                code=ConsumeReturn.FAILED,
+            ),
+            "SubAfter Q ID 4 false k 4 9",
+        ),
+        (
+            TraceEnd(
+                time_ms=5,
+                region="R",
+                group="G",
+                topic="T",
+                msg_id="ID",
+                tags="x",
+                keys=(),
+                store_host="h:1",
+                transaction_id="TX",
+                state="COMMIT_MESSAGE",
+                is_from_check=False,
+            ),
+            "EndTransaction 5 R G T ID x null h:1 2 TX COMMIT_MESSAGE false",
+        ),
+    ],
+)
+def test_records_are_rocketmq_s_text(record: TraceRecord, fields: str) -> None:
+    expected = (
+        "\x01".join(
+            field.replace("_", " ") if field == "k1_k2" else field for field in fields.split(" ")
+        )
+        + "\x02"
+    )
+    assert record_text(record) == expected
+
+
+def test_the_keys_of_a_batch_are_each_of_its_ids() -> None:
+    assert record_keys(SENT) == ["ID", "k1", "k2"]
+
+
+class Sender:
+    def __init__(self) -> None:
+        self.sent: list[Message] = []
+        self.error: NoRouteError | None = None
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+    async def crash(self) -> None: ...
+
+    async def send(self, message: Message) -> None:
+        if self.error is not None:
+            raise self.error
+        self.sent.append(message)
+
+
+async def test_a_tracer_is_bounded_and_counts_what_it_loses() -> None:
+    sender = Sender()
+    tracer = Tracer(sender, TraceSettings(waiting_max=7, batch_max=3))
+    tracer.add([SENT] * 9)
+    assert tracer.lost == 2
+    await tracer.stop()
+    assert [message.body.count(b"\x02") for message in sender.sent] == [3, 3, 1]
+    assert sender.sent[0].topic == "RMQ_SYS_TRACE_TOPIC"
+    assert sender.sent[0].keys == ("ID", "k1", "k2")
+    sender.error = NoRouteError("none")
+    tracer.add([SENT] * 2)
+    await tracer.stop()
+    assert tracer.lost == 4
+
+
+async def test_a_tracer_sends_in_the_background() -> None:
+    sender, scope = Sender(), TaskScope()
+    await scope.start()
+    tracer = Tracer(sender, TraceSettings(linger_ms=1))
+    await tracer.start(scope)
+    tracer.add([SENT])
+    await wait_until(lambda: len(sender.sent) == 1)
+    await scope.stop()
+
+
+class Commits:
+    async def execute_local(self, message: Message, half: HalfMessage) -> Decision:
+        return Decision.COMMIT
+
+    async def check_local(self, message: DeliveredMessage) -> Decision:
+        return Decision.COMMIT
+
+
+async def test_what_clients_did_stands_in_the_trace_topic(tmp_path: Path) -> None:
+    async with real_broker(tmp_path) as broker:
+        trace = TraceSettings(topic="Traces", linger_ms=10)
+        async with Admin(broker.name_servers) as admin:
+            await admin.create_topic("T", queues=1)
+            await admin.create_topic("Traces", queues=1)
+        consumed = asyncio.Event()
+
+        async def listen(messages: Sequence[DeliveredMessage]) -> ConsumeStatus:
+            if messages[0].body == b"half":
+                consumed.set()
+            return ConsumeStatus.CONSUME_SUCCESS
+
+        consumer = PushConsumer(
+            "CG",
+            broker.name_servers,
+            listen,
+            settings=PushConsumerSettings(consume_from=ConsumeFrom.FIRST, trace=trace),
+        )
+        consumer.subscribe("T")
+        producer = TransactionProducer(
+            "PG",
+            broker.name_servers,
+            Commits(),
+            settings=TransactionSettings(producer=ProducerSettings(trace=trace)),
+        )
+        async with consumer, producer:
+            plain = await producer.send(Message(topic="T", body=b"plain", tags="x", keys=("k",)))
+            await producer.send_in_transaction(Message(topic="T", body=b"half"))
+            await asyncio.wait_for(consumed.wait(), 20)
+        async with PullConsumer("TOOL", broker.name_servers) as tool:
+            (queue,) = await tool.queues("Traces")
+            messages = (await tool.pull(queue, 0)).messages
+        records = [
+            record.split("\x01")
+            for message in messages
+            for record in message.body.decode().split("\x02")
+            if record
+        ]
+        kinds = sorted(record[0] for record in records)
+        assert kinds == ["EndTransaction"] + ["Pub"] * 2 + ["SubAfter"] * 2 + ["SubBefore"] * 2
+        (sent,) = [record for record in records if record[0] == "Pub" and record[5] == plain.msg_id]
+        assert sent[3:5] == ["PG", "T"]
+        assert sent[6:10] == ["x", "k", broker.address, "5"]
+        assert sent[11:] == ["0", plain.offset_msg_id, "true"]
+        before = {record[4]: record[5] for record in records if record[0] == "SubBefore"}
+        after = {record[1]: record[2] for record in records if record[0] == "SubAfter"}
+        assert before == after
+        assert any(plain.msg_id in message.keys and "k" in message.keys for message in messages)
