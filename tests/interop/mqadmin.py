@@ -246,7 +246,7 @@ def run_all(name: str, directory: Path, tools: Toolchain) -> list[Printed]:
     with started(name, directory, tools) as target:
         command = java_command(tools.require_java(), built, directory / "home")
         command[-1] = "interop.Mqadmin"
-        command.insert(4, "-Djava.security.manager=allow")
+        command.insert(1, "-Djava.security.manager=allow")
         servers = ";".join(target.name_servers)
         process = subprocess.Popen(
             [*command, servers],

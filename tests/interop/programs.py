@@ -27,9 +27,6 @@ def java_command(java: str, built: Path, home: Path) -> list[str]:
     """Up to the program's own arguments."""
     home.mkdir(parents=True, exist_ok=True)
     return [
-        "nice",
-        "-n",
-        "10",
         java,
         f"-Xmx{HEAP}",
         "-XX:+UseSerialGC",

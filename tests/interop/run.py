@@ -40,8 +40,8 @@ def client_program(client: str, tools: Toolchain, home: Path) -> list[str]:
         built = tools.java_client(JAVA_CLIENTS[client])
         return java_command(tools.require_java(), built, home)
     if client == "go-2.1.2":
-        return ["nice", "-n", "10", str(tools.go_client())]
-    return ["nice", "-n", "10", sys.executable, "-m", "tests.interop.python_cases"]
+        return [str(tools.go_client())]
+    return [sys.executable, "-m", "tests.interop.python_cases"]
 
 
 def chosen_cases(program: list[str], patterns: list[str]) -> list[str]:

@@ -138,7 +138,7 @@ class Rocketmq:
 
     def _start(self, name: str, program: str, heap: str, config: str) -> None:
         directory = self._directory
-        argv = ["nice", "-n", "10", self._java, f"-Xmx{heap}", "-XX:+UseSerialGC"]
+        argv = [self._java, f"-Xmx{heap}", "-XX:+UseSerialGC"]
         argv += [f"-Duser.home={directory}/home", f"-Drocketmq.home.dir={directory}"]
         argv += ["-XX:MaxDirectMemorySize=512m", "-cp", f"{self._jars}/*", program]
         self._table.start(name, [*argv, "-c", str(directory / config)])

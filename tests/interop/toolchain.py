@@ -95,7 +95,7 @@ def _is_older(built: Path, sources: Path) -> bool:
 
 def _run(command: list[str], directory: Path) -> None:
     done = subprocess.run(
-        ["nice", "-n", "10", *command],
+        command,
         cwd=directory,
         capture_output=True,
         text=True,
