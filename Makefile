@@ -26,6 +26,8 @@ help:
 	@echo "make fuzz    MINUTES=$(MINUTES) of mutated real frames against a running broker"
 	@echo "make mutants the simulator against every planted bug, which it must see"
 	@echo "make interop real RocketMQ clients against ledgermq (TARGET=rocketmq: against RocketMQ itself)"
+	@echo "make mqadmin mqadmin's commands against ledgermq, compared with RocketMQ"
+	@echo "make campaigns  default Java clients while leaders die and members come and go"
 	@echo "make venv    the environment alone: $(LEDGERMQ)"
 
 venv: $(STAMP)
@@ -108,6 +110,15 @@ interop: $(STAMP)
 fuzz: $(STAMP)
 	@mkdir -p figures
 	$(BIN)/python -m tests.fuzz.campaign --minutes $(MINUTES) --seed $(SEED) --output figures/fuzz.json
+
+# The sub-commands of mqadmin, compared with what they print against RocketMQ.
+mqadmin: $(STAMP)
+	@mkdir -p figures
+	$(BIN)/python -m tests.interop.mqadmin --output figures/mqadmin.json
+
+campaigns: $(STAMP)
+	@mkdir -p figures
+	$(BIN)/python -m tests.interop.campaigns kills members --output figures/campaigns.json
 
 clean:
 	rm -rf $(VENV) runs figures .mypy_cache .ruff_cache .pytest_cache .hypothesis
