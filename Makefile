@@ -11,7 +11,7 @@ LEDGERMQ := $(BIN)/ledgermq
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check format sim bench failovers drills long planted mutants fuzz interop clean
+.PHONY: help venv demo test check format sim bench failovers drills long planted mutants fuzz interop mqadmin campaigns clean
 
 help:
 	@echo "make demo    set up, run the main experiment, verify it with Spark, write its report"
