@@ -18,7 +18,7 @@ import sys
 from typing import Final, TypeAlias, cast
 
 from lark import Lark, Token, Transformer
-from lark.exceptions import LarkError, UnexpectedInput
+from lark.exceptions import LarkError, UnexpectedInput, UnexpectedToken
 
 from broker.filter.message_filter import FilterError
 from broker.filter.sql_expression import (
@@ -109,8 +109,9 @@ def parse_sql(text: str) -> Expression:
     try:
         tree: object = _PARSER.parse(text)
     except UnexpectedInput as error:
-        at = cast("int | None", error.pos_in_stream)  # lark's own type says None alone
-        found = "its end" if at is None or at >= len(text) else repr(text[at : at + 20])
+        is_end = isinstance(error, UnexpectedToken) and error.token.type == "$END"
+        at = cast("int | None", error.pos_in_stream) or 0  # lark's own type says None alone
+        found = "its end" if is_end else repr(text[at : at + 20])
         raise FilterError(f"the expression can't go on with {found}: {text[:200]!r}") from error
     except LarkError as error:
         raise FilterError(f"no expression: {text[:200]!r}: {error}") from error

@@ -131,6 +131,13 @@ def test_what_is_no_expression_is_refused_by_name(expression):
     assert str(raised.value)
 
 
+def test_a_refusal_says_where_it_stopped():
+    with pytest.raises(FilterError, match="with its end"):
+        filter_of("SQL92", "age >")
+    with pytest.raises(FilterError, match="with 'b'"):
+        filter_of("SQL92", "a = 1 b")
+
+
 def test_long_chains_are_no_deep_ones():
     expression = " OR ".join(f"a = {number}" for number in range(600))
     assert matches(expression, a="599")
