@@ -51,7 +51,7 @@ async def broker_with(directory: Path, *settings: str) -> AsyncIterator[Broker]:
     await broker.start()
     serving = asyncio.get_running_loop().create_task(broker.serve())
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not broker.context.ready:
                 await asyncio.sleep(0.01)
         yield broker

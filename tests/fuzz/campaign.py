@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import re
 import sys
 import tempfile
 import time
@@ -51,6 +52,7 @@ class Findings:
     canaries_refused: int = 0
     rss: list[tuple[float, int]] = field(default_factory=list)
     end: dict[str, object] = field(default_factory=dict)
+    output: str = ""  # of the processes
 
     @property
     def is_clean(self) -> bool:
@@ -194,10 +196,8 @@ def judge(group: Processes, findings: Findings) -> None:
     outputs = "".join(group.output(process) for process in group.table.names())
     unforeseen = outputs.count("Traceback (most recent call last)")
     if unforeseen:
-        at = outputs.index("Traceback (most recent call last)")
-        faults.append(
-            f"{unforeseen} tracebacks, the first: {outputs[max(0, at - 300) : at + 3000]}"
-        )
+        ends = re.findall(r"^(?:[ |]*)(\w[\w.]*(?:Error|Exception)\b.*)", outputs, re.MULTILINE)
+        faults.append(f"{unforeseen} tracebacks: {Counter(ends).most_common(10)}")
     if group.table.find(name) is None:
         faults.append("the broker has ended")
     elif (code := group.terminate(name, 30)) != 0:
@@ -221,6 +221,7 @@ def run(directory: Path, seed: int, seconds: float) -> Findings:
         group.start()
         findings = asyncio.run(assault(group, seed, seconds))
         judge(group, findings)
+        findings.output = "".join(group.output(process) for process in group.table.names())
     return findings
 
 
@@ -259,6 +260,7 @@ def main() -> int:
         sys.stderr.write(f"{shown[:2_000]}\n")
     if arguments.output is not None:
         arguments.output.write_text(f"{text}\n", encoding="utf-8")
+        arguments.output.with_suffix(".log").write_text(findings.output, encoding="utf-8")
     return 0 if findings.is_clean else 1
 
 
