@@ -122,7 +122,10 @@ class Indexer:
             return []
         hashed = key_hash(topic_hash(topic), key)
         positions = await asyncio.to_thread(
-            self.index.look_up, hashed, begin_ms=begin_ms, end_ms=end_ms, count_max=count_max
+            self.index.look_up(hashed).positions,
+            begin_ms=begin_ms,
+            end_ms=end_ms,
+            count_max=count_max,
         )
         return list(dict.fromkeys(positions))  # what was added twice, after a full disk
 
@@ -164,8 +167,9 @@ class Indexer:
             try:
                 size, kind, chain = self._header(position)
                 if kind == EntryKind.DATA:
-                    payload = self._log.read(position + HEADER_SIZE, size - HEADER_SIZE)
-                    keys += keys_of_entry(payload, self._topics)
+                    begin = position + HEADER_SIZE
+                    payload = self._log.read(begin, size - HEADER_SIZE)
+                    keys += keys_of_entry(payload, begin, self._topics)
             except (DamagedLogError, LookupError):
                 if progress == self.index.progress:
                     raise
@@ -217,7 +221,8 @@ class Indexer:
 
     async def _seal(self, file: IndexFile) -> None:
         try:
+            file.flush()
             if await asyncio.to_thread(file.sync):
-                self.index.seal(file)
+                file.seal()
         finally:
             self._sealing.discard(file.path)

@@ -121,6 +121,10 @@ class Stats:
         """A consumer of the group gave a message back."""
         self._add("SNDBCK_PUT_NUMS", f"{topic}@{group}", 1)
 
+    def timers_delivered(self, count: int) -> None:
+        """Timer messages went to their real topics."""
+        self._add("TIMER_DEQUEUE_NUMS", "rmq_sys_wheel_timer", count)
+
     def _add(self, name: str, key: str, amount: int) -> None:
         item = self._items.get((name, key))
         if item is None:

@@ -35,7 +35,6 @@ class TimerTable:
         self._times: list[int] = []  # ascending, each once
         self._offsets_at: dict[int, list[int]] = {}  # by time, in the order of storing
         self.next_offset = 0
-        self.delivered_count = 0  # of this process: for rates
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -86,7 +85,6 @@ class TimerTable:
     def deliver(self, queue_offsets: Iterable[int]) -> None:
         for offset in queue_offsets:
             self._take_out(offset)
-            self.delivered_count += 1
 
     def recall(self, queue_offset: int) -> None:
         self._take_out(queue_offset)

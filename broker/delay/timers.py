@@ -106,8 +106,10 @@ class Timers:
         if not records:
             return False
 
-        def done(_: ProposalStatus | None) -> None:
+        def done(status: ProposalStatus | None) -> None:
             self._under_way.difference_update(offsets)
+            if status is ProposalStatus.COMMITTED:
+                self._context.stats.timers_delivered(len(offsets))
 
         try:
             self._context.proposer.submit(

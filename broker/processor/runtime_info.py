@@ -167,7 +167,7 @@ class RuntimeInfoProcessor:
             "timerOffsetBehind": "0",
             "timerCongestNum": str(len(overdue)),
             "timerEnqueueTps": str(context.stats.tps("TOPIC_PUT_NUMS", "rmq_sys_wheel_timer")),
-            "timerDequeueTps": "0.0",
+            "timerDequeueTps": str(context.stats.tps("TIMER_DEQUEUE_NUMS", "rmq_sys_wheel_timer")),
         }
 
 

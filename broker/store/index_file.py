@@ -22,24 +22,31 @@ hash falls on the slot, 0 for none), then units of 20 bytes; unit 0 is never use
 | 12     | 4    | seconds since the store timestamp of the first unit            |
 | 16     | 4    | number of the unit before on the same slot, 0 where it ends    |
 
-Invariants: units are written before the slots that name them, and count once the header names them;
-a unit never changes once it counts. So a killed process leaves slots that name units which do not
-count yet; they are right ones, and their chain leads on to those that do (`_head`).
+The file that grows has its slots in memory; those that changed are written by pages, with `flush`,
+since single ones would cost a system call per key. Units are written at once.
 
-Files are sparse, written with pwrite and read with pread: neither touches the process's memory, and
-a full disk is an OSError. Source: RocketMQ IndexFile, IndexHeader.
+Invariants: units are written before the slots that name them, and a unit never changes once it
+counts. So a killed process may leave slots that name units which do not count yet; they are right
+ones, and their chain leads on to those that do (`_counting`).
+
+Files are sparse, written with pwrite and read with pread: a full disk is an OSError, and what is
+not used takes neither disk nor memory. Source: RocketMQ IndexFile, IndexHeader.
 """
 
 from __future__ import annotations
 
+import mmap
 import os
 import struct
+import sys
 import zlib
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from operator import mul
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, TypeAlias
 
 from remoting.message_id import java_string_hash
 
@@ -63,13 +70,14 @@ UNIT_SIZE: Final = 20
 _SLOT: Final = struct.Struct(">i")
 assert HEADER.size == HEADER_SIZE
 assert UNIT.size == UNIT_SIZE
+_PAGE_SLOTS: Final = 1_024
 _SECONDS_MAX: Final = (1 << 31) - 1
 _READ_SIZE: Final = 1 << 20
 
-_POWERS_COUNT: Final = 256
-# 31^255 .. 31^0, modulo 2^32: a key of n characters needs the last n.
-_POWERS: Final = tuple(pow(31, _POWERS_COUNT - 1 - at, 1 << 32) for at in range(_POWERS_COUNT))
-_POWERS_OF: Final = tuple(_POWERS[_POWERS_COUNT - n :] for n in range(_POWERS_COUNT))
+_TAIL_SIZE: Final = 4  # a UNIQ_KEY's last four characters count; those before change less often
+_REMEMBERED_SIZE_MAX: Final = 64
+_POWERS: Final = tuple(pow(31, at, 1 << 32) for at in reversed(range(_REMEMBERED_SIZE_MAX)))
+"""31^63 .. 31^0, modulo 2^32: what the characters of a text are multiplied with, the last n."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,12 +96,8 @@ class IndexShape:
         return self.units_at + UNIT_SIZE * self.unit_count
 
 
-class IndexedKey(NamedTuple):
-    """One key of one message."""
-
-    hash: int
-    position: int
-    stored_ms: int
+IndexedKey: TypeAlias = tuple[int, int, int]
+"""One key of one message: its hash, the record's position and its store timestamp."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,16 +125,25 @@ def topic_hash(topic: str) -> int:
 def key_hash(of_topic: int, key: str) -> int:
     """The hash of `topic#key` as a unit holds it: 31 bits (Java's abs; its minimum becomes 0)."""
     length = len(key)
-    value: int
-    if key.isascii() and length < _POWERS_COUNT:
-        own = sum(map(mul, key.encode(), _POWERS_OF[length]))
-        value = (of_topic * pow(31, length, 1 << 32) + own) & 0xFFFF_FFFF
+    if _TAIL_SIZE <= length <= _REMEMBERED_SIZE_MAX and key.isascii():
+        tail = key.encode()[-_TAIL_SIZE:]
+        begun = _begun_hash(of_topic, key[:-_TAIL_SIZE])
+        value = ((((begun * 31) + tail[0]) * 31 + tail[1]) * 31 + tail[2]) * 31 + tail[3]
     else:
         units = len(key.encode("utf-16-be", "surrogatepass")) // 2
-        value = (of_topic * pow(31, units, 1 << 32) + java_string_hash(key)) & 0xFFFF_FFFF
+        value = of_topic * pow(31, units, 1 << 32) + java_string_hash(key)
+    value &= 0xFFFF_FFFF
     if value < 1 << 31:
         return value
     return 0 if value == 1 << 31 else (1 << 32) - value
+
+
+@lru_cache(maxsize=1 << 13)
+def _begun_hash(of_topic: int, begin: str) -> int:
+    """The hash of `topic#` and these, which are few and ASCII; not cut to 32 bits."""
+    length = len(begin)
+    own: int = sum(map(mul, begin.encode(), _POWERS[_REMEMBERED_SIZE_MAX - length :]))
+    return of_topic * pow(31, length, 1 << 32) + own
 
 
 class IndexFile:
@@ -141,10 +154,14 @@ class IndexFile:
         self.path = directory / mark.name
         self.mark = mark
         self._shape = shape
+        self._slots: memoryview | None = None  # of 4 bytes; until the file is sealed
+        self._dirty: set[int] = set()  # pages of slots
         self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             if os.fstat(self._descriptor).st_size != shape.file_size:
                 os.truncate(self._descriptor, shape.file_size)
+            if not mark.sealed:
+                self._slots = self._read_slots()
         except OSError:
             os.close(self._descriptor)
             raise
@@ -158,47 +175,73 @@ class IndexFile:
         """Add units, in the order given. Caller's duty: they fit. Raises OSError; nothing counts
         then, and the same keys may be added again."""
         assert 0 < len(keys) <= self.room, f"{len(keys)} keys, room for {self.room}"
-        shape, mark = self._shape, self.mark
-        begin_ms = mark.begin_ms if mark.next_number > 1 else keys[0].stored_ms
-        fresh: dict[int, int] = {}
+        assert self._slots is not None, f"{self.path} is sealed"
+        mark, slots, slot_count = self.mark, self._slots, self._shape.slot_count
+        next_number = mark.next_number
+        begin_ms = mark.begin_ms if next_number > 1 else keys[0][2]
+        pack = UNIT.pack
         new_slots = 0
         units: list[bytes] = []
-        for number, (hashed, position, stored_ms) in enumerate(keys, mark.next_number):
-            slot = hashed % shape.slot_count
+        fresh: dict[int, int] = {}
+        number = next_number
+        for hashed, position, stored_ms in keys:
+            slot = hashed % slot_count
             before = fresh.get(slot)
             if before is None:
-                before = self._head(slot)
-                new_slots += before == 0
+                before = slots[slot]
+                if before >= next_number:
+                    before = _counting(self._descriptor, self._shape, before, next_number)
+                if not before:
+                    new_slots += 1
             fresh[slot] = number
-            seconds = min(max(stored_ms - begin_ms, 0) // 1000, _SECONDS_MAX)
-            units.append(UNIT.pack(hashed, position, seconds, before))
+            seconds = (stored_ms - begin_ms) // 1000
+            units.append(pack(hashed, position, min(max(seconds, 0), _SECONDS_MAX), before))
+            number += 1
         packed = b"".join(units)
-        self._write(packed, shape.units_at + mark.next_number * UNIT_SIZE)
+        self._write(packed, self._shape.units_at + next_number * UNIT_SIZE)
         for slot, number in fresh.items():
-            self._write(_SLOT.pack(number), HEADER_SIZE + 4 * slot)
-        first, last = keys[0], keys[-1]
-        after = replace(
+            slots[slot] = number
+        self._dirty.update([slot // _PAGE_SLOTS for slot in fresh])
+        self.mark = replace(
             mark,
             begin_ms=begin_ms,
-            end_ms=last.stored_ms,
-            begin_position=mark.begin_position if mark.next_number > 1 else first.position,
-            end_position=last.position,
+            end_ms=keys[-1][2],
+            begin_position=mark.begin_position if next_number > 1 else keys[0][1],
+            end_position=keys[-1][1],
             used_slots=mark.used_slots + new_slots,
-            next_number=mark.next_number + len(keys),
+            next_number=next_number + len(keys),
             crc=zlib.crc32(packed, mark.crc),
         )
-        self._write(
-            HEADER.pack(
-                after.begin_ms,
-                after.end_ms,
-                after.begin_position,
-                after.end_position,
-                after.used_slots,
-                after.next_number,
-            ),
-            0,
+
+    def flush(self) -> None:
+        """Write the slots that changed, and the header. Raises OSError; it may be done again."""
+        if not self._dirty:
+            return
+        assert self._slots is not None
+        for page in sorted(self._dirty):
+            first = page * _PAGE_SLOTS
+            values = array("i", self._slots[first : first + _PAGE_SLOTS])
+            self._write(_big_endian(values), HEADER_SIZE + 4 * first)
+            self._dirty.discard(page)
+        mark = self.mark
+        header = HEADER.pack(
+            mark.begin_ms,
+            mark.end_ms,
+            mark.begin_position,
+            mark.end_position,
+            mark.used_slots,
+            mark.next_number,
         )
-        self.mark = after
+        self._write(header, 0)
+
+    def head(self, hashed: int) -> int:
+        """The newest unit of the hash's slot, 0 for none."""
+        slot = hashed % self._shape.slot_count
+        if self._slots is not None:
+            number = self._slots[slot]
+        else:
+            number = _SLOT.unpack(os.pread(self._descriptor, 4, HEADER_SIZE + 4 * slot))[0]
+        return _counting(self._descriptor, self._shape, number, self.mark.next_number)
 
     def sync(self) -> bool:
         """On any thread; False where retention took it meanwhile. Raises OSError."""
@@ -212,18 +255,40 @@ class IndexFile:
             os.close(descriptor)
         return True
 
+    def seal(self) -> None:
+        """It is full, and was flushed and then fsynced: its slots need no memory any more."""
+        assert not self._dirty, f"{self.path}: {len(self._dirty)} pages were not written"
+        self.mark = replace(self.mark, sealed=True)
+        self._slots = None
+
     def close(self) -> None:
+        self._slots = None
         os.close(self._descriptor)
 
-    def _head(self, slot: int) -> int:
-        """The newest unit of a slot that counts, 0 for none."""
-        number: int = _SLOT.unpack(os.pread(self._descriptor, 4, HEADER_SIZE + 4 * slot))[0]
-        return _counting(self._descriptor, self._shape, number, self.mark.next_number)
+    def _read_slots(self) -> memoryview:
+        """As they are on the disk; a new file's take no memory until they are used."""
+        area = mmap.mmap(-1, 4 * self._shape.slot_count)
+        if self.mark.next_number > 1:
+            at = 0
+            while at < len(area):
+                data = os.pread(self._descriptor, min(_READ_SIZE, len(area) - at), HEADER_SIZE + at)
+                if not data:
+                    raise OSError(f"{self.path} ends within its slots")
+                area[at : at + len(data)] = _big_endian(array("i", data))
+                at += len(data)
+        return memoryview(area).cast("i")
 
     def _write(self, data: bytes, offset: int) -> None:
         written = 0
         while written < len(data):
             written += os.pwrite(self._descriptor, data[written:], offset + written)
+
+
+def _big_endian(values: array[int]) -> bytes:
+    """To the file's order of bytes, or back from it."""
+    if sys.byteorder == "little":
+        values.byteswap()
+    return values.tobytes()
 
 
 # Reading, on any thread --------------------------------------------------------------------------
@@ -251,18 +316,18 @@ def find_positions(
     mark: IndexFileMark,
     hashed: int,
     *,
+    head: int,
     begin_ms: int,
     end_ms: int,
     count_max: int,
 ) -> list[int]:
     """Positions of records whose key may have this hash and that may have been stored within
-    [begin_ms, end_ms], newest first: a second may be missing to either side. Raises OSError."""
+    [begin_ms, end_ms], newest first: a second may be missing to either side. `head` is the newest
+    unit on the hash's slot. Raises OSError."""
     positions: list[int] = []
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        slot = HEADER_SIZE + 4 * (hashed % shape.slot_count)
-        (number,) = _SLOT.unpack(os.pread(descriptor, 4, slot))
-        number = _counting(descriptor, shape, number, mark.next_number)
+        number = head
         while number > 0 and len(positions) < count_max:
             unit_hash, position, seconds, before = UNIT.unpack(_unit(descriptor, shape, number))
             stored_ms = mark.begin_ms + 1000 * seconds

@@ -19,7 +19,7 @@ import json
 import logging
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -33,7 +33,7 @@ from broker.store.index_file import (
     is_sound,
 )
 
-__all__ = ["IndexProgress", "MessageIndex"]
+__all__ = ["IndexProgress", "Lookup", "MessageIndex"]
 
 _log = logging.getLogger(__name__)
 _VERSION: Final = 1
@@ -51,6 +51,38 @@ class IndexProgress:
     chain: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lookup:
+    """The chains of one hash as they were when it was asked, the newest file's first."""
+
+    hashed: int
+    shape: IndexShape
+    chains: list[tuple[Path, IndexFileMark, int]]
+
+    def positions(self, *, begin_ms: int, end_ms: int, count_max: int) -> list[int]:
+        """Of records, newest first: see `find_positions`. On any thread. Raises OSError."""
+        positions: list[int] = []
+        for path, mark, head in self.chains:
+            if mark.begin_ms > end_ms:
+                continue
+            try:
+                positions += find_positions(
+                    path,
+                    self.shape,
+                    mark,
+                    self.hashed,
+                    head=head,
+                    begin_ms=begin_ms,
+                    end_ms=end_ms,
+                    count_max=count_max - len(positions),
+                )
+            except FileNotFoundError:  # retention took it meanwhile
+                break
+            if mark.begin_ms < begin_ms or len(positions) >= count_max:
+                break
+        return positions
+
+
 class MessageIndex:
     """`open` first, on a thread; then one owner adds, while lookups may run on other threads."""
 
@@ -60,7 +92,7 @@ class MessageIndex:
         self._shape = shape
         self._files: list[IndexFile] = []  # ascending; only the last one grows
         self.progress = IndexProgress()
-        self._written: tuple[IndexProgress, int] | None = None  # as the checkpoint has it
+        self._written: tuple[IndexProgress, int, int] | None = None  # as the checkpoint has it
 
     # Life --------------------------------------------------------------------------------------
 
@@ -90,6 +122,7 @@ class MessageIndex:
         """A clean stop: all of it is durable then. Raises OSError."""
         for file in self._files:
             if not file.mark.sealed:
+                file.flush()
                 file.sync()
         self._write_checkpoint(clean=True, durable=True)
         self.abandon()
@@ -118,7 +151,7 @@ class MessageIndex:
         """
         at = 0
         while at < len(keys):
-            file = self._growing(keys[at].stored_ms)
+            file = self._growing(keys[at][2])
             count = min(len(keys) - at, file.room)
             file.append(keys[at : at + count])
             at += count
@@ -133,10 +166,6 @@ class MessageIndex:
         """Full files that were not fsynced yet."""
         return [file for file in self._files[:-1] if not file.mark.sealed]
 
-    def seal(self, file: IndexFile) -> None:
-        """It was fsynced since it is full."""
-        file.mark = replace(file.mark, sealed=True)
-
     def trim(self, position: int) -> None:
         """The log begins at `position`: files that tell of nothing behind it go, but the last.
 
@@ -149,12 +178,18 @@ class MessageIndex:
             gone += 1
         if gone:
             del self._files[:gone]
-            self._write_checkpoint(clean=False, durable=False)
+            self._written = None
+            self.save()
 
     def save(self) -> None:
         """Write down how far it has come, where that has changed. Raises OSError."""
-        if self._written != (self.progress, len(self._files)):
+        if self._written != self._state():
+            for file in self._files:
+                file.flush()
             self._write_checkpoint(clean=False, durable=False)
+
+    def _state(self) -> tuple[IndexProgress, int, int]:
+        return self.progress, len(self._files), sum(file.mark.sealed for file in self._files)
 
     def _growing(self, stored_ms: int) -> IndexFile:
         """The file that takes the next unit."""
@@ -182,31 +217,17 @@ class MessageIndex:
         """How many units count."""
         return sum(file.mark.next_number - 1 for file in self._files)
 
-    def look_up(self, hashed: int, *, begin_ms: int, end_ms: int, count_max: int) -> list[int]:
-        """Positions of records whose key may have this hash, newest first: see `find_positions`.
-
-        On any thread. Raises OSError.
-        """
-        positions: list[int] = []
-        for file in reversed(self._files.copy()):
-            mark = file.mark
-            if mark.begin_ms > end_ms or mark.next_number == 1:
-                continue
-            try:
-                positions += find_positions(
-                    file.path,
-                    self._shape,
-                    mark,
-                    hashed,
-                    begin_ms=begin_ms,
-                    end_ms=end_ms,
-                    count_max=count_max - len(positions),
-                )
-            except FileNotFoundError:  # retention took it meanwhile
-                break
-            if mark.begin_ms < begin_ms or len(positions) >= count_max:
-                break
-        return positions
+    def look_up(self, hashed: int) -> Lookup:
+        """What to look through for messages whose key may have this hash. Raises OSError."""
+        return Lookup(
+            hashed=hashed,
+            shape=self._shape,
+            chains=[
+                (file.path, file.mark, file.head(hashed))
+                for file in reversed(self._files)
+                if file.mark.next_number > 1
+            ],
+        )
 
     # The checkpoint ----------------------------------------------------------------------------
 
@@ -227,7 +248,7 @@ class MessageIndex:
         return progress, marks, trusted
 
     def _write_checkpoint(self, *, clean: bool, durable: bool) -> None:
-        written = self.progress, len(self._files)
+        written = self._state()
         values: dict[str, Any] = {
             "version": _VERSION,
             "boot": _boot_id(),

@@ -10,18 +10,28 @@ Source: RocketMQ IndexService.buildIndex, CommitLog.checkMessageAndReturnSize.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import struct
+from collections.abc import Sequence
 from typing import Final
 
 from broker.store.index_file import IndexedKey, key_hash, topic_hash
-from broker.store.payload import PAYLOAD_HEADER, UNIT, Payload, Run, decode_payload
+from broker.store.payload import UNIT, decode_payload
+from remoting import sys_flag as flags
 from remoting.errors import RecordError
-from remoting.message import RecordScan, scan_records
+from remoting.message import MAGIC_V1
 from remoting.properties import find_property
 
 __all__ = ["TopicHashes", "keys_of_entry", "record_keys"]
 
 _KEYS: Final = b"KEYS\x01"
+_POSITION: Final = struct.Struct(">Q12x")  # the first field of a ConsumeQueue unit
+_LENGTH: Final = struct.Struct(">I")
+_SHORT: Final = struct.Struct(">H")
+# Places in a record, whose layout is drawn in `remoting.message`.
+_MAGIC_END_AT: Final = 7
+_SYS_FLAG_AT: Final = 39
+_BODY_AT: Final = 88  # with IPv4 hosts
+_IPV6_MORE: Final = 12
 _TOPICS_MAX: Final = 20_000
 
 
@@ -40,27 +50,28 @@ class TopicHashes:
         return known
 
 
-def keys_of_entry(data: bytes, topics: TopicHashes) -> list[IndexedKey]:
-    """Of a data entry's payload, in the order of its runs.
+def keys_of_entry(data: bytes, position: int, topics: TopicHashes) -> list[IndexedKey]:
+    """Of a data entry's payload, which stands at `position`, in the order of its runs.
 
-    Raises PayloadError.
+    Raises PayloadError and RecordError.
     """
     payload = decode_payload(data)
+    stored_ms = payload.store_timestamp_ms
     has_words = _KEYS in data
     keys: list[IndexedKey] = []
-    scanned: dict[int, RecordScan] | None = None
     for run in payload.runs:
+        hashed = topics.of(run.topic)
         uniq_keys = run.uniq_keys
         if not has_words and uniq_keys is not None and _all_plain(uniq_keys):
-            hashed = topics.of(run.topic)
-            stored_ms = payload.store_timestamp_ms
-            for (at, _, _), key in zip(UNIT.iter_unpack(run.units), uniq_keys, strict=True):
-                if key is not None:
-                    keys.append(IndexedKey(key_hash(hashed, key), at, stored_ms))
+            keys += [
+                (key_hash(hashed, key), at, stored_ms)
+                for (at,), key in zip(_POSITION.iter_unpack(run.units), uniq_keys, strict=True)
+                if key is not None
+            ]
         else:
-            if scanned is None:
-                scanned = _scan(data)
-            keys += _scanned_keys(run, payload, scanned, topics)
+            for at, size, _ in UNIT.iter_unpack(run.units):
+                properties = _properties(data, at - position, size)
+                keys += [(key_hash(hashed, key), at, stored_ms) for key in record_keys(properties)]
     return keys
 
 
@@ -83,17 +94,19 @@ def _all_plain(uniq_keys: Sequence[str | None]) -> bool:
     return all(key is not None and "#" not in key for key in uniq_keys)
 
 
-def _scan(data: bytes) -> dict[int, RecordScan]:
-    """The entry's records by their position."""
-    _, table_size = PAYLOAD_HEADER.unpack_from(data)
-    records = memoryview(data)[PAYLOAD_HEADER.size + table_size :]
-    return {scan.physical_offset: scan for scan in scan_records(records)}
-
-
-def _scanned_keys(
-    run: Run, payload: Payload, scanned: dict[int, RecordScan], topics: TopicHashes
-) -> Iterator[IndexedKey]:
-    hashed = topics.of(run.topic)
-    for at, _, _ in UNIT.iter_unpack(run.units):
-        for key in record_keys(scanned[at].properties):
-            yield IndexedKey(key_hash(hashed, key), at, payload.store_timestamp_ms)
+def _properties(data: bytes, start: int, size: int) -> bytes:
+    """The properties of the record at `start`. Raises RecordError."""
+    sys_flag = data[start + _SYS_FLAG_AT]
+    topic_at = start + _BODY_AT
+    if sys_flag & flags.BORN_HOST_IPV6:
+        topic_at += _IPV6_MORE
+    if sys_flag & flags.STORE_HOST_IPV6:
+        topic_at += _IPV6_MORE
+    topic_at += _LENGTH.unpack_from(data, topic_at - _LENGTH.size)[0]
+    if data[start + _MAGIC_END_AT] == MAGIC_V1 & 0xFF:
+        begin = topic_at + 1 + data[topic_at] + _SHORT.size
+    else:
+        begin = topic_at + _SHORT.size + _SHORT.unpack_from(data, topic_at)[0] + _SHORT.size
+    if begin + _SHORT.unpack_from(data, begin - _SHORT.size)[0] != start + size:
+        raise RecordError(f"the record at {start} of the payload does not end with its properties")
+    return data[begin : start + size]

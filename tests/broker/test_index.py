@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import struct
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -113,8 +114,9 @@ def test_the_hash_that_has_no_positive_value_is_nothing():
 
 def test_the_layout_is_rocketmqs(tmp_path):
     file = IndexFile(tmp_path, SHAPE, IndexFileMark(name="20260101", from_position=0))
-    file.append([IndexedKey(3, 1_000, 5_000), IndexedKey(10, 2_000, 6_999)])
-    file.append([IndexedKey(3, 3_000, 9_000)])
+    file.append([(3, 1_000, 5_000), (10, 2_000, 6_999)])
+    file.append([(3, 3_000, 9_000)])
+    file.flush()
     file.close()
     data = (tmp_path / "20260101").read_bytes()
     assert len(data) == HEADER_SIZE + 4 * 7 + 20 * 12
@@ -132,14 +134,15 @@ def test_the_layout_is_rocketmqs(tmp_path):
 
 def found(directory: Path, file: IndexFile, hashed: int, **more: int) -> list[int]:
     times = {"begin_ms": LONG_AGO, "end_ms": FAR_AHEAD, "count_max": 64} | more
-    return find_positions(directory / file.mark.name, SHAPE, file.mark, hashed, **times)
+    head = file.head(hashed)
+    return find_positions(directory / file.mark.name, SHAPE, file.mark, hashed, head=head, **times)
 
 
 def test_units_of_a_write_that_never_counted_do_not_break_chains(tmp_path):
     file = IndexFile(tmp_path, SHAPE, IndexFileMark(name="a", from_position=0))
-    file.append([IndexedKey(3, 1_000, 0)])
+    file.append([(3, 1_000, 0)])
     before = file.mark
-    lost = [IndexedKey(3, 2_000, 0), IndexedKey(10, 2_500, 0), IndexedKey(3, 3_000, 0)]
+    lost = [(3, 2_000, 0), (10, 2_500, 0), (3, 3_000, 0)]
     file.append(lost)
     file.mark = before  # a kill forgets what the checkpoint does not have
     assert found(tmp_path, file, 3) == [1_000]
@@ -155,7 +158,9 @@ def test_units_of_a_write_that_never_counted_do_not_break_chains(tmp_path):
 KEYS = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 3)), max_size=60)
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     st.lists(
         st.one_of(KEYS, st.sampled_from(["kill", "stop", "boot", "save"])), min_size=1, max_size=12
@@ -165,8 +170,6 @@ KEYS = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 3)), max_size=60)
 def test_any_life_of_an_index_finds_what_a_list_finds(tmp_path_factory, steps, data):
     directory = tmp_path_factory.mktemp("index") / "index"
     model: list[IndexedKey] = []  # keys in order; a key's place is its log position
-    index = MessageIndex(directory, SHAPE)
-    index.open()
     boot = 0
 
     def go_on() -> None:
@@ -176,14 +179,17 @@ def test_any_life_of_an_index_finds_what_a_list_finds(tmp_path_factory, steps, d
             index.add(model[start:], IndexProgress(next_position=len(model), last_position=0))
 
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)  # no power fails here: the boot id says it does
+        index = MessageIndex(directory, SHAPE)
+        index.open()
         for step in steps:
             patch.setattr(message_index, "_boot_id", lambda boot=boot: str(boot))
             if isinstance(step, list):
                 model += [
-                    IndexedKey(hashed, len(model) + at, 1_000 * (len(model) + at + gap))
+                    (hashed, len(model) + at, 1_000 * (len(model) + at + gap))
                     for at, (hashed, gap) in enumerate(step)
                 ]
-                model.sort(key=lambda key: (key.position, key.stored_ms))
+                model.sort(key=lambda key: key[1:])
                 go_on()
             elif step == "save":
                 index.save()
@@ -195,17 +201,19 @@ def test_any_life_of_an_index_finds_what_a_list_finds(tmp_path_factory, steps, d
                 index.open()
                 go_on()
     hashed = data.draw(st.integers(0, 20))
-    positions = index.look_up(hashed, begin_ms=LONG_AGO, end_ms=FAR_AHEAD, count_max=10_000)
+    positions = index.look_up(hashed).positions(
+        begin_ms=LONG_AGO, end_ms=FAR_AHEAD, count_max=10_000
+    )
     index.abandon()
     assert list(dict.fromkeys(positions)) == [
-        key.position for key in reversed(model) if key.hash == hashed
+        position for key, position, _ in reversed(model) if key == hashed
     ]
 
 
 def filled(directory: Path) -> MessageIndex:
     index = MessageIndex(directory, SHAPE)
     index.open()
-    keys = [IndexedKey(number, number, 1_000 * number) for number in range(30)]
+    keys = [(number, number, 1_000 * number) for number in range(30)]
     for at in range(0, 30, 5):
         index.add(keys[at : at + 5], IndexProgress(next_position=at + 5, last_position=at))
     return index
@@ -223,17 +231,17 @@ def test_a_damaged_file_and_those_behind_it_are_built_again(tmp_path):
     index.open()
     assert [path.name for path in (tmp_path / "index").iterdir()] == names[:1]
     assert index.progress == IndexProgress(next_position=10)
-    assert index.look_up(4, begin_ms=0, end_ms=FAR_AHEAD, count_max=9) == [4]
+    assert index.look_up(4).positions(begin_ms=0, end_ms=FAR_AHEAD, count_max=9) == [4]
     index.abandon()
 
 
 def test_after_a_failure_of_the_machine_only_sealed_files_count(tmp_path, monkeypatch):
     index = filled(tmp_path / "index")
     first = index.unsealed()[0]
+    first.flush()
     assert first.sync()
-    index.seal(first)
+    first.seal()
     index.save()
-    index._write_checkpoint(clean=False, durable=False)
     index.abandon()
     monkeypatch.setattr(message_index, "_boot_id", lambda: "another")
     index = MessageIndex(tmp_path / "index", SHAPE)
@@ -249,7 +257,7 @@ def test_files_that_tell_of_nothing_any_more_go(tmp_path):
     assert len(list((tmp_path / "index").iterdir())) == 2
     index.trim(10_000)
     assert len(list((tmp_path / "index").iterdir())) == 1, "the last one stays"
-    assert index.look_up(29, begin_ms=0, end_ms=FAR_AHEAD, count_max=9) == [29]
+    assert index.look_up(29).positions(begin_ms=0, end_ms=FAR_AHEAD, count_max=9) == [29]
     index.abandon()
 
 

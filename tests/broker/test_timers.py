@@ -158,6 +158,9 @@ async def test_a_timer_message_comes_at_its_time_and_never_before(rig, tmp_path)
     assert len(rig.log.entries) == entries + 1, "message and removal are one entry"
     assert decode_payload(rig.log.entries[-1].payload).commands == [DeliverTimersCommand([0])]
     assert len(rig.replay(tmp_path / "replica").timers) == 0
+    delivered = rig.context.stats.item("TIMER_DEQUEUE_NUMS", TIMER_TOPIC)
+    assert delivered is not None
+    assert delivered.sum == 1
 
 
 async def test_what_is_due_earlier_comes_first(rig):
