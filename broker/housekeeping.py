@@ -174,7 +174,7 @@ class Housekeeper:
         )
 
     def _delay_position(self) -> int | None:
-        """Where the oldest message is that waits for its delivery."""
+        """Where the oldest message is that waits for its delivery, or was popped and is held."""
         context = self._context
         positions: list[int] = []
         for queue_id in range(DELAY_LEVEL_MAX):
@@ -185,6 +185,11 @@ class Housekeeper:
                 positions.append(UNIT.unpack(unit)[0])
         if context.state.timers.begin_position is not None:
             positions.append(context.state.timers.begin_position)
+        for (_, topic, queue_id), offset in context.state.pop.oldest():
+            queue = context.queues.find(topic, queue_id)
+            unit = b"" if queue is None else queue.read(offset, 1)
+            if unit:
+                positions.append(UNIT.unpack(unit)[0])
         return min(positions, default=None)
 
     async def _retain(self, retention: Retention) -> None:

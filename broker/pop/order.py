@@ -10,7 +10,7 @@ Source: RocketMQ ConsumerOrderInfoManager.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -63,6 +63,10 @@ class OrderTable:
 
     def get(self, key: _Key) -> OrderSet | None:
         return self._sets.get(key)
+
+    def oldest(self) -> Iterator[tuple[_Key, int]]:
+        for key, held in self._sets.items():
+            yield key, held.next_offset
 
     def pop(self, key: _Key, command: PopOrderCommand) -> None:
         before = self._sets.get(key)

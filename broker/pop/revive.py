@@ -94,7 +94,7 @@ class PopRevive:
             _log.info("popped messages wait: too many proposals are pending")
 
     def _stored(self, due: Due) -> MessageRecord | None:
-        """None where retention has taken the message. Raises RefusedError."""
+        """None where the log has lost the message: its disk may have forced that. RefusedError."""
         context = self._context
         _, topic, queue_id = due.key
         queue = context.queues.find(topic, queue_id)

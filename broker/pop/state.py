@@ -91,6 +91,13 @@ class PopState:
             heapq.heappush(self._heap, due)
         return found
 
+    def oldest(self) -> Iterator[tuple[QueueKey, int]]:
+        """Of each queue the lowest offset that is held, those in order included: retention stays
+        behind them."""
+        for key, held in self._held.items():
+            yield key, min(held)
+        yield from self.orders.oldest()
+
     # Changes -----------------------------------------------------------------------------------
 
     def apply(self, command: PopCommands, offsets: dict[QueueKey, int]) -> None:

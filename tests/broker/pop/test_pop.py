@@ -9,6 +9,7 @@ import json
 
 import pytest
 
+from broker.housekeeping import Housekeeper
 from broker.pop.extra_info import Handle, HandleError, pop_retry_topic
 from broker.pop.revive import PopRevive
 from broker.processors import Processors
@@ -363,6 +364,20 @@ async def test_batches_are_acknowledged_by_their_bits(rig):
     for bad in (b"", b'{"acks":[{"c":1}]}', json.dumps({"acks": [row | {"b": "!"}]}).encode()):
         refused = await rig.ask(batch, RequestCode.BATCH_ACK_MESSAGE, {}, bad)
         assert refused.code == ResponseCode.INVALID_PARAMETER
+
+
+async def test_retention_stays_behind_what_is_held(rig):
+    housekeeper = Housekeeper(rig.context, rig.tasks, None)
+    await rig.send(b"a", b"b")
+    ((first, handle), (second, second_handle)) = messages(await rig.pop())
+    assert housekeeper._delay_position() == first.physical_offset
+    assert await rig.ack(first, handle) == ResponseCode.SUCCESS
+    assert housekeeper._delay_position() == second.physical_offset
+    assert await rig.ack(second, second_handle) == ResponseCode.SUCCESS
+    assert housekeeper._delay_position() is None
+    await rig.send(b"c")
+    ((third, handle),) = messages(await rig.pop(order="true"))
+    assert housekeeper._delay_position() == third.physical_offset
 
 
 async def test_where_a_new_group_begins(rig):
