@@ -34,6 +34,7 @@ from broker.delay.delivery import DelayDelivery
 from broker.housekeeping import Housekeeper
 from broker.indexer import Indexer
 from broker.long_polling import LongPolling
+from broker.pop.polling import PopPolling
 from broker.pop.revive import PopRevive
 from broker.processors import Processors
 from broker.proposer import BusyError, Proposal, Proposer
@@ -128,6 +129,7 @@ class Broker:
                 client_silence_ms_max=config.client_silence_ms_max,
             ),
             long_polling=LongPolling(held_max=config.held_pulls_max),
+            pop_polling=PopPolling(held_max=config.held_pulls_max),
             clock_ms=wall_clock_ms,
             random=rng,
             unique_ids=UniqueIdGenerator(
@@ -159,6 +161,7 @@ class Broker:
         self._processors = Processors(self.context, self._tasks, self.context.locks, self._indexer)
         self._handlers = dispatch_of(self._processors)
         self.context.routes_changed = self._registration.changed
+        self.context.when_routes_told = self._registration.when_told
         self.context.retain_now = self._housekeeper.retain_now
         self._edge = Edge(self.fail)
         self._was_ready = False

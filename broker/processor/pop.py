@@ -172,6 +172,9 @@ class PopProcessor:
                 ResponseCode.INVALID_PARAMETER,
                 f"the retry topic {retry_topic[:80]}... has more than {_TOPIC_SIZE_MAX} characters",
             )
+        topics_max = context.state.limits.topics_max
+        if retry_topic not in context.state.topics and len(context.state.topics) >= topics_max:
+            raise RefusedError(ResponseCode.SYSTEM_BUSY, "this broker has its most topics already")
         return group, topic, queue_id
 
     def _filter(self, request: Request) -> MessageFilter:
@@ -251,6 +254,8 @@ class PopProcessor:
                 return
         elif state.pop.held(key) >= _HELD_PER_QUEUE_MAX or len(state.pop) >= _HELD_MAX:
             is_full = True
+        known = state.consumer_offsets
+        is_full |= expected < 0 and len(known) >= state.limits.consumer_offsets_max
         if left <= 0 or is_full:
             catch.rest += max(0, left)
             return
