@@ -59,6 +59,8 @@ class BrokerContext:
     want_of_room: str | None = None  # why the disk takes nothing more, as it was seen last
     settings_changes: int = 0  # since this process began
     routes_changed: Callable[[], None] = lambda: None  # name servers are to be told
+    # Likewise, and what is given is called when they have been.
+    when_routes_told: Callable[[Callable[[], None]], None] = lambda answer: answer()
     retain_now: Callable[[], None] = lambda: None  # what is old is to go, whatever the hour
     ready: bool = False  # this node leads and may propose, as the log told last
     term: int = 0

@@ -4,7 +4,8 @@ Place in the data path: routes come from here. The group's ready leader register
 a follower as 1 + its place among the members' sorted names; the DataVersion's state version carries
 the Raft term, so that a stale leader's word never overwrites a newer one's (design section 6).
 Every name server is told every `registration_interval_ms`, and at once when the role, the term or
-the topics change; they don't know of each other.
+the topics change; they don't know of each other. Who made a topic is answered when all of them
+have been told of it, or after a second: clients look for the route at once.
 
 Source: RocketMQ BrokerController.registerBrokerAll, facts section 6.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from broker.context import BrokerContext
 from broker.topics import PERM_READ, PERM_WRITE, Topic
@@ -34,7 +36,26 @@ __all__ = ["Registration"]
 _log = logging.getLogger(__name__)
 _TIMEOUT_MS = 3_000
 _RETRY_AFTER_FAILURE_MS = 500
+_TOLD_WAIT_S_MAX = 1.0
 _EVERYTHING = PERM_READ | PERM_WRITE
+
+
+class _Waiting:
+    """Somebody who waits until these name servers have been told."""
+
+    def __init__(self, left: set[str], answer: Callable[[], None]) -> None:
+        self._left = left
+        self._answer: Callable[[], None] | None = answer
+
+    def told(self, name_server: str) -> None:
+        self._left.discard(name_server)
+        if not self._left:
+            self.end()
+
+    def end(self) -> None:
+        answer, self._answer = self._answer, None
+        if answer is not None:
+            answer()
 
 
 class Registration:
@@ -44,11 +65,24 @@ class Registration:
         self._context = context
         self._remoting = remoting
         self._changed = {address: asyncio.Event() for address in context.config.name_servers}
+        self._waiting: dict[str, list[_Waiting]] = {address: [] for address in self._changed}
 
     def changed(self) -> None:
         """Role, term or topics changed: tell every name server now."""
         for event in self._changed.values():
             event.set()
+
+    def when_told(self, answer: Callable[[], None]) -> None:
+        """Tell every name server what holds now, and call `answer` when they know, or a second
+        later: one that does not answer holds up nobody for long."""
+        if not self._changed:
+            answer()
+            return
+        waiting = _Waiting(set(self._changed), answer)
+        for queue in self._waiting.values():
+            queue.append(waiting)
+        asyncio.get_running_loop().call_later(_TOLD_WAIT_S_MAX, waiting.end)
+        self.changed()
 
     async def run(self, name_server: str) -> None:
         """Keep one name server informed until cancelled."""
@@ -57,7 +91,11 @@ class Registration:
         healthy = True
         while True:
             event.clear()
+            # Who comes while a registration is under way waits for the next: this one may be older.
+            waiting, self._waiting[name_server] = self._waiting[name_server], []
             told = await self._register(name_server, log_failure=healthy)
+            for each in waiting:
+                each.told(name_server)
             healthy = told
             try:
                 async with asyncio.timeout(

@@ -1,0 +1,89 @@
+"""Who made a topic is answered when the name servers know it, or a second later."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from broker.registration import Registration
+from remoting.command import RemotingCommand
+from remoting.errors import ConnectError
+from remoting.rpc import RemotingClient
+
+ONE, TWO = "127.0.0.1:1", "127.0.0.1:2"
+
+
+class NameServers:
+    """Answers registrations when the test says so."""
+
+    def __init__(self) -> None:
+        self.gates = {ONE: asyncio.Event(), TWO: asyncio.Event()}
+        self.down: set[str] = set()
+        self.asked: list[str] = []
+
+    async def request(self, address: str, command: RemotingCommand, _: int) -> RemotingCommand:
+        self.asked.append(address)
+        if address in self.down:
+            raise ConnectError(f"{address} is down")
+        await self.gates[address].wait()
+        return RemotingCommand(code=0)
+
+
+class Known(Registration):
+    """What it says of the broker is not what is tested."""
+
+    def _identity(self) -> dict[str, str]:
+        return {}
+
+    def _body(self) -> Any:
+        from remoting.route import DataVersion, RegisterBrokerBody
+
+        return RegisterBrokerBody(data_version=DataVersion(state_version=1), topics=[])
+
+
+@pytest.fixture
+async def rig():
+    servers = NameServers()
+    config = SimpleNamespace(
+        name_servers=(ONE, TWO), registration_interval_ms=60_000, advertised="127.0.0.1:3"
+    )
+    context = cast("Any", SimpleNamespace(config=config))
+    registration = Known(context, cast("RemotingClient", servers))
+    tasks = [asyncio.ensure_future(registration.run(address)) for address in (ONE, TWO)]
+    await asyncio.sleep(0)
+    yield registration, servers
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def turns() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def test_the_answer_waits_for_a_registration_that_began_after_it(rig):
+    registration, servers = rig
+    answered: list[bool] = []
+    await turns()
+    registration.when_told(lambda: answered.append(True))
+    servers.gates[ONE].set()
+    await turns()
+    assert not answered, "only one name server knows"
+    assert servers.asked.count(ONE) == 2, "the first registration may lack the topic"
+    servers.gates[TWO].set()
+    await turns()
+    assert answered == [True]
+    assert servers.asked.count(TWO) == 2
+
+
+async def test_a_name_server_that_is_down_or_silent_holds_up_nobody_for_long(rig):
+    registration, servers = rig
+    servers.down.add(ONE)
+    answered = asyncio.Event()
+    registration.when_told(answered.set)  # TWO says nothing
+    async with asyncio.timeout(5):
+        await answered.wait()
