@@ -17,15 +17,16 @@ from broker.processor.locks import LockProcessor
 from broker.processor.maintenance import MaintenanceProcessor
 from broker.processor.members import MemberProcessor
 from broker.processor.offsets import OffsetProcessor
-from broker.processor.progress import ProgressProcessor
 from broker.processor.pop import PopProcessor
 from broker.processor.pop_ack import PopAckProcessor
 from broker.processor.pop_peek import PopPeekProcessor
+from broker.processor.progress import ProgressProcessor
 from broker.processor.pull import PullProcessor
 from broker.processor.queries import QueryProcessor
 from broker.processor.query_message import QueryMessageProcessor
 from broker.processor.recall import RecallProcessor
 from broker.processor.relays import RelayProcessor
+from broker.processor.replicas import ReplicaProcessor
 from broker.processor.reply import ReplyProcessor
 from broker.processor.resets import ResetProcessor
 from broker.processor.runtime_info import RuntimeInfoProcessor
@@ -65,7 +66,8 @@ class Processors:
         self.assignment = AssignmentProcessor(context, tasks)
         self.clients = ClientProcessor(context)
         self.groups = GroupProcessor(context)
-        self.admin = AdminProcessor(context)
+        self.admin = AdminProcessor(context, tasks)
+        self.replicas = ReplicaProcessor(context, tasks)
         self.runtime_info = RuntimeInfoProcessor(context)
         self.members = MemberProcessor(context, tasks)
         self.connections = ConnectionProcessor(context)

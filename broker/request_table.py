@@ -357,6 +357,8 @@ SERVED: Final[tuple[Served, ...]] = (
     Served(_C.DELETE_EXPIRED_COMMITLOG, "maintenance.delete_expired_log"),
     Served(_C.CLEAN_EXPIRED_CONSUMEQUEUE, "maintenance.clean_expired_queues"),
     Served(_C.RESUME_CHECK_HALF_MESSAGE, "maintenance.resume_half", "msgId:S*"),
+    Served(_C.GET_BROKER_HA_STATUS, "replicas.ha_status", "", "", "answer: HARuntimeInfo"),
+    Served(_C.POP_ROLLBACK, "maintenance.pop_rollback"),
     # ledgermq's own.
     Served(_C.LEDGERMQ_STATUS, "admin.status", "", "", "answer: how this replica stands"),
     Served(_C.LEDGERMQ_MEMBERS, "members.members", "", "", "answer: voters, learners"),

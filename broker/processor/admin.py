@@ -13,9 +13,11 @@ import msgspec
 
 from broker.commit import commit
 from broker.context import BrokerContext
+from broker.forwarding import forward_to_leader, is_forwarded
 from broker.queue_floors import FLOORS_MAX
 from broker.request import RefusedError, Request
 from broker.store.payload import DeleteTopicCommand
+from broker.tasks import TaskOwner
 from broker.topic_attributes import TOPIC_ATTRIBUTES, BadAttributeError, altered, parsed
 from broker.topics import (
     PERM_READ,
@@ -54,8 +56,9 @@ class _TopicConfigs(msgspec.Struct):
 
 
 class AdminProcessor:
-    def __init__(self, context: BrokerContext) -> None:
+    def __init__(self, context: BrokerContext, tasks: TaskOwner | None = None) -> None:
         self._context = context
+        self._tasks = tasks  # None: what others should do is refused
 
     def update_topic(self, request: Request) -> None:
         """UPDATE_AND_CREATE_TOPIC: answered once the topic is committed."""
@@ -97,8 +100,11 @@ class AdminProcessor:
     def delete_topic(self, request: Request) -> None:
         """DELETE_TOPIC_IN_BROKER: with its offsets; its queues' offsets never come again."""
         context = self._context
-        context.require_leader()
         name = request.text("topic")
+        if not context.ready and self._tasks is not None and not is_forwarded(request):
+            self._tasks.spawn(forward_to_leader(context, request))
+            return
+        context.require_leader()
         if not name.strip():
             raise RefusedError(ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
         if is_system_topic(name) or name in context.own_topics:
@@ -172,6 +178,7 @@ class AdminProcessor:
             "writable": status.writable,
             "disk_full": self._context.want_of_room is not None or not status.writable,
             "begin_position": status.begin_position,
+            "end_position": self._context.log.retention_bounds().end_position,
             "undecided_halves": len(state.halves),
             "held_pulls": len(self._context.long_polling),
             "queues": [

@@ -37,6 +37,10 @@ class MaintenanceProcessor:
         self._context.queues.trim(self._context.log.status().begin_position)
         request.reply(ResponseCode.SUCCESS)
 
+    def pop_rollback(self, request: Request) -> None:
+        """POP_ROLLBACK: RocketMQ moves POP's records out of a second store; here there is one."""
+        request.reply(ResponseCode.SUCCESS)
+
     def resume_half(self, request: Request) -> None:
         """RESUME_CHECK_HALF_MESSAGE: a half of TRANS_CHECK_MAX_TIME_TOPIC is checked again."""
         context = self._context

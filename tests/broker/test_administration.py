@@ -18,9 +18,10 @@ from broker.request_table import dispatch_of
 from broker.settings import SETTINGS, document, load_settings
 from broker.topics import TRANS_CHECK_MAX_TOPIC
 from broker.transaction.check_back import CheckBack
+from raft.messages import NodeId
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from remoting.errors import ConnectionLostError, RequestTimeoutError
+from remoting.errors import ConnectError, ConnectionLostError, RequestTimeoutError
 from tests.broker.rig import START_MS, FakeConnection, Rig, send_fields
 from tests.broker.test_send_and_pull import pull_fields
 
@@ -423,3 +424,82 @@ async def test_a_half_that_was_given_up_is_checked_again_once(admin: Admin) -> N
     other = await admin.ask(code, {"msgId": plain.ext_fields["msgId"]})
     assert other.code == ResponseCode.SYSTEM_ERROR
     assert len(rig.state.halves) == 1
+
+
+# Replicas ----------------------------------------------------------------------------------------
+
+
+class Replica:
+    """What `RemotingClient` is to the processors: answers what is asked, or fails."""
+
+    def __init__(self, answer: RemotingCommand | Exception) -> None:
+        self.answer = answer
+        self.asked: list[tuple[str, RemotingCommand]] = []
+
+    async def request(
+        self, address: str, command: RemotingCommand, timeout_ms: int
+    ) -> RemotingCommand:
+        assert timeout_ms > 0
+        self.asked.append((address, command))
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+def follow(admin: Admin, replica: Replica) -> None:
+    """Be a follower of n1, which is `replica`."""
+    rig = admin.rig
+    rig.log.leader = False
+    rig.context.ready = False
+    rig.context.remoting = replica  # type: ignore[assignment]
+    rig.context.broker_addresses = {"n1": "127.0.0.1:1"}
+    status = rig.log.status()
+    rig.log.status = lambda: replace(status, leader_id=NodeId("n1"), ready=False)  # type: ignore[method-assign]
+
+
+async def test_a_follower_has_its_leader_delete_a_topic(admin: Admin) -> None:
+    leader = Replica(RemotingCommand(code=0, remark="done there"))
+    follow(admin, leader)
+    answer = await admin.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"})
+    assert (answer.code, answer.remark) == (0, "done there")
+    address, asked = leader.asked[0]
+    assert (address, asked.code, asked.ext_fields["topic"]) == ("127.0.0.1:1", 215, "T")
+    again = await admin.ask(RequestCode.DELETE_TOPIC_IN_BROKER, asked.ext_fields)
+    assert again.code == ResponseCode.SERVICE_NOT_AVAILABLE, "it is handed on once"
+    assert len(leader.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "remark"),
+    [
+        (ConnectError("refused"), ResponseCode.SERVICE_NOT_AVAILABLE, "not the leader"),
+        (RequestTimeoutError("late"), ResponseCode.SYSTEM_ERROR, "outcome unknown"),
+    ],
+)
+async def test_a_leader_that_does_not_answer_a_follower(
+    admin: Admin, error: Exception, code: ResponseCode, remark: str
+) -> None:
+    follow(admin, Replica(error))
+    answer = await admin.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"})
+    assert (answer.code, remark in (answer.remark or "")) == (code, True)
+
+
+async def test_how_far_the_other_replicas_are(admin: Admin) -> None:
+    await admin.send("K")
+    rig, end = admin.rig, len(admin.rig.log.data)
+    status = replace(rig.log.status(), voters=(NodeId("n0"), NodeId("n1"), NodeId("n2")))
+    rig.log.status = lambda: status  # type: ignore[method-assign]
+    rig.context.broker_addresses = {"n1": "127.0.0.1:1"}
+    told = {"group": "broker-a", "end_position": end - 5}
+    rig.context.remoting = Replica(  # type: ignore[assignment]
+        RemotingCommand(code=0, body=json.dumps(told).encode())
+    )
+    body = await admin.body_of(RequestCode.GET_BROKER_HA_STATUS)
+    assert (body["master"], body["masterCommitLogMaxOffset"]) == (True, end)
+    (replica,) = body["haConnectionInfo"]
+    assert (replica["slaveAckOffset"], replica["diff"], replica["inSync"]) == (end - 5, 5, True)
+    rig.context.remoting = Replica(ConnectError("gone"))  # type: ignore[assignment]
+    assert (await admin.body_of(RequestCode.GET_BROKER_HA_STATUS))["haConnectionInfo"] == []
+    follow(admin, Replica(ConnectError("gone")))
+    follower = await admin.body_of(RequestCode.GET_BROKER_HA_STATUS)
+    assert follower["haClientRuntimeInfo"]["masterAddr"] == "127.0.0.1:1"

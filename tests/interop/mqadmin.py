@@ -175,6 +175,7 @@ class Row:
 
 _UNSTABLE = (
     (re.compile(r"\x1b\[[0-9;]*m"), ""),
+    (re.compile(r"/\S+/(?=[\w.]+)"), "DIRECTORY/"),
     (re.compile(r"(?:\d{1,3}\.){3}\d{1,3}(?::\d+)?(?:@\S+)?"), "ADDRESS"),
     (re.compile(r"\b[0-9A-F]{24,}\b"), "ID"),
     (re.compile(r"\b(?:t|g|p|i|idle)_mqadmin_x?\w*"), "NAME"),
@@ -185,7 +186,7 @@ _UNSTABLE = (
 )
 _NOT_SERVED = re.compile(r"CODE: 3\b|not supported")
 _FAILED = re.compile(
-    r"Exception|CODE: \d+|^exit|\berror\b|\bfailed\b", re.IGNORECASE | re.MULTILINE
+    r"Exception(?::|$)|CODE: \d+|^exit|\berror\b|\bfailed\b", re.IGNORECASE | re.MULTILINE
 )
 
 
