@@ -13,15 +13,17 @@ from broker.config import BrokerConfig
 from broker.server import Broker
 from namesrv.config import NameServerConfig
 from namesrv.server import NameServer
+from remoting.security_config import SecurityConfig
 from tests.client.fake_cluster import wait_until
 from tests.client.test_with_ledgermq import free_ports
 
 
 class RealBroker:
-    """`restart` keeps the store and the addresses."""
+    """Stopped and started again it keeps its store and its addresses; `security` is for both."""
 
     def __init__(self, root: Path, **config: Any) -> None:
-        self.name_server = NameServer(NameServerConfig(listen="127.0.0.1:0"))
+        security = config.get("security", SecurityConfig())
+        self.name_server = NameServer(NameServerConfig(listen="127.0.0.1:0", security=security))
         self._root = root
         self._config = config
         self._ports = free_ports(2)
