@@ -58,12 +58,11 @@ queryMsgByOffset -t $topic -b $name -i $queue -o 0
 printMsg -t $topic -d true
 printMsgByQueue -t $topic -a $name -i $queue -p true -d true
 queryCq -t $topic -q $queue -i 0 -c 2 -b $broker
-queryMsgTraceById -i $id
+queryMsgTraceById -i $traced
 sendMessage -t $topic -p hello -k sent -c TagB
 sendMsgStatus -b $name -s 64 -c 2
 checkMsgSendRT -t $topic -a 2 -s 64
 consumeMessage -t $topic -c 3
-consumeMessage -t $topic -b $name -i $queue -o 0 -c 1
 producer -b $broker
 producerConnection -g $producers -t $topic
 consumerConnection -g $group
@@ -175,10 +174,11 @@ class Row:
 
 _UNSTABLE = (
     (re.compile(r"\x1b\[[0-9;]*m"), ""),
+    (re.compile(r"(?<!\S)/\S+"), "PATH"),
     (re.compile(r"/\S+/(?=[\w.]+)"), "DIRECTORY/"),
     (re.compile(r"(?:\d{1,3}\.){3}\d{1,3}(?::\d+)?(?:@\S+)?"), "ADDRESS"),
     (re.compile(r"\b[0-9A-F]{24,}\b"), "ID"),
-    (re.compile(r"\b(?:t|g|p|i|idle)_mqadmin_x?\w*"), "NAME"),
+    (re.compile(r"\b(?:t|g|p|i|idle|trace)_mqadmin_x?\w*"), "NAME"),
     (re.compile(r"broker-a|V\d_\d_\d|rocketmq|ledgermq"), "WORD"),
     (re.compile(r"-?\d+(?:\.\d+)?%?"), "9"),
     (re.compile(r"(?:9[-/:., ]*)+"), "9 "),

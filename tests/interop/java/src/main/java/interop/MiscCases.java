@@ -73,7 +73,7 @@ final class MiscCases {
 
     /**
      * By a callback: the call of 5.3.3 that waits gives up as soon as the request is stored, unless
-     * its reply is quicker than that.
+     * its reply is quicker than that. The callback is called then too, with nothing.
      */
     private static Message ask(DefaultMQProducer producer, Message request, long timeoutMs)
             throws Exception {
@@ -83,7 +83,9 @@ final class MiscCases {
                 new RequestCallback() {
                     @Override
                     public void onSuccess(Message message) {
-                        reply.complete(message);
+                        if (message != null) {
+                            reply.complete(message);
+                        }
                     }
 
                     @Override

@@ -11,6 +11,7 @@ import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendResult;
 
 /**
@@ -86,13 +87,16 @@ public final class Mqadmin {
         rig.awaitSeen(30, seen, Seen.keys("m", 0, 9));
         String idle = rig.unique("idle");
         AdminCases.createGroup(rig, idle);
-        Thread.sleep(6_000); // offsets are committed every five seconds
+        DefaultMQProducer tracing = rig.started(VersionCases.tracedProducer(rig.unique("trace")));
+        SendResult traced = tracing.send(Rig.message(topic, "TagA", "keyT"));
+        Thread.sleep(8_000); // offsets are committed, and traces sent, every few seconds
         Map<String, String> names = new LinkedHashMap<>();
         names.put("topic", topic);
         names.put("group", group);
         names.put("idle", idle);
         names.put("producers", rig.producer().getProducerGroup());
         names.put("id", sent.getMsgId());
+        names.put("traced", traced.getMsgId());
         names.put("offset_id", sent.getOffsetMsgId());
         names.put("broker", AdminCases.master(rig));
         names.put("name", sent.getMessageQueue().getBrokerName());
