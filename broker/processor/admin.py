@@ -7,6 +7,7 @@ registered with the name servers at once. Rules: RocketMQ AdminBrokerProcessor.
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -61,7 +62,7 @@ class AdminProcessor:
         self._tasks = tasks  # None: what others should do is refused
 
     def update_topic(self, request: Request) -> None:
-        """UPDATE_AND_CREATE_TOPIC: answered once the topic is committed."""
+        """UPDATE_AND_CREATE_TOPIC: answered once it is committed and name servers know it."""
         self._context.require_leader()
         self._update(request, [_of_header(request)])
 
@@ -93,7 +94,14 @@ class AdminProcessor:
         if len(context.state.topics) + fresh > context.state.limits.topics_max:
             raise RefusedError(ResponseCode.SYSTEM_BUSY, "this broker has its most topics already")
         if changed:
-            commit(context, request, [topic.command() for topic in changed])
+            commit(
+                context,
+                request,
+                [topic.command() for topic in changed],
+                answer=lambda: context.when_routes_told(
+                    partial(request.reply, ResponseCode.SUCCESS)
+                ),
+            )
         else:
             request.reply(ResponseCode.SUCCESS)
 
