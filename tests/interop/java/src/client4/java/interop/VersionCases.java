@@ -1,5 +1,6 @@
 package interop;
 
+import java.util.HashSet;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.common.protocol.heartbeat.MessageModel;
@@ -27,6 +28,12 @@ final class VersionCases {
     static void createTopic(DefaultMQProducer producer, String topic, int queues)
             throws org.apache.rocketmq.client.exception.MQClientException {
         producer.createTopic("TBW102", topic, queues);
+    }
+
+    /** The two clients take name and cluster in different order. */
+    static void forgetTopic(Rig rig, String name) throws Exception {
+        rig.admin().deleteTopicInNameServer(
+                new HashSet<>(rig.admin().getNameServerAddressList()), name, "DefaultCluster");
     }
 
     static DefaultMQProducer tracedProducer(String group) {

@@ -2,6 +2,7 @@ package interop;
 
 import java.util.Arrays;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.List;
 import java.util.concurrent.CopyOnWriteArrayList;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
@@ -49,6 +50,12 @@ final class VersionCases {
     static void createTopic(DefaultMQProducer producer, String topic, int queues)
             throws org.apache.rocketmq.client.exception.MQClientException {
         producer.createTopic("TBW102", topic, queues, new HashMap<>());
+    }
+
+    /** The two clients take name and cluster in different order. */
+    static void forgetTopic(Rig rig, String name) throws Exception {
+        rig.admin().deleteTopicInNameServer(
+                new HashSet<>(rig.admin().getNameServerAddressList()), "DefaultCluster", name);
     }
 
     static DefaultMQProducer tracedProducer(String group) {

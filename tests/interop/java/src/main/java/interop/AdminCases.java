@@ -1,6 +1,5 @@
 package interop;
 
-import java.util.HashSet;
 import java.util.List;
 import java.util.Properties;
 import java.util.Set;
@@ -105,8 +104,7 @@ final class AdminCases {
         rig.midpoint();
         rig.ask(() -> {
             rig.admin().deleteTopicInBroker(Set.of(master(rig)), name);
-            rig.admin().deleteTopicInNameServer(
-                    new HashSet<>(rig.admin().getNameServerAddressList()), "DefaultCluster", name);
+            VersionCases.forgetTopic(rig, name);
             return true;
         });
         rig.await(20, "no route", () -> {
