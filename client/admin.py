@@ -1,18 +1,21 @@
-"""A small administrator: topics, cluster, routes, and how a replica stands.
+"""The administrator: topics, groups, their progress and offsets, cluster, routes.
 
-Place in the data path: tools and tests; whatever an application needs before it sends.
+Place in the data path: tools and tests; whatever an application needs before it sends. What
+concerns all broker groups is asked of each group's leader; one that fails ends the call, and what
+was done at the others before stays done.
 
-Source: RocketMQ DefaultMQAdminExt (request codes 17, 105, 106); code 60001 is ledgermq's own.
+Source: RocketMQ DefaultMQAdminExt (request codes 17, 105, 106, 200, 207, 208, 215, 216, 222); code
+60001 is ledgermq's own.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Generic, Self, TypeVar
 
 import msgspec
 
@@ -20,6 +23,7 @@ from client.answers import error_of, error_of_remoting
 from client.broker_call import call_group
 from client.errors import ClientError, MalformedAnswerError, NoRouteError
 from client.instance import ClientInstance, InstanceSettings
+from client.message import MessageQueue
 from client.retry import RetryPolicy
 from client.route_view import TopicRoute
 from remoting import fastjson
@@ -29,10 +33,11 @@ from remoting.errors import BodyError, RemotingError
 from remoting.headers import CreateTopicRequestHeader
 from remoting.route import PERM_READ, PERM_WRITE, ClusterInfo
 
-__all__ = ["Admin", "AdminSettings", "ReplicaStatus"]
+__all__ = ["Admin", "AdminSettings", "QueueProgress", "ReplicaStatus"]
 
 _DEFAULT_TOPIC: Final = "TBW102"
 _ROUTE_POLL_MS: Final = 50
+_V = TypeVar("_V")
 
 
 class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +56,33 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
     commit_index: int
     applied_index: int
     voters: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueProgress:
+    """How far a group has come in one queue. Offsets are the next to be written and consumed."""
+
+    broker_offset: int
+    consumer_offset: int
+
+    @property
+    def lag(self) -> int:
+        return self.broker_offset - self.consumer_offset
+
+
+class _Queue(msgspec.Struct):
+    topic: str
+    brokerName: str
+    queueId: int
+
+
+class _Offsets(msgspec.Struct):
+    brokerOffset: int
+    consumerOffset: int
+
+
+class _Table(msgspec.Struct, Generic[_V]):
+    offsetTable: dict[str, _V] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,10 +153,7 @@ class Admin:
         Returns when a name server's route shows all of its queues. Raises NoRouteError where that
         does not come about in time.
         """
-        info = await self.cluster_info()
-        names = tuple(broker_names) or tuple(sorted(info.broker_addr_table))
-        if not names:
-            raise NoRouteError("no broker is registered")
+        names = tuple(broker_names) or await self._broker_names()
         fields = CreateTopicRequestHeader(
             topic=self.instance.namespace.wrap(topic),
             default_topic=_DEFAULT_TOPIC,
@@ -133,18 +162,85 @@ class Admin:
             perm=perm,
             topic_filter_type="SINGLE_TAG",
         ).to_ext_fields()
-        for name in names:
-            await call_group(
-                self.instance,
-                name,
-                lambda: RemotingCommand(
-                    code=RequestCode.UPDATE_AND_CREATE_TOPIC, ext_fields=fields
-                ),
-                topic=topic,
-                timeout_ms=self.settings.timeout_ms,
-                policy=self.settings.retry,
-            )
+        await self._ask_leaders(RequestCode.UPDATE_AND_CREATE_TOPIC, fields, names=names)
         await self._await_route(topic, names, queues)
+
+    async def delete_topic(self, topic: str) -> None:
+        """Delete `topic` at all broker groups, then its route at every name server."""
+        fields = {"topic": self.instance.namespace.wrap(topic)}
+        await self._ask_leaders(RequestCode.DELETE_TOPIC_IN_BROKER, fields)
+        for address in self.instance.routes.name_servers:
+            await self._ask_one(
+                address,
+                RemotingCommand(code=RequestCode.DELETE_TOPIC_IN_NAMESRV, ext_fields=dict(fields)),
+            )
+
+    async def create_group(
+        self, group: str, *, retry_times_max: int = 16, retry_queues: int = 1
+    ) -> None:
+        """Create or change a consumer group at all broker groups.
+
+        A message that failed more than `retry_times_max` times goes to `%DLQ%group`; with
+        `retry_queues` 0 none is ever retried.
+        """
+        config = {
+            "groupName": self.instance.namespace.wrap(group),
+            "consumeEnable": True,
+            "consumeFromMinEnable": True,
+            "consumeBroadcastEnable": True,
+            "retryQueueNums": retry_queues,
+            "retryMaxTimes": retry_times_max,
+            "brokerId": 0,
+            "whichBrokerWhenConsumeSlowly": 1,
+            "notifyConsumerIdsChangedEnable": True,
+        }
+        body = msgspec.json.encode(config)
+        await self._ask_leaders(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, body=body)
+
+    async def delete_group(self, group: str, *, clean_offsets: bool = False) -> None:
+        """Delete a consumer group at all broker groups; with `clean_offsets` its offsets, too."""
+        fields = {
+            "groupName": self.instance.namespace.wrap(group),
+            "cleanOffset": "true" if clean_offsets else "false",
+        }
+        await self._ask_leaders(RequestCode.DELETE_SUBSCRIPTIONGROUP, fields)
+
+    async def consumer_progress(
+        self, group: str, topic: str | None = None
+    ) -> dict[MessageQueue, QueueProgress]:
+        """How far `group` has come, in `topic` or in all topics that it consumes."""
+        namespace = self.instance.namespace
+        fields = {"consumerGroup": namespace.wrap(group)}
+        if topic is not None:
+            fields["topic"] = namespace.wrap(topic)
+        progress = {}
+        for answer in await self._ask_leaders(RequestCode.GET_CONSUME_STATS, fields):
+            for queue, told in self._by_queue(answer, _Table[_Offsets]).items():
+                progress[queue] = QueueProgress(
+                    broker_offset=told.brokerOffset, consumer_offset=told.consumerOffset
+                )
+        return progress
+
+    async def reset_offsets(
+        self, group: str, topic: str, timestamp_ms: int
+    ) -> dict[MessageQueue, int]:
+        """Have `group` go on at the messages stored at Unix time `timestamp_ms`; -1: at the end.
+
+        Returns the offsets by queue. Members that are online hear of it from the brokers.
+        """
+        namespace = self.instance.namespace
+        fields = {
+            "group": namespace.wrap(group),
+            "topic": namespace.wrap(topic),
+            "timestamp": str(timestamp_ms),
+            "isForce": "true",
+        }
+        offsets: dict[MessageQueue, int] = {}
+        names = sorted({queue.broker_name for queue in (await self.topic_route(topic)).read_queues})
+        code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
+        for answer in await self._ask_leaders(code, fields, names=names):
+            offsets |= self._by_queue(answer, _Table[int])
+        return offsets
 
     async def replica_status(self, address: str, timeout_ms: int | None = None) -> ReplicaStatus:
         """How the broker at table address `address` stands; no promise goes with it."""
@@ -162,6 +258,61 @@ class Admin:
             return msgspec.json.decode(answer.body, type=ReplicaStatus)
         except msgspec.DecodeError as error:
             raise MalformedAnswerError(f"status of {address}: {error}") from error
+
+    # Internals.
+
+    async def _broker_names(self) -> tuple[str, ...]:
+        names = tuple(sorted((await self.cluster_info()).broker_addr_table))
+        if not names:
+            raise NoRouteError("no broker is registered")
+        return names
+
+    async def _ask_leaders(
+        self,
+        code: RequestCode,
+        fields: Mapping[str, str],
+        *,
+        names: Sequence[str] | None = None,
+        body: bytes = b"",
+        accept: Container[int] = frozenset({0}),
+    ) -> list[RemotingCommand]:
+        """The answers of the leaders of `names` (None: of all groups), in that order."""
+        answers = []
+        for name in await self._broker_names() if names is None else names:
+            answer, _ = await call_group(
+                self.instance,
+                name,
+                lambda: RemotingCommand(code=code, ext_fields=dict(fields), body=body),
+                topic=_DEFAULT_TOPIC,
+                timeout_ms=self.settings.timeout_ms,
+                policy=self.settings.retry,
+                accept=accept,
+            )
+            answers.append(answer)
+        return answers
+
+    async def _ask_one(self, address: str, command: RemotingCommand) -> RemotingCommand:
+        """The answer of one node or name server."""
+        try:
+            answer = await self.instance.rpc.request(address, command, self.settings.timeout_ms)
+        except RemotingError as error:
+            raise error_of_remoting(error, address) from error
+        if answer.code != 0:
+            raise error_of(answer.code, answer.remark, address)
+        return answer
+
+    def _by_queue(self, answer: RemotingCommand, kind: type[_Table[_V]]) -> dict[MessageQueue, _V]:
+        """A body's offsetTable. Raises MalformedAnswerError."""
+        unwrap = self.instance.namespace.unwrap
+        table = {}
+        try:
+            for key, value in fastjson.decode(answer.body, kind).offsetTable.items():
+                queue = fastjson.decode(key.encode(), _Queue)
+                name = MessageQueue(unwrap(queue.topic), queue.brokerName, queue.queueId)
+                table[name] = value
+        except BodyError as error:
+            raise MalformedAnswerError(f"table by queues: {error}") from error
+        return table
 
     async def _await_route(self, topic: str, names: Sequence[str], queues: int) -> None:
         last: ClientError | None = None

@@ -93,6 +93,10 @@ class RouteTable:
         return self._leaders.get(broker_name)
 
     @property
+    def name_servers(self) -> tuple[str, ...]:
+        return self._name_servers
+
+    @property
     def broker_names(self) -> tuple[str, ...]:
         return tuple(self._leaders)
 

@@ -22,7 +22,7 @@ from concurrent.futures import CancelledError, ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeAlias, TypeVar
 
-from client.admin import Admin, AdminSettings
+from client.admin import Admin, AdminSettings, QueueProgress
 from client.consume import ConsumerObserver, ConsumeStatus, PushConsumerSettings
 from client.errors import ClientClosedError
 from client.heartbeat import ALL_TAGS, ExpressionType
@@ -227,6 +227,27 @@ class SyncAdmin(_Opened[Admin]):
         self, topic: str, *, queues: int = 4, perm: int = PERM_READ | PERM_WRITE
     ) -> None:
         self._call(self.client.create_topic(topic, queues=queues, perm=perm))
+
+    def delete_topic(self, topic: str) -> None:
+        self._call(self.client.delete_topic(topic))
+
+    def create_group(self, group: str, *, retry_times_max: int = 16, retry_queues: int = 1) -> None:
+        self._call(
+            self.client.create_group(
+                group, retry_times_max=retry_times_max, retry_queues=retry_queues
+            )
+        )
+
+    def delete_group(self, group: str, *, clean_offsets: bool = False) -> None:
+        self._call(self.client.delete_group(group, clean_offsets=clean_offsets))
+
+    def consumer_progress(
+        self, group: str, topic: str | None = None
+    ) -> dict[MessageQueue, QueueProgress]:
+        return self._call(self.client.consumer_progress(group, topic))
+
+    def reset_offsets(self, group: str, topic: str, timestamp_ms: int) -> dict[MessageQueue, int]:
+        return self._call(self.client.reset_offsets(group, topic, timestamp_ms))
 
 
 class Session:

@@ -42,6 +42,12 @@ PURE = (
     "client/rebalance.py",
     "client/retry.py",
     "client/process_queue.py",
+    "client/queue_choice.py",
+    "client/latency_faults.py",
+    "client/namespace.py",
+    "client/pop_codec.py",
+    "client/trace_codec.py",
+    "client/send_trace.py",
 )
 IMPURE_IMPORTS = {"time", "datetime", "asyncio", "os", "pathlib", "secrets", "threading", "uuid"}
 

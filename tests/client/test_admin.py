@@ -1,0 +1,74 @@
+"""The administrator against a real name server and a real broker of ours."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from client.admin import Admin, AdminSettings
+from client.consume import ConsumeStatus, PushConsumerSettings
+from client.errors import BrokerRefusedError, NoRouteError
+from client.heartbeat import ConsumeFrom
+from client.instance import InstanceSettings
+from client.message import DeliveredMessage, Message
+from client.producer import Producer, ProducerSettings
+from client.push_consumer import PushConsumer
+from tests.client.fake_cluster import wait_until
+from tests.client.real_broker import real_broker
+
+
+@pytest.mark.parametrize("namespace", ["", "ns"])
+async def test_progress_is_told_and_offsets_are_reset(tmp_path: Path, namespace: str) -> None:
+    async with real_broker(tmp_path) as broker:
+        instance = InstanceSettings(namespace=namespace)
+        seen: list[bytes] = []
+
+        async def listen(messages: Sequence[DeliveredMessage]) -> ConsumeStatus:
+            seen.extend(message.body for message in messages)
+            return ConsumeStatus.CONSUME_SUCCESS
+
+        consumer = PushConsumer(
+            "CG",
+            broker.name_servers,
+            listen,
+            settings=PushConsumerSettings(
+                consume_from=ConsumeFrom.FIRST, commit_interval_ms=50, instance=instance
+            ),
+        )
+        consumer.subscribe("T")
+        producer = Producer("PG", broker.name_servers, settings=ProducerSettings(instance=instance))
+        settings = AdminSettings(instance=instance)
+        async with Admin(broker.name_servers, settings=settings) as admin, producer:
+            await admin.create_topic("T", queues=2)
+            await admin.create_group("CG", retry_times_max=3)
+            async with consumer:
+                for number in range(6):
+                    await producer.send(Message(topic="T", body=b"%d" % number))
+                async with asyncio.timeout(20):
+                    while True:
+                        progress = await admin.consumer_progress("CG", "T")
+                        if progress and all(each.lag == 0 for each in progress.values()):
+                            break
+                        await asyncio.sleep(0.05)
+                assert sum(each.broker_offset for each in progress.values()) == 6
+                assert {queue.topic for queue in progress} == {"T"}
+                offsets = await admin.reset_offsets("CG", "T", 0)
+                assert set(offsets) == set(progress)
+                assert set(offsets.values()) == {0}
+                await wait_until(lambda: len(seen) == 12, 20)
+            assert sorted(seen) == sorted([b"%d" % number for number in range(6)] * 2)
+
+
+async def test_a_topic_and_a_group_are_deleted(tmp_path: Path) -> None:
+    async with real_broker(tmp_path) as broker, Admin(broker.name_servers) as admin:
+        await admin.create_topic("T", queues=1)
+        await admin.create_group("CG")
+        await admin.delete_topic("T")
+        with pytest.raises(NoRouteError):
+            await admin.topic_route("T")
+        await admin.delete_group("CG", clean_offsets=True)
+        with pytest.raises((BrokerRefusedError, NoRouteError)):
+            await admin.reset_offsets("CG", "T", 0)
