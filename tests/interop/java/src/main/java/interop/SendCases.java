@@ -165,8 +165,6 @@ final class SendCases {
         SendResult placed = rig.send(() -> rig.producer().send(second, queue));
         Check.equal("queue", queue, placed.getMessageQueue());
         rig.awaitSeen(20, seen, Seen.keys("b", 0, 103));
-        String read = seen.message("b42").getMsgId();
-        Check.that(ids.contains(read), "an id that was told, not " + read + "; " + ids.iterator().next());
         return "100 and 3";
     }
 
