@@ -62,7 +62,7 @@ NOT_SERVED: Final[dict[RequestCode, str]] = {
     **dict.fromkeys(
         (
             *(_C.ADD_BROKER, _C.REMOVE_BROKER, _C.NOTIFY_MIN_BROKER_ID_CHANGE),
-            *(_C.EXCHANGE_BROKER_HA_INFO, _C.RESET_MASTER_FLUSH_OFFSET),
+            _C.EXCHANGE_BROKER_HA_INFO,
             *(_C.CONTROLLER_ALTER_SYNC_STATE_SET, _C.CONTROLLER_ELECT_MASTER),
             *(_C.CONTROLLER_REGISTER_BROKER, _C.CONTROLLER_GET_REPLICA_INFO),
             *(_C.CONTROLLER_GET_METADATA_INFO, _C.CONTROLLER_GET_SYNC_STATE_DATA),
@@ -78,7 +78,7 @@ NOT_SERVED: Final[dict[RequestCode, str]] = {
     **dict.fromkeys(
         (
             *(_C.UPDATE_COLD_DATA_FLOW_CTR_CONFIG, _C.REMOVE_COLD_DATA_FLOW_CTR_CONFIG),
-            *(_C.GET_COLD_DATA_FLOW_CTR_INFO, _C.SET_COMMITLOG_READ_MODE),
+            _C.SET_COMMITLOG_READ_MODE,
         ),
         _COLD,
     ),

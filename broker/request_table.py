@@ -358,6 +358,10 @@ SERVED: Final[tuple[Served, ...]] = (
     Served(_C.CLEAN_EXPIRED_CONSUMEQUEUE, "maintenance.clean_expired_queues"),
     Served(_C.RESUME_CHECK_HALF_MESSAGE, "maintenance.resume_half", "msgId:S*"),
     Served(_C.GET_BROKER_HA_STATUS, "replicas.ha_status", "", "", "answer: HARuntimeInfo"),
+    Served(
+        _C.RESET_MASTER_FLUSH_OFFSET, "replicas.reset_master_flush_offset", "masterFlushOffset:L"
+    ),
+    Served(_C.GET_COLD_DATA_FLOW_CTR_INFO, "maintenance.cold_data", "", "", "answer: its tables"),
     Served(_C.POP_ROLLBACK, "maintenance.pop_rollback"),
     # ledgermq's own.
     Served(_C.LEDGERMQ_STATUS, "admin.status", "", "", "answer: how this replica stands"),

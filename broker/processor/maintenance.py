@@ -8,6 +8,8 @@ resumeCheckHalfMessage).
 
 from __future__ import annotations
 
+import msgspec
+
 from broker.commit import commit
 from broker.context import BrokerContext
 from broker.request import RefusedError, Request
@@ -36,6 +38,17 @@ class MaintenanceProcessor:
         """CLEAN_EXPIRED_CONSUMEQUEUE: units of records that the log has let go."""
         self._context.queues.trim(self._context.log.status().begin_position)
         request.reply(ResponseCode.SUCCESS)
+
+    def cold_data(self, request: Request) -> None:
+        """GET_COLD_DATA_FLOW_CTR_INFO: no consumer is held back for reading old messages."""
+        body = {
+            "runtimeTable": {},
+            "configTable": {},
+            "cgColdReadThreshold": 0,
+            "globalColdReadThreshold": 0,
+            "globalAcc": 0,
+        }
+        request.reply(ResponseCode.SUCCESS, body=msgspec.json.encode(body))
 
     def pop_rollback(self, request: Request) -> None:
         """POP_ROLLBACK: RocketMQ moves POP's records out of a second store; here there is one."""

@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from broker.context import BrokerContext
-from broker.request import Request
+from broker.request import RefusedError, Request
 from broker.tasks import TaskOwner
 from raft.messages import NodeId
 from remoting.codes import RequestCode, ResponseCode
@@ -37,6 +37,15 @@ class ReplicaProcessor:
     def ha_status(self, request: Request) -> None:
         """GET_BROKER_HA_STATUS."""
         self._tasks.spawn(self._answer(request))
+
+    def reset_master_flush_offset(self, request: Request) -> None:
+        """RESET_MASTER_FLUSH_OFFSET: nothing at a leader, as at RocketMQ's master; what a follower
+        takes for durable is Raft's to say."""
+        if not self._context.ready:
+            raise RefusedError(
+                ResponseCode.NO_PERMISSION, "what is durable at the leader is settled by Raft"
+            )
+        request.reply(ResponseCode.SUCCESS)
 
     async def _answer(self, request: Request) -> None:
         context = self._context

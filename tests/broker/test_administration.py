@@ -484,6 +484,18 @@ async def test_a_leader_that_does_not_answer_a_follower(
     assert (answer.code, remark in (answer.remark or "")) == (code, True)
 
 
+async def test_only_a_leader_takes_a_masters_flush_offset(admin: Admin) -> None:
+    code = RequestCode.RESET_MASTER_FLUSH_OFFSET
+    assert (await admin.ask(code, {"masterFlushOffset": "0"})).code == ResponseCode.SUCCESS
+    follow(admin, Replica(ConnectError("gone")))
+    assert (await admin.ask(code, {"masterFlushOffset": "0"})).code == ResponseCode.NO_PERMISSION
+
+
+async def test_nobody_is_held_back_for_cold_data(admin: Admin) -> None:
+    told = await admin.body_of(RequestCode.GET_COLD_DATA_FLOW_CTR_INFO)
+    assert told["configTable"] == {}
+
+
 async def test_how_far_the_other_replicas_are(admin: Admin) -> None:
     await admin.send("K")
     rig, end = admin.rig, len(admin.rig.log.data)
