@@ -6,13 +6,17 @@ import asyncio
 import random
 import sys
 import time
+from collections.abc import Sequence
 
 from client.consume import ConsumeStatus, PushConsumerSettings
 from client.errors import ClientError
 from client.heartbeat import ConsumeFrom, ExpressionType, MessageModel
 from client.message import DeliveredMessage, Message
+from client.pop_consumer import PopConsumer
+from client.producer import Producer, ProducerSettings
 from client.pull_consumer import PullConsumer
 from client.queue_requests import PullStatus
+from client.send_codec import Compression, CompressionType
 from client.transaction_producer import Decision, HalfMessage, TransactionProducer
 from tests.interop.python_program import Rig, Seen, keys, message, run
 
@@ -302,6 +306,56 @@ async def orderly(rig: Rig) -> str:
     return "40 in order"
 
 
+async def request_reply(rig: Rig) -> str:
+    topic = await rig.topic()
+    asker, answerer = await rig.producer(), await rig.producer()
+
+    async def answer(given: Sequence[DeliveredMessage]) -> ConsumeStatus:
+        for each in given:
+            await answerer.reply(each, b"re: " + each.body, 20_000)
+        return ConsumeStatus.CONSUME_SUCCESS
+
+    async with rig.consuming(topic, take=answer):
+        for key in keys("r", 0, 5):
+            reply = await asker.request(message(topic, "A", key), 30_000)
+            assert reply.body == b"re: body of " + key.encode(), reply
+    return "5 replies"
+
+
+async def pop(rig: Rig) -> str:
+    topic = await rig.topic()
+    producer = await rig.producer()
+    seen = Seen()
+    async with PopConsumer(rig.unique("g"), rig.servers) as consumer:
+        await rig.send_all(producer, topic, "p", 0, 20)
+        late = None
+        while seen.missing(keys("p", 0, 20)) or seen.counts["p7"] < 2:
+            for popped in await consumer.pop(topic, invisible_ms=10_000, poll_ms=1_000):
+                await seen.take([popped.message])
+                if popped.message.keys == ["p7"] and late is None:
+                    late = await consumer.change_invisible(popped, 2_000)
+                else:
+                    await consumer.ack(popped)
+    return f"20 read, {len(seen.repeated)} repeated"
+
+
+async def compression(rig: Rig) -> str:
+    topic = await rig.topic()
+    reader = await rig.producer()
+    queue = (await reader.queues(topic))[0]
+    body = b"compress me " * 2_000
+    for kind in CompressionType:
+        settings = ProducerSettings(compression=Compression(kind=kind))
+        async with Producer(rig.unique("pg"), rig.servers, settings=settings) as producer:
+            await producer.send(
+                Message(topic=topic, body=body, keys=(kind.name,)), 20_000, queue=queue
+            )
+    async with rig.consuming(topic) as seen:
+        await rig.seen_all(seen, [kind.name for kind in CompressionType])
+    assert all(each.body == body for each in seen.messages.values())
+    return ", ".join(seen.order)
+
+
 def _first_readings(seen: Seen) -> list[str]:
     return list(dict.fromkeys(seen.order))
 
@@ -325,6 +379,9 @@ CASES = {
     "transactions": transactions,
     "delays": delays,
     "orderly": orderly,
+    "request-reply": request_reply,
+    "pop": pop,
+    "compression": compression,
 }
 
 
