@@ -111,34 +111,7 @@ class Broker:
             on_topics=self._on_topics,
         )
         self.log: ReplicatedLog = open_log(config, self._machine)
-        rng = random.Random()
-        self.context = BrokerContext(
-            config=config,
-            log=self.log,
-            state=state,
-            queues=self._queues,
-            proposer=Proposer(
-                self.log,
-                state,
-                store_host=host_bytes(config.advertised),
-                clock_ms=wall_clock_ms,
-                limits=config.proposer,
-            ),
-            clients=Clients(
-                clients_max=config.clients_per_group_max,
-                client_silence_ms_max=config.client_silence_ms_max,
-            ),
-            long_polling=LongPolling(held_max=config.held_pulls_max),
-            pop_polling=PopPolling(held_max=config.held_pulls_max),
-            clock_ms=wall_clock_ms,
-            random=rng,
-            unique_ids=UniqueIdGenerator(
-                ip=split_address("advertised", config.advertised)[0],
-                pid=os.getpid(),
-                instance=rng.getrandbits(32),
-            ),
-            broker_addresses=config.brokers,
-        )
+        self.context = self._make_context(state)
         self._check_back = CheckBack(self.context)
         self._delivery = DelayDelivery(self.context)
         self._revive = PopRevive(self.context)
@@ -166,6 +139,37 @@ class Broker:
         self._edge = Edge(self.fail)
         self._was_ready = False
         self._started = False
+
+    def _make_context(self, state: BrokerState) -> BrokerContext:
+        config = self.config
+        rng = random.Random()
+        return BrokerContext(
+            config=config,
+            log=self.log,
+            state=state,
+            queues=self._queues,
+            proposer=Proposer(
+                self.log,
+                state,
+                store_host=host_bytes(config.advertised),
+                clock_ms=wall_clock_ms,
+                limits=config.proposer,
+            ),
+            clients=Clients(
+                clients_max=config.clients_per_group_max,
+                client_silence_ms_max=config.client_silence_ms_max,
+            ),
+            long_polling=LongPolling(held_max=config.held_pulls_max),
+            pop_polling=PopPolling(held_max=config.held_pulls_max),
+            clock_ms=wall_clock_ms,
+            random=rng,
+            unique_ids=UniqueIdGenerator(
+                ip=split_address("advertised", config.advertised)[0],
+                pid=os.getpid(),
+                instance=rng.getrandbits(32),
+            ),
+            broker_addresses=config.brokers,
+        )
 
     # Life --------------------------------------------------------------------------------------
 
