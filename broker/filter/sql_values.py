@@ -33,6 +33,7 @@ _HEX_DOUBLE: Final = re.compile(
 )
 _TRIMMED: Final = "".join(map(chr, range(33)))  # what Java's String.trim takes off
 _DIGITS_MAX: Final = 19
+_SHORT_DIGITS: Final = 10
 _INT_BITS: Final = 31
 _LONG_BITS: Final = 63
 
@@ -101,6 +102,8 @@ def _read_as(text: str, model: Value) -> Value:
 
 def _whole(text: str, bits: int) -> int:
     """Java's Integer.valueOf and Long.valueOf. Raises EvaluationError."""
+    if len(text) < _SHORT_DIGITS and text.isdecimal():  # the common case, within 32 bits
+        return int(text)
     match = _WHOLE.fullmatch(text)
     if match is not None:
         digits = match[2].lstrip("0") or "0"
