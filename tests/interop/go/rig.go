@@ -150,11 +150,13 @@ type Seen struct {
 	order    []string
 	messages map[string]*primitive.MessageExt
 	at       map[string]time.Time
+	places   map[string]map[string]bool // by the message's id: where it was read
 	consumer rocketmq.PushConsumer
 }
 
 func newSeen() *Seen {
-	return &Seen{counts: map[string]int{}, messages: map[string]*primitive.MessageExt{}, at: map[string]time.Time{}}
+	return &Seen{counts: map[string]int{}, messages: map[string]*primitive.MessageExt{},
+		at: map[string]time.Time{}, places: map[string]map[string]bool{}}
 }
 
 func (s *Seen) take(_ context.Context, given ...*primitive.MessageExt) (consumer.ConsumeResult, error) {
@@ -167,6 +169,10 @@ func (s *Seen) take(_ context.Context, given ...*primitive.MessageExt) (consumer
 			s.at[key] = time.Now()
 		}
 		s.counts[key]++
+		if s.places[each.MsgId] == nil {
+			s.places[each.MsgId] = map[string]bool{}
+		}
+		s.places[each.MsgId][fmt.Sprint(each.Queue.QueueId, " ", each.QueueOffset)] = true
 		s.order = append(s.order, key)
 	}
 	return consumer.ConsumeSuccess, nil
@@ -201,6 +207,20 @@ func (s *Seen) repeated() []string {
 	}
 	sort.Strings(more)
 	return more
+}
+
+// storedTwice are ids of messages that stand at more than one place. Read more than once is less:
+// a client that has lost its leader begins again at the last committed offset.
+func (s *Seen) storedTwice() []string {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	var twice []string
+	for id, places := range s.places {
+		if len(places) > 1 {
+			twice = append(twice, id)
+		}
+	}
+	return twice
 }
 
 func (s *Seen) missing(keys []string) []string {
