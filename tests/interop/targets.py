@@ -170,7 +170,8 @@ def started(name: str, directory: Path, tools: Toolchain) -> Iterator[Target]:
             real.stop()
         return
     replicas = 1 if name == "ledgermq-1" else 3
-    with Processes(directory, replicas=replicas) as group:
+    settings = {"trace_topic_enable": True}
+    with Processes(directory, replicas=replicas, broker_settings=settings) as group:
         yield Ledgermq(group.start(), breaks=name == "ledgermq-kill")
         # A broker that is to come back does so before all of them are stopped.
         time.sleep(RESTART_AFTER_S if name == "ledgermq-kill" else 0)
