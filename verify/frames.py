@@ -31,7 +31,7 @@ RECORD_KINDS = ("message", "half", "op", "final")
 """Rows of the log that are records in a queue; offsets and the rest are none."""
 
 _SYSTEM_TOPICS = ("SCHEDULE_TOPIC_XXXX", "TRANS_CHECK_MAX_TIME_TOPIC")
-_SYSTEM_PREFIXES = ("%RETRY%", "%DLQ%", "RMQ_SYS_")
+_SYSTEM_PREFIXES = ("%RETRY%", "%DLQ%", "RMQ_SYS_", "rmq_sys_")
 _OFFSET_MAX = (1 << 63) - 1
 
 

@@ -146,7 +146,7 @@ def _record(rec: Rec, position: int) -> bytes:
         0,
         bytes(8),
         rec.reconsume,
-        0,
+        1 if rec.kind == "final" else 0,  # where the half stands: not 0, whatever else
     )
     assert len(head) == 84
     return head + tail

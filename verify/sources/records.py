@@ -60,6 +60,8 @@ class Record:
 # In the units of delayed messages the time of delivery stands in place of a tag hash: the store
 # timestamp and the delay of the level, which is the queue + 1 (RocketMQ's 18 levels).
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+# A timer message names it in its properties, less one millisecond.
+TIMER_TOPIC = "rmq_sys_wheel_timer"
 _DELAYS_S = (1, 5, 10, 30, *(60 * m for m in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30, 60, 120)))
 _DELAYS_MS = {queue: 1_000 * seconds for queue, seconds in enumerate(_DELAYS_S)}
 
@@ -129,7 +131,8 @@ def _record(payload: memoryview, offset: int) -> Record:
     (stored_ms,) = struct.unpack_from(">q", payload, at)
     at += 8
     at += 20 if sys_flag & _STORE_HOST_IPV6 else 8
-    at += 12  # reconsume times, prepared transaction offset
+    (prepared_offset,) = struct.unpack_from(">q", payload, at + 4)  # behind the reconsume times
+    at += 12
     (body_size,) = struct.unpack_from(">i", payload, at)
     body_at = at + 4
     at = body_at + body_size
@@ -145,7 +148,7 @@ def _record(payload: memoryview, offset: int) -> Record:
     if body_size < 0 or at + properties_size != offset + size:
         raise PayloadError(f"the record at byte {offset} does not end where its size says")
     properties = _properties(bytes(payload[at : at + properties_size]).decode())
-    kind = _kind(topic, sys_flag)
+    kind = _kind(topic, sys_flag, prepared_offset)
     uniq_key = properties.get("UNIQ_KEY")
     is_op = kind == "op"
     body = bytes(payload[body_at : body_at + body_size]) if is_op else b""
@@ -156,9 +159,7 @@ def _record(payload: memoryview, offset: int) -> Record:
         topic=topic,
         queue=queue,
         queue_offset=queue_offset,
-        tag_hash=stored_ms + _DELAYS_MS[queue]
-        if topic == SCHEDULE_TOPIC and queue in _DELAYS_MS
-        else tag_hash(properties.get("TAGS")),
+        tag_hash=_unit_value(topic, queue, stored_ms, properties),
         value=None if is_op else properties.get("lmq_value", uniq_key),
         uniq_key=None if is_op else uniq_key,
         keys=None if is_op else (properties.get("KEYS", "").split() or None),
@@ -167,12 +168,23 @@ def _record(payload: memoryview, offset: int) -> Record:
     )
 
 
-def _kind(topic: str, sys_flag: int) -> str:
+def _unit_value(topic: str, queue: int, stored_ms: int, properties: dict[str, str]) -> int:
+    """What the ConsumeQueue's unit has in its last field."""
+    if topic == SCHEDULE_TOPIC and queue in _DELAYS_MS:
+        return stored_ms + _DELAYS_MS[queue]
+    if topic == TIMER_TOPIC and properties.get("TIMER_OUT_MS", "").isdecimal():
+        return int(properties["TIMER_OUT_MS"]) + 1
+    return tag_hash(properties.get("TAGS"))
+
+
+def _kind(topic: str, sys_flag: int, prepared_offset: int) -> str:
     if topic == HALF_TOPIC:
         return "half"
     if topic == OP_TOPIC:
         return "op"
-    return "final" if sys_flag & _TRANSACTION_BITS == _TRANSACTION_COMMIT else "message"
+    # A final message that was delayed is stored again when its time has come, without the offset.
+    is_final = sys_flag & _TRANSACTION_BITS == _TRANSACTION_COMMIT and prepared_offset
+    return "final" if is_final else "message"
 
 
 def _half_offset(body: bytes) -> int | None:
