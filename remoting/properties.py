@@ -35,12 +35,15 @@ _SEPARATOR_BYTE: Final = b"\x02"
 def properties_text(properties: Mapping[str, str]) -> str:
     """The block as text, as a send header carries it.
 
-    Raises RecordError where a name or value holds a separator: it would read back as another
-    property.
+    Raises RecordError where a name or value would read back as another property: where one holds
+    \x02, or a name \x01. A value may hold \x01, as strangers' do: the first one separates.
     """
     text = "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
     count = len(properties)
-    if text.count(NAME_VALUE_SEPARATOR) != count or text.count(PROPERTY_SEPARATOR) != count:
+    if text.count(PROPERTY_SEPARATOR) != count or (
+        text.count(NAME_VALUE_SEPARATOR) != count
+        and any(NAME_VALUE_SEPARATOR in name for name in properties)
+    ):
         raise RecordError("a property holds the separator \\x01 or \\x02")
     return text
 

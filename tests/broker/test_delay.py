@@ -52,6 +52,16 @@ def test_levels():
     assert [delay_level_of(text) for text in texts] == [0, 1, 18, 18, 0, None, None, None, None]
 
 
+async def test_a_property_that_no_client_of_ours_writes_is_delivered_as_it_came(rig):
+    """A value with the sign in it: what can't be written again would end every leader."""
+    assert (await send(rig, DELAY="1", strange="a\x01b")).code == ResponseCode.SUCCESS
+    rig.now_ms = START_MS + 1_000
+    DelayDelivery(rig.context).round()
+    await settle()
+    (record,) = messages(rig, "T")
+    assert record.property_map()["strange"] == "a\x01b"
+
+
 async def test_a_delayed_message_comes_at_its_time_and_never_before(rig, tmp_path):
     answer = await send(rig, b"later", queue=2, DELAY="2", TAGS="red", KEYS="k")
     assert (answer.code, answer.ext_fields["queueId"]) == (ResponseCode.SUCCESS, "2")
