@@ -36,6 +36,7 @@ TEXTS = [
     *("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "rmq_sys_wheel_timer", "TBW102"),
     *("UNIQ_KEY\x01k\x02", "DELAY\x0118\x02", "TIMER_DELAY_MS\x019999999999999\x02", "\x01\x02"),
     "TRAN_MSG\x01true\x02PGROUP\x01PG\x02",
+    "strange\x01a\x01b\x02DELAY\x011\x02",  # found by this fuzzer: it ended every leader
 ]
 PREFIXES = [
     b"PROXY TCP4 10.0.0.1 10.0.0.2 1 2\r\n",
