@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from broker.clients import Subscription
+from broker.filter.message_filter import parse_tags
 from broker.processor.pull import PullProcessor
 from broker.processor.send import SendProcessor
-from broker.filter.message_filter import parse_tags
 from broker.state import StateLimits
 from raft.replicated_log import ProposalStatus
 from remoting.codes import RequestCode, ResponseCode
