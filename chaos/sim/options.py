@@ -210,7 +210,9 @@ def draw_options(seed: int, node_count: int) -> SimOptions:
         install_chunk_size_bytes=rng.choice((64, 300, 4096)),
         payload_size_max=rng.choice((16, 60, 400)),
         read_interval_us=int(timeout_min_ms * 1000 * rng.choice((0.15, 0.5, 1.5))),
-        catch_up_size_bytes_max=rng.choice((300, 2_000, 1 << 19)),
+        # No smaller: a node that lacks hundreds of entries would need more round trips than the
+        # liveness phase has time for.
+        catch_up_size_bytes_max=rng.choice((1_500, 8_000, 1 << 19)),
     )
 
 
