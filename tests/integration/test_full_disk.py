@@ -8,8 +8,10 @@ had they are skipped.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -41,12 +43,20 @@ def small_disk(path: Path) -> Iterator[Path]:
 
 
 def fill_disk(store: Path, left: int) -> Path:
-    """A file that leaves `left` bytes free."""
+    """A file that leaves `left` bytes free, or less: the node writes meanwhile."""
     ballast = store / "ballast"
-    free = os.statvfs(store).f_bavail * os.statvfs(store).f_frsize
-    assert free > left
+    deadline = time.monotonic() + 10
     with ballast.open("wb") as file:
-        os.posix_fallocate(file.fileno(), 0, free - left)
+        while True:
+            free = os.statvfs(store).f_bavail * os.statvfs(store).f_frsize
+            assert free > left
+            try:
+                os.posix_fallocate(file.fileno(), 0, free - left)
+            except OSError as error:
+                if error.errno != errno.ENOSPC or time.monotonic() > deadline:
+                    raise
+            else:
+                break
     return ballast
 
 
