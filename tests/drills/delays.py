@@ -9,7 +9,9 @@ all others. Some more messages are recalled before their time. Then every queue 
 
 The time asked for is counted from before the request (of a transaction: before the commit), so
 that nothing that is early can pass for punctual; a message is delivered at the store timestamp of
-its final record. What is late is so by the kills: a leader has to be there to deliver.
+its final record. What is late is so by the kills: a leader has to be there to deliver. When one
+was there, the nodes' traces tell: of each message the drill also says for how long a ready leader
+stood between its time and its delivery, which is what a broker took that could have delivered it.
 
 Not part of `make test`; `make drills` runs it.
 """
@@ -19,18 +21,21 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import math
 import random
 import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import uvloop
 
 from broker.delay.recall_handle import recall_handle
+from chaos.run_tables import read_trace
 from client.errors import ClientError
 from client.message import DeliveredMessage, Message
 from client.producer import Producer
@@ -64,6 +69,20 @@ class Asked:
     due_ms: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kill:
+    names: list[str]
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reign:
+    """From when to when a ready leader stood."""
+
+    begin_ms: float
+    end_ms: float
+
+
 @dataclass(slots=True)
 class Drill:
     group: Processes
@@ -71,7 +90,7 @@ class Drill:
     asked: dict[str, Asked] = field(default_factory=dict)  # by value
     unacknowledged: dict[str, str] = field(default_factory=dict)
     recalled: set[str] = field(default_factory=set)
-    kills: list[str] = field(default_factory=list)
+    kills: list[Kill] = field(default_factory=list)
 
     async def run(self, count: int) -> dict[str, object]:
         servers = self.group.name_servers
@@ -157,8 +176,8 @@ class Drill:
             await asyncio.sleep(KILL_INTERVAL_S - DOWN_S)
             leader = await asyncio.to_thread(self.group.leader)
             victims = self.group.brokers if number == KILLS - 2 else [leader]
+            self.kills.append(Kill(names=victims, at_ms=now_ms()))
             await asyncio.to_thread(self.group.kill, *victims)
-            self.kills.append("all" if len(victims) > 1 else leader)
             print("killed", *victims, flush=True)
             await asyncio.sleep(DOWN_S)
             for name in victims:
@@ -189,6 +208,20 @@ class Drill:
                 await asyncio.sleep(0.05)
         return delivered
 
+    def _reigns(self) -> list[Reign]:
+        """Ordered. A leader is ready with its first commit; it reigns until it is killed, or has
+        another role."""
+        wall_ns = time.time_ns() - time.monotonic_ns()
+        reigns: list[Reign] = []
+        for name in self.group.brokers:
+            kills_ms = [kill.at_ms for kill in self.kills if name in kill.names]
+            for file in sorted((self.group.store(name) / "trace").iterdir()):
+                events = list(read_trace(file, "", "", started_ns=-wall_ns))
+                for at, event in enumerate(events):
+                    if (event["event"], event.get("role")) == ("role", "leader"):
+                        reigns += _reign(events[at:], kills_ms)
+        return sorted(reigns, key=lambda reign: reign.begin_ms)
+
     def _figures(self, delivered: list[DeliveredMessage]) -> dict[str, object]:
         seen = Counter(message.body.decode() for message in delivered)
         acknowledged = set(self.asked) - set(self.unacknowledged)
@@ -198,6 +231,16 @@ class Drill:
             for message in delivered
             if message.body.decode() in self.asked
         }
+        reigns = self._reigns()
+        under_a_leader_ms = [
+            _reigned_ms(
+                reigns,
+                self.asked[message.body.decode()].due_ms,
+                message.store_timestamp_ms,
+            )
+            for message in delivered
+            if message.body.decode() in self.asked
+        ]
         by_kind: dict[str, object] = {}
         for kind in KINDS:
             values = sorted(
@@ -213,14 +256,48 @@ class Drill:
             "asked": len(self.asked),
             "acknowledged": len(acknowledged),
             "unknown": self.unacknowledged,
-            "kills": self.kills,
+            "kills": [
+                {"of": " ".join(kill.names), "no_leader_ms": _gap_ms(reigns, kill.at_ms)}
+                for kill in self.kills
+            ],
             "early": sorted(value for value, late in offset_ms.items() if late < 0),
             "lost": sorted(acknowledged - seen.keys()),
             "twice": sorted(value for value, times in seen.items() if times > 1),
             "recalled": len(self.recalled),
             "recalled_and_delivered": sorted(self.recalled & seen.keys()),
             "delivered_after_what_was_asked_for": by_kind,
+            "of_that_while_a_leader_stood_ms_max": round(max(under_a_leader_ms, default=0)),
         }
+
+
+def _reign(events: list[dict[str, object]], kills_ms: Sequence[int]) -> list[Reign]:
+    """Of the leader whose role is the first event; none where it was never ready."""
+    times_ms = [cast("int", event["t"]) / 1e6 for event in events]
+    changes = (at for at, event in enumerate(events) if at and event["event"] == "role")
+    last = next(changes, len(events) - 1)
+    ready = next((at for at in range(last + 1) if events[at]["event"] == "commit"), None)
+    if ready is None:
+        return []
+    killed_ms = min((at_ms for at_ms in kills_ms if at_ms >= times_ms[ready]), default=math.inf)
+    is_deposed = events[last]["event"] == "role"
+    return [
+        Reign(
+            begin_ms=times_ms[ready],
+            end_ms=min(killed_ms, times_ms[last] if is_deposed else math.inf),
+        )
+    ]
+
+
+def _reigned_ms(reigns: Sequence[Reign], begin_ms: float, end_ms: float) -> float:
+    """For how long of the time a ready leader stood."""
+    return sum(
+        max(0.0, min(end_ms, reign.end_ms) - max(begin_ms, reign.begin_ms)) for reign in reigns
+    )
+
+
+def _gap_ms(reigns: Sequence[Reign], at_ms: int) -> int:
+    """How long after `at_ms` the next leader was ready."""
+    return round(next(reign.begin_ms for reign in reigns if reign.begin_ms > at_ms) - at_ms)
 
 
 class _Commits:
