@@ -1,9 +1,11 @@
 """Keeps the index by key behind the applied log.
 
-Place in the data path: beside it. The state machine says how far it has applied; the indexer reads
-the committed entries from the log itself and adds their keys to `broker.store.message_index`, a few
-milliseconds at a time, so that requests never wait for it long. Under a load that takes all of the
-processor it may fall behind; a lookup then has it catch up first (`caught_up`).
+Place in the data path: beside it. The state machine says how far it has applied, and leaves what
+it applied last in `broker.applied_entries`; what is no longer there the indexer reads from the log.
+It adds the keys to `broker.store.message_index`, a few milliseconds at a time, so that requests
+never wait for it long. Under a load that takes all of the processor it may fall behind; a lookup
+then has it catch up first (`caught_up`). How far it has come is saved every few seconds, on a
+thread: what was added since then is added again after a kill.
 
 Invariants: only applied, so committed, entries are indexed, each once, in the log's order; at most
 one slice's keys are in memory; a full disk stops the index and nothing else; an index that is of
@@ -21,10 +23,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from broker.applied_entries import AppliedEntries
 from broker.store.derived_files import NO_ROOM
-from broker.store.index_file import IndexedKey, IndexFile, IndexShape, key_hash, topic_hash
-from broker.store.message_index import IndexProgress, MessageIndex
-from broker.store.message_keys import TopicHashes, keys_of_entry
+from broker.store.index_file import IndexFile, IndexShape
+from broker.store.key_hashes import IndexedKeys, key_hash, topic_hash
+from broker.store.message_index import IndexProgress, IndexState, MessageIndex
+from broker.store.message_keys import KeyCollector
+from broker.store.payload import decode_payload
 from broker.tasks import TaskOwner
 from raft.damage import DamagedLogError
 from raft.log_format import HEADER, HEADER_SIZE, MAGIC
@@ -36,8 +41,9 @@ __all__ = ["Indexer"]
 _log = logging.getLogger(__name__)
 _SLICE_S: Final = 0.003
 _HASTY_SLICE_S: Final = 0.010
-_KEYS_PER_SLICE_MAX: Final = 4_096
-_SAVE_INTERVAL_S: Final = 1.0
+_KEYS_PER_SLICE_MAX: Final = 8_192
+_SAVE_INTERVAL_S: Final = 10.0
+_HOUSEKEEPING_S: Final = 1.0
 _WAIT_S: Final = 1.0
 _IDLE_S: Final = 0.02
 
@@ -54,15 +60,19 @@ class Indexer:
         tasks: TaskOwner,
         *,
         applied_position: Callable[[], int],
+        applied: AppliedEntries,
     ) -> None:
         self._log = log
         self._tasks = tasks
         self._applied_position = applied_position
-        self._topics = TopicHashes()
+        self._applied = applied
+        self._collector = KeyCollector()
         self.index = MessageIndex(directory, shape)
         self._is_open = False
         self._checked = False  # that the index is of this log
+        self._kept_s = 0.0
         self._saved_s = 0.0
+        self._saving = False
         self._waits_until_s = 0.0
         self._sealing: set[Path] = set()
 
@@ -93,9 +103,9 @@ class Indexer:
         now_s = time.monotonic()
         if self.behind and now_s >= self._waits_until_s:
             self._work(now_s + _SLICE_S)
-        if now_s - self._saved_s >= _SAVE_INTERVAL_S:
-            self._saved_s = now_s
-            self._housekeep()
+        if now_s - self._kept_s >= _HOUSEKEEPING_S:
+            self._kept_s = now_s
+            self._housekeep(now_s)
 
     async def caught_up(self, timeout_s: float, *, leads: bool) -> bool:
         """Index what is applied now; whether that was done in time. `leads`: this node has just
@@ -152,7 +162,7 @@ class Indexer:
                 "the index by key waits for room on the disk, %d bytes behind", self.behind
             )
 
-    def _read(self, until_s: float) -> tuple[list[IndexedKey], IndexProgress]:
+    def _read(self, until_s: float) -> tuple[IndexedKeys, IndexProgress]:
         """Keys of the next entries, as many as time and memory allow, and how far they reach.
 
         Raises DamagedLogError and LookupError where the first one can't be read.
@@ -161,25 +171,36 @@ class Indexer:
         if begin > self.index.progress.next_position:
             self.index.skip_to(begin)
         progress, limit = self.index.progress, self._applied_position()
-        keys: list[IndexedKey] = []
+        collector = self._collector
+        collector.clear()
         while progress.next_position < limit:
-            position = progress.next_position
             try:
-                size, kind, chain = self._header(position)
-                if kind == EntryKind.DATA:
-                    begin = position + HEADER_SIZE
-                    payload = self._log.read(begin, size - HEADER_SIZE)
-                    keys += keys_of_entry(payload, begin, self._topics)
+                progress = self._collect(progress.next_position)
             except (DamagedLogError, LookupError):
                 if progress == self.index.progress:
                     raise
                 break
-            progress = IndexProgress(
-                next_position=position + size, last_position=position, chain=chain
-            )
-            if len(keys) >= _KEYS_PER_SLICE_MAX or time.monotonic() >= until_s:
+            if len(collector) >= _KEYS_PER_SLICE_MAX or time.monotonic() >= until_s:
                 break
-        return keys, progress
+        return collector.take(), progress
+
+    def _collect(self, position: int) -> IndexProgress:
+        """The keys of the entry at `position`; the progress with it. Raises DamagedLogError and
+        LookupError."""
+        applied = self._applied.take(position)
+        if applied is not None:
+            entry = applied.entry
+            if applied.payload is not None:
+                self._collector.add(applied.payload, entry.payload, entry.position)
+            return IndexProgress(
+                next_position=applied.end, last_position=position, chain=entry.chain
+            )
+        size, kind, chain = self._header(position)
+        if kind == EntryKind.DATA:
+            begin = position + HEADER_SIZE
+            data = self._log.read(begin, size - HEADER_SIZE)
+            self._collector.add(decode_payload(data), data, begin)
+        return IndexProgress(next_position=position + size, last_position=position, chain=chain)
 
     def _header(self, position: int) -> tuple[int, int, int]:
         """Size, kind and chain of the entry at `position`."""
@@ -206,23 +227,43 @@ class Indexer:
         _log.warning("the index by key is of another log: it is built anew")
         self.index.clear()
 
-    def _housekeep(self) -> None:
-        try:
-            self.index.trim(self._log.status().begin_position)
-            self.index.save()
-        except OSError as error:
-            if error.errno not in NO_ROOM:
-                raise
-            _log.warning("the checkpoint of the index by key waits for room on the disk")
+    def _housekeep(self, now_s: float) -> None:
+        """Forget what retention took, save, and seal full files. Raises OSError."""
+        if self._saving:
+            return  # its files are to stay until they were flushed
+        trimmed = self.index.trim(self._log.status().begin_position)
+        if trimmed or now_s - self._saved_s >= _SAVE_INTERVAL_S:
+            self._saved_s = now_s
+            unsaved = self.index.unsaved()
+            if unsaved is not None:
+                self._saving = True
+                self._tasks.spawn(self._save(*unsaved))
         for file in self.index.unsealed():
             if file.path not in self._sealing:
                 self._sealing.add(file.path)
                 self._tasks.spawn(self._seal(file))
 
+    async def _save(self, state: IndexState, files: list[IndexFile]) -> None:
+        try:
+            for file in files:
+                await asyncio.to_thread(file.flush)
+            if self._is_open:
+                self.index.save(state)
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            _log.warning("the checkpoint of the index by key waits for room on the disk")
+        finally:
+            self._saving = False
+
     async def _seal(self, file: IndexFile) -> None:
         try:
-            file.flush()
-            if await asyncio.to_thread(file.sync):
+            await asyncio.to_thread(file.flush)
+            if await asyncio.to_thread(file.sync) and self._is_open:
                 file.seal()
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            _log.warning("a full file of the index by key waits for room on the disk")
         finally:
             self._sealing.discard(file.path)

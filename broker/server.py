@@ -27,6 +27,7 @@ from typing import Any, Final
 
 from broker.acl.access_control import AccessControl
 from broker.acl.accounts import AclFileError
+from broker.applied_entries import AppliedEntries
 from broker.clients import Clients
 from broker.config import BrokerConfig, ConfigError, split_address
 from broker.context import BrokerContext
@@ -103,12 +104,14 @@ class Broker:
             files_max=max(1, min(FILES_MAX, open_files_max() // 8)),
         )
         state = BrokerState(config.limits, system_topics(config.cluster, config.group))
+        applied = AppliedEntries() if config.message_index_enable else None
         self._machine = BrokerStateMachine(
             state,
             self._queues,
             on_arrival=self._on_arrival,
             on_role=self._on_role,
             on_topics=self._on_topics,
+            applied=applied,
         )
         self.log: ReplicatedLog = open_log(config, self._machine)
         self.context = self._make_context(state)
@@ -125,7 +128,7 @@ class Broker:
         )
         self.context.remoting = self._remoting
         self._registration = Registration(self.context, self._remoting)
-        self._indexer = self._make_indexer()
+        self._indexer = None if applied is None else self._make_indexer(applied)
         self._housekeeper = Housekeeper(self.context, self._tasks, self._remoting)
         host, port = split_address("listen", config.listen)
         self._server = RemotingServer(
@@ -227,16 +230,15 @@ class Broker:
     async def _fail_with(failure: Awaitable[BaseException]) -> None:
         raise await failure
 
-    def _make_indexer(self) -> Indexer | None:
+    def _make_indexer(self, applied: AppliedEntries) -> Indexer:
         config = self.config
-        if not config.message_index_enable:
-            return None
         return Indexer(
             self.log,
             config.store / "index",
             IndexShape(slot_count=config.max_hash_slot_num, unit_count=config.max_index_num),
             self._tasks,
             applied_position=lambda: self._machine.applied_position,
+            applied=applied,
         )
 
     # Requests ----------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
+from broker.applied_entries import AppliedEntries
 from broker.state import BrokerState
 from broker.state_image import StateImage, decode_image
 from broker.store.consume_queues import ConsumeQueues
@@ -30,7 +31,8 @@ class BrokerStateMachine:
     """Implements raft.replicated_log.RestorableStateMachine.
 
     `on_arrival(run)` is called after the run's units are readable; `on_role` on every change of
-    role, term, leader or readiness; `on_topics` after the topics changed.
+    role, term, leader or readiness; `on_topics` after the topics changed. `applied` is given the
+    entries that were applied, where somebody takes them.
     """
 
     def __init__(
@@ -41,12 +43,14 @@ class BrokerStateMachine:
         on_arrival: Callable[[Run], None],
         on_role: Callable[[LogStatus], None],
         on_topics: Callable[[], None],
+        applied: AppliedEntries | None = None,
     ) -> None:
         self.state = state
         self._queues = queues
         self._on_arrival = on_arrival
         self._on_role = on_role
         self._on_topics = on_topics
+        self._applied = applied
         self._told_topics_version = 0
         self.applied_position = 0  # the log's, behind the last entry that passed by here
 
@@ -54,10 +58,15 @@ class BrokerStateMachine:
         """Raises PayloadError or OSError, either of which must stop the node."""
         if self._queues.is_filling:
             self._queues.settle()
+        applied = self._applied
         for entry in entries:
             if entry.kind is not EntryKind.DATA:
+                if applied is not None:
+                    applied.put(entry, None)
                 continue
             payload = decode_payload(entry.payload)
+            if applied is not None:
+                applied.put(entry, payload)
             topics_version = self.state.topics_version
             self.state.apply(payload, entry.position)
             for run in payload.runs:

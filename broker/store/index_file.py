@@ -23,7 +23,8 @@ hash falls on the slot, 0 for none), then units of 20 bytes; unit 0 is never use
 | 16     | 4    | number of the unit before on the same slot, 0 where it ends    |
 
 The file that grows has its slots in memory; those that changed are written by pages, with `flush`,
-since single ones would cost a system call per key. Units are written at once.
+since single ones would cost a system call per key. Units are written at once. Keys come as arrays,
+thousands at a time: what one costs is a share of a few array operations.
 
 Invariants: units are written before the slots that name them, and a unit never changes once it
 counts. So a killed process may leave slots that name units which do not count yet; they are right
@@ -38,17 +39,16 @@ from __future__ import annotations
 import mmap
 import os
 import struct
-import sys
+import threading
 import zlib
-from array import array
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from operator import mul
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final
 
-from remoting.message_id import java_string_hash
+import numpy as np
+import numpy.typing as npt
+
+from broker.store.key_hashes import IndexedKeys
 
 __all__ = [
     "HEADER_SIZE",
@@ -56,28 +56,24 @@ __all__ = [
     "IndexFile",
     "IndexFileMark",
     "IndexShape",
-    "IndexedKey",
     "find_positions",
     "is_sound",
-    "key_hash",
-    "topic_hash",
 ]
 
 HEADER: Final = struct.Struct(">qqqqii")
 HEADER_SIZE: Final = 40
 UNIT: Final = struct.Struct(">iqii")
 UNIT_SIZE: Final = 20
+_UNIT_FIELDS: Final = np.dtype(
+    [("hash", ">i4"), ("position", ">i8"), ("seconds", ">i4"), ("before", ">i4")]
+)
 _SLOT: Final = struct.Struct(">i")
 assert HEADER.size == HEADER_SIZE
-assert UNIT.size == UNIT_SIZE
+assert UNIT.size == _UNIT_FIELDS.itemsize == UNIT_SIZE
 _PAGE_SLOTS: Final = 1_024
+_PAGES_PER_WRITE: Final = 64
 _SECONDS_MAX: Final = (1 << 31) - 1
 _READ_SIZE: Final = 1 << 20
-
-_TAIL_SIZE: Final = 4  # a UNIQ_KEY's last four characters count; those before change less often
-_REMEMBERED_SIZE_MAX: Final = 64
-_POWERS: Final = tuple(pow(31, at, 1 << 32) for at in reversed(range(_REMEMBERED_SIZE_MAX)))
-"""31^63 .. 31^0, modulo 2^32: what the characters of a text are multiplied with, the last n."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,10 +90,6 @@ class IndexShape:
     @property
     def file_size(self) -> int:
         return self.units_at + UNIT_SIZE * self.unit_count
-
-
-IndexedKey: TypeAlias = tuple[int, int, int]
-"""One key of one message: its hash, the record's position and its store timestamp."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,45 +109,20 @@ class IndexFileMark:
     sealed: bool = False
 
 
-def topic_hash(topic: str) -> int:
-    """What `key_hash` goes on from: the hash of `topic#`, 32 bits without a sign."""
-    return java_string_hash(f"{topic}#") & 0xFFFF_FFFF
-
-
-def key_hash(of_topic: int, key: str) -> int:
-    """The hash of `topic#key` as a unit holds it: 31 bits (Java's abs; its minimum becomes 0)."""
-    length = len(key)
-    if _TAIL_SIZE <= length <= _REMEMBERED_SIZE_MAX and key.isascii():
-        tail = key.encode()[-_TAIL_SIZE:]
-        begun = _begun_hash(of_topic, key[:-_TAIL_SIZE])
-        value = ((((begun * 31) + tail[0]) * 31 + tail[1]) * 31 + tail[2]) * 31 + tail[3]
-    else:
-        units = len(key.encode("utf-16-be", "surrogatepass")) // 2
-        value = of_topic * pow(31, units, 1 << 32) + java_string_hash(key)
-    value &= 0xFFFF_FFFF
-    if value < 1 << 31:
-        return value
-    return 0 if value == 1 << 31 else (1 << 32) - value
-
-
-@lru_cache(maxsize=1 << 13)
-def _begun_hash(of_topic: int, begin: str) -> int:
-    """The hash of `topic#` and these, which are few and ASCII; not cut to 32 bits."""
-    length = len(begin)
-    own: int = sum(map(mul, begin.encode(), _POWERS[_REMEMBERED_SIZE_MAX - length :]))
-    return of_topic * pow(31, length, 1 << 32) + own
-
-
 class IndexFile:
-    """One file, open for writing. `mark` says what counts of it."""
+    """One file, open for writing. `mark` says what counts of it.
+
+    One owner appends; `flush` and `sync` may run on another thread meanwhile.
+    """
 
     def __init__(self, directory: Path, shape: IndexShape, mark: IndexFileMark) -> None:
         """Opens or makes the file. Raises OSError."""
         self.path = directory / mark.name
         self.mark = mark
         self._shape = shape
-        self._slots: memoryview | None = None  # of 4 bytes; until the file is sealed
-        self._dirty: set[int] = set()  # pages of slots
+        self._slots: npt.NDArray[np.int32] | None = None  # until the file is sealed
+        self._dirty = np.zeros(-(-shape.slot_count // _PAGE_SLOTS), np.bool_)  # pages of slots
+        self._closing = threading.Lock()  # held while `flush` writes and while the file is closed
         self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             if os.fstat(self._descriptor).st_size != shape.file_size:
@@ -171,74 +138,104 @@ class IndexFile:
         """How many more units fit."""
         return self._shape.unit_count - self.mark.next_number
 
-    def append(self, keys: Sequence[IndexedKey]) -> None:
+    def append(self, keys: IndexedKeys) -> None:
         """Add units, in the order given. Caller's duty: they fit. Raises OSError; nothing counts
         then, and the same keys may be added again."""
         assert 0 < len(keys) <= self.room, f"{len(keys)} keys, room for {self.room}"
         assert self._slots is not None, f"{self.path} is sealed"
-        mark, slots, slot_count = self.mark, self._slots, self._shape.slot_count
-        next_number = mark.next_number
-        begin_ms = mark.begin_ms if next_number > 1 else keys[0][2]
-        pack = UNIT.pack
-        new_slots = 0
-        units: list[bytes] = []
-        fresh: dict[int, int] = {}
-        number = next_number
-        for hashed, position, stored_ms in keys:
-            slot = hashed % slot_count
-            before = fresh.get(slot)
-            if before is None:
-                before = slots[slot]
-                if before >= next_number:
-                    before = _counting(self._descriptor, self._shape, before, next_number)
-                if not before:
-                    new_slots += 1
-            fresh[slot] = number
-            seconds = (stored_ms - begin_ms) // 1000
-            units.append(pack(hashed, position, min(max(seconds, 0), _SECONDS_MAX), before))
-            number += 1
-        packed = b"".join(units)
-        self._write(packed, self._shape.units_at + next_number * UNIT_SIZE)
-        for slot, number in fresh.items():
-            slots[slot] = number
-        self._dirty.update([slot // _PAGE_SLOTS for slot in fresh])
+        mark = self.mark
+        first = mark.next_number
+        begin_ms = mark.begin_ms if first > 1 else int(keys.stored_ms[0])
+        slots = keys.hashes % self._shape.slot_count
+        numbers = np.arange(first, first + len(keys), dtype=np.int32)
+        # The new units by slot, those of one slot in their order.
+        order = np.argsort(slots, kind="stable")
+        alike = slots[order[1:]] == slots[order[:-1]]
+        before, used_slots = self._before(slots, numbers, order, alike)
+        units = np.empty(len(keys), _UNIT_FIELDS)
+        units["hash"] = keys.hashes
+        units["position"] = keys.positions
+        units["seconds"] = np.clip((keys.stored_ms - begin_ms) // 1000, 0, _SECONDS_MAX)
+        units["before"] = before
+        packed = units.tobytes()
+        self._write(packed, self._shape.units_at + first * UNIT_SIZE)
+        newest = order[np.append(~alike, True)]
+        self._slots[slots[newest]] = numbers[newest]
+        self._dirty[slots // _PAGE_SLOTS] = True
         self.mark = replace(
             mark,
             begin_ms=begin_ms,
-            end_ms=keys[-1][2],
-            begin_position=mark.begin_position if next_number > 1 else keys[0][1],
-            end_position=keys[-1][1],
-            used_slots=mark.used_slots + new_slots,
-            next_number=next_number + len(keys),
+            end_ms=int(keys.stored_ms[-1]),
+            begin_position=mark.begin_position if first > 1 else int(keys.positions[0]),
+            end_position=int(keys.positions[-1]),
+            used_slots=mark.used_slots + used_slots,
+            next_number=first + len(keys),
             crc=zlib.crc32(packed, mark.crc),
         )
 
-    def flush(self) -> None:
-        """Write the slots that changed, and the header. Raises OSError; it may be done again."""
-        if not self._dirty:
-            return
+    def _before(
+        self,
+        slots: npt.NDArray[np.int32],
+        numbers: npt.NDArray[np.int32],
+        order: npt.NDArray[np.intp],
+        alike: npt.NDArray[np.bool_],
+    ) -> tuple[npt.NDArray[np.int32], int]:
+        """The number of the unit before each new one on its slot, and how many slots come into
+        use. `alike`: in this order, the next one has the same slot. Raises OSError."""
         assert self._slots is not None
-        for page in sorted(self._dirty):
-            first = page * _PAGE_SLOTS
-            values = array("i", self._slots[first : first + _PAGE_SLOTS])
-            self._write(_big_endian(values), HEADER_SIZE + 4 * first)
-            self._dirty.discard(page)
-        mark = self.mark
-        header = HEADER.pack(
-            mark.begin_ms,
-            mark.end_ms,
-            mark.begin_position,
-            mark.end_position,
-            mark.used_slots,
-            mark.next_number,
-        )
-        self._write(header, 0)
+        before = self._slots[slots]
+        for at in np.flatnonzero(before >= numbers[0]):
+            before[at] = _counting(self._descriptor, self._shape, int(before[at]), int(numbers[0]))
+        later = order[1:][alike]  # not the first of the new ones on their slot
+        used_slots = np.count_nonzero(before == 0) - np.count_nonzero(before[later] == 0)
+        before[later] = numbers[order[:-1][alike]]
+        return before, int(used_slots)
+
+    def flush(self) -> None:
+        """Write the slots that have changed until now, and the header. On any thread.
+
+        What is appended meanwhile may be written too: a slot that names a unit which does not
+        count yet is no harm. Does nothing once the file is closed or sealed. Raises OSError; it
+        may be done again.
+        """
+        pages = np.flatnonzero(self._dirty)
+        if not len(pages):
+            return
+        for stretch in np.split(pages, np.flatnonzero(np.diff(pages) != 1) + 1):
+            for at in range(0, len(stretch), _PAGES_PER_WRITE):
+                end = min(len(stretch), at + _PAGES_PER_WRITE)
+                self._write_pages(int(stretch[at]), int(stretch[end - 1]) + 1)
+        with self._closing:
+            if self._slots is None:
+                return
+            mark = self.mark
+            header = HEADER.pack(
+                mark.begin_ms,
+                mark.end_ms,
+                mark.begin_position,
+                mark.end_position,
+                mark.used_slots,
+                mark.next_number,
+            )
+            self._write(header, 0)
+
+    def _write_pages(self, first: int, end: int) -> None:
+        with self._closing:
+            if self._slots is None:
+                return
+            self._dirty[first:end] = False  # before the slots are read: none is missed
+            slots = self._slots[first * _PAGE_SLOTS : end * _PAGE_SLOTS]
+            try:
+                self._write(slots.astype(">i4").tobytes(), HEADER_SIZE + 4 * first * _PAGE_SLOTS)
+            except OSError:
+                self._dirty[first:end] = True
+                raise
 
     def head(self, hashed: int) -> int:
         """The newest unit of the hash's slot, 0 for none."""
         slot = hashed % self._shape.slot_count
         if self._slots is not None:
-            number = self._slots[slot]
+            number = int(self._slots[slot])
         else:
             number = _SLOT.unpack(os.pread(self._descriptor, 4, HEADER_SIZE + 4 * slot))[0]
         return _counting(self._descriptor, self._shape, number, self.mark.next_number)
@@ -257,38 +254,35 @@ class IndexFile:
 
     def seal(self) -> None:
         """It is full, and was flushed and then fsynced: its slots need no memory any more."""
-        assert not self._dirty, f"{self.path}: {len(self._dirty)} pages were not written"
+        assert not self._dirty.any(), f"{self.path}: {self._dirty.sum()} pages were not written"
         self.mark = replace(self.mark, sealed=True)
-        self._slots = None
+        with self._closing:
+            self._slots = None
 
     def close(self) -> None:
-        self._slots = None
-        os.close(self._descriptor)
+        with self._closing:
+            self._slots = None
+            os.close(self._descriptor)
 
-    def _read_slots(self) -> memoryview:
+    def _read_slots(self) -> npt.NDArray[np.int32]:
         """As they are on the disk; a new file's take no memory until they are used."""
-        area = mmap.mmap(-1, 4 * self._shape.slot_count)
+        count = self._shape.slot_count
+        slots = np.frombuffer(mmap.mmap(-1, 4 * count), np.int32)
         if self.mark.next_number > 1:
             at = 0
-            while at < len(area):
-                data = os.pread(self._descriptor, min(_READ_SIZE, len(area) - at), HEADER_SIZE + at)
-                if not data:
+            while at < count:
+                size = 4 * min(_READ_SIZE, count - at)
+                data = os.pread(self._descriptor, size, HEADER_SIZE + 4 * at)
+                if len(data) != size:
                     raise OSError(f"{self.path} ends within its slots")
-                area[at : at + len(data)] = _big_endian(array("i", data))
-                at += len(data)
-        return memoryview(area).cast("i")
+                slots[at : at + size // 4] = np.frombuffer(data, ">i4")
+                at += size // 4
+        return slots
 
     def _write(self, data: bytes, offset: int) -> None:
         written = 0
         while written < len(data):
             written += os.pwrite(self._descriptor, data[written:], offset + written)
-
-
-def _big_endian(values: array[int]) -> bytes:
-    """To the file's order of bytes, or back from it."""
-    if sys.byteorder == "little":
-        values.byteswap()
-    return values.tobytes()
 
 
 # Reading, on any thread --------------------------------------------------------------------------

@@ -18,22 +18,21 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
 from broker.store.index_file import (
-    IndexedKey,
     IndexFile,
     IndexFileMark,
     IndexShape,
     find_positions,
     is_sound,
 )
+from broker.store.key_hashes import IndexedKeys
 
-__all__ = ["IndexProgress", "Lookup", "MessageIndex"]
+__all__ = ["IndexProgress", "IndexState", "Lookup", "MessageIndex"]
 
 _log = logging.getLogger(__name__)
 _VERSION: Final = 1
@@ -49,6 +48,14 @@ class IndexProgress:
     next_position: int = 0
     last_position: int = -1
     chain: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexState:
+    """What a checkpoint says: how far the index has come, and what each file holds of it."""
+
+    progress: IndexProgress
+    marks: tuple[IndexFileMark, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +99,7 @@ class MessageIndex:
         self._shape = shape
         self._files: list[IndexFile] = []  # ascending; only the last one grows
         self.progress = IndexProgress()
-        self._written: tuple[IndexProgress, int, int] | None = None  # as the checkpoint has it
+        self._saved: IndexState | None = None  # as the checkpoint has it
 
     # Life --------------------------------------------------------------------------------------
 
@@ -116,7 +123,7 @@ class MessageIndex:
                 path.unlink()
         self._files = [IndexFile(self._directory, self._shape, mark) for mark in marks]
         # Before anything changes, it must be known that what was clean no longer is.
-        self._write_checkpoint(clean=False, durable=True)
+        self._write_checkpoint(self.state, clean=False, durable=True)
 
     def close(self) -> None:
         """A clean stop: all of it is durable then. Raises OSError."""
@@ -124,7 +131,7 @@ class MessageIndex:
             if not file.mark.sealed:
                 file.flush()
                 file.sync()
-        self._write_checkpoint(clean=True, durable=True)
+        self._write_checkpoint(self.state, clean=True, durable=True)
         self.abandon()
 
     def abandon(self) -> None:
@@ -140,18 +147,18 @@ class MessageIndex:
             file.path.unlink(missing_ok=True)
         self._files.clear()
         self.progress = IndexProgress()
-        self._write_checkpoint(clean=False, durable=False)
+        self._write_checkpoint(self.state, clean=False, durable=False)
 
     # Adding ------------------------------------------------------------------------------------
 
-    def add(self, keys: Sequence[IndexedKey], progress: IndexProgress) -> None:
+    def add(self, keys: IndexedKeys, progress: IndexProgress) -> None:
         """The keys of entries from the present progress on up to the new one.
 
         Raises OSError; the progress stays then, and the same may be added again.
         """
         at = 0
         while at < len(keys):
-            file = self._growing(keys[at][2])
+            file = self._growing(int(keys.stored_ms[at]))
             count = min(len(keys) - at, file.room)
             file.append(keys[at : at + count])
             at += count
@@ -166,30 +173,37 @@ class MessageIndex:
         """Full files that were not fsynced yet."""
         return [file for file in self._files[:-1] if not file.mark.sealed]
 
-    def trim(self, position: int) -> None:
+    def trim(self, position: int) -> bool:
         """The log begins at `position`: files that tell of nothing behind it go, but the last.
 
-        Raises OSError.
+        Whether any went: then the checkpoint names too many until the next `save`. Raises OSError.
         """
         gone = 0
         while gone < len(self._files) - 1 and self._files[gone].mark.end_position < position:
             self._files[gone].close()
             self._files[gone].path.unlink(missing_ok=True)
             gone += 1
-        if gone:
-            del self._files[:gone]
-            self._written = None
-            self.save()
+        del self._files[:gone]
+        return gone > 0
 
-    def save(self) -> None:
-        """Write down how far it has come, where that has changed. Raises OSError."""
-        if self._written != self._state():
-            for file in self._files:
-                file.flush()
-            self._write_checkpoint(clean=False, durable=False)
+    # Saving: `unsaved`, the flushes on a thread, then `save` -------------------------------------
 
-    def _state(self) -> tuple[IndexProgress, int, int]:
-        return self.progress, len(self._files), sum(file.mark.sealed for file in self._files)
+    @property
+    def state(self) -> IndexState:
+        return IndexState(progress=self.progress, marks=tuple(file.mark for file in self._files))
+
+    def unsaved(self) -> tuple[IndexState, list[IndexFile]] | None:
+        """The present state, and the files to be flushed before it may be saved; None where it is
+        saved already."""
+        state = self.state
+        if state == self._saved:
+            return None
+        return state, [file for file in self._files if not file.mark.sealed]
+
+    def save(self, state: IndexState) -> None:
+        """Write down a state whose files were all flushed after it was taken. Raises OSError."""
+        if {mark.name for mark in state.marks} <= {file.mark.name for file in self._files}:
+            self._write_checkpoint(state, clean=False, durable=False)
 
     def _growing(self, stored_ms: int) -> IndexFile:
         """The file that takes the next unit."""
@@ -247,15 +261,14 @@ class MessageIndex:
             return IndexProgress(), [], False
         return progress, marks, trusted
 
-    def _write_checkpoint(self, *, clean: bool, durable: bool) -> None:
-        written = self._state()
+    def _write_checkpoint(self, state: IndexState, *, clean: bool, durable: bool) -> None:
         values: dict[str, Any] = {
             "version": _VERSION,
             "boot": _boot_id(),
             "clean": clean,
             "shape": asdict(self._shape),
-            "progress": asdict(self.progress),
-            "files": [asdict(file.mark) for file in self._files],
+            "progress": asdict(state.progress),
+            "files": [asdict(mark) for mark in state.marks],
         }
         temporary = self._checkpoint_path.with_suffix(".tmp")
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
@@ -272,7 +285,7 @@ class MessageIndex:
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
-        self._written = written
+        self._saved = state
 
 
 def _boot_id() -> str | None:

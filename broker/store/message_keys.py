@@ -1,6 +1,6 @@
-"""The keys under which messages of a committed entry are found: UNIQ_KEY and the words of KEYS.
+"""The keys under which messages of committed entries are found: UNIQ_KEY and the words of KEYS.
 
-Place in the data path: `broker.indexer` reads entries of the log with it. Pure.
+Place in the data path: `broker.indexer` gives it the entries that were applied. Pure.
 
 Most entries tell their UNIQ_KEYs in the table, for the dedupe, and hold no KEYS: then no record is
 looked at. Otherwise the records are scanned, without their bodies being touched.
@@ -14,17 +14,20 @@ import struct
 from collections.abc import Sequence
 from typing import Final
 
-from broker.store.index_file import IndexedKey, key_hash, topic_hash
-from broker.store.payload import UNIT, decode_payload
+import numpy as np
+
+from broker.store.key_hashes import IndexedKeys, hash_keys, topic_hash
+from broker.store.payload import UNIT, UNIT_SIZE, Payload, Run
 from remoting import sys_flag as flags
 from remoting.errors import RecordError
 from remoting.message import MAGIC_V1
 from remoting.properties import find_property
 
-__all__ = ["TopicHashes", "keys_of_entry", "record_keys"]
+__all__ = ["KeyCollector", "record_keys"]
 
 _KEYS: Final = b"KEYS\x01"
-_POSITION: Final = struct.Struct(">Q12x")  # the first field of a ConsumeQueue unit
+_UNIT_FIELDS: Final = np.dtype([("position", ">u8"), ("size", ">u4"), ("tags_code", ">i8")])
+assert _UNIT_FIELDS.itemsize == UNIT_SIZE
 _LENGTH: Final = struct.Struct(">I")
 _SHORT: Final = struct.Struct(">H")
 # Places in a record, whose layout is drawn in `remoting.message`.
@@ -35,44 +38,71 @@ _IPV6_MORE: Final = 12
 _TOPICS_MAX: Final = 20_000
 
 
-class TopicHashes:
-    """The hashes of topics, remembered: each key's hash goes on from its topic's."""
+class KeyCollector:
+    """Takes entries in the log's order; `take` gives their keys, hashed, in the same order."""
 
     def __init__(self) -> None:
-        self._known: dict[str, int] = {}
+        self._topics: dict[str, int] = {}  # hashes
+        self._keys: list[str] = []
+        self._units: list[bytes] = []  # a ConsumeQueue unit for each key
+        # What the keys of one `_put` have in common, and how many they are.
+        self._topic_hashes: list[int] = []
+        self._stored_ms: list[int] = []
+        self._counts: list[int] = []
 
-    def of(self, topic: str) -> int:
-        known = self._known.get(topic)
-        if known is None:
-            if len(self._known) >= _TOPICS_MAX:
-                self._known.clear()
-            known = self._known[topic] = topic_hash(topic)
-        return known
+    def __len__(self) -> int:
+        return len(self._keys)
 
+    def add(self, payload: Payload, data: bytes, position: int) -> None:
+        """A data entry's payload: decoded, as it is stored, and where. Raises RecordError."""
+        has_words = _KEYS in data
+        for run in payload.runs:
+            uniq_keys = None if has_words else _plain(run.uniq_keys)
+            if uniq_keys is not None:
+                self._put(run.topic, payload.store_timestamp_ms, uniq_keys, run.units)
+            else:
+                self._scan(run, payload.store_timestamp_ms, data, position)
 
-def keys_of_entry(data: bytes, position: int, topics: TopicHashes) -> list[IndexedKey]:
-    """Of a data entry's payload, which stands at `position`, in the order of its runs.
+    def take(self) -> IndexedKeys:
+        """What was collected since the last call."""
+        counts = np.array(self._counts, np.int64)
+        topics = np.repeat(np.array(self._topic_hashes, np.uint32), counts)
+        units = np.frombuffer(b"".join(self._units), _UNIT_FIELDS)
+        keys = IndexedKeys(
+            hashes=hash_keys(topics, self._keys),
+            positions=units["position"].astype(np.int64),
+            stored_ms=np.repeat(np.array(self._stored_ms, np.int64), counts),
+        )
+        self.clear()
+        return keys
 
-    Raises PayloadError and RecordError.
-    """
-    payload = decode_payload(data)
-    stored_ms = payload.store_timestamp_ms
-    has_words = _KEYS in data
-    keys: list[IndexedKey] = []
-    for run in payload.runs:
-        hashed = topics.of(run.topic)
-        uniq_keys = run.uniq_keys
-        if not has_words and uniq_keys is not None and _all_plain(uniq_keys):
-            keys += [
-                (key_hash(hashed, key), at, stored_ms)
-                for (at,), key in zip(_POSITION.iter_unpack(run.units), uniq_keys, strict=True)
-                if key is not None
-            ]
-        else:
-            for at, size, _ in UNIT.iter_unpack(run.units):
-                properties = _properties(data, at - position, size)
-                keys += [(key_hash(hashed, key), at, stored_ms) for key in record_keys(properties)]
-    return keys
+    def clear(self) -> None:
+        """Forget what was collected."""
+        self._keys.clear()
+        self._units.clear()
+        self._topic_hashes.clear()
+        self._stored_ms.clear()
+        self._counts.clear()
+
+    def _scan(self, run: Run, stored_ms: int, data: bytes, position: int) -> None:
+        for start in range(0, len(run.units), UNIT_SIZE):
+            unit = run.units[start : start + UNIT_SIZE]
+            at, size, _ = UNIT.unpack(unit)
+            keys = record_keys(_properties(data, at - position, size))
+            if keys:
+                self._put(run.topic, stored_ms, keys, unit * len(keys))
+
+    def _put(self, topic: str, stored_ms: int, keys: Sequence[str], units: bytes) -> None:
+        hashed = self._topics.get(topic)
+        if hashed is None:
+            if len(self._topics) >= _TOPICS_MAX:
+                self._topics.clear()
+            hashed = self._topics[topic] = topic_hash(topic)
+        self._keys += keys
+        self._units.append(units)
+        self._topic_hashes.append(hashed)
+        self._stored_ms.append(stored_ms)
+        self._counts.append(len(keys))
 
 
 def record_keys(properties: bytes) -> list[str]:
@@ -88,10 +118,13 @@ def record_keys(properties: bytes) -> list[str]:
     return keys
 
 
-def _all_plain(uniq_keys: Sequence[str | None]) -> bool:
-    """A message of a batch without a key of its own has the batch's and its number, after a "#",
-    in the table: no key that anybody would ask for."""
-    return all(key is not None and "#" not in key for key in uniq_keys)
+def _plain(uniq_keys: Sequence[str | None] | None) -> list[str] | None:
+    """The keys themselves, where every message has its own. A message of a batch without one has
+    the batch's and its number, after a "#", in the table: no key that anybody would ask for."""
+    if uniq_keys is None:
+        return None
+    keys = [key for key in uniq_keys if key is not None]
+    return keys if len(keys) == len(uniq_keys) and "#" not in "".join(keys) else None
 
 
 def _properties(data: bytes, start: int, size: int) -> bytes:

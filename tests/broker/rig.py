@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from broker.applied_entries import AppliedEntries
 from broker.clients import Clients
 from broker.config import BrokerConfig
 from broker.context import BrokerContext
@@ -203,12 +204,14 @@ class Rig:
         self.log = MemoryLog()
         self.queues = ConsumeQueues(self.directory / "consumequeue")
         state = BrokerState(self.limits, system_topics("DefaultCluster", "broker-a"))
+        self.applied = AppliedEntries()
         self.machine = BrokerStateMachine(
             state,
             self.queues,
             on_arrival=self._on_arrival,
             on_role=self._on_role,
             on_topics=lambda: None,
+            applied=self.applied,
         )
         self.log.machine = self.machine
         self.context = BrokerContext(

@@ -9,25 +9,28 @@ import struct
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from broker.applied_entries import AppliedEntries
 from broker.indexer import Indexer
 from broker.processor.query_message import QueryMessageProcessor
 from broker.processor.send import SendProcessor
 from broker.store import message_index
 from broker.store.index_file import (
     HEADER_SIZE,
-    IndexedKey,
     IndexFile,
     IndexFileMark,
     IndexShape,
     find_positions,
-    key_hash,
-    topic_hash,
 )
+from broker.store.key_hashes import IndexedKeys, hash_keys, key_hash, topic_hash
 from broker.store.message_index import IndexProgress, MessageIndex
+from raft.log_format import HEADER_SIZE as HEADER_SIZE_OF_ENTRY
+from raft.messages import EntryKind
+from raft.replicated_log import CommittedEntry
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.message import BatchItem, decode_records, encode_batch_body, java_string_hash
@@ -56,6 +59,7 @@ class Indexed:
             self.shape,
             self.rig.tasks,
             applied_position=lambda: self.rig.machine.applied_position,
+            applied=self.rig.applied,
         )
 
     async def restart(self, *, killed: bool) -> None:
@@ -66,6 +70,12 @@ class Indexed:
             self.indexer.stop()
         self.indexer = self.another()
         await self.indexer.start()
+
+    async def housekeep(self) -> None:
+        self.indexer._housekeep(1e9)
+        async with asyncio.timeout(10):
+            while self.indexer._saving or self.indexer._sealing:
+                await asyncio.sleep(0.001)
 
     async def send(self, body: bytes = b"x", **fields: str) -> int:
         """Its position."""
@@ -107,15 +117,26 @@ def test_hashes_are_javas(topic, key):
     assert key_hash(topic_hash(topic), key) == wanted
 
 
+@given(st.lists(st.tuples(st.text(max_size=9), st.text(max_size=300))))
+def test_many_hashes_are_those_of_each(pairs):
+    topics = np.array([topic_hash(topic) for topic, _ in pairs], np.uint32)
+    for keys in ([key for _, key in pairs], [ascii(key) for _, key in pairs]):
+        hashes = hash_keys(topics, keys).tolist()
+        assert hashes == [
+            key_hash(int(topic), key) for topic, key in zip(topics, keys, strict=True)
+        ]
+
+
 def test_the_hash_that_has_no_positive_value_is_nothing():
     assert java_string_hash("polygenelubricants") == -(1 << 31)
     assert key_hash(0, "polygenelubricants") == 0
+    assert hash_keys(np.zeros(1, np.uint32), ["polygenelubricants"]).tolist() == [0]
 
 
 def test_the_layout_is_rocketmqs(tmp_path):
     file = IndexFile(tmp_path, SHAPE, IndexFileMark(name="20260101", from_position=0))
-    file.append([(3, 1_000, 5_000), (10, 2_000, 6_999)])
-    file.append([(3, 3_000, 9_000)])
+    file.append(IndexedKeys.of([(3, 1_000, 5_000), (10, 2_000, 6_999)]))
+    file.append(IndexedKeys.of([(3, 3_000, 9_000)]))
     file.flush()
     file.close()
     data = (tmp_path / "20260101").read_bytes()
@@ -132,6 +153,19 @@ def test_the_layout_is_rocketmqs(tmp_path):
     ]
 
 
+def found_in(file: IndexFile, directory: Path, shape: IndexShape, hashed: int) -> list[int]:
+    return find_positions(
+        directory / file.mark.name,
+        shape,
+        file.mark,
+        hashed,
+        head=file.head(hashed),
+        begin_ms=LONG_AGO,
+        end_ms=FAR_AHEAD,
+        count_max=10_000,
+    )
+
+
 def found(directory: Path, file: IndexFile, hashed: int, **more: int) -> list[int]:
     times = {"begin_ms": LONG_AGO, "end_ms": FAR_AHEAD, "count_max": 64} | more
     head = file.head(hashed)
@@ -140,9 +174,9 @@ def found(directory: Path, file: IndexFile, hashed: int, **more: int) -> list[in
 
 def test_units_of_a_write_that_never_counted_do_not_break_chains(tmp_path):
     file = IndexFile(tmp_path, SHAPE, IndexFileMark(name="a", from_position=0))
-    file.append([(3, 1_000, 0)])
+    file.append(IndexedKeys.of([(3, 1_000, 0)]))
     before = file.mark
-    lost = [(3, 2_000, 0), (10, 2_500, 0), (3, 3_000, 0)]
+    lost = IndexedKeys.of([(3, 2_000, 0), (10, 2_500, 0), (3, 3_000, 0)])
     file.append(lost)
     file.mark = before  # a kill forgets what the checkpoint does not have
     assert found(tmp_path, file, 3) == [1_000]
@@ -151,6 +185,15 @@ def test_units_of_a_write_that_never_counted_do_not_break_chains(tmp_path):
     assert found(tmp_path, file, 3) == [3_000, 2_000, 1_000]
     assert found(tmp_path, file, 10) == [2_500]
     file.close()
+
+
+def save(index: MessageIndex) -> None:
+    unsaved = index.unsaved()
+    if unsaved is not None:
+        state, files = unsaved
+        for file in files:
+            file.flush()
+        index.save(state)
 
 
 # Many files --------------------------------------------------------------------------------------
@@ -169,14 +212,15 @@ KEYS = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 3)), max_size=60)
 )
 def test_any_life_of_an_index_finds_what_a_list_finds(tmp_path_factory, steps, data):
     directory = tmp_path_factory.mktemp("index") / "index"
-    model: list[IndexedKey] = []  # keys in order; a key's place is its log position
+    model: list[tuple[int, int, int]] = []  # keys in order; a key's place is its log position
     boot = 0
 
     def go_on() -> None:
         """Add again what the index does not have: what a log is for."""
         start = index.progress.next_position
         if model[start:]:
-            index.add(model[start:], IndexProgress(next_position=len(model), last_position=0))
+            progress = IndexProgress(next_position=len(model), last_position=0)
+            index.add(IndexedKeys.of(model[start:]), progress)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda _: None)  # no power fails here: the boot id says it does
@@ -192,7 +236,7 @@ def test_any_life_of_an_index_finds_what_a_list_finds(tmp_path_factory, steps, d
                 model.sort(key=lambda key: key[1:])
                 go_on()
             elif step == "save":
-                index.save()
+                save(index)
             else:
                 index.close() if step == "stop" else index.abandon()
                 boot += step == "boot"
@@ -213,7 +257,7 @@ def test_any_life_of_an_index_finds_what_a_list_finds(tmp_path_factory, steps, d
 def filled(directory: Path) -> MessageIndex:
     index = MessageIndex(directory, SHAPE)
     index.open()
-    keys = [(number, number, 1_000 * number) for number in range(30)]
+    keys = IndexedKeys.of([(number, number, 1_000 * number) for number in range(30)])
     for at in range(0, 30, 5):
         index.add(keys[at : at + 5], IndexProgress(next_position=at + 5, last_position=at))
     return index
@@ -241,7 +285,7 @@ def test_after_a_failure_of_the_machine_only_sealed_files_count(tmp_path, monkey
     first.flush()
     assert first.sync()
     first.seal()
-    index.save()
+    save(index)
     index.abandon()
     monkeypatch.setattr(message_index, "_boot_id", lambda: "another")
     index = MessageIndex(tmp_path / "index", SHAPE)
@@ -343,7 +387,7 @@ async def test_a_restart_goes_on_where_the_index_was(indexed, killed):
     for number in range(20):
         await indexed.send(b"%d" % number, key=f"K{number}", KEYS="k")
     assert len(await indexed.bodies("k")) == 20
-    indexed.indexer.index.save()
+    save(indexed.indexer.index)
     for number in range(20, 30):
         await indexed.send(b"%d" % number, key=f"K{number}", KEYS="k")
     assert len(await indexed.bodies("k")) == 30, "written, and not in the checkpoint"
@@ -385,7 +429,7 @@ async def test_what_retention_took_is_found_no_more(indexed):
     positions = [await indexed.send(b"%d" % n, key=f"K{n}", KEYS="k") for n in range(20)]
     assert len(await indexed.bodies("k")) == 20
     await indexed.rig.log.retain_from(positions[12])
-    indexed.indexer._housekeep()
+    await indexed.housekeep()
     assert await indexed.bodies("k") == [b"%d" % number for number in range(12, 20)]
     marks = json.loads((indexed.directory / "index.checkpoint").read_text())["files"]
     assert all(mark["end_position"] >= positions[12] for mark in marks)
@@ -430,6 +474,73 @@ async def test_an_index_that_can_not_catch_up_says_so(indexed, monkeypatch):
     assert "bytes behind" in answer.remark
     indexed.indexer._is_open = True
     assert await indexed.bodies("U1") == [b"one"]
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+async def test_entries_come_from_what_was_applied_or_from_the_log(indexed, fresh):
+    bodies = [b"%d" % number for number in range(9)]
+    for number, body in enumerate(bodies):
+        await indexed.send(body, key=f"K{number}", KEYS=f"k{number % 3}")
+        if not fresh and number == 5:
+            indexed.rig.applied.clear()  # the first six must be read from the log
+    assert await indexed.bodies("k1") == [b"1", b"4", b"7"]
+    assert [await indexed.bodies(f"K{number}") for number in range(9)] == [[b] for b in bodies]
+    assert len(indexed.indexer.index) == 18
+
+
+def test_applied_entries_are_one_stretch_and_bounded():
+    entries = AppliedEntries(size_max=100)
+    position = 0
+
+    def put(size: int) -> int:
+        nonlocal position
+        begin, position = position, position + HEADER_SIZE_OF_ENTRY + size
+        payload = bytes(size)
+        entry = CommittedEntry(
+            index=1,
+            term=1,
+            kind=EntryKind.NOOP,
+            position=begin + HEADER_SIZE_OF_ENTRY,
+            payload=payload,
+            chain=0,
+        )
+        entries.put(entry, None)
+        return begin
+
+    first, second, third = put(10), put(10), put(10)
+    assert entries.take(first) is not None
+    assert entries.take(first + 1) is None
+    assert entries.take(third) is not None, "those before it go"
+    assert entries.take(second) is None
+    fourth = put(101)
+    fifth = put(1)
+    assert entries.take(fourth) is None, "more than is kept"
+    assert entries.take(fifth) is not None
+    sixth = put(1)
+    position += 1_000
+    seventh = put(1)
+    assert entries.take(sixth) is None, "no holes"
+    assert entries.take(seventh) is not None
+
+
+async def test_a_flush_meets_a_growing_and_a_closed_file(tmp_path):
+    shape = IndexShape(slot_count=5_000, unit_count=100_000)
+    file = IndexFile(tmp_path, shape, IndexFileMark(name="a", from_position=0))
+    for start in range(0, 40_000, 1_000):
+        rows = IndexedKeys.of([(hashed * 7, hashed, 0) for hashed in range(start, start + 1_000)])
+        flushing = asyncio.create_task(asyncio.to_thread(file.flush))
+        await asyncio.sleep(0)
+        file.append(rows)
+        await flushing
+    file.flush()
+    mark = file.mark
+    file.append(IndexedKeys.of([(1, 1, 1)]))
+    file.close()
+    file.flush()
+    again = IndexFile(tmp_path, shape, mark)
+    for hashed in range(0, 40_000, 997):
+        assert hashed in found_in(again, tmp_path, shape, hashed * 7)
+    again.close()
 
 
 async def test_a_round_indexes_without_being_asked(indexed):
