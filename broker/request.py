@@ -2,6 +2,7 @@
 
 Place in the data path: `broker.server` wraps each incoming command; processors read fields through
 it, refuse by raising `RefusedError`, and answer with `reply`. A oneway request is never answered.
+An answer that fits no frame becomes a refusal: what clients have told a broker must not end it.
 
 Fields are read one by one instead of through a header class: this is per message, and a send
 needs nine of twenty fields.
@@ -9,14 +10,22 @@ needs nine of twenty fields.
 
 from __future__ import annotations
 
+import logging
+from typing import Final
+
 from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand
 from remoting.connection import Connection
+from remoting.errors import FrameError
 
-__all__ = ["RefusedError", "Request"]
+__all__ = ["UNFORESEEN", "RefusedError", "Request"]
 
+_log = logging.getLogger(__name__)
 _INT64_MAX = (1 << 63) - 1
 _REMARK_SIZE_MAX = 4_096  # it may quote the request, which may have 16 MiB
+UNFORESEEN: Final = (ArithmeticError, LookupError, RecursionError, TypeError, ValueError)
+"""What a malformed request may raise where no check stands before it. A broken invariant
+(AssertionError) or a failed disk (OSError) is none of these."""
 
 
 class RefusedError(Exception):
@@ -77,7 +86,24 @@ class Request:
         if not self.command.is_oneway and not self.connection.closed:
             if remark is not None and len(remark) > _REMARK_SIZE_MAX:
                 remark = f"{remark[:_REMARK_SIZE_MAX]}..."
-            self.connection.send(self.command.response(code, remark, fields, body))
+            try:
+                self.connection.send(self.command.response(code, remark, fields, body))
+            except FrameError as error:  # too large, or text of a stranger that is none
+                _log.warning("the answer to %s can't be sent: %s", self.connection.peer, error)
+                remark = f"the answer can't be sent: {error}"
+                self.connection.send(self.command.response(ResponseCode.SYSTEM_ERROR, remark))
 
     def refuse(self, refused: RefusedError) -> None:
         self.reply(refused.code, refused.remark)
+
+    def refuse_unforeseen(self, error: Exception) -> None:
+        """Answer what nobody foresaw, and tell it with its traceback.
+
+        The client would send it again to the next leader: it must not end one after the other.
+        """
+        _log.error("request %d of %s", self.command.code, self.connection.peer, exc_info=error)
+        if not self.answered:
+            self.reply(
+                ResponseCode.SYSTEM_ERROR,
+                f"request {self.command.code} could not be handled: {type(error).__name__}",
+            )

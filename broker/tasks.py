@@ -1,7 +1,8 @@
 """Short tasks that belong to the broker: started anywhere, ended with it, never lost.
 
 An exception in one of them is a broken invariant: it stops the broker (the process edge logs it),
-instead of dying silently in a task that nobody awaits.
+instead of dying silently in a task that nobody awaits. A task that answers a request is as tolerant
+as the handler that began it: what it raises for the request's sake is answered.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from typing import Any
+
+from broker.request import UNFORESEEN, RefusedError, Request
 
 __all__ = ["TaskOwner"]
 
@@ -22,6 +25,10 @@ class TaskOwner:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._on_done)
+
+    def answer(self, request: Request, work: Coroutine[Any, Any, None]) -> None:
+        """The rest of a request's handling, which waits for something."""
+        self.spawn(_answered(request, work))
 
     async def wait_failed(self) -> BaseException:
         """Returns what failed first."""
@@ -46,3 +53,12 @@ class TaskOwner:
         error = task.exception()
         if error is not None:
             self.fail(error)
+
+
+async def _answered(request: Request, work: Coroutine[Any, Any, None]) -> None:
+    try:
+        await work
+    except RefusedError as refused:
+        request.refuse(refused)
+    except UNFORESEEN as error:
+        request.refuse_unforeseen(error)

@@ -66,12 +66,12 @@ class MemberProcessor:
     def change(self, request: Request) -> None:
         """LEDGERMQ_CHANGE_MEMBER."""
         self._require_ready()
-        self._tasks.spawn(self._change(request, _change_of(request)))
+        self._tasks.answer(request, self._change(request, _change_of(request)))
 
     def transfer(self, request: Request) -> None:
         """LEDGERMQ_TRANSFER: answered once this node has ceased to lead."""
         self._require_ready()
-        self._tasks.spawn(self._transfer(request, NodeId(request.text("node"))))
+        self._tasks.answer(request, self._transfer(request, NodeId(request.text("node"))))
 
     async def _change(self, request: Request, change: MembershipChange) -> None:
         try:

@@ -232,7 +232,7 @@ class PullProcessor:
             if not (may_hold and self._hold(pull)):
                 self._answer(pull, ResponseCode.PULL_NOT_FOUND, "OFFSET_OVERFLOW_ONE", pull.offset)
         else:
-            self._tasks.spawn(self._out_of_range(pull, may_hold=may_hold))
+            self._tasks.answer(pull.request, self._out_of_range(pull, may_hold=may_hold))
 
     def _is_reset(self, pull: _Pull) -> bool:
         """Whether it was answered with where the group shall go on; a pull from there clears it."""

@@ -56,7 +56,8 @@ class QueryMessageProcessor:
             raise RefusedError(
                 ResponseCode.SYSTEM_ERROR, "this broker has no index (message_index_enable)"
             )
-        self._tasks.spawn(
+        self._tasks.answer(
+            request,
             self._answer(
                 request,
                 self._indexer,
@@ -65,7 +66,7 @@ class QueryMessageProcessor:
                 count=count,
                 begin_ms=begin_ms,
                 end_ms=end_ms,
-            )
+            ),
         )
 
     async def _answer(

@@ -54,7 +54,7 @@ class RecallProcessor:
         if not 0 < left_ms < context.config.timer_max_delay_sec * 1_000:
             raise _illegal("timestamp invalid")
         if not self._recall(request, handle):
-            self._tasks.spawn(self._recall_at_read_point(request, handle))
+            self._tasks.answer(request, self._recall_at_read_point(request, handle))
 
     async def _recall_at_read_point(self, request: Request, handle: RecallHandle) -> None:
         """It does not wait, as far as is known here: ask again as a proven leader (promise G6)."""

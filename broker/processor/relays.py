@@ -44,7 +44,7 @@ class RelayProcessor:
         """GET_CONSUMER_RUNNING_INFO."""
         client = self._client(request.text("consumerGroup"), request.text("clientId"))
         self._take_turn()
-        self._tasks.spawn(self._relay(request, client, request.command.body))
+        self._tasks.answer(request, self._relay(request, client, request.command.body))
 
     def consume_directly(self, request: Request) -> None:
         """CONSUME_MESSAGE_DIRECTLY: the consumer gets the record that msgId names."""
@@ -58,7 +58,7 @@ class RelayProcessor:
             ) from error
         request.fields["brokerName"] = self._context.config.group
         self._take_turn()
-        self._tasks.spawn(self._relay(request, client, record))
+        self._tasks.answer(request, self._relay(request, client, record))
 
     def consumer_status(self, request: Request) -> None:
         """INVOKE_BROKER_TO_GET_CONSUMER_STATUS: what members say of their offsets of a topic."""
@@ -77,7 +77,7 @@ class RelayProcessor:
                 f"{len(asked)} members; name one of them, or ask at most {_STATUS_CLIENTS_MAX}",
             )
         self._take_turn()
-        self._tasks.spawn(self._status(request, topic, group, asked))
+        self._tasks.answer(request, self._status(request, topic, group, asked))
 
     # Parts -------------------------------------------------------------------------------------
 

@@ -69,6 +69,41 @@ async def test_a_request_that_nobody_foresaw_is_answered(
         assert not serving.done()
 
 
+async def test_a_surprise_behind_a_wait_is_answered_too(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def work() -> None:
+        await asyncio.sleep(0)
+        raise ValueError("late surprise")
+
+    async with broker_of_one(tmp_path) as (broker, serving):
+        broker._handlers[RequestCode.GET_MAX_OFFSET] = lambda request: broker._tasks.answer(
+            request, work()
+        )
+        answer = await ask(broker)
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert answer.remark == "request 30 could not be handled: ValueError"
+        assert "late surprise" in caplog.text
+        assert not serving.done()
+
+
+@pytest.mark.parametrize(
+    ("remark", "body"), [(None, bytes(17 << 20)), ("\ud800", b"")], ids=["too large", "no text"]
+)
+async def test_an_answer_that_fits_no_frame_is_refused_instead(
+    tmp_path: Path, remark: str | None, body: bytes
+) -> None:
+    async with broker_of_one(tmp_path) as (broker, serving):
+        broker._handlers[RequestCode.GET_MAX_OFFSET] = lambda request: request.reply(
+            ResponseCode.SUCCESS, remark, body=body
+        )
+        answer = await ask(broker)
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert answer.remark is not None
+        assert answer.remark.startswith("the answer can't be sent: ")
+        assert not serving.done()
+
+
 async def test_a_broken_invariant_ends_the_broker(tmp_path: Path) -> None:
     async with broker_of_one(tmp_path) as (broker, serving):
         broker._handlers[RequestCode.GET_MAX_OFFSET] = raising(AssertionError("offsets differ"))
