@@ -66,7 +66,7 @@ class Processors:
         self.assignment = AssignmentProcessor(context, tasks)
         self.clients = ClientProcessor(context)
         self.groups = GroupProcessor(context)
-        self.admin = AdminProcessor(context, tasks)
+        self.admin = AdminProcessor(context)
         self.replicas = ReplicaProcessor(context, tasks)
         self.runtime_info = RuntimeInfoProcessor(context)
         self.members = MemberProcessor(context, tasks)

@@ -23,6 +23,7 @@ import ssl
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final
 
 from broker.acl.access_control import AccessControl
@@ -32,6 +33,7 @@ from broker.clients import Clients
 from broker.config import BrokerConfig, ConfigError, split_address
 from broker.context import BrokerContext
 from broker.delay.delivery import DelayDelivery
+from broker.forwarding import Forwarding
 from broker.housekeeping import Housekeeper
 from broker.indexer import Indexer
 from broker.long_polling import LongPolling
@@ -136,6 +138,11 @@ class Broker:
         )
         self._processors = Processors(self.context, self._tasks, self.context.locks, self._indexer)
         self._handlers = dispatch_of(self._processors)
+        self._forwarding = Forwarding(
+            self.context,
+            self._tasks,
+            may_sign=self._access is None or bool(config.acl_inner_access_key),
+        )
         self.context.routes_changed = self._registration.changed
         self.context.when_routes_told = self._registration.when_told
         self.context.retain_now = self._housekeeper.retain_now
@@ -252,19 +259,30 @@ class Broker:
                 f" request type {command.code} not supported",
             )
             return
+        self._handle(request, handler)
+
+    def _handle(
+        self, request: Request, handler: Callable[[Request], None], *, is_new: bool = True
+    ) -> None:
+        """Not new: it was to be handed on, and this node leads by now."""
         with self._edge:
             try:
-                if self._access is not None:
+                if is_new and self._access is not None:
                     self._access.authorise(request)
-                handler(request)
+                if is_new and not self.context.ready and self._forwarding.takes(request):
+                    self._forwarding.hand_on(
+                        request, partial(self._handle, handler=handler, is_new=False)
+                    )
+                else:
+                    handler(request)
             except RefusedError as refused:
                 request.refuse(refused)
             except _UNFORESEEN as error:
                 # It would be sent again to the next leader: it must not end one after the other.
-                _log.exception("request %d from %s", command.code, connection.peer)
+                _log.exception("request %d from %s", request.command.code, request.connection.peer)
                 request.reply(
                     ResponseCode.SYSTEM_ERROR,
-                    f"request {command.code} could not be handled: {type(error).__name__}",
+                    f"request {request.command.code} could not be handled: {type(error).__name__}",
                 )
 
     def fail(self, error: BaseException) -> None:
@@ -306,6 +324,7 @@ class Broker:
             asyncio.get_running_loop().call_soon(self._make_trace_topic)
         self._was_ready = self.context.ready = status.ready
         self.context.term = status.term
+        self._forwarding.role_changed(status)
         if not status.ready:
             self.context.pop_polling.wake_all()
         self._registration.changed()

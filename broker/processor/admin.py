@@ -14,11 +14,9 @@ import msgspec
 
 from broker.commit import commit
 from broker.context import BrokerContext
-from broker.forwarding import forward_to_leader, is_forwarded
 from broker.queue_floors import FLOORS_MAX
 from broker.request import RefusedError, Request
 from broker.store.payload import DeleteTopicCommand
-from broker.tasks import TaskOwner
 from broker.topic_attributes import TOPIC_ATTRIBUTES, BadAttributeError, altered, parsed
 from broker.topics import (
     PERM_READ,
@@ -57,9 +55,8 @@ class _TopicConfigs(msgspec.Struct):
 
 
 class AdminProcessor:
-    def __init__(self, context: BrokerContext, tasks: TaskOwner | None = None) -> None:
+    def __init__(self, context: BrokerContext) -> None:
         self._context = context
-        self._tasks = tasks  # None: what others should do is refused
 
     def update_topic(self, request: Request) -> None:
         """UPDATE_AND_CREATE_TOPIC: answered once it is committed and name servers know it."""
@@ -109,10 +106,7 @@ class AdminProcessor:
         """DELETE_TOPIC_IN_BROKER: with its offsets; its queues' offsets never come again."""
         context = self._context
         name = request.text("topic")
-        if not context.ready and self._tasks is not None and not is_forwarded(request):
-            self._tasks.spawn(forward_to_leader(context, request))
-            return
-        context.require_leader()
+        context.require_leader()  # a follower has handed the request on already
         if not name.strip():
             raise RefusedError(ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
         if is_system_topic(name) or name in context.own_topics:

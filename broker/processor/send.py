@@ -19,6 +19,7 @@ from broker.context import BrokerContext
 from broker.delay.recall_handle import recall_handle
 from broker.delay.timers import check_timers
 from broker.delay.waiting import ADDED_SIZE_MAX, DelayError, Waiting, waiting_of
+from broker.forwarding import born_host_of
 from broker.outcomes import refused_of, store_code_of
 from broker.processor.duplicates import Place, are_surely_new, stored_place
 from broker.processor.known_properties import KnownProperties
@@ -27,7 +28,7 @@ from broker.processor.send_names import FULL, LETTERS, SendNames
 from broker.proposer import BusyError, Proposal
 from broker.request import RefusedError, Request
 from broker.store.payload import Command
-from broker.store.record import PendingRecord, RecordTemplate, host_bytes
+from broker.store.record import PendingRecord, RecordTemplate
 from broker.topics import (
     DLQ_PREFIX,
     HALF_TOPIC,
@@ -308,7 +309,7 @@ class SendProcessor:
             queue_id=queue_id,
             sys_flag=sys_flag & 0x7FFFFFFF,
             born_ms=request.integer(names.born),
-            born_host=host_bytes(request.connection.peer),
+            born_host=born_host_of(request),
             store_host_size=len(self._context.store_host),
             reconsume_times=request.integer_or(names.reconsume, 0) & 0x7FFFFFFF,
         )

@@ -457,33 +457,6 @@ def follow(admin: Admin, replica: Replica) -> None:
     rig.log.status = lambda: replace(status, leader_id=NodeId("n1"), ready=False)  # type: ignore[method-assign]
 
 
-async def test_a_follower_has_its_leader_delete_a_topic(admin: Admin) -> None:
-    leader = Replica(RemotingCommand(code=0, remark="done there"))
-    follow(admin, leader)
-    answer = await admin.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"})
-    assert (answer.code, answer.remark) == (0, "done there")
-    address, asked = leader.asked[0]
-    assert (address, asked.code, asked.ext_fields["topic"]) == ("127.0.0.1:1", 215, "T")
-    again = await admin.ask(RequestCode.DELETE_TOPIC_IN_BROKER, asked.ext_fields)
-    assert again.code == ResponseCode.SERVICE_NOT_AVAILABLE, "it is handed on once"
-    assert len(leader.asked) == 1
-
-
-@pytest.mark.parametrize(
-    ("error", "code", "remark"),
-    [
-        (ConnectError("refused"), ResponseCode.SERVICE_NOT_AVAILABLE, "not the leader"),
-        (RequestTimeoutError("late"), ResponseCode.SYSTEM_ERROR, "outcome unknown"),
-    ],
-)
-async def test_a_leader_that_does_not_answer_a_follower(
-    admin: Admin, error: Exception, code: ResponseCode, remark: str
-) -> None:
-    follow(admin, Replica(error))
-    answer = await admin.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"})
-    assert (answer.code, remark in (answer.remark or "")) == (code, True)
-
-
 async def test_only_a_leader_takes_a_masters_flush_offset(admin: Admin) -> None:
     code = RequestCode.RESET_MASTER_FLUSH_OFFSET
     assert (await admin.ask(code, {"masterFlushOffset": "0"})).code == ResponseCode.SUCCESS
