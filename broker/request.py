@@ -16,16 +16,19 @@ from typing import Final
 from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand
 from remoting.connection import Connection
-from remoting.errors import FrameError
+from remoting.errors import FrameError, RemotingError
 
 __all__ = ["UNFORESEEN", "RefusedError", "Request"]
 
 _log = logging.getLogger(__name__)
 _INT64_MAX = (1 << 63) - 1
 _REMARK_SIZE_MAX = 4_096  # it may quote the request, which may have 16 MiB
-UNFORESEEN: Final = (ArithmeticError, LookupError, RecursionError, TypeError, ValueError)
-"""What a malformed request may raise where no check stands before it. A broken invariant
-(AssertionError) or a failed disk (OSError) is none of these."""
+UNFORESEEN: Final = (
+    *(ArithmeticError, LookupError, RecursionError, TypeError, ValueError),
+    RemotingError,
+)
+"""What a malformed request, or a stored message that is strange, may raise where no check stands
+before it. A broken invariant (AssertionError) or a failed disk (OSError) is none of these."""
 
 
 class RefusedError(Exception):

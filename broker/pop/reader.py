@@ -19,6 +19,7 @@ from broker.start_position import is_young
 from broker.store.consume_queue import ConsumeQueue
 from broker.store.payload import UNIT
 from broker.topics import RETRY_PREFIX
+from remoting.errors import RecordError
 from remoting.message import decode_record, encode_properties, encode_record, record_properties
 
 __all__ = ["Slice", "as_first_sent", "read_slice", "start_of"]
@@ -114,9 +115,14 @@ def _record(
 def as_first_sent(record: bytes, topic: str, handle: Handle) -> bytes:
     """A message of a retry topic as consumers of `topic` get it: under that name, with its handle.
 
-    They could not tell otherwise where to acknowledge it.
+    They could not tell otherwise where to acknowledge it. Whoever has written a message of a retry
+    topic by hand, with no room left in its properties, gets it without; it must not hold up others.
     """
     found = decode_record(record, check_crc=False)
     properties = found.property_map()
     properties.setdefault("POP_CK", handle.text())
-    return encode_record(replace(found, topic=topic, properties=encode_properties(properties)))
+    try:
+        encoded = encode_properties(properties)
+    except RecordError:
+        encoded = found.properties
+    return encode_record(replace(found, topic=topic, properties=encoded))

@@ -3,7 +3,8 @@
 Place in the data path: runs on the ready leader at each short tick. What is due becomes one
 proposal: the messages in `%RETRY%group_topic`, after the group's last retry in `%DLQ%group`, and
 the end of their holdings, in ONE log entry, so that no crash and no failover gives a message twice
-or not at all.
+or not at all. A message whose properties have no room for a handle is a dead letter at once: its
+retry could not be acknowledged.
 
 Invariant: nothing is revived before its time by the leader's clock, nor while an acknowledgement of
 it is under way. Source: RocketMQ PopReviveService.reviveRetry.
@@ -27,6 +28,7 @@ from raft.replicated_log import ProposalStatus
 from remoting.codes import ResponseCode
 from remoting.errors import RecordError
 from remoting.message import (
+    PROPERTIES_SIZE_MAX,
     MessageRecord,
     decode_record,
     encode_properties,
@@ -41,6 +43,7 @@ _log = logging.getLogger(__name__)
 _COUNT_MAX: Final = 256
 _SIZE_MAX: Final = 1 << 20
 _RETRIES_DEFAULT: Final = 16
+_HANDLE_SIZE_MAX: Final = 512  # what a retried message's properties must have room for
 
 
 class PopRevive:
@@ -121,7 +124,8 @@ class PopRevive:
         context = self._context
         group = due.key[0]
         attempts = stored.reconsume_times + 1
-        is_dead = attempts > self._retries(group)
+        has_room = len(stored.properties) <= PROPERTIES_SIZE_MAX - _HANDLE_SIZE_MAX
+        is_dead = attempts > self._retries(group) or not has_room
         properties = stored.property_map()
         properties.setdefault("1ST_POP_TIME", str(due.pop_ms))
         if is_dead:

@@ -13,9 +13,16 @@ from broker.housekeeping import Housekeeper
 from broker.pop.extra_info import Handle, HandleError, pop_retry_topic
 from broker.pop.revive import PopRevive
 from broker.processors import Processors
+from broker.proposer import Proposal
 from broker.store.payload import UNIT
+from broker.topics import Topic
 from remoting.codes import RequestCode, ResponseCode
-from remoting.message import MessageRecord, decode_record, decode_records
+from remoting.message import (
+    PROPERTIES_SIZE_MAX,
+    MessageRecord,
+    decode_record,
+    decode_records,
+)
 from tests.broker.rig import FakeConnection, Rig, send_fields
 
 POP = RequestCode.POP_MESSAGE
@@ -432,3 +439,23 @@ async def test_bad_pops_are_refused(rig, fields, code):
 def test_what_is_no_handle_is_refused(text):
     with pytest.raises(HandleError):
         Handle.parse(text, 0)
+
+
+async def test_a_message_without_room_for_a_handle_holds_up_nobody(rig):
+    full = "x" * (PROPERTIES_SIZE_MAX - 150)
+    await rig.send(b"full", USER=full)
+    assert len(messages(await rig.pop())) == 1
+    rig.now_ms += 11_000
+    await rig.let_revive()
+    assert [record.body for record in rig.stored("%DLQ%G")] == [b"full"]
+    assert rig.stored(RETRY) == []
+
+    command = Topic(name=RETRY, read_queue_count=1, write_queue_count=1).command()
+    rig.context.proposer.submit(Proposal(commands=[command], on_done=lambda _: None))
+    fields = send_fields(topic=RETRY, key="by-hand", USER=full)  # as anybody may write one
+    answer = await rig.ask(rig.processors.send.handle, 310, fields, b"by hand")
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+    await rig.send(b"after")
+    answers = [await rig.pop(), await rig.pop()]
+    popped = [record.body for answer in answers for record in decode_records(answer.body)]
+    assert sorted(popped) == [b"after", b"by hand"], [answer.remark for answer in answers]
