@@ -12,7 +12,7 @@ Invariants:
   read from, nor are requests that were read handed on; a dialled one goes on reading (were both
   ends to stop, neither could ever go on);
 - an accepted connection hands on at most `_REQUESTS_PER_TURN_MAX` requests in one turn of the
-  loop, so that one client's flood holds up neither others nor heartbeats.
+  loop, and none after `_TURN_S`, so that one client's flood holds up neither others nor heartbeats.
 
 Source: RocketMQ NettyRemotingAbstract; the protocol's answers keep the request's opaque.
 """
@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -46,6 +47,7 @@ _OPAQUE_MASK: Final = 0x7FFF_FFFF
 # A body at least this large is handed to the transport as it is instead of being copied.
 _BODY_APART_SIZE_MIN: Final = 16_384
 _REQUESTS_PER_TURN_MAX: Final = 256
+_TURN_S: Final = 0.01
 
 RequestHandler: TypeAlias = Callable[["Connection", RemotingCommand], None]
 CloseHandler: TypeAlias = Callable[["Connection"], None]
@@ -273,9 +275,12 @@ class Connection(asyncio.Protocol):
         """Requests in their order, as many as a turn may hold; then reading goes on, or waits."""
         read = self._read
         left = _REQUESTS_PER_TURN_MAX
+        end = time.monotonic() + _TURN_S  # the loop's own clock stands still within a turn
         while read and left and not self._is_write_paused and not self._closed:
             left -= 1
             self._take(read.popleft())
+            if time.monotonic() > end:
+                break
         if self._closed or self._is_write_paused:
             return  # what was read waits for `resume_writing`, or ends with the connection
         if read:

@@ -183,12 +183,12 @@ def decode_route(body: bytes) -> TopicRouteData:
 
 def decode_queues(body: bytes) -> list[QueueData]:
     """The queues of a TopicRouteData that may hold nothing else. Raises BodyError."""
-    return fastjson.decode(body, _Queues).queue_datas or []
+    return fastjson.decode_request(body, _Queues).queue_datas or []
 
 
 def decode_data_version(body: bytes) -> DataVersion:
     """The body of QUERY_DATA_VERSION. Raises BodyError."""
-    return fastjson.decode(body, DataVersion)
+    return fastjson.decode_request(body, DataVersion)
 
 
 def register_body_crc(body: bytes) -> int:
@@ -221,7 +221,7 @@ def decode_register_body(body: bytes, *, compressed: bool = False) -> RegisterBr
         return RegisterBrokerBody(data_version=DataVersion(), topics=[])
     if compressed:
         return _decode_compressed(body)
-    decoded = fastjson.decode(body, _JsonRegisterBody)
+    decoded = fastjson.decode_request(body, _JsonRegisterBody)
     wrapper = decoded.topic_config_serialize_wrapper
     _check_topic_count(len(wrapper.topic_config_table))
     return RegisterBrokerBody(

@@ -184,7 +184,7 @@ class AssignmentProcessor:
 def _decoded(request: Request, kind: type[_T]) -> _T:
     """Raises RefusedError."""
     try:
-        decoded = fastjson.decode(request.command.body, kind)
+        decoded = fastjson.decode_request(request.command.body, kind)
         check_group_name(decoded.consumerGroup)
     except (BodyError, TopicNameError) as error:
         raise RefusedError(ResponseCode.INVALID_PARAMETER, f"{error}.") from error

@@ -16,7 +16,13 @@ from broker.filter.sql import filter_of
 from broker.processor.send_back import retry_queue_count
 from broker.proposer import BusyError, Proposal
 from broker.request import RefusedError, Request
-from broker.topics import RETRY_PREFIX, Topic, TopicNameError, check_group_name
+from broker.topics import (
+    RETRY_PREFIX,
+    SYS_FLAG_UNIT_SUB,
+    Topic,
+    TopicNameError,
+    check_group_name,
+)
 from remoting import fastjson
 from remoting.codes import ResponseCode
 from remoting.errors import BodyError
@@ -52,6 +58,7 @@ class _Consumer(msgspec.Struct):
     consumeType: str | None = None
     consumeFromWhere: str | None = None
     subscriptionDataSet: list[_Subscription] = []
+    unitMode: bool = False
 
 
 class _Heartbeat(msgspec.Struct):
@@ -105,7 +112,7 @@ class ClientProcessor:
                     version=version,
                 )
                 if consumer.messageModel == "CLUSTERING":
-                    self._make_retry_topic(consumer.groupName)
+                    self._make_retry_topic(consumer)
         except ClientsFullError as error:
             raise RefusedError(ResponseCode.SYSTEM_BUSY, str(error)) from error
         request.reply(
@@ -134,7 +141,7 @@ class ClientProcessor:
     def check_config(self, request: Request) -> None:
         """CHECK_CLIENT_CONFIG: whether the broker takes a consumer's subscription."""
         try:
-            wanted = fastjson.decode(request.command.body, _CheckedClient).subscriptionData
+            wanted = fastjson.decode_request(request.command.body, _CheckedClient).subscriptionData
         except BodyError as error:
             raise RefusedError(ResponseCode.SYSTEM_ERROR, f"client config: {error}") from error
         if wanted is not None and (wanted.expressionType or TAG) != TAG:
@@ -150,15 +157,20 @@ class ClientProcessor:
                 raise RefusedError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from error
         request.reply(ResponseCode.SUCCESS)
 
-    def _make_retry_topic(self, group: str) -> None:
+    def _make_retry_topic(self, consumer: _Consumer) -> None:
         context = self._context
-        name = f"{RETRY_PREFIX}{group}"
+        name = f"{RETRY_PREFIX}{consumer.groupName}"
         if not context.log.status().ready or context.proposer.topic(name) is not None:
             return
         if len(context.state.topics) >= context.state.limits.topics_max:
             return  # without it the group still consumes; its retries are refused by name
-        count = max(1, retry_queue_count(context, group))
-        topic = Topic(name=name, read_queue_count=count, write_queue_count=count)
+        count = max(1, retry_queue_count(context, consumer.groupName))
+        topic = Topic(
+            name=name,
+            read_queue_count=count,
+            write_queue_count=count,
+            sys_flag=SYS_FLAG_UNIT_SUB if consumer.unitMode else 0,
+        )
         try:
             context.proposer.submit(Proposal(commands=[topic.command()], on_done=lambda _: None))
         except BusyError:

@@ -122,7 +122,7 @@ def _decoded(body: bytes, kind: type[_T]) -> _T:
             f"a group configuration of {len(body)} bytes; at most {_CONFIG_SIZE_MAX} are allowed",
         )
     try:
-        return fastjson.decode(body, kind)
+        return fastjson.decode_request(body, kind)
     except BodyError as error:
         raise RefusedError(ResponseCode.INVALID_PARAMETER, f"{error}.") from error
 

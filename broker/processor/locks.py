@@ -69,7 +69,8 @@ class LockProcessor:
         )
 
         def answer(held: Sequence[Queue]) -> None:
-            told = [ours[queue] for queue in ours if queue in set(held)]
+            known = set(held)
+            told = [ours[queue] for queue in ours if queue in known]
             request.reply(ResponseCode.SUCCESS, body=msgspec.json.encode({"lockOKMQSet": told}))
 
         if not claims.free:
@@ -141,7 +142,7 @@ class LockProcessor:
     @staticmethod
     def _decoded(request: Request) -> _LockRequest:
         try:
-            decoded = fastjson.decode(request.command.body, _LockRequest)
+            decoded = fastjson.decode_request(request.command.body, _LockRequest)
             check_group_name(decoded.consumerGroup)
         except (BodyError, TopicNameError) as error:
             raise RefusedError(ResponseCode.INVALID_PARAMETER, f"{error}.") from error

@@ -218,7 +218,7 @@ class PopAckProcessor:
 def _acks_of(body: bytes) -> list[_BatchAck]:
     """Raises RefusedError."""
     try:
-        raw = fastjson.decode(body, _BatchAckBody).acks
+        raw = fastjson.decode_request(body, _BatchAckBody).acks
         acks = [_ack_of(bytes(item)) for item in raw[:_ACKS_MAX]]
     except BodyError as error:
         raise RefusedError(ResponseCode.INVALID_PARAMETER, f"acks: {error}") from error
@@ -231,8 +231,8 @@ def _acks_of(body: bytes) -> list[_BatchAck]:
 
 def _ack_of(item: bytes) -> _BatchAck:
     if b'"consumerGroup"' not in item:
-        return fastjson.decode(item, _BatchAck)
-    long = fastjson.decode(item, _LongBatchAck)
+        return fastjson.decode_request(item, _BatchAck)
+    long = fastjson.decode_request(item, _LongBatchAck)
     return _BatchAck(
         c=long.consumerGroup,
         t=long.topic,

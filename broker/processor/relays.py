@@ -153,7 +153,7 @@ class RelayProcessor:
             answer = await client.connection.request(asked, _STATUS_TIMEOUT_MS)
             if answer.code != ResponseCode.SUCCESS:
                 return None
-            table = fastjson.parse(answer.body).get("messageQueueTable")
+            table = fastjson.parse_answer(answer.body).get("messageQueueTable")
         except (RemotingError, BodyError, AttributeError):
             return None
         return table if isinstance(table, dict) else None

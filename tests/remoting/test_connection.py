@@ -379,6 +379,34 @@ async def test_a_flood_of_requests_leaves_turns_to_others() -> None:
     await server.stop()
 
 
+async def test_requests_that_take_long_leave_turns_to_others_too() -> None:
+    seen: list[int] = []
+
+    def on_request(_: Connection, command: RemotingCommand) -> None:
+        seen.append(command.opaque)
+        end = time.perf_counter() + 0.004
+        while time.perf_counter() < end:
+            continue
+
+    server = RemotingServer("127.0.0.1", 0, on_request)
+    await server.start()
+    requests = b"".join(
+        encode(RemotingCommand(code=1, opaque=number, flag=FLAG_ONEWAY)) for number in range(60)
+    )
+    most = before = 0
+    with socket.create_connection(("127.0.0.1", server.port)) as peer:
+        peer.sendall(requests)
+        deadline = time.monotonic() + 10
+        while len(seen) < 60:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0)
+            most = max(most, len(seen) - before)
+            before = len(seen)
+    assert seen == list(range(60))
+    assert most <= 6, "three or so per turn, and one turn more from the socket"
+    await server.stop()
+
+
 async def test_a_client_whose_sends_are_stuck_goes_on_reading() -> None:
     # Both ends send much at once; were both to stop reading, neither request would end. The
     # requests together are far above the hard limit, so they must wait for their turn.

@@ -113,3 +113,27 @@ def test_decode_names_what_is_wrong(body: bytes, message: str) -> None:
     with pytest.raises(BodyError) as caught:
         fastjson.decode(body, _Shape)
     assert message in str(caught.value)
+
+
+class _Named(msgspec.Struct):
+    name: str = ""
+    rest: list[int] = []
+
+
+def test_a_strangers_body_is_read_tolerantly_only_where_that_is_quick() -> None:
+    """A megabyte of the dialect takes a second, in which a broker does nothing else."""
+    plain = b'{"name":"a","rest":[' + b"1," * 1_000_000 + b"1]}"
+    assert len(fastjson.decode_request(plain, _Named).rest) == 1_000_001
+    with_null = b'{"name":null,"rest":["1"]}'
+    assert fastjson.decode_request(with_null, _Named) == _Named(rest=[1])
+    assert fastjson.decode_request(b"{name:'a'}", _Named).name == "a"
+    for body in (
+        b'{"name":null,"rest":[' + b"1," * 1_000_000 + b"1]}",
+        b"{name:'a',rest:[" + b"1," * 50_000 + b"1]}",
+    ):
+        assert fastjson.decode(body, _Named).rest
+        with pytest.raises(BodyError, match=f"body of {len(body)} bytes"):
+            fastjson.decode_request(body, _Named)
+    with pytest.raises(BodyError, match="more than"):
+        fastjson.parse_answer(b" " * 300_000 + b"1")
+    assert fastjson.parse_answer(b"{1:2}") == {"1": 2}
