@@ -6,7 +6,6 @@ committed messages only; changes nothing.
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -14,19 +13,14 @@ from broker.context import BrokerContext
 from broker.filter.message_filter import MessageFilter
 from broker.pop.extra_info import Handle
 from broker.pop.state import QueueKey
-from broker.request import RefusedError
+from broker.queue_reader import offset_in_queue, read_matching
 from broker.start_position import is_young
-from broker.store.consume_queue import ConsumeQueue
-from broker.store.payload import UNIT
 from broker.topics import RETRY_PREFIX
 from remoting.errors import RecordError
-from remoting.message import decode_record, encode_properties, encode_record, record_properties
+from remoting.message import decode_record, encode_properties, encode_record
 
 __all__ = ["Slice", "as_first_sent", "read_slice", "start_of"]
 
-# What a record says of itself: total size, queue id, queue offset, physical offset.
-_OF_ITSELF: Final = struct.Struct(">i8xi4xqq")
-assert _OF_ITSELF.size == 36
 _SCAN_MAX: Final = 800  # units looked at per queue when a filter matches little
 
 
@@ -67,49 +61,23 @@ def read_slice(
     Raises DamagedQueueError.
     """
     queue = context.queues.get(topic, queue_id)
-    start = at = min(max(start, queue.min_offset), queue.next_offset)
-    end = min(queue.next_offset, start + max(_SCAN_MAX, count_max))
-    offsets: list[int] = []
-    records: list[bytes] = []
-    size_left = size_max
-    while at < end:
-        units = queue.read(at, end - at)
-        assert units, f"{topic}/{queue_id}: no units at {at}"
-        for position, size, code in UNIT.iter_unpack(units):
-            if wanted.wants_code(code):
-                is_full = len(records) >= count_max or (records and size > size_left)
-                record = (
-                    None if is_full else _record(context, queue, (size, queue_id, at, position))
-                )
-                if record is None:
-                    return Slice(start=start, next_offset=at, offsets=offsets, records=records)
-                if not wanted.reads_properties or wanted.wants(record_properties(record)):
-                    offsets.append(at)
-                    records.append(record)
-                    size_left -= size
-            at += 1
-    return Slice(start=start, next_offset=at, offsets=offsets, records=records)
-
-
-def _record(
-    context: BrokerContext, queue: ConsumeQueue, itself: tuple[int, int, int, int]
-) -> bytes | None:
-    """The record of a unit; None where it can't be read now, or retention takes it.
-
-    `itself` is what it has to say of itself: size, queue id, queue offset, position.
-    """
-    size, _, at, position = itself
-    try:
-        record = context.read(position, size)
-    except RefusedError:
-        return None
-    except LookupError as error:
-        if position >= context.log.status().begin_position:
-            raise queue.damaged(at) from error
-        return None
-    if size < _OF_ITSELF.size or _OF_ITSELF.unpack_from(record) != itself:
-        raise queue.damaged(at)
-    return record
+    start = min(max(start, queue.min_offset), queue.next_offset)
+    found = read_matching(
+        context.log,
+        queue,
+        queue_id,
+        start,
+        count_max=count_max,
+        size_max=size_max,
+        scan_max=_SCAN_MAX,
+        wanted=wanted,
+    )
+    return Slice(
+        start=start,
+        next_offset=found.next_offset,
+        offsets=[offset_in_queue(record) for record in found.records],
+        records=found.records,
+    )
 
 
 def as_first_sent(record: bytes, topic: str, handle: Handle) -> bytes:

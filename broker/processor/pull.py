@@ -1,15 +1,12 @@
 """PULL_MESSAGE (and LITE_PULL_MESSAGE): stored bytes from a queue offset on.
 
-Place in the data path: ConsumeQueue units name the records, the log gives their bytes as stored;
-a pull that finds nothing is held (`broker.long_polling`) if it asked for that.
+Place in the data path: `broker.queue_reader` finds the records; a pull that finds nothing is held
+(`broker.long_polling`) if it asked for that.
 
 Only committed messages have units, and what is committed never changes, so a follower may answer
 with what it has. What depends on where the queue *ends* (an offset that is out of range) is only
 said by a leader that has just proved itself (ReadIndex): a wrong word there would rewind or skip a
 consumer (promise G6).
-
-Each record is asked whether it is the one that the queue means before it is shown: a damaged unit
-stops the broker, which then starts anew and builds the queue again from the log.
 
 Rules: order of checks, store results and codes as in RocketMQ's PullMessageProcessor and
 DefaultMessageStore.getMessage.
@@ -18,7 +15,6 @@ DefaultMessageStore.getMessage.
 from __future__ import annotations
 
 import contextlib
-import struct
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,36 +24,22 @@ from broker.filter.message_filter import EVERYTHING, TAG, FilterError, MessageFi
 from broker.filter.sql import filter_of
 from broker.long_polling import HeldPull
 from broker.proposer import BusyError, Proposal
+from broker.queue_reader import read_matching
 from broker.request import RefusedError, Request
-from broker.store.consume_queue import ConsumeQueue
-from broker.store.payload import UNIT, ClearResetCommand, OffsetCommand
+from broker.store.payload import ClearResetCommand, OffsetCommand
 from broker.tasks import TaskOwner
 from broker.topics import PERM_READ, is_group_name
-from raft.damage import DamagedLogError
 from raft.replicated_log import NotLeaderError
 from remoting.codes import ResponseCode
-from remoting.message import record_properties
 
 __all__ = ["PullProcessor"]
 
-# What a record says of itself: total size, queue id, queue offset, physical offset.
-_OF_ITSELF: Final = struct.Struct(">i8xi4xqq")
-assert _OF_ITSELF.size == 36
 _FLAG_COMMIT_OFFSET: Final = 1
 _FLAG_SUSPEND: Final = 2
 _FLAG_SUBSCRIPTION: Final = 4
 _SUSPEND_MS_MAX: Final = 60_000
 _SCAN_UNITS_MAX: Final = 8_192  # looked at per pull when a filter matches little
 _SCAN_RECORDS_MAX: Final = 800  # as many as RocketMQ, where the filter reads records
-
-
-class _UnreadableError(Exception):
-    """A message that is there can't be shown now."""
-
-    def __init__(self, code: ResponseCode, remark: str) -> None:
-        super().__init__(remark)
-        self.code = code
-        self.remark = remark
 
 
 @dataclass(slots=True)
@@ -257,67 +239,26 @@ class PullProcessor:
         """Records from the offset on that match, within count and size."""
         context = self._context
         queue = context.queues.get(pull.topic, pull.queue_id)
-        records: list[bytes] = []
-        size_total = 0
-        at = pull.offset
-        wants = pull.filter.wants if pull.filter.reads_properties else None
-        scan_max = _SCAN_UNITS_MAX if wants is None else _SCAN_RECORDS_MAX
-        end = min(queue.next_offset, pull.offset + max(scan_max, pull.count_max))
-        full = False
-        unreadable: _UnreadableError | None = None
-        wanted = pull.filter.codes
-        filters = wanted is not None or wants is not None
-        while at < end and not full:
-            left = end - at
-            units = queue.read(at, left if filters else min(left, pull.count_max))
-            for position, size, code in UNIT.iter_unpack(units):
-                if wanted is None or code in wanted:
-                    if len(records) >= pull.count_max or (
-                        records and size_total + size > pull.size_max
-                    ):
-                        full = True
-                        break
-                    try:
-                        record = self._stored(queue, pull, at, position, size)
-                    except _UnreadableError as error:
-                        unreadable = error
-                        full = True
-                        break
-                    if wants is None or wants(record_properties(record)):
-                        records.append(record)
-                        size_total += size
-                at += 1
-            assert units, f"{pull.topic}/{pull.queue_id}: no units at {at}"
-        if records:
-            context.stats.got(
-                pull.request.fields["consumerGroup"], pull.topic, len(records), size_total
-            )
-            self._answer(pull, ResponseCode.SUCCESS, "FOUND", at, b"".join(records))
-        elif unreadable is not None:
-            self._answer(pull, unreadable.code, unreadable.remark, at)
+        reads_records = pull.filter.reads_properties
+        found = read_matching(
+            context.log,
+            queue,
+            pull.queue_id,
+            pull.offset,
+            count_max=pull.count_max,
+            size_max=pull.size_max,
+            scan_max=_SCAN_RECORDS_MAX if reads_records else _SCAN_UNITS_MAX,
+            wanted=pull.filter,
+        )
+        at = found.next_offset
+        if found.records:
+            group = pull.request.fields["consumerGroup"]
+            context.stats.got(group, pull.topic, len(found.records), found.size)
+            self._answer(pull, ResponseCode.SUCCESS, "FOUND", at, b"".join(found.records))
+        elif found.unreadable is not None:
+            self._answer(pull, found.unreadable.code, found.unreadable.remark, at)
         elif not (at == queue.next_offset and self._hold_again(pull, at)):
             self._answer(pull, ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE", at)
-
-    def _stored(self, queue: ConsumeQueue, pull: _Pull, at: int, position: int, size: int) -> bytes:
-        """The record that the unit at `at` means. Raises _UnreadableError, DamagedQueueError."""
-        try:
-            record = self._context.log.read(position, size)
-        except DamagedLogError as error:  # until a good copy is fetched
-            raise _UnreadableError(
-                ResponseCode.SYSTEM_ERROR,
-                f"the message at {at} is damaged here and is fetched from another replica",
-            ) from error
-        except LookupError as error:
-            if position >= self._context.log.status().begin_position:
-                raise queue.damaged(at) from error
-            # Retention takes it at this moment.
-            raise _UnreadableError(
-                ResponseCode.PULL_RETRY_IMMEDIATELY, "MESSAGE_WAS_REMOVING"
-            ) from error
-        itself = (size, pull.queue_id, at, position)
-        if size < _OF_ITSELF.size or _OF_ITSELF.unpack_from(record) != itself:
-            raise queue.damaged(at)
-        return record
 
     def _hold(self, pull: _Pull) -> bool:
         context = self._context
