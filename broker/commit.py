@@ -29,13 +29,17 @@ def commit(
     records: Sequence[PendingRecord] = (),
     answer: Callable[[], None] | None = None,
     ends_batch: bool = False,
+    settled: Callable[[], None] | None = None,
 ) -> None:
     """Propose, and answer the request; `answer` replies where it succeeded and plain 0 won't do.
+    `settled` is called before the answer, whatever became of it.
 
     Raises RefusedError where too many proposals wait. Caller's duty: `require_leader`.
     """
 
     def done(status: ProposalStatus | None) -> None:
+        if settled is not None:
+            settled()
         refused = refused_of(status, context.not_leader_remark)
         if refused is not None:
             request.refuse(refused)

@@ -18,7 +18,7 @@ from broker.pop.busy import BusyHoldings
 from broker.pop.polling import PopPolling
 from broker.proposer import Proposer
 from broker.rebalance_lock import RebalanceLocks
-from broker.request import RefusedError
+from broker.request import RefusedError, Request
 from broker.state import BrokerState
 from broker.stats import Stats
 from broker.store.consume_queues import ConsumeQueues
@@ -56,6 +56,8 @@ class BrokerContext:
     # Leases: a clock that never jumps.
     lease_clock_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000
     stats: Stats = field(default_factory=Stats)
+    # Whether who asks may make and change super users; all may where access control is off.
+    is_super: Callable[[Request], bool] = lambda _: True
     want_of_room: str | None = None  # why the disk takes nothing more, as it was seen last
     settings_changes: int = 0  # since this process began
     routes_changed: Callable[[], None] = lambda: None  # name servers are to be told

@@ -43,7 +43,6 @@ NAME_SERVER: Final = frozenset(
 _NO_SENDER: Final = "RocketMQ has the number only: no client sends it, no broker serves it"
 _RAFT: Final = "replicas agree through Raft: no master and slave, no Controller"
 _COLD: Final = "there is no cold data: the page cache keeps what it will"
-_AUTH: Final = "users and permissions of 5.x: access is ruled by the ACL of 4.x"
 _STORE: Final = "there is no RocksDB store"
 _NOT_YET: Final = "not there yet"
 
@@ -81,14 +80,6 @@ NOT_SERVED: Final[dict[RequestCode, str]] = {
             _C.SET_COMMITLOG_READ_MODE,
         ),
         _COLD,
-    ),
-    **dict.fromkeys(
-        (
-            *(_C.AUTH_CREATE_USER, _C.AUTH_UPDATE_USER, _C.AUTH_DELETE_USER, _C.AUTH_GET_USER),
-            *(_C.AUTH_LIST_USER, _C.AUTH_CREATE_ACL, _C.AUTH_UPDATE_ACL, _C.AUTH_DELETE_ACL),
-            *(_C.AUTH_GET_ACL, _C.AUTH_LIST_ACL),
-        ),
-        _AUTH,
     ),
     **dict.fromkeys(
         (

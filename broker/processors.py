@@ -12,6 +12,7 @@ from broker.processor.admin import AdminProcessor
 from broker.processor.assignment import AssignmentProcessor
 from broker.processor.clients import ClientProcessor
 from broker.processor.connections import ConnectionProcessor
+from broker.processor.grants import GrantProcessor
 from broker.processor.groups import GroupProcessor
 from broker.processor.locks import LockProcessor
 from broker.processor.maintenance import MaintenanceProcessor
@@ -35,6 +36,7 @@ from broker.processor.send_back import SendBackProcessor
 from broker.processor.settings import SettingsProcessor
 from broker.processor.stats import StatsProcessor
 from broker.processor.transaction import EndTransactionProcessor
+from broker.processor.users import AccessChanges, UserProcessor
 from broker.rebalance_lock import RebalanceLocks
 from broker.tasks import TaskOwner
 
@@ -77,3 +79,6 @@ class Processors:
         self.stats = StatsProcessor(context)
         self.settings = SettingsProcessor(context)
         self.maintenance = MaintenanceProcessor(context)
+        changes = AccessChanges(context)
+        self.users = UserProcessor(context, changes)
+        self.grants = GrantProcessor(context, changes)

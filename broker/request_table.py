@@ -363,6 +363,23 @@ SERVED: Final[tuple[Served, ...]] = (
     ),
     Served(_C.GET_COLD_DATA_FLOW_CTR_INFO, "maintenance.cold_data", "", "", "answer: its tables"),
     Served(_C.POP_ROLLBACK, "maintenance.pop_rollback"),
+    # Users and permissions of 5.x.
+    Served(_C.AUTH_CREATE_USER, "users.create", "username:S*", "", "UserInfo"),
+    Served(_C.AUTH_UPDATE_USER, "users.update", "username:S*", "", "UserInfo"),
+    Served(_C.AUTH_DELETE_USER, "users.delete", "username:S*"),
+    Served(_C.AUTH_GET_USER, "users.get", "username:S*", "", "answer: UserInfo"),
+    Served(_C.AUTH_LIST_USER, "users.list_all", "filter:S", "", "answer: list of UserInfo"),
+    Served(_C.AUTH_CREATE_ACL, "grants.create", "subject:S*", "", "AclInfo"),
+    Served(_C.AUTH_UPDATE_ACL, "grants.create", "subject:S*", "", "AclInfo"),
+    Served(_C.AUTH_DELETE_ACL, "grants.delete", "subject:S* policyType:S resource:S"),
+    Served(_C.AUTH_GET_ACL, "grants.get", "subject:S*", "", "answer: AclInfo"),
+    Served(
+        _C.AUTH_LIST_ACL,
+        "grants.list_all",
+        "subjectFilter:S resourceFilter:S",
+        "",
+        "answer: list of AclInfo",
+    ),
     # ledgermq's own.
     Served(_C.LEDGERMQ_STATUS, "admin.status", "", "", "answer: how this replica stands"),
     Served(_C.LEDGERMQ_MEMBERS, "members.members", "", "", "answer: voters, learners"),

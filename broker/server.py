@@ -4,7 +4,7 @@ Place in the data path: accepts remoting connections, hands each request to its 
 the clock's ticks to the pure parts, registers with the name servers.
 
 Invariants: where access control is on, nothing is handled before it has let the request pass; a
-processor's refusal is answered; a request that no processor foresaw (`_UNFORESEEN`)
+processor's refusal is answered; a request that no processor foresaw (`UNFORESEEN`)
 is answered too, and told with its traceback; anything else that is raised stops the process with
 the reason; a log that failed stops the process, nothing is acknowledged after; on SIGTERM the
 broker leaves its tables, then the log is closed cleanly.
@@ -28,6 +28,7 @@ from typing import Any, Final
 
 from broker.acl.access_control import AccessControl
 from broker.acl.accounts import AclFileError
+from broker.acl.user_table import UserTable
 from broker.applied_entries import AppliedEntries
 from broker.clients import Clients
 from broker.config import BrokerConfig, ConfigError, split_address
@@ -43,7 +44,7 @@ from broker.processors import Processors
 from broker.proposer import BusyError, Proposal, Proposer
 from broker.registration import Registration
 from broker.replication import open_log
-from broker.request import RefusedError, Request
+from broker.request import UNFORESEEN, RefusedError, Request
 from broker.request_table import dispatch_of
 from broker.settings import load_settings
 from broker.state import BrokerState
@@ -84,9 +85,6 @@ _FILES_LOOK_MS: Final = 1_000  # accounts and certificates
 # A batch makes thousands of short-lived objects; the default of 700 would look for cycles, which
 # requests don't have, several times in each.
 _GC_ALLOCATIONS_MAX: Final = 50_000
-# What a malformed request may raise where no check stands before it. A broken invariant
-# (AssertionError) or a failed disk (OSError) is none of these.
-_UNFORESEEN: Final = (ArithmeticError, LookupError, RecursionError, TypeError, ValueError)
 
 
 def wall_clock_ms() -> int:
@@ -120,7 +118,9 @@ class Broker:
         self._check_back = CheckBack(self.context)
         self._delivery = DelayDelivery(self.context)
         self._revive = PopRevive(self.context)
-        self._access = _access_control(config)
+        self._access = _access_control(config, lambda: state.users)
+        if self._access is not None:
+            self.context.is_super = self._access.is_super
         greeting, dial_tls = _security(config)
         self._tls = greeting.tls
         self._remoting = RemotingClient(
@@ -277,13 +277,8 @@ class Broker:
                     handler(request)
             except RefusedError as refused:
                 request.refuse(refused)
-            except _UNFORESEEN as error:
-                # It would be sent again to the next leader: it must not end one after the other.
-                _log.exception("request %d from %s", request.command.code, request.connection.peer)
-                request.reply(
-                    ResponseCode.SYSTEM_ERROR,
-                    f"request {request.command.code} could not be handled: {type(error).__name__}",
-                )
+            except UNFORESEEN as error:
+                request.refuse_unforeseen(error)
 
     def fail(self, error: BaseException) -> None:
         """End `serve` with what went wrong in a request or a callback."""
@@ -348,12 +343,16 @@ class Broker:
         self.context.pop_polling.expire(wall_clock_ms())
 
 
-def _access_control(config: BrokerConfig) -> AccessControl | None:
+def _access_control(
+    config: BrokerConfig, users: Callable[[], UserTable]
+) -> AccessControl | None:
     """Raises ConfigError and OSError."""
     if not config.acl_enable:
         return None
     try:
-        return AccessControl(config.acl_file, wall_clock_ms)
+        return AccessControl(
+            config.acl_file, wall_clock_ms, users=users, cluster=config.cluster
+        )
     except AclFileError as error:
         raise ConfigError(f"acl_file: {config.acl_file}: {error}") from error
 

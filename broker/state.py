@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, assert_never
 
+from broker.acl.user_table import UserTable
 from broker.dedupe import DedupeWindow
 from broker.delay.timer_table import Timer, TimerTable
 from broker.offset_resets import OffsetResets
@@ -41,9 +42,11 @@ from broker.store.payload import (
     DecideCommand,
     DeleteGroupCommand,
     DeleteTopicCommand,
+    DeleteUserCommand,
     DeliverCommand,
     DeliverTimersCommand,
     DiscardCommand,
+    GrantCommand,
     GroupCommand,
     LockCommand,
     OffsetCommand,
@@ -54,6 +57,7 @@ from broker.store.payload import (
     Run,
     TopicCommand,
     UnlockCommand,
+    UserCommand,
 )
 from broker.store.time_marks import TimeMarks
 from broker.topics import HALF_TOPIC, TIMER_TOPIC, Topic
@@ -98,6 +102,7 @@ class BrokerState:
         self.resumed = ResumedHalves()
         self.queue_owners = QueueOwners()
         self.pop = PopState()
+        self.users = UserTable()
         self.store_timestamp_ms = 0
         self.topics_version = 0  # counts changes of `topics`
         self.topics_changed_ms = 0  # store timestamp of the last one
@@ -111,6 +116,7 @@ class BrokerState:
             "owners": self.queue_owners,
             "pop": self.pop,
             "resumed": self.resumed,
+            "users": self.users,
         }
 
     def _window(self) -> DedupeWindow:
@@ -223,6 +229,8 @@ class BrokerState:
                     else self.queue_owners.unlock
                 )
                 act(command.group, command.client_id, [(t, q) for t, q in command.queues])
+            case UserCommand() | DeleteUserCommand() | GrantCommand():
+                self.users.apply(command)
             case _:
                 assert_never(command)
 

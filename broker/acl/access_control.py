@@ -3,6 +3,9 @@
 Place in the data path: `broker.server` calls `authorise` before it dispatches, and `look` each
 second, which reads the file again when it has changed.
 
+Accounts come from `plain_acl.yml`, as with RocketMQ 4.x; whom it does not name may be a user of
+5.x, who is kept in the log (`broker.acl.user_table`).
+
 Invariants: the order of questions is RocketMQ's (white address, account, the account's white
 address, signature, permissions); a refusal is code 16, definite, told to the log without secrets
 and at most `_LINES_PER_SECOND_MAX` times a second; a changed file that can't be used leaves what
@@ -28,6 +31,10 @@ from broker.acl.accounts import (
 )
 from broker.acl.addresses import canonical_ip
 from broker.acl.needs import MalformedRequestError, needs_admin, needs_of
+from broker.acl.policies import User, UserKind, UserStatus
+from broker.acl.user_access import TRACE_TOPIC, why_refused
+from broker.acl.user_table import UserTable
+from broker.forwarding import is_forwarded
 from broker.request import RefusedError, Request
 from broker.topics import RETRY_PREFIX
 from remoting.acl_signature import (
@@ -45,15 +52,24 @@ __all__ = ["AccessControl"]
 _log = logging.getLogger(__name__)
 _LINES_PER_SECOND_MAX: Final = 20
 _REMEMBERED_ADDRESSES_MAX: Final = 4_096
-_TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 _UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
 
 
 class AccessControl:
     """Raises AclFileError and OSError when made: a broker does not start without its accounts."""
 
-    def __init__(self, file: Path, clock_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        file: Path,
+        clock_ms: Callable[[], int],
+        *,
+        users: Callable[[], UserTable] = UserTable,
+        cluster: str = "",
+    ) -> None:
+        """`users`: the replicated ones as they are now."""
         self._file = file
+        self._users = users
+        self._cluster = cluster
         self._clock_ms = clock_ms
         self._version: tuple[int, int, int] | None = _version(file)  # None: it is gone
         self._table = _read(file)
@@ -81,6 +97,20 @@ class AccessControl:
                 Signer(access_key, account.secret).sign(command)
 
         return sign
+
+    def is_super(self, request: Request) -> bool:
+        """Of a request that was let pass. Nobody who is asked for by another replica: the
+        signature is that one's."""
+        if is_forwarded(request):
+            return False
+        access_key = request.fields.get(ACCESS_KEY_FIELD)
+        if access_key is None:
+            return True  # without a name it came from a white address
+        account = self._table.accounts.get(access_key)
+        if account is not None:
+            return account.admin
+        user = self._users().get(access_key)
+        return user is not None and user.kind is UserKind.SUPER
 
     def look(self) -> None:
         """Read the file again where it has changed."""
@@ -114,12 +144,29 @@ class AccessControl:
             raise _refusal("No accessKey is configured")
         account = self._table.accounts.get(access_key)
         if account is None:
-            raise _refusal(f"No acl config for {access_key[:80]}")
+            user = self._users().get(access_key)
+            if user is None:
+                raise _refusal(f"No acl config for {access_key[:80]}")
+            self._check_user(user, request, ip)
+            return
         if account.white_addresses.matches(ip):
             return
-        if not _is_signed_by(account, request):
+        if not _is_signed_with(account.secret, request):
             raise _refusal(f"Check signature failed for accessKey={access_key}")
         self._check_permissions(account, request)
+
+    def _check_user(self, user: User, request: Request, ip: str) -> None:
+        if user.status is UserStatus.DISABLE:
+            raise _refusal(f"User:{user.name} is disabled.")
+        if not _is_signed_with(user.password, request):
+            raise _refusal(f"Check signature failed for accessKey={user.name}")
+        try:
+            entries = self._users().entries(user.name)
+            why = why_refused(user, entries, request.command, self._cluster, ip)
+        except MalformedRequestError as error:
+            raise _unknown_needs(request, error) from error
+        if why is not None:
+            raise _refusal(why)
 
     def _check_permissions(self, account: Account, request: Request) -> None:
         if needs_admin(request.command.code) and not account.admin:
@@ -130,11 +177,9 @@ class AccessControl:
         try:
             needs = needs_of(request.command)
         except MalformedRequestError as error:
-            raise _refusal(f"what request {request.command.code} needs is unknown: {error}") from (
-                error
-            )
+            raise _unknown_needs(request, error) from error
         for resource, needed in needs.items():
-            if resource == _TRACE_TOPIC and needed == Permission.PUB:
+            if resource == TRACE_TOPIC and needed == Permission.PUB:
                 continue  # every account may trace its messages
             if not account.may(resource, needed):
                 is_group = resource.startswith(RETRY_PREFIX)
@@ -178,14 +223,18 @@ def _refusal(remark: str) -> RefusedError:
     return RefusedError(ResponseCode.NO_PERMISSION, remark)
 
 
-def _is_signed_by(account: Account, request: Request) -> bool:
+def _unknown_needs(request: Request, error: MalformedRequestError) -> RefusedError:
+    return _refusal(f"what request {request.command.code} needs is unknown: {error}")
+
+
+def _is_signed_with(secret: str, request: Request) -> bool:
     fields, body = request.command.ext_fields, request.command.body
     given = fields.get(SIGNATURE_FIELD, "")
-    if signatures_equal(given, signature_of(fields, body, account.secret)):
+    if signatures_equal(given, signature_of(fields, body, secret)):
         return True
     # Clients of some versions add this flag after they have signed.
     return _UNIQUE_KEY_QUERY in fields and signatures_equal(
-        given, signature_of(fields, body, account.secret, {_UNIQUE_KEY_QUERY})
+        given, signature_of(fields, body, secret, {_UNIQUE_KEY_QUERY})
     )
 
 

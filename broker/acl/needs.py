@@ -20,11 +20,19 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from broker.acl.accounts import Permission
+from broker.acl.policies import Action, ResourceKind
 from broker.topics import RETRY_PREFIX
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 
-__all__ = ["MalformedRequestError", "Needs", "is_listed", "needs_admin", "needs_of"]
+__all__ = [
+    "MalformedRequestError",
+    "Needs",
+    "administration_of",
+    "is_listed",
+    "needs_admin",
+    "needs_of",
+]
 
 Needs: TypeAlias = dict[str, Permission]
 
@@ -48,6 +56,16 @@ _ADMIN: Final = frozenset(
         RequestCode.POP_ROLLBACK,
         RequestCode.RESET_MASTER_FLUSH_OFFSET,
         RequestCode.SET_MESSAGE_REQUEST_MODE,
+        RequestCode.AUTH_CREATE_USER,
+        RequestCode.AUTH_UPDATE_USER,
+        RequestCode.AUTH_DELETE_USER,
+        RequestCode.AUTH_GET_USER,
+        RequestCode.AUTH_LIST_USER,
+        RequestCode.AUTH_CREATE_ACL,
+        RequestCode.AUTH_UPDATE_ACL,
+        RequestCode.AUTH_DELETE_ACL,
+        RequestCode.AUTH_GET_ACL,
+        RequestCode.AUTH_LIST_ACL,
         RequestCode.LEDGERMQ_CHANGE_MEMBER,
         RequestCode.LEDGERMQ_TRANSFER,
     }
@@ -149,6 +167,16 @@ def needs_of(command: RemotingCommand) -> Needs:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedRequestError(f"the body can't be read: {error}") from error
     return needs
+
+
+def administration_of(command: RemotingCommand, cluster: str) -> tuple[ResourceKind, str, Action]:
+    """What a user of 5.x needs where an account of 4.x has to be an administrator."""
+    topic = command.ext_fields.get("topic")
+    if topic and command.code == RequestCode.UPDATE_AND_CREATE_TOPIC:
+        return ResourceKind.TOPIC, topic, Action.CREATE
+    if topic and command.code == RequestCode.DELETE_TOPIC_IN_BROKER:
+        return ResourceKind.TOPIC, topic, Action.DELETE
+    return ResourceKind.CLUSTER, cluster, Action.UPDATE
 
 
 def _need(needs: Needs, resource: str | None, permission: Permission) -> None:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import msgpack
@@ -47,9 +47,11 @@ __all__ = [
     "DecideCommand",
     "DeleteGroupCommand",
     "DeleteTopicCommand",
+    "DeleteUserCommand",
     "DeliverCommand",
     "DeliverTimersCommand",
     "DiscardCommand",
+    "GrantCommand",
     "GroupCommand",
     "LockCommand",
     "OffsetCommand",
@@ -61,6 +63,7 @@ __all__ = [
     "Run",
     "TopicCommand",
     "UnlockCommand",
+    "UserCommand",
     "decode_payload",
     "encode_header",
     "encode_table",
@@ -241,6 +244,31 @@ class RecallTimerCommand:
     queue_offset: int
 
 
+@dataclass(frozen=True, slots=True)
+class UserCommand:
+    """Creates or replaces a user of RocketMQ 5.x, whole; requests are signed with the password."""
+
+    name: str
+    password: str = field(repr=False)
+    kind: str  # "Normal" or "Super"
+    status: str  # "enable" or "disable"
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteUserCommand:
+    """The user goes, with what it was granted."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class GrantCommand:
+    """All that a user may do from now on: rows of policy, resource, actions, sources, decision."""
+
+    user: str
+    entries: list[list[Any]]
+
+
 Command: TypeAlias = (
     TopicCommand
     | GroupCommand
@@ -258,6 +286,9 @@ Command: TypeAlias = (
     | ResumeCommand
     | LockCommand
     | UnlockCommand
+    | UserCommand
+    | DeleteUserCommand
+    | GrantCommand
     | PopCommands
 )
 
@@ -278,6 +309,9 @@ _NAME_OF: dict[type, str] = {
     ResumeCommand: "resume",
     LockCommand: "lock",
     UnlockCommand: "unlock",
+    UserCommand: "user",
+    DeleteUserCommand: "delete_user",
+    GrantCommand: "grant",
     PopCommand: "pop",
     PopOrderCommand: "pop_order",
     AckCommand: "ack",

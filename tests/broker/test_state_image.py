@@ -23,8 +23,10 @@ from broker.store.payload import (
     DecideCommand,
     DeleteGroupCommand,
     DeleteTopicCommand,
+    DeleteUserCommand,
     DeliverCommand,
     DiscardCommand,
+    GrantCommand,
     GroupCommand,
     LockCommand,
     OffsetCommand,
@@ -32,6 +34,7 @@ from broker.store.payload import (
     ResetCommand,
     Run,
     UnlockCommand,
+    UserCommand,
 )
 from broker.topics import HALF_TOPIC, SCHEDULE_TOPIC, Topic, system_topics
 
@@ -53,7 +56,7 @@ STEPS = st.lists(
                 [
                     *("offset", "topic", "group", "commit", "rollback", "discard", "check"),
                     *("deliver", "delete topic", "delete group", "reset", "clear reset"),
-                    *("lock", "unlock"),
+                    *("lock", "unlock", "user", "delete user", "grant"),
                 ]
             ),
             max_size=3,
@@ -130,6 +133,14 @@ class Author:
                 kind_of = LockCommand if kind == "lock" else UnlockCommand
                 queues = [["A" if number else "B", queue] for queue in range(number + 1)]
                 return kind_of(f"g{self.now_ms % 3}", f"c{self.now_ms % 2}", queues)
+            case "user":
+                kind = "Super" if self.now_ms % 2 else "Normal"
+                return UserCommand(f"u{self.now_ms % 3}", f"{self.now_ms}", kind, "enable")
+            case "delete user":
+                return DeleteUserCommand(f"u{self.now_ms % 3}")
+            case "grant":
+                rows = [["Custom", f"Topic:{n}", ["Pub"], ["::1"], "Deny"] for n in range(number)]
+                return GrantCommand(f"u{self.now_ms % 3}", rows)
             case "deliver" if number == 0:
                 return DeliverCommand(0, delivered, delivered + 1)
             case "commit" | "rollback" if half is not None:
