@@ -7,7 +7,9 @@ success holds across failovers.
 Rules: RocketMQ RecallMessageProcessor. There a recall is itself a message that meets the other one
 when the time has come, and is answered with success whether or not there is such a message. Here
 success says that the message will not be delivered: it was taken out now, or it does not wait any
-more before its time, that is, an earlier attempt took it out.
+more before its time, that is, an earlier attempt took it out. Whether its time has come is judged
+by this clock and by the stamps in the log, so that clocks that differ make no delivered message
+a recalled one.
 """
 
 from __future__ import annotations
@@ -61,7 +63,7 @@ class RecallProcessor:
         try:
             await self._context.log.read_index()
             if not self._recall(request, handle):
-                if handle.deliver_ms <= self._context.clock_ms():
+                if handle.deliver_ms <= self._reached_ms():
                     raise _illegal("timestamp invalid")
                 self._answer(request, handle, "the message does not wait any more")
         except NotLeaderError:
@@ -99,6 +101,11 @@ class RecallProcessor:
             ):
                 return queue_offset
         return None
+
+    def _reached_ms(self) -> int:
+        """What of time the group has seen: a leader before, whose clock was ahead of ours, may
+        have delivered what ours says lies ahead; its entry is stamped with the time it had."""
+        return max(self._context.clock_ms(), self._context.state.store_timestamp_ms)
 
     def _answer(self, request: Request, handle: RecallHandle, remark: str | None) -> None:
         fields = {"msgId": handle.uniq_key, "MSG_REGION": self._context.config.region}

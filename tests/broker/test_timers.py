@@ -430,6 +430,19 @@ async def test_a_recall_of_nothing(rig):
     assert (await recall(rig, timers, "x")).code == ResponseCode.SERVICE_NOT_AVAILABLE
 
 
+async def test_what_a_leader_with_a_faster_clock_delivered_is_not_recalled(rig):
+    answer = await send(rig, TIMER_DELAY_MS="1000")
+    timers = Timers(rig.context)
+    await deliver(rig, timers, START_MS + 1_000)
+    assert bodies(rig) == [b"x"]
+    rig.now_ms = START_MS + 500  # the next leader's clock
+    late = await recall(rig, timers, answer.ext_fields["recallHandle"])
+    assert (late.code, late.remark) == (
+        ResponseCode.ILLEGAL_OPERATION,
+        "recall failed, timestamp invalid",
+    )
+
+
 async def test_delivery_and_recall_never_both_happen(rig):
     answer = await send(rig, TIMER_DELAY_MS="1000")
     timers = Timers(rig.context)
