@@ -80,15 +80,18 @@ class AdminProcessor:
 
     def _update(self, request: Request, wanted: list[_TopicConfig]) -> None:
         context = self._context
+        state = context.state.topics
         topics: dict[str, Topic] = {}
         for config in wanted:
             known = topics.get(config.topicName) or context.proposer.topic(config.topicName)
             topics[config.topicName] = _topic_of(config, known)
-        changed = [
-            topic for topic in topics.values() if context.proposer.topic(topic.name) != topic
+        changed = [  # against what is in flight, and what is committed if that comes to nothing
+            topic
+            for topic in topics.values()
+            if not topic == context.proposer.topic(topic.name) == state.get(topic.name)
         ]
-        fresh = sum(topic.name not in context.state.topics for topic in changed)
-        if len(context.state.topics) + fresh > context.state.limits.topics_max:
+        fresh = sum(topic.name not in state for topic in changed)
+        if len(state) + fresh > context.state.limits.topics_max:
             raise RefusedError(ResponseCode.SYSTEM_BUSY, "this broker has its most topics already")
         if changed:
             commit(
@@ -114,9 +117,8 @@ class AdminProcessor:
                 ResponseCode.INVALID_PARAMETER,
                 f"The topic[{name}] is conflict with system topic.",
             )
-        if context.proposer.topic(name) is None:
-            request.reply(ResponseCode.SUCCESS)
-            return
+        # Also of a topic that seems to be gone: what is in flight may come to nothing, and who was
+        # deposed without knowing it has not seen the topic made anew. The entry proves both.
         if len(context.state.floors) >= FLOORS_MAX:
             raise RefusedError(
                 ResponseCode.SYSTEM_BUSY, f"{FLOORS_MAX} queues of deleted topics are kept already"

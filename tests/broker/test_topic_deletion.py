@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.processor.admin import AdminProcessor
 from broker.processor.send import SendProcessor
 from broker.proposer import Proposal
 from broker.state import BrokerState
@@ -109,6 +110,35 @@ async def test_what_is_sent_after_the_deletion_is_kept(rig: Rig) -> None:
     assert [answer.code for answer in connection.sent] == [0, 0]
     assert bounds(rig) == (2, 3)
     assert "T" in rig.state.topics
+
+
+async def test_no_deletion_is_done_before_it_is_committed(rig: Rig) -> None:
+    """The second one finds nothing to delete but what the first one is about to."""
+    await send(rig, "a")
+    admin = AdminProcessor(rig.context)
+    rig.log.auto_commit = False
+    connection = FakeConnection()
+    for _ in range(2):
+        rig.give(admin.delete_topic, 215, {"topic": "T"}, b"", connection)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert connection.sent == []
+    rig.log.depose()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert [answer.code for answer in connection.sent] == [1, 1], "nobody knows"
+
+
+async def test_no_topic_is_there_before_it_is_committed(rig: Rig) -> None:
+    admin = AdminProcessor(rig.context)
+    rig.log.auto_commit = False
+    connection = FakeConnection()
+    fields = {"topic": "N", "readQueueNums": "1", "writeQueueNums": "1", "perm": "6"}
+    for _ in range(2):
+        rig.give(admin.update_topic, 17, fields, b"", connection)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert connection.sent == []
 
 
 @pytest.mark.parametrize("files", ["kept", "lost"])
