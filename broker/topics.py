@@ -22,6 +22,8 @@ __all__ = [
     "PERM_WRITE",
     "RETRY_PREFIX",
     "SCHEDULE_TOPIC",
+    "SYS_FLAG_UNIT",
+    "SYS_FLAG_UNIT_SUB",
     "TIMER_TOPIC",
     "TRACE_TOPIC",
     "TRANS_CHECK_MAX_TOPIC",
@@ -38,6 +40,8 @@ __all__ = [
 PERM_READ = 4
 PERM_WRITE = 2
 PERM_INHERIT = 1
+SYS_FLAG_UNIT = 1  # made by a producer in unit mode; name servers list these
+SYS_FLAG_UNIT_SUB = 2  # the retry topic of consumers in unit mode
 TOPIC_NAME_SIZE_MAX = 127
 GROUP_NAME_SIZE_MAX = 247  # %RETRY% and the name still make a file name
 
@@ -125,15 +129,15 @@ class Topic:
 def check_topic_name(name: str) -> None:
     """RocketMQ's TopicValidator. Raises TopicNameError."""
     if not name.strip():
-        raise TopicNameError("the specified topic is blank")
+        raise TopicNameError("The specified topic is blank")
     if not _NAME.fullmatch(name):
         raise TopicNameError(
-            f"the specified topic {name!r} contains illegal characters, allowing only "
+            f"The specified topic {name!r} contains illegal characters, allowing only "
             "^[%|a-zA-Z0-9_-]+$"
         )
     if len(name) > TOPIC_NAME_SIZE_MAX:
         raise TopicNameError(
-            f"the specified topic is longer than topic max length {TOPIC_NAME_SIZE_MAX}"
+            f"The specified topic is longer than topic max length {TOPIC_NAME_SIZE_MAX}"
         )
 
 

@@ -84,6 +84,7 @@ class AdminProcessor:
         topics: dict[str, Topic] = {}
         for config in wanted:
             known = topics.get(config.topicName) or context.proposer.topic(config.topicName)
+            _check_not_system(context, config.topicName)
             topics[config.topicName] = _topic_of(config, known)
         changed = [  # against what is in flight, and what is committed if that comes to nothing
             topic
@@ -112,11 +113,7 @@ class AdminProcessor:
         context.require_leader()  # a follower has handed the request on already
         if not name.strip():
             raise RefusedError(ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
-        if is_system_topic(name) or name in context.own_topics:
-            raise RefusedError(
-                ResponseCode.INVALID_PARAMETER,
-                f"The topic[{name}] is conflict with system topic.",
-            )
+        _check_not_system(context, name)
         # Also of a topic that seems to be gone: what is in flight may come to nothing, and who was
         # deposed without knowing it has not seen the topic made anew. The entry proves both.
         if len(context.state.floors) >= FLOORS_MAX:
@@ -229,6 +226,15 @@ def _of_header(request: Request) -> _TopicConfig:
     )
 
 
+def _check_not_system(context: BrokerContext, name: str) -> None:
+    """Nobody changes or deletes what the brokers themselves rely on, nor what is named as their
+    cluster or group: clients learn of brokers by those."""
+    if is_system_topic(name) or name in context.own_topics:
+        raise RefusedError(
+            ResponseCode.INVALID_PARAMETER, f"The topic[{name}] is conflict with system topic."
+        )
+
+
 def _topic_of(config: _TopicConfig, known: Topic | None) -> Topic:
     """The topic as it shall be. Raises RefusedError."""
     name = config.topicName
@@ -236,10 +242,6 @@ def _topic_of(config: _TopicConfig, known: Topic | None) -> Topic:
         check_topic_name(name)
     except TopicNameError as error:
         raise RefusedError(ResponseCode.INVALID_PARAMETER, f"{error}.") from error
-    if is_system_topic(name):
-        raise RefusedError(
-            ResponseCode.INVALID_PARAMETER, f"The topic[{name}] is conflict with system topic."
-        )
     read, write, perm = config.readQueueNums, config.writeQueueNums, config.perm
     if not (0 < read <= _QUEUE_COUNT_MAX and 0 < write <= _QUEUE_COUNT_MAX and 0 <= perm <= 7):
         raise RefusedError(

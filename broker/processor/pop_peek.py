@@ -17,6 +17,7 @@ from broker.pop.polling import HeldPop
 from broker.pop.reader import read_slice, start_of
 from broker.pop.state import QueueKey
 from broker.request import RefusedError, Request
+from broker.topics import Topic
 from remoting.codes import ResponseCode
 
 __all__ = ["PopPeekProcessor"]
@@ -33,7 +34,7 @@ class PopPeekProcessor:
         """PEEK_MESSAGE."""
         context = self._context
         context.require_leader()
-        left = max(1, min(request.integer("maxMsgNums"), _COUNT_MAX))
+        left = max(0, min(request.integer("maxMsgNums"), _COUNT_MAX))
         records: list[bytes] = []
         starts: list[str] = []
         offsets: list[str] = []
@@ -112,14 +113,26 @@ class PopPeekProcessor:
     def polling_info(self, request: Request) -> None:
         """POLLING_INFO: how many pops of the group wait for the queue."""
         group, topic = request.text("consumerGroup"), request.text("topic")
+        self._check(request)
         count = self._context.pop_polling.count(topic, group, request.integer("queueId"))
         request.reply(ResponseCode.SUCCESS, None, {"pollingNum": str(count)})
 
     def _queues(self, request: Request, *, with_retries: bool) -> Iterator[QueueKey]:
         """Raises RefusedError."""
-        topics = self._context.state.topics
+        topic = self._check(request)
+        group, name = request.text("consumerGroup"), topic.name
+        queue_id = request.integer("queueId")
+        retry_topic = pop_retry_topic(name, group)
+        if with_retries and retry_topic in self._context.state.topics:
+            yield group, retry_topic, 0
+        for at in range(topic.read_queue_count) if queue_id < 0 else [queue_id]:
+            yield group, name, at
+
+    def _check(self, request: Request) -> Topic:
+        """What is asked for may be read. Raises RefusedError."""
+        state = self._context.state
         group, name = request.text("consumerGroup"), request.text("topic")
-        topic = topics.get(name)
+        topic = state.topics.get(name)
         if topic is None:
             raise RefusedError(
                 ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please!"
@@ -135,11 +148,11 @@ class PopPeekProcessor:
                 f"queueId[{queue_id}] is illegal, topic:[{name}] "
                 f"topicConfig.readQueueNums:[{topic.read_queue_count}]",
             )
-        retry_topic = pop_retry_topic(name, group)
-        if with_retries and retry_topic in topics:
-            yield group, retry_topic, 0
-        for at in range(topic.read_queue_count) if queue_id < 0 else [queue_id]:
-            yield group, name, at
+        if state.groups.get(group, {}).get("consumeEnable") is False:
+            raise RefusedError(
+                ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}"
+            )
+        return topic
 
     def _start(self, key: QueueKey) -> int:
         stored = self._context.state.consumer_offsets.get(key)

@@ -32,7 +32,7 @@ class QueryProcessor:
     def search_offset(self, request: Request) -> None:
         """SEARCH_OFFSET_BY_TIMESTAMP: the first message stored at that time or later.
 
-        With boundaryType UPPER: the last one stored at that time or earlier.
+        With boundaryType UPPER: the last one stored at that time or earlier; 0 before the first.
         """
         self._at_read_point(request, self._search)
 
@@ -63,7 +63,7 @@ class QueryProcessor:
                 self._context, queue, timestamp_ms + 1 if upper else timestamp_ms
             )
             if upper:
-                offset = max(queue.min_offset, offset - 1)
+                offset = offset - 1 if offset > queue.min_offset else 0
         request.reply(ResponseCode.SUCCESS, None, self._fields(offset=offset))
 
     def _earliest(self, request: Request) -> None:

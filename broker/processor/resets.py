@@ -28,7 +28,6 @@ from remoting.command import FLAG_ONEWAY, RemotingCommand
 __all__ = ["ResetProcessor"]
 
 _CLONED_OFFSETS_MAX: Final = 100_000
-_AT_THE_END: Final = -1
 
 
 class ResetProcessor:
@@ -142,7 +141,7 @@ class ResetProcessor:
         context = self._context
         timestamp_ms = request.integer("timestamp")
         queue = context.queues.get(topic.name, queue_id)
-        if timestamp_ms == _AT_THE_END:
+        if timestamp_ms < 0:  # clients write -1 for "at the end"
             offset = queue.next_offset
         else:
             offset = first_stored_at(context, queue, timestamp_ms)

@@ -30,12 +30,12 @@ from broker.request import RefusedError, Request
 from broker.store.payload import Command
 from broker.store.record import PendingRecord, RecordTemplate
 from broker.topics import (
-    DLQ_PREFIX,
     HALF_TOPIC,
     PERM_INHERIT,
     PERM_WRITE,
     RETRY_PREFIX,
     SCHEDULE_TOPIC,
+    SYS_FLAG_UNIT,
     TIMER_TOPIC,
     Topic,
     TopicNameError,
@@ -105,10 +105,10 @@ class SendProcessor:
             )
         if len(request.command.body) > context.config.message_size_max:
             raise self._illegal()
-        if code == RequestCode.SEND_BATCH_MESSAGE:
-            records, key = self._batch_records(request, names, topic, queue_id), None
+        if code == RequestCode.SEND_BATCH_MESSAGE or request.fields.get(names.batch) == "true":
+            records, key = self._batch_records(request, names, topic, queue_id)
         else:
-            record, key = self._record(request, names, topic, queue_id)
+            record, key = self._record(request, names, topic, queue_id, is_dead=dead is not None)
             records = [record]
         _Send(
             context,
@@ -155,6 +155,7 @@ class SendProcessor:
             read_queue_count=count,
             write_queue_count=count,
             perm=default.perm & ~PERM_INHERIT,
+            sys_flag=SYS_FLAG_UNIT if request.boolean_or(names.unit_mode, False) else 0,
         )
         commands.append(topic.command())
         return topic
@@ -168,12 +169,16 @@ class SendProcessor:
     # Records -----------------------------------------------------------------------------------
 
     def _record(
-        self, request: Request, names: SendNames, topic: Topic, queue_id: int
+        self, request: Request, names: SendNames, topic: Topic, queue_id: int, *, is_dead: bool
     ) -> tuple[PendingRecord, str]:
         """The record and its UNIQ_KEY."""
         text = request.fields.get(names.properties) or ""
         known = KnownProperties.of(text)
-        waiting = None if known.delay is None else self._waiting(text, topic)
+        waiting = None if known.delay is None or is_dead else self._waiting(text)
+        is_half = known.is_half and not (
+            # A retry that an old client sends by itself, with every property of the message.
+            known.delay == "DELAY" and request.integer_or(names.reconsume, 0) > 0
+        )
         if text and not text.endswith("\x02"):
             text += "\x02"
         if known.pop_check is not None:
@@ -186,13 +191,16 @@ class SendProcessor:
             text += f"UNIQ_KEY\x01{key}\x02"
         text += self._added_text
         sys_flag = request.integer(names.sys_flag)
-        if waiting is not None or known.is_half:
+        if sys_flag & flags.INNER_BATCH:
+            raise self._illegal()  # there are no BatchCQ topics
+        if waiting is not None or is_half:
             text += f"REAL_TOPIC\x01{topic.name}\x02REAL_QID\x01{queue_id}\x02"
         place = topic.name, queue_id
-        if known.is_half:  # its delay begins with its commit
+        if known.is_half:
+            sys_flag = flags.with_transaction_type(sys_flag, flags.TRANSACTION_NONE)
+        if is_half:  # its delay begins with its commit
             self._refuse_half()
             place = HALF_TOPIC, 0
-            sys_flag = flags.with_transaction_type(sys_flag, flags.TRANSACTION_NONE)
         elif sys_flag & flags.TRANSACTION_MASK:
             raise RefusedError(
                 ResponseCode.MESSAGE_ILLEGAL,
@@ -224,10 +232,8 @@ class SendProcessor:
             record.tags_code = waiting.deliver_ms  # the time of delivery stands there
         return record, key
 
-    def _waiting(self, text: str, topic: Topic) -> Waiting | None:
+    def _waiting(self, text: str) -> Waiting | None:
         """Where a message with a delaying property waits. Raises RefusedError."""
-        if topic.name.startswith(DLQ_PREFIX):
-            return None
         context = self._context
         try:
             waiting = waiting_of(
@@ -243,7 +249,16 @@ class SendProcessor:
 
     def _batch_records(
         self, request: Request, names: SendNames, topic: Topic, queue_id: int
-    ) -> list[PendingRecord]:
+    ) -> tuple[list[PendingRecord], str | None]:
+        """The records, and the UNIQ_KEY of the batch itself, if it has one."""
+        heading = _batch_heading(request, names)
+        template = self._template(
+            request,
+            names,
+            topic=topic.name,
+            queue_id=queue_id,
+            sys_flag=request.integer(names.sys_flag),
+        )
         try:
             items = decode_batch_body(request.command.body)
         except RecordError as error:
@@ -253,14 +268,6 @@ class SendProcessor:
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"a batch of {len(items)} messages; allowed are 1 to {_BATCH_COUNT_MAX}",
             )
-        batch_key = KnownProperties.of(request.fields.get(names.properties) or "").uniq_key
-        template = self._template(
-            request,
-            names,
-            topic=topic.name,
-            queue_id=queue_id,
-            sys_flag=request.integer(names.sys_flag),
-        )
         dedupes = topic.dedupes
         records: list[PendingRecord] = []
         for at, (body, properties, flag) in enumerate(items):
@@ -282,8 +289,8 @@ class SendProcessor:
                     ResponseCode.MESSAGE_ILLEGAL, "a batch can't hold transactional messages"
                 )
             key = known.uniq_key
-            if key is None and batch_key is not None:
-                key = f"{batch_key}#{at}"
+            if key is None and heading.uniq_key is not None:
+                key = f"{heading.uniq_key}#{at}"
             records.append(
                 PendingRecord(
                     template,
@@ -299,7 +306,7 @@ class SendProcessor:
             raise RefusedError(
                 ResponseCode.MESSAGE_ILLEGAL, "two messages of the batch have one UNIQ_KEY"
             )
-        return records
+        return records, heading.uniq_key
 
     def _template(
         self, request: Request, names: SendNames, *, topic: str, queue_id: int, sys_flag: int
@@ -311,7 +318,7 @@ class SendProcessor:
             born_ms=request.integer(names.born),
             born_host=born_host_of(request),
             store_host_size=len(self._context.store_host),
-            reconsume_times=request.integer_or(names.reconsume, 0) & 0x7FFFFFFF,
+            reconsume_times=max(-1, min(request.integer_or(names.reconsume, 0), 0x7FFFFFFF)),
         )
 
     def _refuse_half(self) -> None:
@@ -458,6 +465,23 @@ class _Send:
                 deliver_ms=timer.deliver_ms,
                 uniq_key=key,
             )
+
+
+def _batch_heading(request: Request, names: SendNames) -> KnownProperties:
+    """What is said of a batch as a whole. Raises RefusedError for what no batch can be."""
+    heading = KnownProperties.of(request.fields.get(names.properties) or "")
+    topic, sys_flag = request.text(names.topic), request.integer(names.sys_flag)
+    if topic.startswith(RETRY_PREFIX):
+        raise RefusedError(
+            ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {topic}"
+        )
+    if heading.delay is not None or sys_flag & (flags.TRANSACTION_MASK | flags.INNER_BATCH):
+        raise RefusedError(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"a batch is neither delayed nor transactional (sysFlag {sys_flag}, "
+            f"property {heading.delay})",
+        )
+    return heading
 
 
 def _int32(request: Request, name: str) -> int:

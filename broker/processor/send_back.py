@@ -22,6 +22,7 @@ from broker.topics import (
     DLQ_PREFIX,
     RETRY_PREFIX,
     SCHEDULE_TOPIC,
+    SYS_FLAG_UNIT_SUB,
     Topic,
     TopicNameError,
     check_group_name,
@@ -66,7 +67,13 @@ class SendBackProcessor:
         limit = request.integer_or("maxReconsumeTimes", -1)
         commands: list[Command] = []
         is_dead = level < 0 or _dead_letter_due(context, group, record.reconsume_times + 1, limit)
-        topic = _group_topic(context, DLQ_PREFIX if is_dead else RETRY_PREFIX, group, commands)
+        topic = _group_topic(
+            context,
+            DLQ_PREFIX if is_dead else RETRY_PREFIX,
+            group,
+            commands,
+            sys_flag=SYS_FLAG_UNIT_SUB if request.boolean_or("unitMode", False) else 0,
+        )
         if not topic.writable:
             raise RefusedError(
                 ResponseCode.NO_PERMISSION, f"the topic[{topic.name}] sending message is forbidden"
@@ -150,7 +157,9 @@ def retry_queue_count(context: BrokerContext, group: str) -> int:
     return min(int(count), _RETRY_QUEUES_MAX)
 
 
-def _group_topic(context: BrokerContext, prefix: str, group: str, commands: list[Command]) -> Topic:
+def _group_topic(
+    context: BrokerContext, prefix: str, group: str, commands: list[Command], *, sys_flag: int = 0
+) -> Topic:
     """A group's retry or dead-letter topic; where it is not there, `commands` creates it."""
     name = f"{prefix}{group}"
     topic = context.proposer.topic(name)
@@ -158,7 +167,7 @@ def _group_topic(context: BrokerContext, prefix: str, group: str, commands: list
         if len(context.state.topics) >= context.state.limits.topics_max:
             raise RefusedError(ResponseCode.SYSTEM_BUSY, "this broker has its most topics already")
         count = 1 if prefix == DLQ_PREFIX else max(1, retry_queue_count(context, group))
-        topic = Topic(name=name, read_queue_count=count, write_queue_count=count)
+        topic = Topic(name=name, read_queue_count=count, write_queue_count=count, sys_flag=sys_flag)
         commands.append(topic.command())
     return topic
 

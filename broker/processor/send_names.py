@@ -27,6 +27,8 @@ class SendNames:
     properties: str
     reconsume: str
     reconsume_max: str
+    unit_mode: str
+    batch: str
 
 
 FULL: Final = SendNames(
@@ -41,5 +43,7 @@ FULL: Final = SendNames(
     "properties",
     "reconsumeTimes",
     "maxReconsumeTimes",
+    "unitMode",
+    "batch",
 )
-LETTERS: Final = SendNames("a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "l")
+LETTERS: Final = SendNames("a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "l", "k", "m")

@@ -117,6 +117,7 @@ async def test_a_pull_that_waits_hears_of_a_reset(admin: Admin) -> None:
     ("fields", "offsets"),
     [
         ({"timestamp": "-1"}, [3, 1]),
+        ({"timestamp": "-2"}, [3, 1]),
         ({"timestamp": str(START_MS + 20)}, [1, 0]),
         ({"timestamp": "-1", "isForce": "false"}, [2, 1]),
         ({"queueId": "0", "offset": "1"}, [1]),
@@ -371,6 +372,16 @@ async def test_topics_in_a_list_are_made_together_or_not_at_all(admin: Admin) ->
     assert topics["A"].read_queue_count == 2
     assert topics["B"].attributes == {"dedupe": "false"}
     assert "C" not in topics
+
+
+@pytest.mark.parametrize("name", ["DefaultCluster", "broker-a", "TBW102", "rmq_sys_x"])
+async def test_topics_that_brokers_rely_on_are_nobodys_to_change(admin: Admin, name: str) -> None:
+    before = admin.rig.state.topics.get(name)
+    fields = {"topic": name, "readQueueNums": "2", "writeQueueNums": "2", "perm": "6"}
+    refused = await admin.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+    assert refused.code == ResponseCode.INVALID_PARAMETER
+    assert refused.remark == f"The topic[{name}] is conflict with system topic."
+    assert admin.rig.state.topics.get(name) == before
 
 
 async def test_topics_are_deleted_by_request(admin: Admin) -> None:

@@ -139,6 +139,22 @@ async def test_a_level_that_is_no_number_is_refused(rig):
     assert len(messages(rig, "T")) == 1
 
 
+async def test_a_retry_that_an_old_client_sends_is_no_half(rig):
+    """Clients before 4.6.1 leave TRAN_MSG on what they send to be retried."""
+    fields = send_fields("%RETRY%G", DELAY="1", TRAN_MSG="true") | {"j": "1", "l": "16"}
+    sent = await rig.ask(SendProcessor(rig.context).handle, SEND, fields, b"x")
+    assert sent.code == ResponseCode.SUCCESS
+    (waiting,) = messages(rig, SCHEDULE_TOPIC)
+    assert waiting.sys_flag == 0
+    assert not rig.state.halves
+
+
+async def test_what_is_sent_to_dead_letters_may_wait_too(rig):
+    fields = send_fields("%DLQ%G", DELAY="1")
+    await rig.ask(SendProcessor(rig.context).handle, SEND, fields, b"x")
+    assert len(messages(rig, SCHEDULE_TOPIC)) == 1
+
+
 async def back(rig: Rig, position: int, **more: str) -> RemotingCommand:
     fields = {"group": "G", "offset": str(position), "delayLevel": "0", "originTopic": "T"}
     return await rig.ask(SendBackProcessor(rig.context).handle, BACK, fields | more)

@@ -63,6 +63,19 @@ async def test_a_queue_is_searched_by_time(rig, timestamp, boundary, offset):
     assert answer.ext_fields["offset"] == str(offset)
 
 
+@pytest.mark.parametrize(("timestamp", "boundary", "offset"), [(10, "LOWER", 2), (10, "UPPER", 0)])
+async def test_a_time_before_all_that_is_left(rig, timestamp, boundary, offset):
+    for key, at_ms in (("a", 10), ("b", 20), ("c", 30)):
+        position = await send_at(rig, key, START_MS + at_ms)
+    rig.context.queues.get("T", 0).trim(position)
+    assert rig.context.queues.get("T", 0).min_offset == 2
+    queries = QueryProcessor(rig.context, rig.tasks)
+    fields = QUEUE | {"timestamp": str(START_MS + timestamp), "boundaryType": boundary}
+    code = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
+    answer = await rig.ask(queries.search_offset, code, fields)
+    assert answer.ext_fields["offset"] == str(offset)
+
+
 async def test_the_earliest_store_time_and_a_topics_bounds(rig):
     queries = QueryProcessor(rig.context, rig.tasks)
     earliest = RequestCode.GET_EARLIEST_MSG_STORETIME

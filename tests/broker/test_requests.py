@@ -14,6 +14,7 @@ from broker.processor.clients import ClientProcessor
 from broker.processor.known_properties import KnownProperties
 from broker.processor.offsets import OffsetProcessor
 from broker.processor.send import SendProcessor
+from broker.topics import SYS_FLAG_UNIT_SUB
 from remoting.codes import RequestCode, ResponseCode
 from remoting.message import tags_code
 from remoting.properties import parse_properties_text
@@ -152,6 +153,16 @@ async def test_a_heartbeat_makes_the_retry_topic(rig):
     topic = rig.context.proposer.topic("%RETRY%G")
     assert topic is not None
     assert topic.read_queue_count == 1
+    assert topic.sys_flag == 0
+
+
+async def test_the_retry_topic_of_a_unit_is_marked(rig):
+    body = heartbeat("c1").replace(b'"unitMode": false', b'"unitMode": true')
+    await rig.ask(ClientProcessor(rig.context).heartbeat, RequestCode.HEART_BEAT, {}, body)
+    rig.log.commit()
+    topic = rig.context.proposer.topic("%RETRY%G")
+    assert topic is not None
+    assert topic.sys_flag == SYS_FLAG_UNIT_SUB
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"clientID":5}', b"\xff\xfe"])
@@ -170,8 +181,8 @@ def test_silent_clients_are_dropped():
         clients.producer_seen("PG", "c", connection, 60)  # type: ignore[arg-type]
     clients.expire(120)
     clients.producer_seen("PG", "c", connection, 120)  # type: ignore[arg-type]
-    clients.unregister("b", "PG", "")
-    clients.unregister("c", "PG", "")
+    clients.unregister("b", "PG", "", connection)  # type: ignore[arg-type]
+    clients.unregister("c", "PG", "", connection)  # type: ignore[arg-type]
     assert clients.producer("PG") is None
 
 

@@ -10,7 +10,9 @@ from broker.clients import Subscription
 from broker.filter.message_filter import parse_tags
 from broker.processor.pull import PullProcessor
 from broker.processor.send import SendProcessor
+from broker.processor.send_names import FULL, LETTERS
 from broker.state import StateLimits
+from broker.topics import SYS_FLAG_UNIT
 from raft.replicated_log import ProposalStatus
 from remoting.codes import RequestCode, ResponseCode
 from remoting.message import (
@@ -23,6 +25,7 @@ from remoting.message import (
 from tests.broker.rig import START_MS, FakeConnection, Rig, send_fields
 
 SEND = RequestCode.SEND_MESSAGE_V2
+_NEEDED = ("topic", "default_topic", "queue_id", "sys_flag", "born", "flag", "properties")
 
 
 def pull_fields(topic: str = "T", queue: int = 0, offset: int = 0, **more: str) -> dict[str, str]:
@@ -193,6 +196,7 @@ async def test_every_status_of_the_log_has_its_code(rig, status, code):
         ({"g": "soon"}, ResponseCode.SYSTEM_ERROR, "the field g is 'soon'"),
         ({"i": "TIMER_DELAY_MS\x01x\x02"}, ResponseCode.MESSAGE_ILLEGAL, "not a number"),
         ({"i": "x\x01" + "y" * 40_000}, ResponseCode.MESSAGE_ILLEGAL, "32KB"),
+        ({"f": "128"}, ResponseCode.MESSAGE_ILLEGAL, "32KB"),
     ],
 )
 async def test_a_bad_send_is_refused_by_name_and_nothing_is_stored(rig, fields, code, remark):
@@ -219,6 +223,47 @@ async def test_a_batch_is_stored_in_order_and_its_retry_is_recognised(rig):
     assert [record.body for record in records] == [b"m0", b"m1", b"m2", b"m3", b"m4"]
     assert [record.queue_offset for record in records] == [0, 1, 2, 3, 4]
     assert records[0].property_map() == {"UNIQ_KEY": "B0"}
+
+
+@pytest.mark.parametrize(("code", "batch"), [(SEND, "m"), (RequestCode.SEND_MESSAGE, "batch")])
+async def test_a_send_says_itself_that_it_is_a_batch(rig, code, batch):
+    names = FULL if code == RequestCode.SEND_MESSAGE else LETTERS
+    letters = send_fields(key="HEAD")
+    fields = {getattr(names, name): letters[getattr(LETTERS, name)] for name in _NEEDED}
+    body = encode_batch_body([BatchItem(b"1", b"UNIQ_KEY\x01A\x02"), BatchItem(b"2", b"")])
+    handle = SendProcessor(rig.context).handle
+    sent = await rig.ask(handle, code, fields | {batch: "true"}, body)
+    assert sent.code == ResponseCode.SUCCESS
+    assert len(sent.ext_fields["msgId"].split(",")) == 2
+    assert sent.ext_fields["transactionId"] == "HEAD"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"f": "4"}, {"f": "8"}, {"f": "128"}, {"i": "DELAY\x013\x02"}, {"b": "%RETRY%G"}],
+)
+async def test_what_no_batch_can_be_is_refused(rig, fields):
+    body = encode_batch_body([BatchItem(b"1", b"UNIQ_KEY\x01A\x02")])
+    wanted = send_fields(key="HEAD") | {"m": "true"} | fields
+    handle = SendProcessor(rig.context).handle
+    refused = await rig.ask(handle, RequestCode.SEND_BATCH_MESSAGE, wanted, body)
+    assert refused.code == ResponseCode.MESSAGE_ILLEGAL
+    assert rig.log.entries == []
+
+
+async def test_a_producer_in_unit_mode_makes_a_unit_topic(rig):
+    handle = SendProcessor(rig.context).handle
+    assert (await rig.ask(handle, SEND, send_fields() | {"k": "true"}, b"x")).code == 0
+    assert rig.state.topics["T"].sys_flag == SYS_FLAG_UNIT
+
+
+@pytest.mark.parametrize("times", [-1, 7])
+async def test_attempts_are_stored_as_they_were_counted(rig, times):
+    handle = SendProcessor(rig.context).handle
+    await rig.ask(handle, SEND, send_fields() | {"j": str(times)}, b"x")
+    pull = PullProcessor(rig.context, rig.tasks)
+    found = await rig.ask(pull.handle, RequestCode.PULL_MESSAGE, pull_fields())
+    assert decode_record(found.body).reconsume_times == times
 
 
 async def test_tags_filter_on_the_broker(rig):

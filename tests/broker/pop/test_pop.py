@@ -413,6 +413,23 @@ async def test_looking_takes_nothing(rig):
     assert waiting.sent[0].ext_fields["hasMsg"] == "true"
 
 
+async def test_who_may_not_consume_may_not_look(rig):
+    await rig.send(b"a")
+    peek = rig.processors.pop_peek
+    body = b'{"groupName":"G","consumeEnable":false}'
+    code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+    assert (await rig.ask(rig.processors.groups.update, code, {}, body)).code == 0
+    for handler, asked in (
+        (peek.peek, RequestCode.PEEK_MESSAGE),
+        (peek.notification, RequestCode.NOTIFICATION),
+        (peek.polling_info, RequestCode.POLLING_INFO),
+    ):
+        refused = await rig.ask(handler, asked, rig.fields())
+        assert refused.code == ResponseCode.NO_PERMISSION
+        refused = await rig.ask(handler, asked, rig.fields(topic="none"))
+        assert refused.code == ResponseCode.TOPIC_NOT_EXIST
+
+
 @pytest.mark.parametrize(
     ("fields", "code"),
     [
