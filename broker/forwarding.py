@@ -63,10 +63,25 @@ HANDED_ON: Final = frozenset(
         RequestCode.BATCH_ACK_MESSAGE,
         RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
         RequestCode.DELETE_TOPIC_IN_BROKER,
+        RequestCode.UPDATE_AND_CREATE_TOPIC,
+        RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+        RequestCode.DELETE_SUBSCRIPTIONGROUP,
+        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+        RequestCode.CLONE_GROUP_OFFSET,
+        RequestCode.SET_MESSAGE_REQUEST_MODE,
+        RequestCode.AUTH_CREATE_USER,
+        RequestCode.AUTH_UPDATE_USER,
+        RequestCode.AUTH_DELETE_USER,
+        RequestCode.AUTH_CREATE_ACL,
+        RequestCode.AUTH_UPDATE_ACL,
+        RequestCode.AUTH_DELETE_ACL,
     }
 )
-"""What a client asks of a leader while it works, except for what concerns its own connection
-(heartbeats, replies) and what any replica answers (pulls). Pops are refused: they wait long."""
+"""What a client or a tool asks of a leader while it works, except for what concerns its own
+connection (heartbeats, replies) and what any replica answers (pulls). Pops are refused: they wait
+long."""
 
 _ASKED_OF_ALL: Final = frozenset({RequestCode.DELETE_TOPIC_IN_BROKER})
 """Tools send it to every replica, whatever they are written in."""

@@ -2,8 +2,8 @@
 
 Place in the data path: brokers register here, clients ask here where a topic's queues are.
 
-Invariants: every request that is not oneway is answered exactly once, at once; a malformed one with
-code 1 and what was wrong; a broker whose connection drops is out of the routes before anything
+Invariants: every request that is not oneway is answered exactly once, at once unless
+`namesrv.held_lookups` has it wait; a malformed one with code 1 and what was wrong; a broker whose connection drops is out of the routes before anything
 else happens.
 
 Source: RocketMQ DefaultRequestProcessor, BrokerHousekeepingService.
@@ -20,6 +20,7 @@ from collections.abc import Callable
 from typing import Final
 
 from namesrv.config import NameServerConfig
+from namesrv.held_lookups import HeldLookups
 from namesrv.kv_config import ORDER_TOPIC_CONFIG, KvConfig, KvLimitError
 from namesrv.kv_file import KeptKv, KvFileError, NotKeptError
 from namesrv.registration import (
@@ -75,16 +76,18 @@ class NameServer:
         except (SecurityConfigError, KvFileError) as error:
             raise NameServerStartError(str(error)) from error
         self._tls = greeting.tls
+        self._lookups = HeldLookups(self._table, self._on_request)
         self._server = RemotingServer(
             config.host,
             config.port,
-            self._on_request,
+            self._lookups.on_request,
             self._on_close,
             connections_max=config.connections_max,
             greeting=greeting,
         )
         self._remoting = RemotingClient(tls=dial_tls)
         self._telling: set[asyncio.Task[None]] = set()
+        self._started_ms = 0
         self._scan_timer: asyncio.TimerHandle | None = None
         self._files_timer: asyncio.TimerHandle | None = None
         self._handlers: Final[dict[int, _Handler]] = {
@@ -128,6 +131,7 @@ class NameServer:
             raise NameServerStartError(
                 f"can't listen on {self._config.listen}: {reason}"
             ) from error
+        self._started_ms = self._now_ms()
         self._schedule_scan()
         if self._tls is not None:
             self._look_at_files()
@@ -141,6 +145,7 @@ class NameServer:
         for task in list(self._telling):
             task.cancel()
         await asyncio.gather(*self._telling, return_exceptions=True)
+        self._lookups.stop()
         await self._server.stop()
         await self._remoting.close()
 
@@ -294,6 +299,8 @@ class NameServer:
 
     def _get_route(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
         header = headers.GetRouteInfoRequestHeader.from_ext_fields(command.ext_fields)
+        if self._settings.need_wait_for_service and not self._has_waited():
+            return command.response(ResponseCode.SYSTEM_ERROR, "name server not ready")
         found = self._table.route(header.topic)
         if found is None:
             return command.response(
@@ -308,6 +315,11 @@ class NameServer:
                 order_topic_conf=order,
             )
         return command.response(ResponseCode.SUCCESS, body=route.encode_json(found))
+
+    def _has_waited(self) -> bool:
+        """Brokers have had the time to register that the settings give them."""
+        waited_ms = self._now_ms() - self._started_ms
+        return waited_ms >= 1_000 * self._settings.wait_seconds_for_service
 
     def _get_cluster_info(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
         return command.response(

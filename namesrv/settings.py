@@ -11,6 +11,7 @@ value that is in force. Pure.
 | notifyMinBrokerIdChanged | a group's members are told when their lowest id changes |
 | deleteTopicWithBrokerRegistration | a leader's registration drops topics that are not in it |
 | enableAllTopicList, enableTopicList | whether lists of topics are told |
+| needWaitForService, waitSecondsForService | routes are refused for so long after the start |
 | scanNotActiveBrokerInterval | milliseconds between two looks for silent brokers |
 
 Invariant: an update is taken as a whole or not at all; a name that can't be changed or isn't known
@@ -34,7 +35,7 @@ class SettingsError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Times are milliseconds."""
+    """Times are milliseconds where the name says nothing else."""
 
     order_message_enable: bool = True
     return_order_topic_config_to_broker: bool = True
@@ -43,6 +44,8 @@ class Settings:
     delete_topic_with_broker_registration: bool = False
     enable_all_topic_list: bool = True
     enable_topic_list: bool = True
+    need_wait_for_service: bool = False
+    wait_seconds_for_service: int = 45
     scan_not_active_broker_interval: int = 5_000
 
     def __post_init__(self) -> None:

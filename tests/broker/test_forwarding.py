@@ -144,6 +144,17 @@ async def test_who_is_not_handed_on(follower: Follower, monkeypatch: pytest.Monk
             await asyncio.sleep(0.005)
 
 
+async def test_tools_may_ask_any_replica_of_a_group_for_a_change(follower: Follower) -> None:
+    for code in (
+        RequestCode.UPDATE_AND_CREATE_TOPIC,
+        RequestCode.DELETE_SUBSCRIPTIONGROUP,
+        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+        RequestCode.AUTH_CREATE_USER,
+    ):
+        assert follower.forwarding.takes(follower.request(code))
+        assert not follower.forwarding.takes(follower.request(code, LANGUAGE_PYTHON))
+
+
 async def test_a_leader_is_waited_for(follower: Follower) -> None:
     follower.follow(None)
     follower.give(follower.request())

@@ -98,6 +98,20 @@ async def test_lists_and_topics_by_hand() -> None:
         assert (await ask(server, client, 217, b"{", topic="made")).code == 1
 
 
+async def test_routes_wait_for_brokers_where_settings_say() -> None:
+    async with name_server() as (server, client):
+        assert (await client.request(server.address, register(), 3_000)).code == 0
+        changes = b"needWaitForService=true\nwaitSecondsForService=3600"
+        assert (await ask(server, client, 318, changes)).code == 0
+        told = parse_java_properties((await ask(server, client, 319)).body.decode())
+        assert told["waitSecondsForService"] == "3600"
+        answer = await ask(server, client, 105, topic="T")
+        assert (answer.code, answer.remark) == (1, "name server not ready")
+        assert (await ask(server, client, 106)).code == 0  # routes alone wait
+        assert (await ask(server, client, 318, b"waitSecondsForService=0")).code == 0
+        assert (await ask(server, client, 105, topic="T")).code == 0
+
+
 async def test_the_order_of_queues_goes_where_settings_say() -> None:
     async with name_server() as (server, client):
         order = {"namespace": "ORDER_TOPIC_CONFIG", "key": "T", "value": "broker-a:4"}
