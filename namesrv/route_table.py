@@ -185,6 +185,11 @@ class RouteTable:
             queue_datas=[queues[name] for name in names],
         )
 
+    def leaderless_groups(self, topic: str | None = None) -> set[str]:
+        """Groups with members of which none leads; those that have queues of `topic`, or all."""
+        names = self._groups if topic is None else self._queues.get(topic, ())
+        return {name for name in names if MASTER_ID not in self._groups[name].members}
+
     def cluster_info(self) -> ClusterInfo:
         clusters: dict[str, list[str]] = {}
         for name in sorted(self._groups):

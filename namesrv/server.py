@@ -3,8 +3,8 @@
 Place in the data path: brokers register here, clients ask here where a topic's queues are.
 
 Invariants: every request that is not oneway is answered exactly once, at once unless
-`namesrv.held_lookups` has it wait; a malformed one with code 1 and what was wrong; a broker whose connection drops is out of the routes before anything
-else happens.
+`namesrv.held_lookups` has it wait; a malformed one with code 1 and what was wrong; a broker whose
+connection drops is out of the routes before anything else happens.
 
 Source: RocketMQ DefaultRequestProcessor, BrokerHousekeepingService.
 """

@@ -1,0 +1,96 @@
+"""Route lookups that wait a moment for a group's new leader.
+
+Place in the data path: between the remoting server and `namesrv.server`. RocketMQ's clients look up
+a route every 30 s and send to nobody while it names no master: one that asks in the half second
+between a leader's end and its successor's registration could not send for half a minute. So its
+answer waits for that registration.
+
+Invariants:
+- A lookup waits at most `_WAIT_MS_MAX` from when its group was first asked for without a leader:
+  the lookups of a client with many topics, one after the other, wait so long together.
+- Clients of ours don't wait: they know by themselves whom to ask. How many wait is bounded.
+- Every lookup is answered once, in the order of arrival where they waited for the same.
+
+Source: none in RocketMQ, whose masters don't change by themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from namesrv.route_table import RouteTable
+from remoting.codes import RequestCode
+from remoting.command import LANGUAGE_PYTHON, RemotingCommand
+from remoting.connection import Connection
+
+__all__ = ["HeldLookups"]
+
+_WAIT_MS_MAX: Final = 1_500
+_HELD_MAX: Final = 4_096
+
+
+class HeldLookups:
+    """On the running event loop. `pass_on` is who answers requests."""
+
+    def __init__(
+        self, table: RouteTable, pass_on: Callable[[Connection, RemotingCommand], None]
+    ) -> None:
+        self._table = table
+        self._pass_on = pass_on
+        self._wait_until: dict[str, float] = {}  # group without a leader -> loop time
+        self._held: list[tuple[Connection, RemotingCommand, asyncio.TimerHandle]] = []
+
+    def on_request(self, connection: Connection, command: RemotingCommand) -> None:
+        """Handles what `RemotingServer` was asked."""
+        if command.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
+            wait_s = self._wait_s(command)
+            if wait_s > 0 and len(self._held) < _HELD_MAX:
+                timer = asyncio.get_running_loop().call_later(
+                    wait_s, self._release, connection, command
+                )
+                self._held.append((connection, command, timer))
+                return
+        self._pass_on(connection, command)
+        if self._wait_until and command.code == RequestCode.REGISTER_BROKER:
+            self._look_again()
+
+    def stop(self) -> None:
+        """Forget those that wait; their connections are closed."""
+        for _, _, timer in self._held:
+            timer.cancel()
+        self._held.clear()
+
+    def _wait_s(self, command: RemotingCommand) -> float:
+        """How long this lookup may wait; 0: not at all."""
+        topic = command.ext_fields.get("topic")
+        if topic is None or command.language == LANGUAGE_PYTHON:
+            return 0
+        now = asyncio.get_running_loop().time()
+        until = [
+            self._wait_until.setdefault(name, now + _WAIT_MS_MAX / 1000)
+            for name in self._table.leaderless_groups(topic)
+        ]
+        return max(until, default=now) - now
+
+    def _look_again(self) -> None:
+        """Somebody registered: who waited for nobody else is answered."""
+        leaderless = self._table.leaderless_groups()
+        for name in [name for name in self._wait_until if name not in leaderless]:
+            del self._wait_until[name]
+        held, self._held = self._held, []
+        for connection, command, timer in held:
+            if self._wait_s(command) > 0:
+                self._held.append((connection, command, timer))
+            else:
+                timer.cancel()
+                self._answer(connection, command)
+
+    def _release(self, connection: Connection, command: RemotingCommand) -> None:
+        self._held = [item for item in self._held if item[1] is not command]
+        self._answer(connection, command)
+
+    def _answer(self, connection: Connection, command: RemotingCommand) -> None:
+        if not connection.closed:
+            self._pass_on(connection, command)
