@@ -3,15 +3,18 @@
 Soft state of one broker process, fed by heartbeats, never replicated. Place in the data path: the
 rebalance of a consumer group asks it for the members; check-backs ask it for a live producer.
 
-Invariants: a client is in a group from its heartbeat until it unregisters, its connection closes,
-or it is silent for `client_silence_ms_max`; a consumer group hears (request 40) of every change of
-its members. Sources: RocketMQ ConsumerManager, ProducerManager, ClientHousekeepingService.
+Invariants: a client is in a group from its heartbeat until it unregisters over its connection, that
+closes, or it is silent for `client_silence_ms_max`; a consumer group hears (request 40) of every
+change of its members, once per connection; clients, groups and the memory of subscriptions are
+bounded, all together too; what one connection costs when it closes is its own clients.
+Sources: RocketMQ ConsumerManager, ProducerManager, ClientHousekeepingService.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
 from broker.filter.message_filter import TAG, MessageFilter
 from remoting.codes import RequestCode
@@ -20,6 +23,9 @@ from remoting.connection import Connection
 from remoting.message import tags_code
 
 __all__ = ["Client", "Clients", "ClientsFullError", "Subscription"]
+
+
+_SUBSCRIPTIONS_SIZE_MAX: Final = 256 << 20  # estimated, in bytes
 
 
 class ClientsFullError(Exception):
@@ -35,6 +41,11 @@ class Subscription:
     version: int
     filter: MessageFilter | None
     kind: str = TAG  # RocketMQ's expression type
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it takes, what it was compiled to included."""
+        return 512 + len(self.topic) + 16 * len(self.expression)
 
     def described(self) -> dict[str, object]:
         """RocketMQ's SubscriptionData."""
@@ -77,13 +88,37 @@ class ConsumerGroup:
     consume_type: str = "CONSUME_PASSIVELY"
     consume_from_where: str = "CONSUME_FROM_LAST_OFFSET"
 
+    @property
+    def size(self) -> int:
+        """Of its subscriptions."""
+        return sum(subscription.size for subscription in self.subscriptions.values())
+
+
+class _Place(NamedTuple):
+    """Where a client stands."""
+
+    consumes: bool
+    group: str
+    client_id: str
+
 
 class Clients:
+    """`clients_max` is of one group, `members_max` of all of them together."""
+
     def __init__(
-        self, *, clients_max: int, client_silence_ms_max: int, groups_max: int = 10_000
+        self,
+        *,
+        clients_max: int,
+        client_silence_ms_max: int,
+        groups_max: int = 10_000,
+        members_max: int = 100_000,
     ) -> None:
         self._clients_max = clients_max
         self._groups_max = groups_max
+        self._members_max = members_max
+        self._places: dict[Connection, dict[_Place, None]] = {}
+        self._members_count = 0
+        self._subscriptions_size = 0
         self._silence_ms_max = client_silence_ms_max
         self._consumers: dict[str, ConsumerGroup] = {}
         self._producers: dict[str, dict[str, Client]] = {}
@@ -104,8 +139,10 @@ class Clients:
         """Raises ClientsFullError."""
         if group not in self._producers and len(self._producers) >= self._groups_max:
             raise ClientsFullError(f"{self._groups_max} producer groups are known already")
-        members = self._producers.setdefault(group, {})
-        self._seen(members, client_id, connection, now_ms)
+        members = self._producers.get(group, {})
+        self._check_room(members, client_id)
+        self._producers[group] = members
+        self._seen(members, _Place(False, group, client_id), connection, now_ms)
         members[client_id].language, members[client_id].version = language, version
 
     def consumer_seen(
@@ -125,13 +162,19 @@ class Clients:
         """Notifies the group if a member is new or a subscription changed. ClientsFullError."""
         if group not in self._consumers and len(self._consumers) >= self._groups_max:
             raise ClientsFullError(f"{self._groups_max} consumer groups are known already")
-        state = self._consumers.setdefault(group, ConsumerGroup())
+        state = self._consumers.get(group) or ConsumerGroup()
+        self._check_room(state.members, client_id)
+        wanted = {subscription.topic: subscription for subscription in subscriptions}
+        size_before = state.size
+        size = self._subscriptions_size + sum(new.size for new in wanted.values()) - size_before
+        if size > _SUBSCRIPTIONS_SIZE_MAX:
+            raise ClientsFullError(f"subscriptions would take {size} bytes")
+        self._consumers[group] = state
         state.message_model = message_model
         state.consume_type, state.consume_from_where = consume_type, consume_from_where
-        changed = self._seen(state.members, client_id, connection, now_ms)
+        changed = self._seen(state.members, _Place(True, group, client_id), connection, now_ms)
         member = state.members[client_id]
         member.language, member.version = language, version
-        wanted = {subscription.topic: subscription for subscription in subscriptions}
         for topic, subscription in wanted.items():
             known = state.subscriptions.get(topic)
             if known is None or known.version < subscription.version:
@@ -145,71 +188,105 @@ class Clients:
         for topic in sorted(state.subscriptions.keys() - wanted.keys()):
             del state.subscriptions[topic]
             changed = True
+        self._subscriptions_size += state.size - size_before
         if changed:
             self._notify(group)
 
+    def _check_room(self, members: Mapping[str, Client], client_id: str) -> None:
+        if client_id in members:
+            return
+        if len(members) >= self._clients_max:
+            raise ClientsFullError(f"the group has {len(members)} clients already")
+        if self._members_count >= self._members_max:
+            raise ClientsFullError(f"{self._members_count} clients are known already")
+
     def _seen(
-        self, members: dict[str, Client], client_id: str, connection: Connection, now_ms: int
+        self, members: dict[str, Client], place: _Place, connection: Connection, now_ms: int
     ) -> bool:
-        client = members.get(client_id)
-        if client is None:
-            if len(members) >= self._clients_max:
-                raise ClientsFullError(f"the group has {len(members)} clients already")
-            members[client_id] = Client(
-                client_id=client_id, connection=connection, last_seen_ms=now_ms
+        """Caller's duty: `_check_room`. True where it is new, or comes from elsewhere."""
+        client = members.get(place.client_id)
+        if client is not None:
+            client.last_seen_ms = now_ms
+            if client.connection is connection:
+                return False
+            self._leave_place(client.connection, place)
+            client.connection = connection
+        else:
+            members[place.client_id] = Client(
+                client_id=place.client_id, connection=connection, last_seen_ms=now_ms
             )
-            return True
-        changed = client.connection is not connection
-        client.connection = connection
-        client.last_seen_ms = now_ms
-        return changed
+            self._members_count += 1
+        self._places.setdefault(connection, {})[place] = None
+        return True
+
+    def _leave_place(self, connection: Connection, place: _Place) -> None:
+        places = self._places[connection]
+        del places[place]
+        if not places:
+            del self._places[connection]
 
     # Leaving -----------------------------------------------------------------------------------
 
-    def unregister(self, client_id: str, producer_group: str, consumer_group: str) -> None:
-        self._producers.get(producer_group, {}).pop(client_id, None)
-        group = self._consumers.get(consumer_group)
-        if group is not None and group.members.pop(client_id, None) is not None:
-            self._left(consumer_group, group)
-        self._drop_empty_producers()
+    def unregister(
+        self, client_id: str, producer_group: str, consumer_group: str, connection: Connection
+    ) -> None:
+        """Who has gone elsewhere, or is somebody else's client, stays."""
+        places = self._places.get(connection, {})
+        wanted = (
+            _Place(False, producer_group, client_id),
+            _Place(True, consumer_group, client_id),
+        )
+        self._drop([place for place in wanted if place in places])
 
     def connection_closed(self, connection: Connection) -> None:
         """Drop every client of this connection and tell their groups."""
-        self._drop(lambda client: client.connection is connection)
+        self._drop(list(self._places.get(connection, ())))
 
     def expire(self, now_ms: int) -> None:
         """Drop clients that were silent for too long."""
-        self._drop(lambda client: client.last_seen_ms < now_ms - self._silence_ms_max)
+        oldest_ms = now_ms - self._silence_ms_max
+        self._drop(
+            [
+                place
+                for places in self._places.values()
+                for place in places
+                if self._client_at(place).last_seen_ms < oldest_ms
+            ]
+        )
 
-    def _drop(self, is_gone: Callable[[Client], bool]) -> None:
-        for members in self._producers.values():
-            for client_id in [i for i, client in members.items() if is_gone(client)]:
-                del members[client_id]
-        self._drop_empty_producers()
-        for name, group in list(self._consumers.items()):
-            gone = [i for i, client in group.members.items() if is_gone(client)]
-            for client_id in gone:
-                del group.members[client_id]
-            if gone:
-                self._left(name, group)
+    def _client_at(self, place: _Place) -> Client:
+        if place.consumes:
+            return self._consumers[place.group].members[place.client_id]
+        return self._producers[place.group][place.client_id]
 
-    def _drop_empty_producers(self) -> None:
-        for name in [name for name, members in self._producers.items() if not members]:
-            del self._producers[name]
-            self._turn.pop(name, None)
-
-    def _left(self, name: str, group: ConsumerGroup) -> None:
-        if group.members:
-            self._notify(name)
-        else:
-            del self._consumers[name]
+    def _drop(self, places: Iterable[_Place]) -> None:
+        left: dict[str, None] = {}  # consumer groups that have lost members
+        for place in places:
+            self._leave_place(self._client_at(place).connection, place)
+            self._members_count -= 1
+            if place.consumes:
+                del self._consumers[place.group].members[place.client_id]
+                left[place.group] = None
+                continue
+            members = self._producers[place.group]
+            del members[place.client_id]
+            if not members:
+                del self._producers[place.group]
+                self._turn.pop(place.group, None)
+        for name in left:
+            if self._consumers[name].members:
+                self._notify(name)
+            else:
+                self._subscriptions_size -= self._consumers.pop(name).size
 
     def _notify(self, group: str) -> None:
-        if self._consumers[group].message_model == "BROADCASTING":
+        """A connection hears of it once, however many clients it carries."""
+        state = self._consumers[group]
+        if state.message_model == "BROADCASTING":
             return
-        for client in self._consumers[group].members.values():
-            if not client.connection.closed:
-                client.connection.send(
+        for connection in dict.fromkeys(client.connection for client in state.members.values()):
+            if not connection.closed:
+                connection.send(
                     RemotingCommand(
                         code=RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
                         flag=FLAG_ONEWAY,

@@ -16,9 +16,19 @@ from typing import Final, Protocol
 
 from remoting.message import tags_code
 
-__all__ = ["EVERYTHING", "TAG", "FilterError", "MessageFilter", "TagFilter", "parse_tags"]
+__all__ = [
+    "EVERYTHING",
+    "EXPRESSION_SIZE_MAX",
+    "TAG",
+    "FilterError",
+    "MessageFilter",
+    "TagFilter",
+    "parse_tags",
+]
 
 TAG: Final = "TAG"
+EXPRESSION_SIZE_MAX: Final = 65_536
+"""Characters of a subscription's expression, of whatever kind."""
 _TAGS_MAX: Final = 1_000
 
 
@@ -66,6 +76,10 @@ def parse_tags(expression: str | None) -> TagFilter:
     """The filter of `*`, or of tags joined by `||`. Raises FilterError."""
     if expression is None or expression.strip() in {"", "*"}:
         return EVERYTHING
+    if len(expression) > EXPRESSION_SIZE_MAX:
+        raise FilterError(
+            f"an expression of {len(expression)} characters; at most {EXPRESSION_SIZE_MAX}"
+        )
     tags = [tag.strip() for tag in expression.split("||")]
     tags = [tag for tag in tags if tag]
     if not tags:

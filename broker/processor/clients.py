@@ -11,7 +11,7 @@ import msgspec
 
 from broker.clients import ClientsFullError, Subscription
 from broker.context import BrokerContext
-from broker.filter.message_filter import TAG, FilterError
+from broker.filter.message_filter import EXPRESSION_SIZE_MAX, TAG, FilterError
 from broker.filter.sql import filter_of
 from broker.processor.send_back import retry_queue_count
 from broker.proposer import BusyError, Proposal
@@ -33,6 +33,8 @@ __all__ = ["ClientProcessor"]
 
 _CLIENT_ID_SIZE_MAX = 1_024
 _SUBSCRIPTIONS_MAX = 1_024
+_TOPIC_SIZE_MAX = 1_024
+_SQL_SIZE_MAX = 131_072  # characters in one heartbeat: a quarter of a second to compile
 
 
 class _Subscription(msgspec.Struct):
@@ -127,6 +129,7 @@ class ClientProcessor:
             request.text("clientID"),
             request.fields.get("producerGroup") or "",
             request.fields.get("consumerGroup") or "",
+            request.connection,
         )
         request.reply(ResponseCode.SUCCESS)
 
@@ -185,19 +188,24 @@ def _check_names(heartbeat: _Heartbeat) -> None:
             check_group_name(group)
     except TopicNameError as error:
         raise RefusedError(ResponseCode.INVALID_PARAMETER, f"{error}.") from error
-    if len(heartbeat.clientID) > _CLIENT_ID_SIZE_MAX:
-        raise RefusedError(
-            ResponseCode.INVALID_PARAMETER,
-            f"a client id of {len(heartbeat.clientID)} characters; at most "
-            f"{_CLIENT_ID_SIZE_MAX} are allowed",
-        )
+    _check("characters of a client id", len(heartbeat.clientID), _CLIENT_ID_SIZE_MAX)
+    sql_size = 0
     for consumer in heartbeat.consumerDataSet:
-        if len(consumer.subscriptionDataSet) > _SUBSCRIPTIONS_MAX:
-            raise RefusedError(
-                ResponseCode.INVALID_PARAMETER,
-                f"{len(consumer.subscriptionDataSet)} subscriptions; at most "
-                f"{_SUBSCRIPTIONS_MAX} are allowed",
-            )
+        _check("subscriptions", len(consumer.subscriptionDataSet), _SUBSCRIPTIONS_MAX)
+        for data in consumer.subscriptionDataSet:
+            size = len(data.subString or "")
+            _check("characters of a topic", len(data.topic), _TOPIC_SIZE_MAX)
+            _check("characters of an expression", size, EXPRESSION_SIZE_MAX)
+            if (data.expressionType or TAG) != TAG:
+                sql_size += size
+    _check("characters of expressions in one heartbeat", sql_size, _SQL_SIZE_MAX)
+
+
+def _check(what: str, count: int, count_max: int) -> None:
+    if count > count_max:
+        raise RefusedError(
+            ResponseCode.INVALID_PARAMETER, f"{count} {what}; at most {count_max} are allowed"
+        )
 
 
 def _subscription(data: _Subscription) -> Subscription:
