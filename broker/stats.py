@@ -93,6 +93,8 @@ class Stats:
         self._now_ms = 0
         self._today: tuple[int, int] | None = None
         self.totals = Totals()
+        # Of the totals, which are taken over once a second.
+        self._broker = {name: StatsItem() for name in ("BROKER_PUT_NUMS", "BROKER_GET_NUMS")}
 
     # Counting ----------------------------------------------------------------------------------
 
@@ -142,6 +144,12 @@ class Stats:
         self._seconds.append(
             (now_ms, totals.put_count, totals.get_found, totals.get_miss, totals.get_count)
         )
+        for name, total in (
+            ("BROKER_PUT_NUMS", totals.put_count),
+            ("BROKER_GET_NUMS", totals.get_count),
+        ):
+            if total > self._broker[name].sum:
+                self._broker[name].add(total - self._broker[name].sum, now_ms)
         due: list[str] = []
         for window, interval_ms in (
             ("minute", _SAMPLE_MINUTE_MS),
@@ -152,7 +160,7 @@ class Stats:
                 self._next_ms[window] = now_ms - now_ms % interval_ms + interval_ms
                 due.append(window)
         for window in due:
-            for item in self._items.values():
+            for item in (*self._items.values(), *self._broker.values()):
                 getattr(item, window).append((now_ms, item.sum, item.times))
         if "day" in due:
             self._forget_quiet(now_ms)
@@ -177,6 +185,11 @@ class Stats:
 
     def item(self, name: str, key: str) -> StatsItem | None:
         return self._items.get((name, key))
+
+    def broker_item(self, name: str) -> StatsItem | None:
+        """Of all topics; None where there is no such counter or it never counted."""
+        item = self._broker.get(name)
+        return None if item is None or not item.minute else item
 
     def tps(self, name: str, key: str) -> float:
         """Per second, over the last minute."""

@@ -125,6 +125,10 @@ class PullProcessor:
         clients = self._context.clients
         known: Subscription | None = clients.subscriptions(group).get(topic)
         if known is None and not clients.consumer_ids(group):
+            # This replica has not heard of the group since it began. RocketMQ refuses with 24, which
+            # clients learn from nothing but their next heartbeat, half a minute at worst.
+            if request.fields.get("expressionType") == TAG:
+                return EVERYTHING
             raise RefusedError(
                 ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist"
             )
@@ -212,7 +216,12 @@ class PullProcessor:
             self._answer_found(pull)
         elif pull.offset == queue.next_offset:
             if not (may_hold and self._hold(pull)):
-                self._answer(pull, ResponseCode.PULL_NOT_FOUND, "OFFSET_OVERFLOW_ONE", pull.offset)
+                self._answer(
+                    pull,
+                    ResponseCode.PULL_NOT_FOUND,
+                    "OFFSET_OVERFLOW_ONE" if pull.offset else "NO_MESSAGE_IN_QUEUE",
+                    pull.offset,
+                )
         else:
             self._tasks.answer(pull.request, self._out_of_range(pull, may_hold=may_hold))
 
@@ -262,6 +271,8 @@ class PullProcessor:
 
     def _hold(self, pull: _Pull) -> bool:
         context = self._context
+        if not pull.request.shrink("consumerGroup"):
+            return False
         pull.held_until_ms = pull.held_until_ms or context.clock_ms() + pull.suspend_ms
         return context.long_polling.hold(
             pull.topic,

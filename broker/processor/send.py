@@ -80,11 +80,6 @@ class SendProcessor:
         """Raises RefusedError; else the answer follows when the outcome is known."""
         context = self._context
         context.require_leader()
-        if not context.config.broker_permission & PERM_WRITE:
-            raise RefusedError(
-                ResponseCode.NO_PERMISSION,
-                f"the broker[{context.config.advertised}] sending message is forbidden",
-            )
         code = request.command.code
         names = FULL if code == RequestCode.SEND_MESSAGE else LETTERS
         topic_name = request.text(names.topic)
@@ -95,6 +90,12 @@ class SendProcessor:
             topic, queue_id = dead, 0
         else:
             topic = self._topic_for(request, names, topic_name, commands)
+        if topic.order and not context.config.broker_permission & PERM_WRITE:
+            # Others are taken until the producers' routes know: nobody need see an error.
+            raise RefusedError(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{context.config.advertised}] sending message is forbidden",
+            )
         if queue_id < 0:
             queue_id = self._random.randrange(max(1, topic.write_queue_count))
         elif queue_id >= max(topic.read_queue_count, topic.write_queue_count):
@@ -327,6 +328,12 @@ class SendProcessor:
                 ResponseCode.NO_PERMISSION,
                 f"the broker[{self._context.config.group}] sending transaction message "
                 "is forbidden",
+            )
+        state = self._context.state
+        if len(state.halves) >= state.limits.halves_max:
+            raise RefusedError(
+                ResponseCode.SYSTEM_BUSY,
+                f"{len(state.halves)} transactions are undecided already",
             )
 
 

@@ -23,7 +23,10 @@ class StatsProcessor:
     def view(self, request: Request) -> None:
         """VIEW_BROKER_STATS_DATA."""
         name, key = request.text("statsName"), request.text("statsKey")
-        item = self._context.stats.item(name, key)
+        stats = self._context.stats
+        item = stats.item(name, key)
+        if item is None and key == self._context.config.cluster:
+            item = stats.broker_item(name)
         if item is None:
             raise RefusedError(
                 ResponseCode.SYSTEM_ERROR, f"The stats <{name[:255]}> <{key[:512]}> not exist"

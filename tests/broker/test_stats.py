@@ -111,6 +111,10 @@ async def test_a_pull_is_counted_and_asked_for_by_name(tmp_path: Path) -> None:
     wanted = {"statsName": "GROUP_GET_NUMS", "statsKey": "T@G"}
     told = json.loads((await rig.ask(handlers[code], code, wanted)).body)
     assert told["statsMinute"] == {"sum": 2, "tps": 0.2, "avgpt": 2.0}
+    for name in ("BROKER_PUT_NUMS", "BROKER_GET_NUMS"):
+        wanted = {"statsName": name, "statsKey": "DefaultCluster"}
+        told = json.loads((await rig.ask(handlers[code], code, wanted)).body)
+        assert told["statsMinute"]["sum"] == 2, name
     unknown = await rig.ask(handlers[code], code, wanted | {"statsKey": "T@H"})
     assert unknown.code == ResponseCode.SYSTEM_ERROR
     await rig.tasks.stop()
