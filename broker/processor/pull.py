@@ -125,8 +125,8 @@ class PullProcessor:
         clients = self._context.clients
         known: Subscription | None = clients.subscriptions(group).get(topic)
         if known is None and not clients.consumer_ids(group):
-            # This replica has not heard of the group since it began. RocketMQ refuses with 24, which
-            # clients learn from nothing but their next heartbeat, half a minute at worst.
+            # Nobody has told of the group since this replica began. RocketMQ refuses with 24 until
+            # a member's next heartbeat, half a minute at worst.
             if request.fields.get("expressionType") == TAG:
                 return EVERYTHING
             raise RefusedError(

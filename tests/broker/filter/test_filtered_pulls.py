@@ -170,9 +170,12 @@ async def test_who_is_unknown_or_may_not_broadcast_is_refused(rig):
     pull = PullProcessor(rig.context, rig.tasks)
     await send(rig, 10)
     fields = pull_fields(sysFlag="0")
-    unknown = await rig.ask(pull.handle, PULL, fields)
-    assert unknown.code == ResponseCode.SUBSCRIPTION_NOT_EXIST
-    assert "group info" in unknown.remark
+    came_back = await rig.ask(pull.handle, PULL, fields)
+    assert came_back.code == ResponseCode.SUCCESS, "a broker that came back serves its consumers"
+    for kind in ({"expressionType": "SQL92"}, {"expressionType": ""}):
+        unknown = await rig.ask(pull.handle, PULL, fields | kind)
+        assert unknown.code == ResponseCode.SUBSCRIPTION_NOT_EXIST
+        assert "group info" in unknown.remark
     rig.context.clients.consumer_seen(
         "G", "c", FakeConnection(), message_model="BROADCASTING", subscriptions=[], now_ms=0
     )
