@@ -106,6 +106,7 @@ async def test_a_pull_is_counted_and_asked_for_by_name(tmp_path: Path) -> None:
     for key in ("a", "b"):
         assert (await rig.ask(handlers[310], 310, send_fields(key=key), b"x")).code == 0
     await rig.ask(handlers[11], 11, pull_fields(offset=0))
+    rig.context.stats.put("T", 2, 200)  # the broker's shell counts what arrives
     rig.context.stats.sample(START_MS + 10_000)
     code = RequestCode.VIEW_BROKER_STATS_DATA
     wanted = {"statsName": "GROUP_GET_NUMS", "statsKey": "T@G"}
