@@ -5,7 +5,8 @@ Place in the data path: `broker.processor.pull` holds a pull that found nothing;
 it finds. Pure: time is an argument, the shell asks for the next deadline.
 
 Invariants: per queue, pulls are woken in the order in which they came; each held pull is run again
-exactly once; their number is bounded, the one too many is not held.
+exactly once; their number is bounded, the one too many is not held (nor one that is too large:
+`Request.shrink`).
 Source: RocketMQ PullRequestHoldService.
 """
 

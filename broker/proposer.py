@@ -10,7 +10,8 @@ only once everything before is applied) and thrown away when it ends.
 
 Invariants: offsets are given in the order in which records enter the log (promise G3); a key or a
 half has at most one proposal in flight, later ones wait for its outcome (promises G2, G4); no
-proposal is answered twice, none is forgotten; a refusal without a log entry is definite.
+proposal is answered twice, none is forgotten; a refusal without a log entry is definite; what waits
+is bounded, by number and by bytes.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ class BusyError(Exception):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProposerLimits:
     pending_max: int = 10_000  # proposals that wait for a batch
+    pending_size_max: int = 256 << 20  # bytes of their records
     batch_records_max: int = 1_024
     batch_size_max: int = 1 << 18  # bytes of records; one larger proposal goes alone
     entries_in_flight_max: int = 6
@@ -72,6 +74,7 @@ class Proposal:
     half_queue_offset: int | None = None  # the half that it decides or discards
     ends_batch: bool = False  # what is submitted later stands in a later entry
     waiting: list[Callable[[], None]] = field(default_factory=list)  # called after `on_done`
+    size: int = 0  # bytes of its records, once it is submitted
 
 
 class Proposer:
@@ -90,6 +93,7 @@ class Proposer:
         self._clock_ms = clock_ms
         self._limits = limits
         self._pending: deque[Proposal] = deque()
+        self._pending_size = 0
         self._in_flight = 0
         self._flush_scheduled = False
         self._next_offsets: dict[tuple[str, int], int] = {}
@@ -136,6 +140,10 @@ class Proposer:
         """Queue a proposal for the next batch. Raises BusyError where too many wait."""
         if len(self._pending) >= self._limits.pending_max:
             raise BusyError(f"{len(self._pending)} proposals wait already")
+        if self._pending_size >= self._limits.pending_size_max:
+            raise BusyError(f"proposals of {self._pending_size} bytes wait already")
+        proposal.size = sum([record.size for record in proposal.records])
+        self._pending_size += proposal.size
         self._pending.append(proposal)
         for record in proposal.records:
             if record.dedupe_key is not None:
@@ -153,6 +161,7 @@ class Proposer:
         """Forget the overlay and refuse what waits. Entries in flight answer through the log."""
         waiting = list(self._pending)
         self._pending.clear()
+        self._pending_size = 0
         self._next_offsets.clear()
         for proposal in waiting:
             self._finish(proposal, None)
@@ -193,17 +202,17 @@ class Proposer:
         records = size = 0
         while pending:
             proposal = pending[0]
-            proposal_size = sum(record.size for record in proposal.records)
             if batch and (
                 records + len(proposal.records) > limits.batch_records_max
-                or size + proposal_size > limits.batch_size_max
+                or size + proposal.size > limits.batch_size_max
             ):
                 break
             batch.append(pending.popleft())
             records += len(proposal.records)
-            size += proposal_size
+            size += proposal.size
             if proposal.ends_batch:
                 break
+        self._pending_size -= size
         return batch
 
     def _encode(self, batch: list[Proposal], slot: Slot) -> bytes:

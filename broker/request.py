@@ -23,6 +23,7 @@ __all__ = ["UNFORESEEN", "RefusedError", "Request"]
 _log = logging.getLogger(__name__)
 _INT64_MAX = (1 << 63) - 1
 _REMARK_SIZE_MAX = 4_096  # it may quote the request, which may have 16 MiB
+_KEPT_SIZE_MAX = 4_096
 UNFORESEEN: Final = (
     *(ArithmeticError, LookupError, RecursionError, TypeError, ValueError),
     RemotingError,
@@ -75,6 +76,16 @@ class Request:
     def boolean_or(self, name: str, default: bool) -> bool:
         value = self.fields.get(name)
         return default if value is None else value.lower() == "true"
+
+    def shrink(self, *names: str) -> bool:
+        """Let go of the body and of all fields but these, before a long wait; False where even
+        they are too much to keep: then it must not wait."""
+        kept = {name: self.fields[name] for name in names if name in self.fields}
+        if sum(map(len, kept.values())) > _KEPT_SIZE_MAX:
+            return False
+        self.command.body = b""
+        self.fields = self.command.ext_fields = kept
+        return True
 
     def reply(
         self,

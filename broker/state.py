@@ -82,6 +82,7 @@ class StateLimits:
     groups_max: int = 10_000
     consumer_offsets_max: int = 1_000_000
     timers_max: int = 400_000
+    halves_max: int = 1_000_000  # undecided; each takes memory until somebody decides
 
 
 class BrokerState:

@@ -418,7 +418,7 @@ class PopProcessor:
                 wake_ms=pop.wake_ms,
                 run_again=lambda: self._again(pop),
             )
-            if context.pop_polling.hold(held):
+            if pop.request.shrink() and context.pop_polling.hold(held):
                 return
             code = ResponseCode.POLLING_FULL
         self._reply(pop, catch, code=code, remark="NO_MESSAGE_IN_QUEUE")

@@ -84,6 +84,8 @@ class PopPeekProcessor:
             fields = {"hasMsg": str(has_message).lower(), "pollingFull": str(is_full).lower()}
             request.reply(ResponseCode.SUCCESS, None, fields)
 
+        is_small = request.shrink("topic", "consumerGroup", "queueId", "attemptId")
+
         def look() -> None:
             if request.connection.closed:
                 return
@@ -95,7 +97,7 @@ class PopPeekProcessor:
                 answer(True)
             elif now_ms >= deadline_ms:
                 answer(False)
-            elif not context.pop_polling.hold(
+            elif not is_small or not context.pop_polling.hold(
                 HeldPop(
                     topic=request.text("topic"),
                     group=request.text("consumerGroup"),

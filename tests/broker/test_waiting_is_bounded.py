@@ -1,0 +1,91 @@
+"""What requests may take while they wait: for a batch, for a message, for a decision."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from broker.processor.pull import PullProcessor
+from broker.processor.send import SendProcessor
+from broker.processors import Processors
+from broker.proposer import ProposerLimits
+from broker.request import Request
+from broker.state import StateLimits
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+from tests.broker.rig import FakeConnection, Rig, send_fields
+from tests.broker.test_send_and_pull import pull_fields
+
+SEND = RequestCode.SEND_MESSAGE_V2
+
+
+@pytest.fixture
+async def rig(tmp_path):
+    rig = Rig(tmp_path)
+    yield rig
+    await rig.tasks.stop()
+    rig.queues.close()
+
+
+async def test_messages_that_wait_for_a_batch_are_bounded_in_bytes(rig):
+    rig.context.proposer._limits = ProposerLimits(pending_size_max=3_000_000)
+    send, connection = SendProcessor(rig.context), FakeConnection()
+    for number in range(10):
+        rig.give(send.handle, SEND, send_fields(key=f"k{number}"), bytes(1_000_000), connection)
+    assert [answer.code for answer in connection.sent] == [ResponseCode.SYSTEM_BUSY] * 7
+    assert "bytes wait already" in connection.sent[0].remark
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert [answer.code for answer in connection.sent[7:]] == [ResponseCode.SUCCESS] * 3
+    for number in range(10, 13):  # what was stored waits no more
+        await rig.ask(send.handle, SEND, send_fields(key=f"k{number}"), bytes(1_000_000))
+    rig.log.depose()
+    rig.context.proposer.lost_leadership()
+    assert rig.context.proposer._pending_size == 0
+
+
+async def test_undecided_transactions_are_bounded(tmp_path):
+    rig = Rig(tmp_path, limits=StateLimits(halves_max=2))
+    processors = Processors(rig.context, rig.tasks, rig.context.locks)
+
+    async def half(key: str) -> RemotingCommand:
+        fields = send_fields(key=key, TRAN_MSG="true", PGROUP="PG")
+        return await rig.ask(processors.send.handle, SEND, fields, b"x")
+
+    first = await half("a")
+    assert (await half("b")).code == first.code == ResponseCode.SUCCESS
+    refused = await half("c")
+    assert refused.code == ResponseCode.SYSTEM_BUSY
+    assert refused.remark == "2 transactions are undecided already"
+    decision = {
+        "producerGroup": "PG",
+        "tranStateTableOffset": first.ext_fields["queueOffset"],
+        "commitLogOffset": str(int(first.ext_fields["msgId"][16:], 16)),
+        "commitOrRollback": "12",
+    }
+    done = await rig.ask(processors.end_transaction.handle, RequestCode.END_TRANSACTION, decision)
+    assert done.code == ResponseCode.SUCCESS, done.remark
+    assert (await half("c")).code == ResponseCode.SUCCESS
+    await rig.tasks.stop()
+    rig.queues.close()
+
+
+async def test_a_held_pull_keeps_nothing_of_what_came_with_it(rig):
+    await rig.ask(SendProcessor(rig.context).handle, SEND, send_fields(), b"x")
+    pull = PullProcessor(rig.context, rig.tasks)
+    fields = pull_fields(offset=1) | {"sysFlag": "6", "suspendTimeoutMillis": "30000"}
+    connection = FakeConnection()
+    command = RemotingCommand(
+        code=RequestCode.PULL_MESSAGE, ext_fields=fields | {"junk": "x" * 100_000}, body=bytes(9)
+    )
+    pull.handle(Request(connection, command))  # type: ignore[arg-type]
+    assert len(rig.context.long_polling) == 1
+    assert command.body == b""
+    assert list(command.ext_fields) == ["consumerGroup"]
+    await rig.ask(SendProcessor(rig.context).handle, SEND, send_fields(key="K2"), b"y")
+    assert connection.sent[0].code == ResponseCode.SUCCESS
+
+    too_large = fields | {"consumerGroup": "g" * 100_000, "queueOffset": "2"}
+    answer = await rig.ask(pull.handle, RequestCode.PULL_MESSAGE, too_large)
+    assert answer.code == ResponseCode.PULL_NOT_FOUND, "answered at once"
