@@ -27,7 +27,7 @@ help:
 	@echo "make mutants the simulator against every planted bug, which it must see"
 	@echo "make interop real RocketMQ clients against ledgermq (TARGET=rocketmq: against RocketMQ itself)"
 	@echo "make mqadmin mqadmin's commands against ledgermq, compared with RocketMQ"
-	@echo "make campaigns  default Java clients while leaders die and members come and go"
+	@echo "make campaigns  default clients, Java and ours, while leaders die and members come and go"
 	@echo "make venv    the environment alone: $(LEDGERMQ)"
 
 venv: $(STAMP)
@@ -119,7 +119,7 @@ mqadmin: $(STAMP)
 
 campaigns: $(STAMP)
 	@mkdir -p figures
-	$(BIN)/python -m tests.interop.campaigns kills members --output figures/campaigns.json
+	$(BIN)/python -m tests.interop.campaigns kills members --client java-5.3.3 python --output figures/campaigns.json
 
 clean:
 	rm -rf $(VENV) runs figures .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,6 +1,6 @@
-"""Long loads of real Java clients while something happens to the brokers.
+"""Long loads of default clients, Java's or ours, while something happens to the brokers.
 
-    python -m tests.interop.campaigns kills|members [--client java-5.3.3] [--seconds N]
+    python -m tests.interop.campaigns kills|members [--client NAME] [--seconds N]
 
 `kills`: a producer, a push consumer and a transactional producer with default settings; the
 leader of a group of three is killed every five seconds. No message that was acknowledged may be
@@ -12,6 +12,7 @@ seconds. No message may be lost, and two seconds after the last change every que
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from tests.interop.run import JAVA_CLIENTS, say
 from tests.interop.targets import Ledgermq, started
 from tests.interop.toolchain import Toolchain
 
+PYTHON = "python"
 KILL_EVERY_S = 5.0
 SETTLE_S = 180
 
@@ -53,10 +55,9 @@ class Killer:
 def run(name: str, client: str, seconds: int, directory: Path) -> dict[str, object]:
     """The campaign's figures."""
     tools = Toolchain.look_up()
-    built = tools.java_client(JAVA_CLIENTS[client])
     with started("ledgermq-kill" if name == "kills" else "ledgermq-3", directory, tools) as target:
         assert isinstance(target, Ledgermq)
-        program = java_command(tools.require_java(), built, directory / "home")
+        program = _program(client, tools, directory)
         servers = ";".join(target.name_servers)
         words = [*program, "campaign", name, servers, str(seconds), str(SETTLE_S)]
         killer = Killer(target)
@@ -68,11 +69,18 @@ def run(name: str, client: str, seconds: int, directory: Path) -> dict[str, obje
             text=True,
         )
         try:
-            figures = _follow(process, killer, directory / "java.log")
+            figures = _follow(process, killer, directory / "client.log")
         finally:
             process.kill()
             process.wait()
         return {"campaign": name, "client": client, "kills": target.kills, **figures}
+
+
+def _program(client: str, tools: Toolchain, directory: Path) -> list[str]:
+    if client == PYTHON:
+        return [sys.executable, "-m", "tests.interop.python_campaigns"]
+    built = tools.java_client(JAVA_CLIENTS[client])
+    return java_command(tools.require_java(), built, directory / "home")
 
 
 def _follow(process: subprocess.Popen[str], killer: Killer, log: Path) -> dict[str, object]:
@@ -101,18 +109,20 @@ def _follow(process: subprocess.Popen[str], killer: Killer, log: Path) -> dict[s
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("campaign", nargs="+", choices=("kills", "members"))
-    parser.add_argument("--client", default="java-5.3.3", choices=sorted(JAVA_CLIENTS))
+    parser.add_argument(
+        "--client", nargs="+", default=["java-5.3.3"], choices=[*sorted(JAVA_CLIENTS), PYTHON]
+    )
     parser.add_argument("--seconds", type=int, help="of load; 120 for kills, 60 for members")
     parser.add_argument("--output", type=Path)
     arguments = parser.parse_args()
     parent = Path("runs") / "interop"
     parent.mkdir(parents=True, exist_ok=True)
     all_figures = []
-    for name in arguments.campaign:
+    for client, name in itertools.product(arguments.client, arguments.campaign):
         root = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=parent)).resolve()
         seconds = arguments.seconds or (120 if name == "kills" else 60)
         began = time.monotonic()
-        figures = run(name, arguments.client, seconds, root / "cluster")
+        figures = run(name, client, seconds, root / "cluster")
         figures["took_s"] = round(time.monotonic() - began)
         say(json.dumps(figures, indent=1))
         all_figures.append(figures)
