@@ -29,11 +29,16 @@ from tests.interop.toolchain import Toolchain
 
 PYTHON = "python"
 KILL_EVERY_S = 5.0
+POLL_S = 0.1
 SETTLE_S = 180
 
 
 class Killer:
-    """Kills whoever leads, every few seconds, until it is told to stop."""
+    """Kills whoever leads, every few seconds, until it is told to stop.
+
+    Where a busy machine takes longer to start the last one, it is waited for: of three, two are to
+    be there.
+    """
 
     def __init__(self, target: Ledgermq) -> None:
         self._target = target
@@ -48,7 +53,10 @@ class Killer:
         self._thread.join()
 
     def _run(self) -> None:
+        group = self._target.group
         while not self._stopped.wait(KILL_EVERY_S):
+            while len(group.statuses()) < len(group.brokers) and not self._stopped.wait(POLL_S):
+                pass
             self._target.break_something()
 
 
