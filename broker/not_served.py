@@ -44,7 +44,8 @@ _NO_SENDER: Final = "RocketMQ has the number only: no client sends it, no broker
 _RAFT: Final = "replicas agree through Raft: no master and slave, no Controller"
 _COLD: Final = "there is no cold data: the page cache keeps what it will"
 _STORE: Final = "there is no RocksDB store"
-_NOT_YET: Final = "not there yet"
+_FILE: Final = "accounts of 4.x stand in a file of each node, which no request changes"
+_SLAVES: Final = "what slaves copy from their master: replicas have it from the log"
 
 NOT_SERVED: Final[dict[RequestCode, str]] = {
     **dict.fromkeys(
@@ -83,17 +84,15 @@ NOT_SERVED: Final[dict[RequestCode, str]] = {
     ),
     **dict.fromkeys(
         (
-            _C.UPDATE_AND_CREATE_ACL_CONFIG,
-            _C.DELETE_ACL_CONFIG,
-            _C.GET_BROKER_CLUSTER_ACL_INFO,
-            _C.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG,
-            _C.GET_TIMER_CHECK_POINT,
-            _C.GET_TIMER_METRICS,
-            _C.UPDATE_AND_GET_GROUP_FORBIDDEN,
-            _C.GET_ALL_MESSAGE_REQUEST_MODE,
+            *(_C.UPDATE_AND_CREATE_ACL_CONFIG, _C.DELETE_ACL_CONFIG),
+            *(_C.GET_BROKER_CLUSTER_ACL_INFO, _C.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG),
         ),
-        _NOT_YET,
+        _FILE,
     ),
+    **dict.fromkeys(
+        (_C.GET_TIMER_CHECK_POINT, _C.GET_TIMER_METRICS, _C.GET_ALL_MESSAGE_REQUEST_MODE), _SLAVES
+    ),
+    _C.UPDATE_AND_GET_GROUP_FORBIDDEN: "a permission to read is a user's (AUTH_CREATE_ACL)",
     _C.CHECK_ROCKSDB_CQ_WRITE_PROGRESS: _STORE,
     _C.EXPORT_ROCKSDB_CONFIG_TO_JSON: _STORE,
     _C.UPDATE_AND_CREATE_STATIC_TOPIC: "there are no static (logical) topics",
