@@ -44,6 +44,11 @@ _LEADER_HINT: Final = re.compile(r"leader is (\S+:\d{1,5})\s*$")
 _DECIDED: Final = re.compile(r"transaction already (committed|rolled back|discarded)\b")
 """Code 604 says so only where it knows which decision won. "Ended, long ago" does not tell."""
 
+_ACL_REFUSAL: Final = "org.apache.rocketmq.acl.common.AclException"
+"""Begins the remark with which RocketMQ up to 5.2 refuses an account, under code 1, before anything
+else is done with a request."""
+
+_SYSTEM_ERROR: Final = 1
 _NOT_LEADER: Final = 14
 _ILLEGAL_OPERATION: Final = 604
 
@@ -79,6 +84,8 @@ def error_of(code: int, remark: str | None, address: str) -> BrokerRefusedError:
         return NotLeaderError(code, remark, address, leader_hint(remark))
     if code == _ILLEGAL_OPERATION and _DECIDED.search(remark or ""):
         return ContraryDecisionError(code, remark, address)
+    if code == _SYSTEM_ERROR and (remark or "").startswith(_ACL_REFUSAL):
+        return NoPermissionError(code, remark, address)
     return _ERRORS.get(code, BrokerRefusedError)(code, remark, address)
 
 

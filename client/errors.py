@@ -134,7 +134,7 @@ class NotLeaderError(BrokerRefusedError):
 
 
 class NoPermissionError(BrokerRefusedError):
-    """Code 16: topic or group forbids the request."""
+    """Code 16: topic or group forbids the request, or the account may not make it."""
 
     definite = True
 

@@ -19,6 +19,7 @@ from client.errors import (
     DeadlineError,
     IllegalMessageError,
     MalformedAnswerError,
+    NoPermissionError,
     NotLeaderError,
     OutcomeUnknownError,
     UnansweredError,
@@ -268,6 +269,13 @@ def test_the_classification(code: int, definite: bool, retriable: bool) -> None:
     assert str(code) in str(error)
     assert "remark" in str(error)
     assert error.address == "n0"
+
+
+def test_accounts_are_refused_under_code_1_too() -> None:
+    remark = "org.apache.rocketmq.acl.common.AclException: No accessKey is configured, X.java:609"
+    error = error_of(1, remark, "n0")
+    assert isinstance(error, NoPermissionError)
+    assert (error.definite, error.retriable) == (True, False)
 
 
 @pytest.mark.parametrize(

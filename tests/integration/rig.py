@@ -15,6 +15,7 @@ import random
 import re
 import secrets
 import signal
+import ssl
 import subprocess
 import sys
 import time
@@ -118,12 +119,15 @@ def free_port() -> int:
 
 
 def request(
-    address: str, command: RemotingCommand, timeout_ms: int = 3_000
+    address: str,
+    command: RemotingCommand,
+    timeout_ms: int = 3_000,
+    tls: ssl.SSLContext | None = None,
 ) -> RemotingCommand | RemotingError:
     """One request over a connection of its own: its answer, or why there is none."""
 
     async def ask() -> RemotingCommand | RemotingError:
-        client = RemotingClient()
+        client = RemotingClient(tls=tls)
         try:
             return await client.request(address, command, timeout_ms)
         except RemotingError as error:

@@ -87,7 +87,7 @@ def run_program(
             took_ms=0,
             detail=f"the program ended with {process.returncode} before; see {log.name}",
         )
-    return list(found.values())
+    return [found[case] for case in cases]
 
 
 def _lines(process: subprocess.Popen[str]) -> Iterator[str]:

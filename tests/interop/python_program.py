@@ -207,14 +207,28 @@ async def _run_one(
 async def _run_all(cases: dict[str, Case], arguments: list[str]) -> None:
     servers, at_once, mode, *wanted = arguments
     chosen = [name for name in cases if not wanted or name in wanted]
+    if mode != "faults":
+        await _run_steadily({name: cases[name] for name in chosen}, servers, int(at_once))
+        return
     for start in range(0, len(chosen), int(at_once)):
         batch = chosen[start : start + int(at_once)]
         middle = Meeting(len(batch))
         async with asyncio.TaskGroup() as group:
             for name in batch:
-                group.create_task(
-                    _run_one(name, cases[name], servers.split(";"), mode == "faults", middle)
-                )
+                group.create_task(_run_one(name, cases[name], servers.split(";"), True, middle))
+
+
+async def _run_steadily(cases: dict[str, Case], servers: str, at_once: int) -> None:
+    """One begins where another has ended."""
+    places = asyncio.Semaphore(at_once)
+
+    async def run_in_turn(name: str, case: Case) -> None:
+        async with places:
+            await _run_one(name, case, servers.split(";"), False, Meeting(1))
+
+    async with asyncio.TaskGroup() as group:
+        for name, case in cases.items():
+            group.create_task(run_in_turn(name, case))
 
 
 def run(cases: dict[str, Case], arguments: list[str]) -> None:

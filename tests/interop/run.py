@@ -16,17 +16,23 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.interop.matrix import Matrix
 from tests.interop.programs import java_command, run_program
+from tests.interop.secured import SecuredTarget
+from tests.interop.security import SECURED_CASES, run_secured
 from tests.interop.targets import TARGETS, Target, started
 from tests.interop.toolchain import MissingToolError, Toolchain
 
 JAVA_CLIENTS = {"java-5.3.3": "5.3.3", "java-4.9.8": "4.9.8"}
 CLIENTS = (*JAVA_CLIENTS, "go-2.1.2", "python")
-GROUPS = {"ledgermq": ("ledgermq-1", "ledgermq-3", "ledgermq-kill"), "rocketmq": ("rocketmq",)}
-CASES_AT_ONCE = 6
+GROUPS = {
+    "ledgermq": ("ledgermq-1", "ledgermq-3", "ledgermq-kill", "ledgermq-acl", "ledgermq-tls"),
+    "rocketmq": ("rocketmq", "rocketmq-acl", "rocketmq-tls"),
+}
+CASES_AT_ONCE = 8
 
 
 def say(text: str) -> None:
@@ -44,24 +50,35 @@ def client_program(client: str, tools: Toolchain, home: Path) -> list[str]:
     return [sys.executable, "-m", "tests.interop.python_cases"]
 
 
-def chosen_cases(program: list[str], patterns: list[str]) -> list[str]:
-    listed = subprocess.run([*program, "list"], capture_output=True, text=True, check=True)
-    names = [line.strip() for line in listed.stdout.splitlines() if line.strip()]
+def chosen(cases: Sequence[str], patterns: list[str]) -> list[str]:
+    """Those that match a pattern; all, without patterns."""
     if not patterns:
-        return names
-    return [name for name in names if any(fnmatch.fnmatch(name, each) for each in patterns)]
+        return list(cases)
+    return [name for name in cases if any(fnmatch.fnmatch(name, each) for each in patterns)]
 
 
 def run_client(
     client: str, target: Target, tools: Toolchain, directory: Path, arguments: argparse.Namespace
 ) -> Matrix:
     matrix = Matrix()
+    if isinstance(target, SecuredTarget):
+        if not chosen(SECURED_CASES, arguments.only):
+            return matrix
+        say(f"== {client} on {target.name}")
+        try:
+            matrix.add(run_secured(client, target, tools, directory))
+        except MissingToolError as missing:
+            matrix.skip(f"{client} on {target.name}: {missing}")
+        for each in matrix.outcomes:
+            say(f"{each.outcome:4} {each.case}  {each.detail}")
+        return matrix
     try:
         program = client_program(client, tools, directory / f"home-{client}")
     except MissingToolError as missing:
         matrix.skip(f"{client}: {missing}")
         return matrix
-    cases = chosen_cases(program, arguments.only)
+    listed = subprocess.run([*program, "list"], capture_output=True, text=True, check=True)
+    cases = chosen(listed.stdout.split(), arguments.only)
     if not cases:
         return matrix
     say(f"== {client} on {target.name}: {len(cases)} cases")

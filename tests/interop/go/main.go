@@ -1,8 +1,8 @@
 // Command interop drives the Go client of RocketMQ: each case is one thing that it can do.
 //
 // Arguments: name servers (";" between); how many cases run at once; "faults" or "steady"; the
-// names of cases. "list" prints all names. How a case ended is a line of JSON behind "@@"; with
-// "faults" the cases of a batch meet in their middle, and any line of standard input lets them go
+// names of cases. "list" prints all names; "secured" tries accounts (secured.go). How a case ended is a line of JSON behind "@@"; with
+// "faults" they run in batches whose cases meet in their middle, and any line of standard input lets them go
 // on.
 package main
 
@@ -95,6 +95,10 @@ func main() {
 		}
 		return
 	}
+	if os.Args[1] == "secured" {
+		secured(os.Args[2])
+		return
+	}
 	atOnce, err := strconv.Atoi(os.Args[2])
 	if err != nil {
 		panic(err)
@@ -114,12 +118,32 @@ func main() {
 			chosen = append(chosen, each)
 		}
 	}
+	if !where.faults {
+		runSteadily(where, chosen, atOnce)
+		return
+	}
 	input := bufio.NewReader(os.Stdin)
 	for len(chosen) > 0 {
 		count := min(atOnce, len(chosen))
 		runBatch(where, chosen[:count], input)
 		chosen = chosen[count:]
 	}
+}
+
+// runSteadily begins one where another has ended.
+func runSteadily(where *place, cases []Case, atOnce int) {
+	var ended sync.WaitGroup
+	places := make(chan struct{}, atOnce)
+	for _, each := range cases {
+		places <- struct{}{}
+		ended.Add(1)
+		go func(one Case) {
+			defer ended.Done()
+			runWithDeadline(where, one, &meeting{})
+			<-places
+		}(each)
+	}
+	ended.Wait()
 }
 
 func runBatch(where *place, cases []Case, input *bufio.Reader) {

@@ -25,7 +25,7 @@ import java.util.concurrent.atomic.AtomicBoolean;
  * "@@".
  *
  * <p>Arguments: name servers; how many cases run at once; "faults" or "steady"; the names of cases,
- * none for all. With "faults" the cases of a batch meet in their middle: the line
+ * none for all. With "faults" they run in batches, and the cases of a batch meet in their middle: the line
  * {"event":"midpoint"} asks whoever started this program to break something, and any line on
  * standard input lets them go on.
  */
@@ -62,14 +62,27 @@ public final class Main {
             }
         }
         int atOnce = Integer.parseInt(arguments[1]);
-        for (int from = 0; from < cases.size(); from += atOnce) {
-            main.runBatch(cases.subList(from, Math.min(cases.size(), from + atOnce)));
+        if (faults) {
+            for (int from = 0; from < cases.size(); from += atOnce) {
+                main.runBatch(cases.subList(from, Math.min(cases.size(), from + atOnce)));
+            }
+        } else {
+            main.runSteadily(cases, atOnce);
         }
         System.exit(0); // clients leave threads behind that would keep the machine up
     }
 
+    /** One begins where another has ended. */
+    private void runSteadily(List<Case> cases, int atOnce) throws InterruptedException {
+        ExecutorService places = Executors.newFixedThreadPool(atOnce);
+        for (Case each : cases) {
+            places.submit(() -> runOne(each, () -> {}, () -> {}));
+        }
+        places.shutdown();
+        places.awaitTermination(Long.MAX_VALUE, TimeUnit.NANOSECONDS);
+    }
+
     private void runBatch(List<Case> cases) throws InterruptedException {
-        ExecutorService threads = Executors.newFixedThreadPool(cases.size());
         Phaser middle =
                 new Phaser(cases.size()) {
                     @Override
@@ -80,11 +93,8 @@ public final class Main {
                         return parties == 0;
                     }
                 };
-        List<Future<Ended>> running = new ArrayList<>();
-        List<Long> began = new ArrayList<>();
-        List<Runnable> leaving = new ArrayList<>();
+        ExecutorService places = Executors.newFixedThreadPool(cases.size());
         for (Case each : cases) {
-            began.add(System.nanoTime());
             AtomicBoolean left = new AtomicBoolean();
             Runnable leave =
                     () -> {
@@ -92,39 +102,36 @@ public final class Main {
                             middle.arriveAndDeregister();
                         }
                     };
-            leaving.add(leave);
-            running.add(threads.submit(() -> runOne(each, middle, leave)));
+            places.submit(() -> runOne(each, () -> meet(middle), leave));
         }
-        for (int i = 0; i < cases.size(); i++) {
-            Case each = cases.get(i);
-            Ended ended;
-            long deadline = began.get(i) + TimeUnit.SECONDS.toNanos(place.deadlineSeconds(each));
-            try {
-                long left = Math.max(0, deadline - System.nanoTime());
-                ended = running.get(i).get(left, TimeUnit.NANOSECONDS);
-            } catch (TimeoutException e) {
-                int seconds = place.deadlineSeconds(each);
-                ended = new Ended("FAIL no end within " + seconds + " s", seconds * 1_000L);
-                running.get(i).cancel(true);
-                leaving.get(i).run();
-            } catch (ExecutionException e) {
-                ended = new Ended("FAIL " + e.getCause(), 0);
-            }
-            report(each, ended);
-        }
-        threads.shutdownNow();
+        places.shutdown();
+        places.awaitTermination(Long.MAX_VALUE, TimeUnit.NANOSECONDS);
     }
 
-    private Ended runOne(Case each, Phaser middle, Runnable leave) {
+    /** To its end, or its deadline; tells how it ended. `leave` frees those that wait for it. */
+    private void runOne(Case each, Rig.Middle middle, Runnable leave) {
         long began = System.nanoTime();
-        String detail = told(each, middle);
+        ExecutorService thread = Executors.newSingleThreadExecutor();
+        Future<String> running = thread.submit(() -> told(each, middle));
+        int seconds = place.deadlineSeconds(each);
+        String told;
+        try {
+            told = running.get(seconds, TimeUnit.SECONDS);
+        } catch (TimeoutException e) {
+            told = "FAIL no end within " + seconds + " s";
+        } catch (ExecutionException e) {
+            told = "FAIL " + e.getCause();
+        } catch (InterruptedException e) {
+            told = "FAIL interrupted";
+        }
         leave.run();
-        return new Ended(detail, TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - began));
+        thread.shutdownNow();
+        report(each, told, TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - began));
     }
 
-    private String told(Case each, Phaser middle) {
+    private String told(Case each, Rig.Middle middle) {
         String detail;
-        try (Rig rig = new Rig(place, each.name(), () -> meet(middle))) {
+        try (Rig rig = new Rig(place, each.name(), middle)) {
             detail = "PASS " + each.body().run(rig);
         } catch (Skipped e) {
             detail = "SKIP " + e.getMessage();
@@ -141,9 +148,6 @@ public final class Main {
     }
 
     private void meet(Phaser middle) throws InterruptedException {
-        if (!place.faults()) {
-            return;
-        }
         int phase = middle.arrive();
         try {
             middle.awaitAdvanceInterruptibly(phase, MIDPOINT_WAIT_MS_MAX, TimeUnit.MILLISECONDS);
@@ -165,18 +169,15 @@ public final class Main {
         }
     }
 
-    /** How a case ended: an outcome of four letters, and what there is to say. */
-    private record Ended(String told, long tookMs) {}
-
-    private void report(Case each, Ended ended) {
-        String told = ended.told();
+    /** What is told begins with an outcome of four letters. */
+    private void report(Case each, String told, long tookMs) {
         String outcome = told.substring(0, 4).toLowerCase();
         String detail = told.length() > 5 ? told.substring(5) : "";
         synchronized (out) {
             out.println(
                     "@@{\"case\":" + quoted(each.name())
                             + ",\"outcome\":" + quoted(outcome)
-                            + ",\"took_ms\":" + ended.tookMs()
+                            + ",\"took_ms\":" + tookMs
                             + ",\"detail\":" + quoted(detail) + "}");
         }
     }

@@ -19,8 +19,9 @@ import org.apache.rocketmq.client.producer.SendResult;
  * tabs; what it printed is a line of JSON behind "@@".
  *
  * <p>Argument: the name servers. Before the first command there is a topic with messages, a group
- * with a member that has read them, and a producer; the first line tells their names. Commands
- * that would end the machine end only themselves.
+ * with a member that has read them, and a producer; the first line tells their names. With "-" as
+ * the second argument there is none of it, and no name. Commands that would end the machine end
+ * only themselves.
  */
 public final class Mqadmin {
     private static final int SECONDS_MAX = 25;
@@ -51,9 +52,12 @@ public final class Mqadmin {
         PrintStream out = new PrintStream(System.out, true, StandardCharsets.UTF_8);
         BufferedReader in =
                 new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
-        Rig.Place place = new Rig.Place(arguments[0], "x", false);
-        Rig rig = new Rig(place, "mqadmin", () -> {});
-        out.println("@@" + furnish(rig));
+        if (arguments.length > 1) {
+            out.println("@@{}");
+        } else {
+            Rig.Place place = new Rig.Place(arguments[0], "x", false);
+            out.println("@@" + furnish(new Rig(place, "mqadmin", () -> {})));
+        }
         System.setSecurityManager(new NoExit());
         ExecutorService threads = Executors.newCachedThreadPool();
         String line;

@@ -128,7 +128,7 @@ final class QueryCases {
 
     private static Object offsets(Rig rig) throws Exception {
         String topic = rig.topic(1);
-        MessageQueue queue = rig.producer().fetchPublishMessageQueues(topic).get(0);
+        MessageQueue queue = rig.queues(topic).get(0);
         Check.equal("end of nothing", 0L, rig.ask(() -> rig.producer().maxOffset(queue)));
         rig.sendAll(topic, "A", "m", 0, 7);
         rig.midpoint();
@@ -142,7 +142,7 @@ final class QueryCases {
 
     private static Object byTime(Rig rig) throws Exception {
         String topic = rig.topic(1);
-        MessageQueue queue = rig.producer().fetchPublishMessageQueues(topic).get(0);
+        MessageQueue queue = rig.queues(topic).get(0);
         rig.sendAll(topic, "A", "m", 0, 3);
         Thread.sleep(1_100);
         long middle = System.currentTimeMillis() - 500;
@@ -158,7 +158,7 @@ final class QueryCases {
 
     private static Object earliest(Rig rig) throws Exception {
         String topic = rig.topic(1);
-        MessageQueue queue = rig.producer().fetchPublishMessageQueues(topic).get(0);
+        MessageQueue queue = rig.queues(topic).get(0);
         long before = System.currentTimeMillis();
         rig.sendAll(topic, "A", "m", 0, 2);
         rig.midpoint();

@@ -91,7 +91,7 @@ final class RetryCases {
         rig.await(60, dead, () -> {
             try {
                 return rig.producer().maxOffset(
-                        rig.producer().fetchPublishMessageQueues(dead).get(0)) > 0;
+                        rig.queues(dead).get(0)) > 0;
             } catch (MQClientException e) {
                 return false; // it does not exist yet
             }

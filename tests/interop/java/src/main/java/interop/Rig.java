@@ -16,6 +16,7 @@ import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.producer.SendStatus;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.remoting.exception.RemotingException;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
@@ -89,6 +90,11 @@ final class Rig implements AutoCloseable {
             return queuesOf(topic) == queues;
         });
         return topic;
+    }
+
+    /** Those that a producer may choose from; where a leader has died, those of its successor. */
+    List<MessageQueue> queues(String topic) throws Exception {
+        return ask(() -> producer().fetchPublishMessageQueues(topic));
     }
 
     private int queuesOf(String topic) {

@@ -25,6 +25,7 @@ import org.apache.rocketmq.remoting.exception.RemotingException;
  * accounts and what is expected.
  */
 public final class Secured {
+    private static final int NO_PERMISSION = 16;
     private static final int SEND_MILLIS_MAX = 5_000;
     private static final int CONSUME_SECONDS_MAX = 30;
 
@@ -38,11 +39,14 @@ public final class Secured {
 
     public static void main(String[] arguments) throws Exception {
         Secured all = new Secured(arguments[0], arguments[1].equals("tls"));
-        all.send("good", "producer1", "secret-of-producer", "orders");
-        all.send("unsigned", null, null, "orders");
-        all.send("wrong secret", "producer1", "another-secret", "orders");
-        all.send("unknown account", "nobody01", "another-secret", "orders");
-        all.send("no permission", "producer1", "secret-of-producer", "payments");
+        all.send("good", "producer1", "secret-of-producer", "orders", all.tls);
+        all.send("unsigned", null, null, "orders", all.tls);
+        all.send("wrong-secret", "producer1", "another-secret", "orders", all.tls);
+        all.send("unknown-account", "nobody01", "another-secret", "orders", all.tls);
+        all.send("no-permission", "producer1", "secret-of-producer", "payments", all.tls);
+        if (all.tls) {
+            all.send("plain-text", "producer1", "secret-of-producer", "orders", false);
+        }
         all.consume();
         System.exit(0);
     }
@@ -52,27 +56,38 @@ public final class Secured {
     }
 
     /** One attempt; a body names its case, so that nothing that was refused is taken for stored. */
-    private void send(String name, String account, String secret, String topic) throws Exception {
+    private void send(String name, String account, String secret, String topic, boolean tls)
+            throws Exception {
         DefaultMQProducer producer = new DefaultMQProducer("PG", hook(account, secret));
         producer.setNamesrvAddr(nameServers);
         producer.setUseTLS(tls);
-        producer.setInstanceName(name.replace(' ', '-'));
+        producer.setInstanceName(name);
         producer.setRetryTimesWhenSendFailed(0);
         producer.start();
         try {
             Message message = new Message(topic, name.getBytes(StandardCharsets.UTF_8));
             tell(name, producer.send(message, SEND_MILLIS_MAX).getSendStatus().toString());
-        } catch (MQClientException refused) {
-            tell(name, refused.getCause() instanceof MQBrokerException
-                    ? "code " + ((MQBrokerException) refused.getCause()).getResponseCode()
-                    : refused.toString());
+        } catch (MQClientException failed) {
+            tell(name, failed.getCause() instanceof MQBrokerException
+                    ? told((MQBrokerException) failed.getCause())
+                    : "failed " + oneLine(failed));
         } catch (MQBrokerException refused) {
-            tell(name, "code " + refused.getResponseCode());
-        } catch (RemotingException failed) {
-            tell(name, failed.toString());
+            tell(name, told(refused));
+        } catch (RemotingException | IllegalStateException failed) {
+            tell(name, "failed " + oneLine(failed));
         } finally {
             producer.shutdown();
         }
+    }
+
+    private static String told(MQBrokerException refused) {
+        boolean byAccount = refused.getResponseCode() == NO_PERMISSION
+                || refused.getErrorMessage().contains("AclException"); // with code 1, up to 5.2
+        return (byAccount ? "refused " : "failed ") + oneLine(refused);
+    }
+
+    private static String oneLine(Exception failed) {
+        return String.valueOf(failed.getMessage()).lines().findFirst().orElse("");
     }
 
     private void consume() throws Exception {
@@ -90,6 +105,7 @@ public final class Secured {
         });
         consumer.start();
         boolean came = first.await(CONSUME_SECONDS_MAX, TimeUnit.SECONDS);
+        Thread.sleep(2_000); // what must not come would have come by now
         consumer.shutdown();
         tell("consumed", came ? String.join(",", bodies) : "nothing");
     }

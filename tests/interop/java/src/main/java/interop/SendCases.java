@@ -62,7 +62,7 @@ final class SendCases {
     private static Object autoCreate(Rig rig) throws Exception {
         String topic = rig.unique("t");
         rig.send(Rig.message(topic, "A", "first"));
-        int queues = rig.producer().fetchPublishMessageQueues(topic).size();
+        int queues = rig.queues(topic).size();
         Check.equal("queues", 4, queues);
         Seen seen = rig.consume(rig.unique("g"), topic, "*");
         rig.midpoint();
@@ -138,7 +138,7 @@ final class SendCases {
 
     private static Object queue(Rig rig) throws Exception {
         String topic = rig.topic();
-        MessageQueue wanted = rig.producer().fetchPublishMessageQueues(topic).get(2);
+        MessageQueue wanted = rig.queues(topic).get(2);
         for (int i = 0; i < 6; i++) {
             Message message = Rig.message(topic, "A", "q" + i);
             SendResult result = rig.send(() -> rig.producer().send(message, wanted));
@@ -160,7 +160,7 @@ final class SendCases {
         Check.equal("message ids", 100, ids.size());
         Check.equal("offset ids", 100, result.getOffsetMsgId().split(",").length);
         rig.midpoint();
-        MessageQueue queue = rig.producer().fetchPublishMessageQueues(topic).get(1);
+        MessageQueue queue = rig.queues(topic).get(1);
         List<Message> second = batchOf(topic, 100, 103);
         SendResult placed = rig.send(() -> rig.producer().send(second, queue));
         Check.equal("queue", queue, placed.getMessageQueue());
@@ -266,7 +266,7 @@ final class SendCases {
 
     private static Object badQueue(Rig rig) throws Exception {
         String topic = rig.topic();
-        String broker = rig.producer().fetchPublishMessageQueues(topic).get(0).getBrokerName();
+        String broker = rig.queues(topic).get(0).getBrokerName();
         MessageQueue none = new MessageQueue(topic, broker, 99);
         return Check.fails("CODE: 29", () -> rig.producer().send(Rig.message(topic, "A", "x"), none));
     }
@@ -314,7 +314,7 @@ final class SendCases {
             rig.awaitSeen(30, seen, Seen.keys("t" + t + "-", 0, 100));
         }
         long stored = 0;
-        for (MessageQueue each : rig.producer().fetchPublishMessageQueues(topic)) {
+        for (MessageQueue each : rig.queues(topic)) {
             stored += rig.ask(() -> rig.producer().maxOffset(each));
         }
         Check.equal("messages stored", 400L, stored);
