@@ -12,7 +12,7 @@ Sources: RocketMQ ConsumerManager, ProducerManager, ClientHousekeepingService.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -69,6 +69,7 @@ class Client:
     last_seen_ms: int
     language: str = "JAVA"
     version: int = PROTOCOL_VERSION
+    account: str | None = None  # under which it was let in, where access control is on
 
     def described(self) -> dict[str, object]:
         """RocketMQ's Connection."""
@@ -87,6 +88,7 @@ class ConsumerGroup:
     message_model: str = "CLUSTERING"
     consume_type: str = "CONSUME_PASSIVELY"
     consume_from_where: str = "CONSUME_FROM_LAST_OFFSET"
+    notifies: bool = True  # of its members' coming and going
 
     @property
     def size(self) -> int:
@@ -135,6 +137,7 @@ class Clients:
         *,
         language: str = "JAVA",
         version: int = PROTOCOL_VERSION,
+        account: str | None = None,
     ) -> None:
         """Raises ClientsFullError."""
         if group not in self._producers and len(self._producers) >= self._groups_max:
@@ -143,7 +146,8 @@ class Clients:
         self._check_room(members, client_id)
         self._producers[group] = members
         self._seen(members, _Place(False, group, client_id), connection, now_ms)
-        members[client_id].language, members[client_id].version = language, version
+        member = members[client_id]
+        member.language, member.version, member.account = language, version, account
 
     def consumer_seen(
         self,
@@ -158,6 +162,7 @@ class Clients:
         consume_from_where: str = "CONSUME_FROM_LAST_OFFSET",
         language: str = "JAVA",
         version: int = PROTOCOL_VERSION,
+        notifies: bool = True,
     ) -> None:
         """Notifies the group if a member is new or a subscription changed. ClientsFullError."""
         if group not in self._consumers and len(self._consumers) >= self._groups_max:
@@ -170,7 +175,7 @@ class Clients:
         if size > _SUBSCRIPTIONS_SIZE_MAX:
             raise ClientsFullError(f"subscriptions would take {size} bytes")
         self._consumers[group] = state
-        state.message_model = message_model
+        state.message_model, state.notifies = message_model, notifies
         state.consume_type, state.consume_from_where = consume_type, consume_from_where
         changed = self._seen(state.members, _Place(True, group, client_id), connection, now_ms)
         member = state.members[client_id]
@@ -282,7 +287,7 @@ class Clients:
     def _notify(self, group: str) -> None:
         """A connection hears of it once, however many clients it carries."""
         state = self._consumers[group]
-        if state.message_model == "BROADCASTING":
+        if state.message_model == "BROADCASTING" or not state.notifies:
             return
         for connection in dict.fromkeys(client.connection for client in state.members.values()):
             if not connection.closed:
@@ -349,12 +354,14 @@ class Clients:
                 return client.connection
         return None
 
-    def producer(self, group: str) -> Connection | None:
-        """A live connection of the group's producers, in turn."""
+    def producer(
+        self, group: str, may_hear: Callable[[str | None], bool] = lambda account: True
+    ) -> Connection | None:
+        """A live connection of the group's producers, in turn, of those whose account may."""
         members = [
             client
             for client in self._producers.get(group, {}).values()
-            if not client.connection.closed
+            if not client.connection.closed and may_hear(client.account)
         ]
         if not members:
             return None

@@ -63,6 +63,8 @@ class BrokerContext:
     routes_changed: Callable[[], None] = lambda: None  # name servers are to be told
     # Likewise, and what is given is called when they have been.
     when_routes_told: Callable[[Callable[[], None]], None] = lambda answer: answer()
+    # Whether a client that was let in under this account may learn what is sent to a topic.
+    may_publish: Callable[[str | None, str], bool] = lambda account, topic: True
     retain_now: Callable[[], None] = lambda: None  # what is old is to go, whatever the hour
     ready: bool = False  # this node leads and may propose, as the log told last
     term: int = 0

@@ -33,7 +33,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import LANGUAGE_PYTHON, RemotingCommand
 from remoting.errors import ConnectError, OverloadedError, RemotingError
 
-__all__ = ["HANDED_ON", "Forwarding", "born_host_of", "is_forwarded"]
+__all__ = ["HANDED_ON", "Forwarding", "asked_by", "born_host_of", "is_forwarded"]
 
 _TIMEOUT_MS: Final = 2_500  # RocketMQ's clients wait 3 s for a send
 _LEADERLESS_MS_MAX: Final = 1_500
@@ -41,6 +41,7 @@ _LOOK_AGAIN_MS: Final = 50
 _UNDER_WAY_MAX: Final = 2_048
 _BYTES_MAX: Final = 64 * 1024 * 1024
 _MARK: Final = "ledgermqForwarded"  # with who asked, as ip:port
+_ACCOUNT: Final = "ledgermqAccount"  # under which it was let pass, where accounts are asked for
 _NOT_LEADER: Final = "not the leader"
 
 HANDED_ON: Final = frozenset(
@@ -90,6 +91,12 @@ _ASKED_OF_ALL: Final = frozenset({RequestCode.DELETE_TOPIC_IN_BROKER})
 def is_forwarded(request: Request) -> bool:
     """Whether another replica has handed it on: then it goes no further."""
     return _MARK in request.fields
+
+
+def asked_by(request: Request) -> tuple[str | None, str]:
+    """Under whose account and for which ip:port another replica has handed it on; no account: it
+    may do all. To be believed only where that replica's own signature is on it."""
+    return request.fields.get(_ACCOUNT), request.fields.get(_MARK, "")
 
 
 def born_host_of(request: Request) -> bytes:
@@ -180,9 +187,13 @@ class Forwarding:
 
     async def _ask(self, request: Request, address: str, timeout_ms: int) -> bool:
         """Hand it on to `address`; False where that surely did nothing, and may be tried again."""
+        fields = {**request.fields, _MARK: request.connection.peer}
+        fields.pop(_ACCOUNT, None)
+        if request.account is not None:
+            fields[_ACCOUNT] = request.account
         asked = RemotingCommand(
             code=request.command.code,
-            ext_fields={**request.fields, _MARK: request.connection.peer},
+            ext_fields=fields,
             body=request.command.body,
         )
         remoting = self._context.remoting

@@ -11,6 +11,7 @@ needs nine of twenty fields.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Final
 
 from remoting.codes import ResponseCode
@@ -42,13 +43,22 @@ class RefusedError(Exception):
 
 
 class Request:
-    __slots__ = ("answered", "command", "connection", "fields")
+    __slots__ = ("account", "answered", "command", "connection", "fields", "permit")
 
     def __init__(self, connection: Connection, command: RemotingCommand) -> None:
         self.connection = connection
         self.command = command
         self.fields = command.ext_fields
         self.answered = False
+        self.account: str | None = None
+        """Who asks, where access control has judged it by an account; None: it may do all."""
+        self.permit: Callable[[str, bool], None] | None = None
+
+    def require(self, topic: str, *, to_write: bool = False) -> None:
+        """What the request turned out to be about, beyond what its header says. Raises RefusedError
+        where access control is on and whoever asks may not read (or write) there."""
+        if self.permit is not None:
+            self.permit(topic, to_write)
 
     def text(self, name: str) -> str:
         """A required field. Raises RefusedError naming it."""

@@ -121,6 +121,7 @@ class Broker:
         self._access = _access_control(config, lambda: state.users)
         if self._access is not None:
             self.context.is_super = self._access.is_super
+            self.context.may_publish = self._access.may_publish
         greeting, dial_tls = _security(config)
         self._tls = greeting.tls
         self._remoting = RemotingClient(
@@ -343,15 +344,17 @@ class Broker:
         self.context.pop_polling.expire(wall_clock_ms())
 
 
-def _access_control(
-    config: BrokerConfig, users: Callable[[], UserTable]
-) -> AccessControl | None:
+def _access_control(config: BrokerConfig, users: Callable[[], UserTable]) -> AccessControl | None:
     """Raises ConfigError and OSError."""
     if not config.acl_enable:
         return None
     try:
         return AccessControl(
-            config.acl_file, wall_clock_ms, users=users, cluster=config.cluster
+            config.acl_file,
+            wall_clock_ms,
+            users=users,
+            cluster=config.cluster,
+            inner_access_key=config.acl_inner_access_key,
         )
     except AclFileError as error:
         raise ConfigError(f"acl_file: {config.acl_file}: {error}") from error

@@ -32,9 +32,9 @@ from broker.acl.accounts import (
 from broker.acl.addresses import canonical_ip
 from broker.acl.needs import MalformedRequestError, needs_admin, needs_of
 from broker.acl.policies import User, UserKind, UserStatus
-from broker.acl.user_access import TRACE_TOPIC, why_refused
+from broker.acl.user_access import TRACE_TOPIC, why_not_on, why_refused
 from broker.acl.user_table import UserTable
-from broker.forwarding import is_forwarded
+from broker.forwarding import asked_by, is_forwarded
 from broker.request import RefusedError, Request
 from broker.topics import RETRY_PREFIX
 from remoting.acl_signature import (
@@ -44,7 +44,7 @@ from remoting.acl_signature import (
     signature_of,
     signatures_equal,
 )
-from remoting.codes import ResponseCode
+from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 
 __all__ = ["AccessControl"]
@@ -53,6 +53,14 @@ _log = logging.getLogger(__name__)
 _LINES_PER_SECOND_MAX: Final = 20
 _REMEMBERED_ADDRESSES_MAX: Final = 4_096
 _UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
+_ABOUT_CONTENT: Final = frozenset(
+    {
+        RequestCode.VIEW_MESSAGE_BY_ID,
+        RequestCode.CONSUMER_SEND_MSG_BACK,
+        RequestCode.CONSUME_MESSAGE_DIRECTLY,
+        RequestCode.END_TRANSACTION,
+    }
+)
 
 
 class AccessControl:
@@ -65,11 +73,14 @@ class AccessControl:
         *,
         users: Callable[[], UserTable] = UserTable,
         cluster: str = "",
+        inner_access_key: str = "",
     ) -> None:
-        """`users`: the replicated ones as they are now."""
+        """`users`: the replicated ones as they are now; `inner_access_key`: the account that this
+        group's brokers sign their own requests with."""
         self._file = file
         self._users = users
         self._cluster = cluster
+        self._inner_access_key = inner_access_key
         self._clock_ms = clock_ms
         self._version: tuple[int, int, int] | None = _version(file)  # None: it is gone
         self._table = _read(file)
@@ -97,6 +108,11 @@ class AccessControl:
                 Signer(access_key, account.secret).sign(command)
 
         return sign
+
+    def may_publish(self, access_key: str | None, topic: str) -> bool:
+        """Whether a client that was let in under this name may learn what is sent to the topic by
+        its like; None: it came from a white address."""
+        return access_key is None or self._why_not(access_key, topic, "", to_write=True) is None
 
     def is_super(self, request: Request) -> bool:
         """Of a request that was let pass. Nobody who is asked for by another replica: the
@@ -148,12 +164,51 @@ class AccessControl:
             if user is None:
                 raise _refusal(f"No acl config for {access_key[:80]}")
             self._check_user(user, request, ip)
+            self._bind(request, user.name, ip)
             return
         if account.white_addresses.matches(ip):
             return
         if not _is_signed_with(account.secret, request):
             raise _refusal(f"Check signature failed for accessKey={access_key}")
         self._check_permissions(account, request)
+        self._bind(request, access_key, ip)
+
+    def _bind(self, request: Request, access_key: str, ip: str) -> None:
+        """Have what the request turns out to be about judged as its header was.
+
+        What another replica has handed on was let pass there, under the name that it tells; it is
+        believed where its signature is the one that this group's brokers use among themselves.
+        """
+        name: str | None = access_key
+        if is_forwarded(request) and access_key == self._inner_access_key:
+            name, address = asked_by(request)
+            ip = _ip_of(address)
+        request.account = name
+        if name is None or request.command.code not in _ABOUT_CONTENT:
+            return
+        known = name
+
+        def permit(topic: str, to_write: bool) -> None:
+            why = self._why_not(known, topic, ip, to_write=to_write)
+            if why is not None:
+                self._tell(request, why)
+                raise _refusal(why)
+
+        request.permit = permit
+
+    def _why_not(self, access_key: str, topic: str, ip: str, *, to_write: bool) -> str | None:
+        """None where the account, as it now is, may."""
+        is_group = topic.startswith(RETRY_PREFIX)
+        needed = Permission.PUB if to_write and not is_group else Permission.SUB
+        account = self._table.accounts.get(access_key)
+        if account is not None:
+            if account.admin or account.may(topic, needed):
+                return None
+            return _no_default_permission(topic)
+        user = self._users().get(access_key)
+        if user is None:
+            return f"No acl config for {access_key[:80]}"
+        return why_not_on(user, self._users().entries(user.name), topic, needed, ip)
 
     def _check_user(self, user: User, request: Request, ip: str) -> None:
         if user.status is UserStatus.DISABLE:
@@ -182,10 +237,7 @@ class AccessControl:
             if resource == TRACE_TOPIC and needed == Permission.PUB:
                 continue  # every account may trace its messages
             if not account.may(resource, needed):
-                is_group = resource.startswith(RETRY_PREFIX)
-                name = resource.removeprefix(RETRY_PREFIX) if is_group else resource
-                kind = "group" if is_group else "topic"
-                raise _refusal(f"No default permission for {kind}:{name[:255]}")
+                raise _refusal(_no_default_permission(resource))
 
     def _is_white(self, ip: str) -> bool:
         known = self._white.get(ip)
@@ -221,6 +273,12 @@ class AccessControl:
 
 def _refusal(remark: str) -> RefusedError:
     return RefusedError(ResponseCode.NO_PERMISSION, remark)
+
+
+def _no_default_permission(resource: str) -> str:
+    is_group = resource.startswith(RETRY_PREFIX)
+    name = resource.removeprefix(RETRY_PREFIX) if is_group else resource
+    return f"No default permission for {'group' if is_group else 'topic'}:{name[:255]}"
 
 
 def _unknown_needs(request: Request, error: MalformedRequestError) -> RefusedError:

@@ -3,6 +3,7 @@
 Place in the data path: `broker.acl.access_control` compares it with what the account may. A group
 is named by its retry topic, as in the accounts. Questions that tell nothing of a message's content
 need a valid signature and nothing more. A request that stands nowhere here is an administrator's.
+What a request is about and does not say itself, its processor finds out (`broker.acl.contents`).
 
 Beyond RocketMQ: whatever changes topics, groups, offsets of others, members or configuration is an
 administrator's; lite pulls, POP, offsets and locks need what a pull needs; replies, recalls and
@@ -210,6 +211,14 @@ def _consume(topic: str | None, group: str | None) -> Callable[[RemotingCommand,
     return rule
 
 
+def _held(command: RemotingCommand, needs: Needs) -> None:
+    """What a group has popped, perhaps from its own retries of a topic."""
+    group = command.ext_fields.get("consumerGroup")
+    topic = command.ext_fields.get("topic", "").removeprefix(f"{RETRY_PREFIX}{group}_")
+    _need(needs, topic, _SUB)
+    _need_group(needs, group)
+
+
 def _heartbeat(command: RemotingCommand, needs: Needs) -> None:
     heartbeat = msgspec.json.decode(command.body, type=_Heartbeat)
     for consumer in heartbeat.consumerDataSet or ():
@@ -224,8 +233,10 @@ def _locks(command: RemotingCommand, needs: Needs) -> None:
 
 def _acks(command: RemotingCommand, needs: Needs) -> None:
     for ack in msgspec.json.decode(command.body, type=_Acks).acks or ():
-        _need(needs, ack.t or ack.topic, _SUB)
-        _need_group(needs, ack.c or ack.consumerGroup)
+        for topic in (ack.t, ack.topic):  # both, whichever the processor obeys
+            _need(needs, topic, _SUB)
+        for group in (ack.c, ack.consumerGroup):
+            _need_group(needs, group)
 
 
 def _assignment(command: RemotingCommand, needs: Needs) -> None:
@@ -259,9 +270,9 @@ _RULES: Final[Mapping[int, Callable[[RemotingCommand, Any], None]]] = {
     RequestCode.UNLOCK_BATCH_MQ: _locks,
     RequestCode.QUERY_ASSIGNMENT: _assignment,
     RequestCode.POP_MESSAGE: _READ,
-    RequestCode.ACK_MESSAGE: _READ,
+    RequestCode.ACK_MESSAGE: _held,
     RequestCode.PEEK_MESSAGE: _READ,
-    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: _READ,
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: _held,
     RequestCode.NOTIFICATION: _READ,
     RequestCode.BATCH_ACK_MESSAGE: _acks,
 }

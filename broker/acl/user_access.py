@@ -30,7 +30,7 @@ from broker.acl.policies import (
 from broker.topics import RETRY_PREFIX
 from remoting.command import RemotingCommand
 
-__all__ = ["TRACE_TOPIC", "why_refused"]
+__all__ = ["TRACE_TOPIC", "why_not_on", "why_refused"]
 
 TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 
@@ -39,9 +39,25 @@ def why_refused(
     user: User, entries: Sequence[PolicyEntry], command: RemotingCommand, cluster: str, ip: str
 ) -> str | None:
     """None where the user may. Raises MalformedRequestError."""
+    return _why_not(user, entries, _wanted(command, cluster), ip)
+
+
+def why_not_on(
+    user: User, entries: Sequence[PolicyEntry], resource: str, needed: Permission, ip: str
+) -> str | None:
+    """The same of one topic, or group by its retry topic."""
+    return _why_not(user, entries, _actions(resource, needed), ip)
+
+
+def _why_not(
+    user: User,
+    entries: Sequence[PolicyEntry],
+    wanted: Iterator[tuple[ResourceKind, str, Action]],
+    ip: str,
+) -> str | None:
     if user.kind is UserKind.SUPER:
         return None
-    for kind, name, action in _wanted(command, cluster):
+    for kind, name, action in wanted:
         decision = decide(entries, kind, name, action, ip)
         if decision is not Decision.ALLOW:
             why = "no matched policies." if decision is None else "the decision is deny."
@@ -57,10 +73,14 @@ def _wanted(command: RemotingCommand, cluster: str) -> Iterator[tuple[ResourceKi
     for resource, needed in needs_of(command).items():
         if resource == TRACE_TOPIC and needed == Permission.PUB:
             continue
-        is_group = resource.startswith(RETRY_PREFIX)
-        kind = ResourceKind.GROUP if is_group else ResourceKind.TOPIC
-        name = resource.removeprefix(RETRY_PREFIX) if is_group else resource
-        if needed & Permission.PUB:
-            yield kind, name, Action.PUB
-        if needed & Permission.SUB:
-            yield kind, name, Action.SUB
+        yield from _actions(resource, needed)
+
+
+def _actions(resource: str, needed: Permission) -> Iterator[tuple[ResourceKind, str, Action]]:
+    is_group = resource.startswith(RETRY_PREFIX)
+    kind = ResourceKind.GROUP if is_group else ResourceKind.TOPIC
+    name = resource.removeprefix(RETRY_PREFIX) if is_group else resource
+    if needed & Permission.PUB:
+        yield kind, name, Action.PUB
+    if needed & Permission.SUB:
+        yield kind, name, Action.SUB

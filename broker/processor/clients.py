@@ -95,6 +95,7 @@ class ClientProcessor:
                     now_ms,
                     language=language,
                     version=version,
+                    account=request.account,
                 )
             for consumer in heartbeat.consumerDataSet:
                 clients.consumer_seen(
@@ -112,6 +113,7 @@ class ClientProcessor:
                     consume_from_where=consumer.consumeFromWhere or "CONSUME_FROM_LAST_OFFSET",
                     language=language,
                     version=version,
+                    notifies=self._notifies(consumer.groupName),
                 )
                 if consumer.messageModel == "CLUSTERING":
                     self._make_retry_topic(consumer)
@@ -159,6 +161,10 @@ class ClientProcessor:
             except FilterError as error:
                 raise RefusedError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from error
         request.reply(ResponseCode.SUCCESS)
+
+    def _notifies(self, group: str) -> bool:
+        config = self._context.state.groups.get(group)
+        return config is None or config.get("notifyConsumerIdsChangedEnable") is not False
 
     def _make_retry_topic(self, consumer: _Consumer) -> None:
         context = self._context

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from broker.acl.contents import topic_of
 from broker.context import BrokerContext
 from broker.queue_times import first_stored_at, stored_ms
 from broker.read_point import answer_at_read_point
@@ -20,6 +21,7 @@ from broker.store.consume_queue import ConsumeQueue
 from broker.tasks import TaskOwner
 from remoting.codes import ResponseCode
 from remoting.errors import RecordError
+from remoting.message import decode_record
 
 __all__ = ["QueryProcessor"]
 
@@ -49,6 +51,7 @@ class QueryProcessor:
             raise RefusedError(
                 ResponseCode.SYSTEM_ERROR, f"can not find message by the offset {position}: {error}"
             ) from error
+        request.require(topic_of(decode_record(record, check_crc=False)))
         request.reply(ResponseCode.SUCCESS, body=record)
 
     # Answers -----------------------------------------------------------------------------------

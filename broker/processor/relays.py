@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
+from broker.acl.contents import topic_of
 from broker.clients import Client
 from broker.context import BrokerContext
 from broker.request import RefusedError, Request
@@ -23,6 +24,7 @@ from remoting import fastjson
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import BodyError, RecordError, RemotingError, RequestTimeoutError
+from remoting.message import decode_record
 from remoting.message_id import parse_offset_msg_id
 
 __all__ = ["RelayProcessor"]
@@ -56,6 +58,7 @@ class RelayProcessor:
             raise RefusedError(
                 ResponseCode.SYSTEM_ERROR, f"no message of the id {message_id[:64]}: {error}"
             ) from error
+        request.require(topic_of(decode_record(record, check_crc=False)))
         request.fields["brokerName"] = self._context.config.group
         self._take_turn()
         self._tasks.answer(request, self._relay(request, client, record))

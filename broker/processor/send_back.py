@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from broker.acl.contents import topic_sent_back
 from broker.context import BrokerContext
 from broker.delay.levels import DELAY_LEVEL_MAX, schedule_queue_id
 from broker.outcomes import refused_of
@@ -60,6 +61,9 @@ class SendBackProcessor:
         except TopicNameError as error:
             raise RefusedError(ResponseCode.INVALID_PARAMETER, f"{error}.") from error
         record = self._stored(request.integer("offset"))
+        topic_read = topic_sent_back(record, group)
+        if topic_read is not None:
+            request.require(topic_read)
         if retry_queue_count(context, group) <= 0:
             request.reply(ResponseCode.SUCCESS, "the group wants no retries")
             return

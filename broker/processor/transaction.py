@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from broker.acl.contents import topic_of
 from broker.context import BrokerContext
 from broker.outcomes import refused_of
 from broker.proposer import BusyError, Proposal
@@ -111,6 +112,7 @@ class EndTransactionProcessor:
                 ResponseCode.SYSTEM_ERROR, f"Find prepared transaction message failed: {error}"
             ) from error
         assert record.topic == HALF_TOPIC
+        request.require(topic_of(record), to_write=True)
         properties = record.property_map()
         if properties.get("PGROUP") != request.text("producerGroup"):
             raise RefusedError(ResponseCode.SYSTEM_ERROR, "The producer group wrong")

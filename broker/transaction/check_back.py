@@ -12,6 +12,7 @@ Rules: RocketMQ TransactionalMessageServiceImpl.check; facts section 5.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 
 from broker.context import BrokerContext
@@ -22,11 +23,17 @@ from broker.topics import HALF_TOPIC
 from broker.transaction.half_table import Half
 from broker.transaction.records import discarded_record, real_place
 from raft.replicated_log import ProposalStatus
-from remoting import sys_flag as flags
 from remoting.codes import RequestCode
 from remoting.command import FLAG_ONEWAY, RemotingCommand
+from remoting.connection import Connection
 from remoting.errors import RecordError
-from remoting.message import MessageRecord, decode_record, encode_record, offset_msg_id
+from remoting.message import (
+    MessageRecord,
+    append_properties,
+    decode_record,
+    encode_record,
+    offset_msg_id,
+)
 from remoting.message_id import split_host
 
 __all__ = ["CHECK_GROUP", "CheckBack"]
@@ -86,8 +93,7 @@ class CheckBack:
         if half.checks >= config.transaction_check_max or age_ms > config.transaction_retention_ms:
             self._discard(half, record)
             return 1
-        group = properties.get("PGROUP", "")
-        if context.clients.producer(group) is None:
+        if self._producer(properties) is None:
             return 0
         self._last_check_ms[half.queue_offset] = now_ms
         self._submit(
@@ -122,13 +128,16 @@ class CheckBack:
             return
         if context.state.halves.get(half.queue_offset) is None:
             return
-        connection = context.clients.producer(properties.get("PGROUP", ""))
+        connection = self._producer(properties)
         if connection is None:
             return
         topic, queue_id = real_place(properties)
         record.topic = topic
         record.queue_id = queue_id
-        record.sys_flag = flags.with_transaction_type(record.sys_flag, flags.TRANSACTION_PREPARED)
+        with contextlib.suppress(RecordError):  # producers give up by it; a few bytes may lack room
+            record.properties = append_properties(
+                record.properties, {"TRANSACTION_CHECK_TIMES": str(half.checks + 1)}
+            )
         key = properties.get("UNIQ_KEY", "")
         connection.send(
             RemotingCommand(
@@ -147,6 +156,15 @@ class CheckBack:
                 },
                 body=encode_record(record),
             )
+        )
+
+    def _producer(self, properties: dict[str, str]) -> Connection | None:
+        """Whom to ask. The question carries the message, and anybody may call themselves one of
+        the group: where access control is on, only who may send to its topic is asked."""
+        topic = real_place(properties)[0]
+        context = self._context
+        return context.clients.producer(
+            properties.get("PGROUP", ""), lambda account: context.may_publish(account, topic)
         )
 
     def _commit_progress(self) -> None:

@@ -153,3 +153,41 @@ def test_refusals_are_logged_without_secrets_and_not_without_end(gate, caplog):
     assert 0 < len(caplog.records) <= 20
     assert "producer1" in caplog.text
     assert "secret-of" not in caplog.text
+
+
+def test_what_a_replica_hands_on_is_judged_by_who_asked(tmp_path):
+    file = tmp_path / "plain_acl.yml"
+    file.write_text(FILE)
+    gate = AccessControl(file, lambda: 1_000, inner_access_key="admin001")
+    handed_on = {"ledgermqForwarded": "127.0.0.1:9", "ledgermqAccount": "producer1"}
+    asked = request(37, handed_on, signer=ADMIN)
+    gate.authorise(asked)
+    assert asked.account == "producer1"
+    asked.require("orders", to_write=True)
+    with pytest.raises(RefusedError, match="No default permission for topic:payments"):
+        asked.require("payments", to_write=True)
+
+    may_do_all = request(37, {"ledgermqForwarded": "10.0.0.9:9"}, signer=ADMIN)
+    gate.authorise(may_do_all)
+    may_do_all.require("payments", to_write=True)
+
+    claims = {**handed_on, "ledgermqAccount": "admin001"}
+    asked = request(37, claims, signer=PRODUCER)
+    gate.authorise(asked)
+    assert asked.account == "producer1", "only brokers are believed"
+    with pytest.raises(RefusedError):
+        asked.require("payments", to_write=True)
+
+
+def test_an_account_that_is_gone_may_nothing_any_more(gate, tmp_path):
+    asked = request(37, {"topic": "orders"}, signer=PRODUCER)
+    gate.authorise(asked)
+    asked.require("orders", to_write=True)
+    assert gate.may_publish("producer1", "orders")
+    assert not gate.may_publish("producer1", "payments")
+    assert gate.may_publish(None, "payments"), "from a white address"
+    (tmp_path / "plain_acl.yml").write_text("accounts: []\n")
+    gate.look()
+    assert not gate.may_publish("producer1", "orders")
+    with pytest.raises(RefusedError):
+        asked.require("orders", to_write=True)
