@@ -120,6 +120,8 @@ class PushConsumerSettings:
     suspend_ms: int = 15_000
     answer_slack_ms: int = 6_000
     rebalance_interval_ms: int = 20_000
+    handover_ms: int = 200
+    """How long a queue that another member may have had waits, so that its offset is committed."""
     commit_interval_ms: int = 5_000
     held_count_max: int = 1_000
     """Messages of one queue pulled and not consumed; above it pulls wait."""
@@ -160,6 +162,8 @@ class PushConsumerSettings:
         ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be positive, not {getattr(self, name)}")
+        if self.handover_ms < 0:
+            raise ValueError(f"handover_ms must not be below 0: {self.handover_ms}")
         if self.reconsume_times_max is not None and self.reconsume_times_max < 0:
             raise ValueError(f"reconsume_times_max must not be below 0: {self.reconsume_times_max}")
         if not -1 <= self.retry_delay_level <= _DELAY_LEVEL_MAX:

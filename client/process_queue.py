@@ -63,6 +63,11 @@ class ProcessQueue:
         return len(self._waiting) + len(self._taken) + len(self._due)
 
     @property
+    def held_bytes(self) -> int:
+        """Of their bodies."""
+        return self._bytes
+
+    @property
     def has_room(self) -> bool:
         return self.held < self._count_max and self._bytes < self._bytes_max
 

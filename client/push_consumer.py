@@ -26,6 +26,7 @@ from typing import Final, Self
 
 import msgspec
 
+from client.asked_consumer import AskedConsumer
 from client.broker_call import call_group
 from client.consume import (
     ConsumeListener,
@@ -46,7 +47,7 @@ from client.instance import ClientInstance
 from client.local_offsets import LocalOffsets, OffsetFileError
 from client.message import MessageQueue, retry_topic
 from client.producer import Producer, ProducerSettings
-from client.queue_consumer import QueueConsumer
+from client.queue_consumer import QueueConsumer, QueueState
 from client.queue_locks import QueueLocks
 from client.rebalance import allocate, ownership_change
 from client.retry import RetryPolicy
@@ -97,6 +98,9 @@ class PushConsumer:
         self._leaving: set[QueueConsumer] = set()
         self._rebalance_wanted = asyncio.Event()
         self._lacks_retry_topic = False
+        self._started_ms = 0
+        self._suspended = False
+        self._has_company = False  # other members, as the last rebalance saw it
         self._loops: list[asyncio.Task[None]] = []
         self._locks: QueueLocks | None = None
         self._local: LocalOffsets | None = None
@@ -115,6 +119,7 @@ class PushConsumer:
             sender = Producer(TRACE_GROUP_PREFIX + group, name_servers, dial, settings=plain)
             self._tracer = Tracer(sender, self.settings.trace)
         self.instance.listen(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self._on_members_changed)
+        AskedConsumer(self.instance, self._wire_group, self).listen()
         if self.settings.message_model is MessageModel.CLUSTERING:
             self.subscribe(retry_topic(group))
 
@@ -136,11 +141,35 @@ class PushConsumer:
         """Want messages of `topic`: all, or those with one of the tags in `A || B`.
 
         With `kind` SQL92, those for which the expression over their properties is true; `start`
-        asks the brokers whether they understand it.
+        asks the brokers whether they understand it. Once started, it changes what is wanted from
+        the next pull on.
         """
-        self._subscriptions[topic] = Subscription(
+        subscription = Subscription(
             topic=topic, expression=expression, kind=kind, version=time.time_ns() // 1_000_000
         )
+        self._subscriptions[topic] = subscription
+        for queue, consumer in self._owned.items():
+            if queue.topic == topic:
+                consumer.resubscribe(subscription)
+        self._tell_subscriptions()
+
+    def unsubscribe(self, topic: str) -> None:
+        """Want nothing of `topic` any more; its queues are given up soon, offsets committed."""
+        self._subscriptions.pop(topic, None)
+        self._tell_subscriptions()
+
+    def suspend(self) -> None:
+        """Pull nothing more until `resume`; what was pulled is delivered, queues stay owned."""
+        self._suspended = True
+        for consumer in self._owned.values():
+            consumer.pause()
+
+    def resume(self) -> None:
+        self._suspended = False
+        for consumer in self._owned.values():
+            consumer.resume()
+
+    def _tell_subscriptions(self) -> None:
         self.instance.set_consumer_groups(
             [
                 ConsumerGroup(
@@ -163,6 +192,7 @@ class PushConsumer:
         """
         if self._local is not None:
             await self._local.open()
+        self._started_ms = time.time_ns() // 1_000_000
         await self.instance.start()
         await self._check_subscriptions()
         scope = self.instance.scope
@@ -219,6 +249,31 @@ class PushConsumer:
     ) -> None:
         await self.stop()
 
+    # What brokers ask on behalf of administrators, see `client.asked_consumer`.
+
+    @property
+    def started_ms(self) -> int:
+        return self._started_ms
+
+    @property
+    def listener(self) -> ConsumeListener:
+        return self._listener
+
+    @property
+    def subscriptions(self) -> tuple[Subscription, ...]:
+        return tuple(self._subscriptions.values())
+
+    def states(self) -> list[QueueState]:
+        """How far each owned queue is."""
+        return [self._owned[queue].state() for queue in sorted(self._owned)]
+
+    async def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Go on at these offsets in those of the queues that are owned here."""
+        reset = [consumer for queue, consumer in self._owned.items() if queue in offsets]
+        for consumer in reset:
+            consumer.reset(offsets[consumer.queue])
+        await asyncio.gather(*(consumer.commit() for consumer in reset))
+
     async def commit(self) -> None:
         """Commit all queues now; the observer hears how each went."""
         await asyncio.gather(*(consumer.commit() for consumer in list(self._owned.values())))
@@ -263,6 +318,7 @@ class PushConsumer:
     async def _rebalance(self) -> bool:
         """Take up this member's share of every topic; False where something was not known."""
         settled = True
+        self._has_company = False
         allocated: set[MessageQueue] = set()
         for topic in list(self._subscriptions):
             share = await self._share(topic)
@@ -284,6 +340,10 @@ class PushConsumer:
             wanted = tuple(queue for queue in wanted if queue in granted)
             if not change.lost and not wanted:
                 return settled
+        elif wanted and self._has_company:
+            # Who had them hears of the change now, too, and commits how far it came.
+            await asyncio.sleep(self.settings.handover_ms / 1000)
+            wanted = tuple(queue for queue in wanted if queue.topic in self._subscriptions)
         gained = [self._queue_consumer(queue) for queue in wanted]
         self._owned.update((consumer.queue, consumer) for consumer in gained)
         self._observer.assigned(self.queues, t=time.monotonic_ns())
@@ -323,6 +383,7 @@ class PushConsumer:
                 if leader is not None and leader.address is not None:
                     self.instance.greet_soon(leader.address)
                 return None
+            self._has_company |= len(members) > 1
             return allocate(self.client_id, members, route.read_queues)
         return None
 
@@ -348,7 +409,7 @@ class PushConsumer:
             raise MalformedAnswerError(f"member list of {address}: {error}") from error
 
     def _queue_consumer(self, queue: MessageQueue) -> QueueConsumer:
-        return QueueConsumer(
+        consumer = QueueConsumer(
             self.instance,
             self._wire_group,
             queue,
@@ -364,6 +425,9 @@ class PushConsumer:
                 else ConsumeTrace(self._tracer, self.group, self.instance.next_uniq_key)
             ),
         )
+        if self._suspended:
+            consumer.pause()
+        return consumer
 
     # What happens around.
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from dataclasses import dataclass
 from typing import Final
 
 from client.broker_call import learn, request_once
@@ -50,7 +51,7 @@ from client.queue_requests import (
 from client.send_back import SendBack
 from remoting.command import RemotingCommand
 
-__all__ = ["QueueConsumer"]
+__all__ = ["QueueConsumer", "QueueState"]
 
 _log = logging.getLogger(__name__)
 
@@ -61,6 +62,20 @@ _EMPTY_PULL_WAIT_MS: Final = 50
 _POSITION_DOUBTS_MAX: Final = 3
 _POSITION_DOUBT_WAIT_MS: Final = 500
 _LOCK_WAIT_MS: Final = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueState:
+    """How far a queue's consumer is. Offsets are -1 before they are known, times Unix ms."""
+
+    queue: MessageQueue
+    commit_offset: int
+    next_offset: int
+    held: int
+    held_bytes: int
+    locked: bool
+    pulled_ms: int
+    delivered_ms: int
 
 
 class QueueConsumer:
@@ -102,6 +117,10 @@ class QueueConsumer:
         self._committed: int | None = None
         self._commit_lock = asyncio.Lock()
         self._released = False
+        self._may_pull = asyncio.Event()
+        self._may_pull.set()
+        self._pulled_ms = 0  # Unix time
+        self._delivered_ms = 0
         self._changed = asyncio.Event()  # messages came, or were consumed, or are to be no more
         self._pulling: asyncio.Timeout | None = None
         self._pulled_from: str | None = None
@@ -136,9 +155,49 @@ class QueueConsumer:
 
     def leader_moved(self, address: str) -> None:
         """The group's leader is at `address` now: don't go on waiting for another node's answer."""
+        if self._pulled_from != address:
+            self._end_pull()
+
+    def resubscribe(self, subscription: Subscription) -> None:
+        """From the next pull on; what was pulled is delivered as it was wanted."""
+        self._subscription = subscription
+        self._tags = frozenset(subscription.tags)
+        self._end_pull()
+
+    def pause(self) -> None:
+        """Pull nothing more until `resume`; what is here is delivered."""
+        self._may_pull.clear()
+        self._end_pull()
+
+    def resume(self) -> None:
+        self._may_pull.set()
+
+    def reset(self, offset: int) -> None:
+        """Go on at `offset`, as an administrator said. What the listener has is let finish."""
+        if self._process is not None:
+            self._process.reposition(offset)
+            self._changed.set()
+            self._end_pull()
+
+    def state(self) -> QueueState:
+        """How far it is."""
+        process = self._process
+        return QueueState(
+            queue=self.queue,
+            commit_offset=-1 if process is None else process.commit_offset,
+            next_offset=-1 if process is None else process.next_offset,
+            held=0 if process is None else process.held,
+            held_bytes=0 if process is None else process.held_bytes,
+            locked=self._locks is not None and self._locks.holds(self.queue),
+            pulled_ms=self._pulled_ms,
+            delivered_ms=self._delivered_ms,
+        )
+
+    def _end_pull(self) -> None:
+        """Have the pull that is under way fail, so that the next one begins."""
         pulling = self._pulling
         # One that expires already ends by itself, and takes no other time any more.
-        if pulling is not None and not pulling.expired() and self._pulled_from != address:
+        if pulling is not None and not pulling.expired():
             pulling.reschedule(asyncio.get_running_loop().time())
 
     async def commit(self) -> None:
@@ -230,9 +289,11 @@ class QueueConsumer:
             while not process.has_room:
                 self._changed.clear()
                 await self._changed.wait()
+            await self._may_pull.wait()
             began = self._instance.now_ms()
+            offset = process.next_offset
             try:
-                result = await self._pull_once(process.next_offset)
+                result = await self._pull_once(offset)
             except ClientError as error:
                 _log.debug("pull of %s failed: %s", self.queue, error)
                 failures += 1
@@ -242,7 +303,9 @@ class QueueConsumer:
                     await asyncio.sleep(_failed_pull_wait_ms(failures) / 1000)
             else:
                 failures = 0
-                await self._take(process, result, self._instance.now_ms() - began)
+                self._pulled_ms = time.time_ns() // 1_000_000
+                if process.next_offset == offset:  # else it was reset meanwhile
+                    await self._take(process, result, self._instance.now_ms() - began)
 
     async def _pull_once(self, offset: int) -> PullResult:
         """One long poll at the node that leads, as far as is known. Raises ClientError."""
@@ -255,9 +318,7 @@ class QueueConsumer:
         try:
             answer = await self._interruptible_request(address, offset)
         except TimeoutError as error:
-            raise UnansweredError(
-                f"{address} does not lead {queue.broker_name} any more"
-            ) from error
+            raise UnansweredError(f"the pull from {address} was given up") from error
         except ClientError as error:
             learn(instance, queue.broker_name, address, error)
             instance.routes.want_refresh(queue.topic)
@@ -265,7 +326,7 @@ class QueueConsumer:
         return pull_result(answer, queue, address, instance.namespace)
 
     async def _interruptible_request(self, address: str, offset: int) -> RemotingCommand:
-        """The pull itself. Raises TimeoutError when `leader_moved` says that it is in vain."""
+        """The pull itself. Raises TimeoutError where it is ended because it is in vain."""
         settings = self._settings
         command = pull_command(
             group=self._group,
@@ -370,6 +431,7 @@ class QueueConsumer:
         finally:
             if self._trace is not None and traced is not None:
                 self._trace.end(traced, batch, status, raised=failed)
+            self._delivered_ms = time.time_ns() // 1_000_000
             self._observer.delivered(batch, status, t_invoke=began, t_complete=time.monotonic_ns())
         if status is ConsumeStatus.CONSUME_SUCCESS:
             process.done(batch)
