@@ -55,6 +55,7 @@ class BrokerConfig:
     election_timeout_ms_min: int | None = None
     election_timeout_ms_max: int | None = None
     segment_size_bytes_max: int = 64 << 20
+    log_cached_size_bytes: int = 128 << 20  # left in the page cache; 0: as the kernel likes
     snapshot_interval_size_bytes: int = 1 << 30  # of log between two snapshots of the state
     pysyncobj_flush: bool = True  # fsync journal and vote, which PySyncObj by itself does not
     pysyncobj_batch: bool = True  # commands leave once per heartbeat, as by its own default

@@ -49,6 +49,7 @@ def open_log(config: BrokerConfig, machine: RestorableStateMachine) -> Replicate
                 dial=config.dial,
                 trace=config.trace,
                 segment_size_bytes_max=config.segment_size_bytes_max,
+                log_cached_size_bytes=config.log_cached_size_bytes,
                 snapshot_interval_size_bytes=config.snapshot_interval,
             ),
             machine,

@@ -45,9 +45,9 @@ class OsDiskFile:
     def allocate(self, size: int) -> None:
         os.posix_fallocate(self._fd, 0, size)
 
-    def drop_cache(self) -> None:
+    def drop_cache(self, offset: int = 0, size: int = 0) -> None:
         """Only clean pages go: what was not synced yet stays."""
-        os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.posix_fadvise(self._fd, offset, size, os.POSIX_FADV_DONTNEED)
 
     def sync(self) -> None:
         os.fdatasync(self._fd)

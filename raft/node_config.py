@@ -49,6 +49,9 @@ class NodeConfig:
     segment_size_bytes_max: int = 64 << 20
     """Size of a log segment; a larger entry gets one of its own."""
 
+    log_cached_size_bytes: int = 128 << 20
+    """How much of the log's end is left in the kernel's page cache; 0: as the kernel likes."""
+
     proposals_count_max: int = 4096
     """Open proposals; one more is refused with ValueError."""
 
@@ -94,6 +97,8 @@ class NodeConfig:
                 f"segment_size_bytes_max: {self.segment_size_bytes_max} is not within "
                 f"{HEADER_SIZE}..{_SEGMENT_SIZE_END - 1}"
             )
+        if self.log_cached_size_bytes < 0:
+            raise ValueError(f"log_cached_size_bytes: {self.log_cached_size_bytes} is below 0")
         for name in ("proposals_count_max", "reads_count_max"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: {getattr(self, name)} is below 1")

@@ -94,6 +94,7 @@ class NodeStore:
             self._disk,
             "commitlog",
             segment_size_bytes_max=self._config.segment_size_bytes_max,
+            cached_size_bytes=self._config.log_cached_size_bytes,
         )
         files.callback(self.log.close)
         found = self.log.recovery

@@ -18,6 +18,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Sequence
 
+from raft.page_cache import PageCacheWindow
 from raft.storage import Disk, DiskFile, write_fully
 
 __all__ = ["NO_ROOM", "SegmentFiles", "index_path", "segment_path", "segment_positions"]
@@ -38,7 +39,9 @@ class SegmentFiles:
         *,
         segment_size_bytes_max: int,
         preallocation_size_bytes: int,
+        cached_size_bytes: int,
     ) -> None:
+        self.cached = PageCacheWindow(disk, self.path, cached_size_bytes)
         self._disk = disk
         self._directory = directory
         self._segment_size_bytes_max = segment_size_bytes_max
@@ -69,6 +72,7 @@ class SegmentFiles:
         # Cut, and not overwritten: zeros or new entries must be all that follows the last one.
         self._last.truncate(size)
         self._size = size
+        self.cached.restart(position, position + size)
 
     def write(self, buffers: Sequence[bytes], size: int, offset: int) -> None:
         """Write at the end of the last segment. Raises OSError, of a full disk before a byte."""
@@ -112,6 +116,7 @@ class SegmentFiles:
         else:
             self._last, self._size = self._disk.open(target, create=True), 0
         self.position = position
+        self.cached.begin(position)
         self._disk.sync_directory(self._directory)
 
     def remove_last(self) -> None:

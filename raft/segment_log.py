@@ -86,6 +86,7 @@ class SegmentLog:
         segment_size_bytes_max: int = 64 << 20,
         preallocation_size_bytes: int = 4 << 20,
         tail_size_bytes_max: int = 16 << 20,
+        cached_size_bytes: int = 0,
     ) -> None:
         assert HEADER_SIZE <= segment_size_bytes_max < 1 << 31, "offsets have 32 bits"
         self._disk = disk
@@ -99,6 +100,7 @@ class SegmentLog:
             directory,
             segment_size_bytes_max=segment_size_bytes_max,
             preallocation_size_bytes=preallocation_size_bytes,
+            cached_size_bytes=cached_size_bytes,
         )
         self._failure: OSError | None = None
         self._marked = LogBase()  # the highest cut that the mark claims
@@ -325,9 +327,8 @@ class SegmentLog:
     def sync(self) -> SyncedTo:
         """Make durable every entry whose append returned before this call.
 
-        The one method that may run on another thread. Entries appended while it runs may or may
-        not be durable after it: they are not covered. Raises OSError, and then for every later
-        call: nothing is known any more about what is durable.
+        The one method that may run on another thread; entries appended while it runs are not
+        covered. Raises OSError, and then for every later call: what is durable is unknown then.
         """
         with self._sync_lock, self._writing():
             tail = self._tail
@@ -335,6 +336,7 @@ class SegmentLog:
             if tail.end.position > self._marked.position:
                 self._mark.raise_to(Mark(cut=tail.end, last=tail.before, base=tail.base))
                 self._marked = tail.end
+            self._files.cached.advance(tail.end.position)
             return SyncedTo(index=tail.end.index, term=tail.end.term)
 
     def drop_before(self, position: int, segments_max: int | None = None) -> LogBase:
@@ -493,7 +495,5 @@ class SegmentLog:
         self._reads.forget_from(position)
 
     def _publish_tail(self) -> None:
-        table = self._table
-        self._tail = _Tail(
-            file=self._files.last, end=table.end, before=table.last.before, base=table.base
-        )
+        table, file = self._table, self._files.last
+        self._tail = _Tail(file=file, end=table.end, before=table.last.before, base=table.base)

@@ -35,8 +35,11 @@ class DiskFile(Protocol):
         A later write inside never meets a full disk. What is new reads as zeros.
         """
 
-    def drop_cache(self) -> None:
-        """A hint: what is read next should come from the disk itself, not from memory."""
+    def drop_cache(self, offset: int = 0, size: int = 0) -> None:
+        """A hint: what is read there next should come from the disk itself, not from memory.
+
+        Size 0: up to the end. What was not synced stays. Raises OSError.
+        """
 
     def sync(self) -> None:
         """fdatasync: data and size are durable when this returns. May run on another thread."""

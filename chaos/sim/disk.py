@@ -125,7 +125,7 @@ class SimFile:
     def allocate(self, size: int) -> None:
         self._disk.allocate(self._inode, size)
 
-    def drop_cache(self) -> None:
+    def drop_cache(self, offset: int = 0, size: int = 0) -> None:
         """Every read comes from the inode's bytes as it is."""
 
     def sync(self) -> None:

@@ -61,7 +61,7 @@ class _File:
         if size > len(self._inode.current):
             self.truncate(size)
 
-    def drop_cache(self) -> None:
+    def drop_cache(self, offset: int = 0, size: int = 0) -> None:
         self._check()
 
     def sync(self) -> None:
