@@ -26,8 +26,10 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Final, cast
 
+import numpy as np
+import numpy.typing as npt
 from xxhash import xxh3_64_intdigest
 
 __all__ = ["DedupeWindow", "Generation", "Verdict", "WindowImage"]
@@ -35,8 +37,13 @@ __all__ = ["DedupeWindow", "Generation", "Verdict", "WindowImage"]
 _GENERATION_KEYS_MAX = 16_384
 _GENERATIONS_PER_WINDOW = 8
 _EPOCHS_MAX = 2
-_FILTER_BITS = 1 << 25  # 4 MiB; at 750,000 keys one question in fifty goes on to bisect
-_FILTER_MASK = _FILTER_BITS - 1
+# A key has two bits of 2^25 (4 MiB): at 750,000 keys one question in 500 goes on to bisect.
+_FILTER_BITS: Final = 1 << 25
+_FILTER_MASK_INT: Final = _FILTER_BITS - 1
+_FILTER_MASK: Final = np.uint64(_FILTER_MASK_INT)
+_SECOND_BIT_AT: Final = np.uint64(32)
+_ZERO, _THREE, _SEVEN = np.uint64(0), np.uint64(3), np.uint64(7)
+_BITS: Final = np.array([1 << bit for bit in range(8)], np.uint8)
 
 
 class Verdict(enum.Enum):
@@ -87,32 +94,46 @@ class _Newest:
 
 
 class _Epoch:
-    """Closed generations behind one bit filter, which answers nearly every question about a key
-    that never was here. Dropped as a whole, so nothing is ever taken out of the filter."""
+    """Closed generations behind a bit filter, which answers nearly every question about a key that
+    never was here. Dropped as a whole, so nothing is ever taken out of the filter."""
 
-    __slots__ = ("_filter", "count", "generations")
+    __slots__ = ("_bits", "_filter", "count", "generations")
 
     def __init__(self) -> None:
         self._filter = bytearray(_FILTER_BITS >> 3)
+        self._bits = np.frombuffer(self._filter, np.uint8)  # the same memory
         self.generations: list[Generation] = []
         self.count = 0
 
     def add(self, generation: Generation) -> None:
-        bits = self._filter
-        for hashed in generation.hashes:
-            bit = hashed & _FILTER_MASK
-            bits[bit >> 3] |= 1 << (bit & 7)
+        hashes = np.frombuffer(generation.hashes, np.uint64)
+        for bits in (hashes, hashes >> _SECOND_BIT_AT):
+            np.bitwise_or.at(self._bits, (bits & _FILTER_MASK) >> _THREE, _bit_of(bits))
         self.generations.append(generation)
         self.count += len(generation.hashes)
 
     def find(self, hashed: int) -> Generation | None:
-        bit = hashed & _FILTER_MASK
-        if not self._filter[bit >> 3] & (1 << (bit & 7)):
-            return None
+        bits = self._filter
+        for bit in (hashed & _FILTER_MASK_INT, (hashed >> 32) & _FILTER_MASK_INT):
+            if not bits[bit >> 3] & (1 << (bit & 7)):
+                return None
         for generation in reversed(self.generations):
             if generation.has(hashed):
                 return generation
         return None
+
+    def maybe(self, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+        """Those that may be here."""
+        for shift in (_ZERO, _SECOND_BIT_AT):
+            bits = hashes >> shift
+            hashes = hashes[(self._bits[(bits & _FILTER_MASK) >> _THREE] & _bit_of(bits)) != 0]
+            if not len(hashes):
+                break
+        return hashes
+
+
+def _bit_of(bits: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint8]:
+    return np.take(_BITS, bits & _SEVEN)
 
 
 class DedupeWindow:
@@ -177,10 +198,11 @@ class DedupeWindow:
         if newest is None:
             return not self._is_forgotten(born_ms)
         hashes = list(map(xxh3_64_intdigest, map(str.encode, keys)))
-        return (
-            not self._is_forgotten(born_ms)
-            and newest.positions.keys().isdisjoint(hashes)
-            and not any(epoch.find(hashed) for epoch in self._epochs for hashed in hashes)
+        if self._is_forgotten(born_ms) or not newest.positions.keys().isdisjoint(hashes):
+            return False
+        many = np.array(hashes, np.uint64)
+        return not any(
+            epoch.find(int(hashed)) for epoch in self._epochs for hashed in epoch.maybe(many)
         )
 
     def _is_forgotten(self, born_ms: int) -> bool:
@@ -214,12 +236,15 @@ class DedupeWindow:
 
     def _close(self, newest: _Newest) -> None:
         """Turn the newest generation into arrays."""
-        hashes = array("Q", sorted(newest.positions))
+        count = len(newest.positions)
+        hashes = np.fromiter(newest.positions.keys(), np.uint64, count)
+        positions = np.fromiter(newest.positions.values(), np.uint64, count)
+        order = np.argsort(hashes)
         generation = Generation(
             first_ms=newest.first_ms,
             last_ms=newest.last_ms,
-            hashes=hashes,
-            positions=array("Q", map(newest.positions.__getitem__, hashes)),
+            hashes=array("Q", hashes[order].tobytes()),
+            positions=array("Q", positions[order].tobytes()),
         )
         if not self._epochs or self._epochs[-1].count >= self._epoch_keys:
             if len(self._epochs) == _EPOCHS_MAX:

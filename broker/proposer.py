@@ -21,10 +21,12 @@ import logging
 from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from typing import Final
 
 from broker.delay.levels import delay_ms
 from broker.state import BrokerState
 from broker.store.payload import (
+    NO_WORDS,
     PAYLOAD_HEADER,
     UNIT,
     UNIT_SIZE,
@@ -41,6 +43,7 @@ from raft.replicated_log import NotLeaderError, ProposalResult, ProposalStatus, 
 
 __all__ = ["BusyError", "Proposal", "Proposer", "ProposerLimits"]
 
+_KEYS: Final = b"KEYS\x01"
 _WAITING_PER_KEY_MAX = 1_000
 
 
@@ -242,7 +245,11 @@ class Proposer:
                 at += record.size
             run.units = b"".join(units)
         table = encode_table(store_ms, runs, commands)
-        return b"".join((encode_header(len(table)), table, *pieces))
+        has_words = any(
+            _KEYS in record.properties for records in grouped.values() for record in records
+        )
+        header = encode_header(len(table), 0 if has_words else NO_WORDS)
+        return b"".join((header, table, *pieces))
 
     def _place_run(self, key: tuple[str, int], records: list[PendingRecord]) -> Run:
         first = self._next_offsets.get(key)

@@ -214,7 +214,7 @@ def _entry_row(stored: StoredEntry, *, records: bool) -> dict[str, Any]:
 def _records(stored: StoredEntry) -> Iterator[dict[str, Any]]:
     """The messages of a data entry, in the order in which they stand."""
     payload = stored.entry.payload
-    start = PAYLOAD_HEADER.size + PAYLOAD_HEADER.unpack_from(payload)[1]
+    start = PAYLOAD_HEADER.size + PAYLOAD_HEADER.unpack_from(payload)[2]
     for record in scan_records(payload[start:]):
         yield {
             "topic": record.topic.decode(errors="replace"),

@@ -55,7 +55,7 @@ class KeyCollector:
 
     def add(self, payload: Payload, data: bytes, position: int) -> None:
         """A data entry's payload: decoded, as it is stored, and where. Raises RecordError."""
-        has_words = _KEYS in data
+        has_words = payload.may_have_words and _KEYS in data
         for run in payload.runs:
             uniq_keys = None if has_words else _plain(run.uniq_keys)
             if uniq_keys is not None:

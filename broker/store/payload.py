@@ -11,7 +11,8 @@ a hole; `decode_payload` never reads the records.
 | offset | size | field                    |
 |--------|------|--------------------------|
 | 0      | 1    | version, 1               |
-| 1      | 3    | zero                     |
+| 1      | 1    | NO_WORDS, or 0           |
+| 2      | 2    | zero                     |
 | 4      | 4    | size T of the table      |
 | 8      | T    | table, msgpack           |
 | 8+T    | rest | records                  |
@@ -38,6 +39,7 @@ from broker.pop.commands import (
 )
 
 __all__ = [
+    "NO_WORDS",
     "PAYLOAD_HEADER",
     "UNIT",
     "UNIT_SIZE",
@@ -69,12 +71,14 @@ __all__ = [
     "encode_table",
 ]
 
-PAYLOAD_HEADER = struct.Struct(">B3xI")
+PAYLOAD_HEADER = struct.Struct(">BB2xI")  # version, flags, size of the table
 assert PAYLOAD_HEADER.size == 8
 UNIT = struct.Struct(">QIq")  # position of the record, its size, tags code
 UNIT_SIZE = 20
 assert UNIT.size == UNIT_SIZE
 _VERSION = 1
+NO_WORDS = 1
+"""The flag of a payload none of whose records has a property KEYS; without it, any may."""
 
 
 class PayloadError(ValueError):
@@ -328,6 +332,7 @@ class Payload:
     store_timestamp_ms: int
     runs: list[Run]
     commands: list[Command]
+    may_have_words: bool = True  # of KEYS, in some record
 
 
 def encode_table(
@@ -347,15 +352,15 @@ def encode_table(
     return packed
 
 
-def encode_header(table_size: int) -> bytes:
-    return PAYLOAD_HEADER.pack(_VERSION, table_size)
+def encode_header(table_size: int, flags: int = 0) -> bytes:
+    return PAYLOAD_HEADER.pack(_VERSION, flags, table_size)
 
 
 def decode_payload(payload: bytes) -> Payload:
     """Raises PayloadError naming what was wrong."""
     if len(payload) < PAYLOAD_HEADER.size:
         raise PayloadError(f"payload of {len(payload)} bytes is shorter than its header")
-    version, table_size = PAYLOAD_HEADER.unpack_from(payload)
+    version, flags, table_size = PAYLOAD_HEADER.unpack_from(payload)
     if version != _VERSION:
         raise PayloadError(f"payload version {version}, expected {_VERSION}")
     if PAYLOAD_HEADER.size + table_size > len(payload):
@@ -369,6 +374,7 @@ def decode_payload(payload: bytes) -> Payload:
             store_timestamp_ms,
             [Run(*run) for run in runs],
             [_TYPE_OF[command[0]](*command[1:]) for command in commands],
+            not flags & NO_WORDS,
         )
     except (ValueError, TypeError, KeyError, IndexError) as error:
         raise PayloadError(f"table can't be read: {error!r}") from error

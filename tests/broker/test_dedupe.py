@@ -59,3 +59,19 @@ def test_the_window_is_bounded_by_count():
     assert window.judge("k850", born_ms=9_999, now_ms=2_000) is Verdict.EXPIRED
     assert window.judge("k1", born_ms=1_001, now_ms=2_000) is Verdict.EXPIRED, "by its birth"
     assert window.judge("unseen", born_ms=9_999, now_ms=2_000) is Verdict.NEW
+
+
+@given(
+    st.lists(st.integers(0, 400), max_size=120, unique=True),
+    st.lists(st.lists(st.integers(0, 500), min_size=1, max_size=8, unique=True), max_size=20),
+)
+def test_a_batch_is_judged_as_its_messages_are(stored, batches):
+    window = DedupeWindow(window_ms=1_000, keys_max=40, evicted_keys_max=40)
+    for at, number in enumerate(stored):
+        window.add([f"k{number}"], [number], 1_000 + 20 * at)
+    now_ms = 1_000 + 20 * len(stored)
+    for batch in batches:
+        keys = [f"k{number}" for number in batch]
+        judged = [window.judge(key, born_ms=now_ms, now_ms=now_ms) for key in keys]
+        wanted = all(verdict is Verdict.NEW for verdict in judged)
+        assert window.knows_none(keys, born_ms=now_ms) == wanted

@@ -28,6 +28,7 @@ from broker.store.index_file import (
 )
 from broker.store.key_hashes import IndexedKeys, hash_keys, key_hash, topic_hash
 from broker.store.message_index import IndexProgress, MessageIndex
+from broker.store.payload import decode_payload
 from raft.log_format import HEADER_SIZE as HEADER_SIZE_OF_ENTRY
 from raft.messages import EntryKind
 from raft.replicated_log import CommittedEntry
@@ -549,3 +550,12 @@ async def test_a_round_indexes_without_being_asked(indexed):
     assert indexed.indexer.behind == 0
     assert len(indexed.indexer.index) == 1
     await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("words", [True, False])
+async def test_entries_say_whether_words_must_be_looked_for(indexed, words):
+    await indexed.send(b"KEYS\x01in the body\x02", key="U1", **({"KEYS": "w"} if words else {}))
+    payload = decode_payload(indexed.rig.log.entries[-1].payload)
+    assert payload.may_have_words == words
+    assert await indexed.bodies("U1") == [b"KEYS\x01in the body\x02"]
+    assert bool(await indexed.bodies("w")) == words

@@ -23,7 +23,7 @@ __all__ = ["Payload", "PayloadError", "Record", "read_payload", "tag_hash"]
 HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 
-_PAYLOAD_HEAD: Final = struct.Struct(">B3sI")
+_PAYLOAD_HEAD: Final = struct.Struct(">BB2sI")  # version, flags, zeros, table size
 assert _PAYLOAD_HEAD.size == 8
 _FIXED: Final = struct.Struct(">IIIiiqqiq")  # up to the born timestamp, which hosts follow
 assert _FIXED.size == 48
@@ -80,8 +80,13 @@ def read_payload(payload: memoryview) -> Payload:
     """
     if len(payload) < _PAYLOAD_HEAD.size:
         raise PayloadError(f"a payload of {len(payload)} bytes is too short")
-    version, zeros, table_size = _PAYLOAD_HEAD.unpack_from(payload)
-    if version != 1 or zeros != b"\0\0\0" or table_size > len(payload) - _PAYLOAD_HEAD.size:
+    version, flags, zeros, table_size = _PAYLOAD_HEAD.unpack_from(payload)
+    if (
+        version != 1
+        or flags > 1
+        or zeros != b"\0\0"
+        or table_size > len(payload) - _PAYLOAD_HEAD.size
+    ):
         raise PayloadError(f"payload version {version} with a table of {table_size} bytes")
     first = _PAYLOAD_HEAD.size + table_size
     commands = _commands(bytes(payload[_PAYLOAD_HEAD.size : first]))
