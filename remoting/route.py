@@ -37,6 +37,7 @@ __all__ = [
     "PERM_INHERIT",
     "PERM_READ",
     "PERM_WRITE",
+    "QUEUES_MAX",
     "BrokerData",
     "BrokerMemberGroup",
     "ClusterInfo",
@@ -65,7 +66,11 @@ _INFLATED_SIZE_MAX: Final = 64 * 1024 * 1024
 TOPICS_MAX: Final = 100_000
 """Topics that one registration may carry."""
 
+QUEUES_MAX: Final = 65_535
+"""Queues of one topic in one broker group; readers make an object of each."""
+
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+_QueueCount = Annotated[int, msgspec.Meta(ge=0, le=QUEUES_MAX)]
 
 
 class DataVersion(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -80,8 +85,8 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A topic as its broker has it. `perm` joins PERM_* bits."""
 
     topic_name: str = ""  # a table of topics may leave it to the key
-    read_queue_nums: _Count = 16
-    write_queue_nums: _Count = 16
+    read_queue_nums: _QueueCount = 16
+    write_queue_nums: _QueueCount = 16
     perm: _Count = PERM_READ | PERM_WRITE
     topic_filter_type: str = "SINGLE_TAG"
     topic_sys_flag: int = 0
@@ -93,8 +98,8 @@ class QueueData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The queues that one broker group has of a topic."""
 
     broker_name: str
-    read_queue_nums: _Count
-    write_queue_nums: _Count
+    read_queue_nums: _QueueCount
+    write_queue_nums: _QueueCount
     perm: _Count
     topic_sys_flag: int = 0
 

@@ -11,6 +11,7 @@ AVG_BY_CIRCLE; of others the answer has no assignments, which clients skip.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, TypeVar
 
@@ -29,10 +30,11 @@ from remoting import fastjson
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import BodyError, RemotingError
-from remoting.route import TopicRouteData
+from remoting.route import QUEUES_MAX, TopicRouteData
 
 __all__ = ["AssignmentProcessor"]
 
+_log = logging.getLogger(__name__)
 _TIMEOUT_MS: Final = 3_000
 _MODES_MAX: Final = 100_000
 _SHARE_MAX: Final = 1_024
@@ -139,6 +141,10 @@ class AssignmentProcessor:
                 route = fastjson.decode(answer.body, TopicRouteData)
             except (RemotingError, BodyError):
                 continue  # the next one may know
+            queue_count = sum(data.read_queue_nums for data in route.queue_datas)
+            if queue_count > QUEUES_MAX:
+                _log.warning("%s has %d queues: none is assigned", topic, queue_count)
+                return None
             return sorted(
                 _Queue(topic, data.broker_name, at)
                 for data in route.queue_datas

@@ -218,6 +218,16 @@ def test_a_route_as_an_old_java_name_server_writes_it() -> None:
     assert decode_route(body) == ROUTE
 
 
+def test_a_topic_of_two_thousand_million_queues_is_refused() -> None:
+    """Whoever reads a route makes an object of each queue."""
+    row = '{"brokerName":"a","perm":6,"readQueueNums":%d,"writeQueueNums":4}' % (2**31 - 1)
+    with pytest.raises(BodyError, match="65535"):
+        decode_route(f'{{"brokerDatas":[],"queueDatas":[{row}]}}'.encode())
+    table = '{"topicConfigTable":{"T":{"readQueueNums":70000}},"dataVersion":{}}'
+    with pytest.raises(BodyError, match="65535"):
+        decode_register_body(f'{{"topicConfigSerializeWrapper":{table}}}'.encode())
+
+
 def test_other_bodies() -> None:
     assert json.loads(encode_json(TopicList(topic_list=["a"]))) == {
         "topicList": ["a"],
