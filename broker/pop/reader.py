@@ -41,7 +41,7 @@ def start_of(context: BrokerContext, key: QueueKey, *, from_end: bool) -> int:
     queue = context.queues.find(topic, queue_id)
     if queue is None:
         return 0
-    if not from_end or topic.startswith(RETRY_PREFIX) or is_young(context, queue):
+    if not from_end or topic.startswith(RETRY_PREFIX) or is_young(context, topic, queue_id, queue):
         return queue.min_offset
     return max(queue.next_offset - 1, queue.min_offset)
 

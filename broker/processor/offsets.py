@@ -88,11 +88,13 @@ class OffsetProcessor:
         offset = state.consumer_offsets.get((group, topic, queue_id))
         queue = self._context.queues.find(topic, queue_id)
         may_be_zero = request.boolean_or("setZeroIfNotFound", True)
-        if offset is None and may_be_zero and (queue is None or is_young(self._context, queue)):
-            offset = 0  # nothing stored, and the queue is still whole: begin at its beginning
-            found = "false"
-        else:
-            found = "true"
+        found = "true"
+        if offset is None and may_be_zero:
+            # Nothing is stored: where the queue is still whole, begin at its beginning.
+            if queue is None:
+                offset, found = 0, "false"
+            elif is_young(self._context, topic, queue_id, queue):
+                offset, found = queue.min_offset, "false"
         term = str(self._context.term)
         if offset is None:
             request.reply(

@@ -11,6 +11,7 @@ from broker.clients import Clients, ClientsFullError, Subscription
 from broker.filter.message_filter import FilterError, parse_tags
 from broker.processor.admin import AdminProcessor
 from broker.processor.clients import ClientProcessor
+from broker.processor.groups import GroupProcessor
 from broker.processor.known_properties import KnownProperties
 from broker.processor.offsets import OffsetProcessor
 from broker.processor.send import SendProcessor
@@ -144,6 +145,19 @@ async def test_members_come_and_go_and_hear_of_it(rig):
     )
     assert gone.code == ResponseCode.SYSTEM_ERROR
     assert rig.context.clients.producer("PG") is None
+
+
+async def test_a_group_may_want_not_to_hear_of_its_members(rig):
+    clients = ClientProcessor(rig.context)
+    body = b'{"groupName":"G","notifyConsumerIdsChangedEnable":false}'
+    code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+    assert (await rig.ask(GroupProcessor(rig.context).update, code, {}, body)).code == 0
+    first, second = FakeConnection("127.0.0.1:1001"), FakeConnection("127.0.0.1:1002")
+    await rig.ask(clients.heartbeat, RequestCode.HEART_BEAT, {}, heartbeat("c1"), first)
+    await rig.ask(clients.heartbeat, RequestCode.HEART_BEAT, {}, heartbeat("c2"), second)
+    rig.context.clients.connection_closed(second)
+    codes = {command.code for command in (*first.sent, *second.sent)}
+    assert codes == {ResponseCode.SUCCESS}
 
 
 async def test_a_heartbeat_makes_the_retry_topic(rig):

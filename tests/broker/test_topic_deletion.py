@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 
 from broker.processor.admin import AdminProcessor
+from broker.processor.offsets import OffsetProcessor
 from broker.processor.send import SendProcessor
 from broker.proposer import Proposal
 from broker.state import BrokerState
-from broker.store.payload import DeleteTopicCommand, OffsetCommand
+from broker.store.payload import UNIT, DeleteTopicCommand, OffsetCommand
 from raft.replicated_log import ProposalStatus
+from remoting.codes import RequestCode, ResponseCode
 from tests.broker.rig import FakeConnection, Rig, send_fields
 
 
@@ -170,3 +172,20 @@ async def test_a_restart_shows_nothing_below_the_floor(
 def vars_of(state: BrokerState) -> dict[str, object]:
     own = ("topics", "groups", "next_offsets", "consumer_offsets", "resets", "floors")
     return {name: getattr(state, name) for name in own}
+
+
+async def test_a_group_misses_nothing_of_a_topic_made_anew(rig: Rig) -> None:
+    """A new group takes an answer of 22 for "begin at the end", behind what was sent meanwhile."""
+    for key in ("a", "b", "c"):
+        await send(rig, key)
+    await delete(rig)
+    offsets = OffsetProcessor(rig.context, rig.tasks)
+    fields = {"consumerGroup": "G", "topic": "T", "queueId": "0"}
+    for at in (3, 4):
+        assert await send(rig, f"new{at}") == at
+        told = await rig.ask(offsets.query, RequestCode.QUERY_CONSUMER_OFFSET, fields)
+        assert (told.code, told.ext_fields.get("offset")) == (ResponseCode.SUCCESS, "3")
+    queue = rig.queues.get("T", 0)
+    queue.trim(UNIT.unpack(queue.read(4, 1))[0])  # now retention has taken some of it
+    told = await rig.ask(offsets.query, RequestCode.QUERY_CONSUMER_OFFSET, fields)
+    assert told.code == ResponseCode.QUERY_NOT_FOUND

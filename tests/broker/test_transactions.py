@@ -156,7 +156,11 @@ async def test_an_undecided_half_is_checked_then_discarded(rig):
         while len(rig.state.halves):
             await asyncio.sleep(0)
     assert rig.state.next_offset(TRANS_CHECK_MAX_TOPIC, 0) == 1
-    assert len(producer.sent) == rig.config.transaction_check_max
+    checks_max = rig.config.transaction_check_max
+    asked = [decode_record(command.body) for command in producer.sent]
+    times = [record.property_map()["TRANSACTION_CHECK_TIMES"] for record in asked]
+    assert times == [str(number + 1) for number in range(checks_max)]
+    assert {record.sys_flag & 0xC for record in asked} == {0}, "as it is stored"
     check.round()
     async with asyncio.timeout(5):
         while (CHECK_GROUP, HALF_TOPIC, 0) not in rig.state.consumer_offsets:
