@@ -17,6 +17,7 @@ from tests.mutants.shell_mutants import SHELL_MUTANTS
 from tests.mutants.snapshot_mutants import SNAPSHOT_MUTANTS
 from tests.mutants.storage_mutants import STORAGE_MUTANTS
 from tests.mutants.transaction_mutants import TRANSACTION_MUTANTS
+from tests.mutants.waiting_mutants import WAITING_MUTANTS
 
 __all__ = ["AREAS", "MUTANTS"]
 
@@ -31,6 +32,7 @@ AREAS: dict[str, tuple[Mutant, ...]] = {
     "shell": SHELL_MUTANTS,
     "broker": BROKER_MUTANTS,
     "transactions": TRANSACTION_MUTANTS,
+    "timers, POP, deletions": WAITING_MUTANTS,
 }
 
 MUTANTS: dict[str, Mutant] = {

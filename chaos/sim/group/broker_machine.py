@@ -108,6 +108,7 @@ class BrokerMachine(Machine):
         self._rates = short_write_rate, garbage_rate
         self.new_disk()
         self.broker: Broker | None = None
+        self._log_begin = 0
         self.sync_slow_us = 0
         self.fuse_is_power = False
         self.disk_is_full = False
@@ -143,6 +144,14 @@ class BrokerMachine(Machine):
         log = self.broker.log._store.log  # type: ignore[attr-defined]  # RaftNode's
         assert isinstance(log, SegmentLog)
         return log
+
+    @property
+    def log_begin(self) -> int:
+        """Where the log began when it was last seen."""
+        broker = self.broker
+        if broker is not None and broker._started:
+            self._log_begin = broker.log.status().begin_position
+        return self._log_begin
 
     def holds_durably(self, index: Index, chain: int | None) -> bool:
         """Whether no failure of power takes anything of the log up to the entry at `index`.

@@ -12,14 +12,18 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
-from chaos.sim.group.committed_log import value_of
+from broker.delay.recall_handle import recall_handle
 from chaos.sim.group.options import GroupOptions
 from chaos.sim.group.promises import Promises, Value
+from chaos.sim.group.settings import GROUP
+from chaos.sim.group.stored import value_of
 from chaos.sim.scheduler import Scheduler
 from chaos.sim.virtual_host import current
+from client.broker_call import call_group
 from client.errors import ClientError
 from client.message import DeliveredMessage, Message, MessageQueue, SendResult
 from client.producer import Producer, ProducerSettings
@@ -33,20 +37,38 @@ from client.transaction_producer import (
     TransactionObserver,
     TransactionProducer,
 )
+from remoting.codes import RequestCode
+from remoting.command import RemotingCommand
 
-__all__ = ["TOPIC", "Consumer", "Desk", "Sender", "TransactionSender", "Watcher", "drain"]
+__all__ = [
+    "PAUSE_AFTER_ERROR_S",
+    "TOPIC",
+    "Consumer",
+    "Desk",
+    "Sender",
+    "TransactionSender",
+    "Watcher",
+    "drain",
+    "insist",
+    "until_known",
+]
 
 TOPIC = "T"
 _WORKERS = 2
 _ATTEMPTS_MAX = 4
 _BATCH_COUNT_MAX = 4
 _SUSPEND_MS = 3_000
-_PAUSE_AFTER_ERROR_S = 0.1
+PAUSE_AFTER_ERROR_S = 0.1
 _LATE_RETRY_RATE = 0.15
 _LATE_RETRY_S = 15.0  # beyond the shortest dedupe window
 _SEND_ATTEMPTS_MAX = (1, 64, 64)  # one: the application hears each outcome as the broker told it
 _SEND_TIMEOUTS_MS = (500, 3_000, 3_000)  # the product's, and one that hardly outlasts an election
 _SLOW_TRANSACTION_S = 6.0  # beyond the checks that a half may get
+_TIMER_DELAY_MS_MAX = 8_000
+_RECALL_AFTER_S_MAX = 2.0
+_RECALL_TIMEOUT_MS = 3_000
+_RECALLED_TWICE_RATE = 0.3
+_OTHER_TOPICS_PACE = 3  # what goes to them comes more rarely
 
 
 @dataclass(slots=True, kw_only=True)
@@ -64,11 +86,13 @@ class Desk:
 
 
 class Sender:
-    """A producer: messages one by one, batches, delayed ones; retries keep their UNIQ_KEY."""
+    """A producer: messages one by one, batches, delayed ones, of which it recalls some; retries
+    keep their UNIQ_KEY. To other topics than TOPIC it sends plain ones only."""
 
-    def __init__(self, desk: Desk, group: str) -> None:
+    def __init__(self, desk: Desk, group: str, topic: str = TOPIC) -> None:
         self._desk = desk
         self._group = group
+        self._topic = topic
 
     async def run(self) -> None:
         rng = current().rng
@@ -85,10 +109,15 @@ class Sender:
     async def _work(self, producer: Producer, rng: random.Random) -> None:
         desk, options = self._desk, self._desk.options
         while True:
-            await asyncio.sleep(rng.expovariate(1) * _WORKERS * options.send_interval_ms / 1000)
+            pace = _WORKERS * (1 if self._topic == TOPIC else _OTHER_TOPICS_PACE)
+            await asyncio.sleep(rng.expovariate(1) * pace * options.send_interval_ms / 1000)
             if not desk.sending:
                 continue
-            if rng.random() < options.batch_rate:
+            if self._topic != TOPIC:
+                await self._send_plain(producer, rng)
+            elif rng.random() < options.timer_rate:
+                await self._send_timer(producer, rng)
+            elif rng.random() < options.batch_rate:
                 await self._send_batch(producer, rng)
             else:
                 await self._send(producer, rng)
@@ -107,7 +136,66 @@ class Sender:
         async def attempt() -> SendResult:
             return await producer.send(message)
 
-        await _insist(self._desk, [value], attempt, rng)
+        await insist(self._desk, [value], attempt, rng)
+
+    async def _send_plain(self, producer: Producer, rng: random.Random) -> None:
+        value = self._desk.promises.new_value()
+        message = Message(topic=self._topic, body=_body(value.name, rng, self._desk.options))
+        await insist(self._desk, [value], lambda: producer.send(message), rng)
+
+    async def _send_timer(self, producer: Producer, rng: random.Random) -> None:
+        promises = self._desk.promises
+        value = promises.new_value(is_delayed=True)
+        delay_ms = int(rng.random() * _TIMER_DELAY_MS_MAX)
+        deliver_ms = current().clock.wall_ns() // 1_000_000 + delay_ms
+        if rng.random() < 0.3:
+            properties = {"TIMER_DELAY_MS": str(delay_ms)}
+        else:
+            properties = {"TIMER_DELIVER_MS": str(deliver_ms)}
+            value.not_before_ms = deliver_ms
+        body = _body(value.name, rng, self._desk.options)
+        message = Message(topic=TOPIC, body=body, properties=properties)
+        result = await insist(self._desk, [value], lambda: producer.send(message), rng)
+        wants_recall = rng.random() < self._desk.options.recall_rate
+        if result is not None and wants_recall and value.not_before_ms:
+            await asyncio.sleep(rng.random() * _RECALL_AFTER_S_MAX)
+            await self._recall(producer, value, result.msg_id, rng)
+
+    async def _recall(
+        self, producer: Producer, value: Value, uniq_key: str, rng: random.Random
+    ) -> None:
+        """Now and then somebody else has the same idea at the same time."""
+        handle = recall_handle(
+            topic=TOPIC, broker_name=GROUP, deliver_ms=value.not_before_ms, uniq_key=uniq_key
+        )
+        promises = self._desk.promises
+        promises.on_recalling(value)
+        times = 2 if rng.random() < _RECALLED_TWICE_RATE else 1
+        ends = await asyncio.gather(
+            *(self._ask_recall(producer, value, handle) for _ in range(times))
+        )
+        errors = [error for error in ends if error is not None]
+        if len(errors) == times:
+            is_definite = all(error.definite for error in errors)
+            promises.on_recall_failed(value, definite=is_definite)
+
+    async def _ask_recall(
+        self, producer: Producer, value: Value, handle: str
+    ) -> ClientError | None:
+        fields = {"producerGroup": self._group, "topic": TOPIC, "recallHandle": handle}
+        try:
+            await call_group(
+                producer.instance,
+                GROUP,
+                lambda: RemotingCommand(code=RequestCode.RECALL_MESSAGE, ext_fields=dict(fields)),
+                topic=TOPIC,
+                timeout_ms=_RECALL_TIMEOUT_MS,
+                policy=RetryPolicy(),
+            )
+        except ClientError as error:
+            return error
+        self._desk.promises.on_recalled(value)
+        return None
 
     async def _send_batch(self, producer: Producer, rng: random.Random) -> None:
         options, promises = self._desk.options, self._desk.promises
@@ -118,10 +206,10 @@ class Sender:
         async def attempt() -> SendResult:
             return await producer.send_batch(messages)
 
-        await _insist(self._desk, values, attempt, rng)
+        await insist(self._desk, values, attempt, rng)
 
 
-async def _insist(
+async def insist(
     desk: Desk,
     values: list[Value],
     attempt: Callable[[], Awaitable[SendResult]],
@@ -144,7 +232,7 @@ async def _insist(
             if rng.random() >= desk.options.retry_rate:
                 return None
             is_late = rng.random() < _LATE_RETRY_RATE
-            await asyncio.sleep(_LATE_RETRY_S * rng.random() if is_late else _PAUSE_AFTER_ERROR_S)
+            await asyncio.sleep(_LATE_RETRY_S * rng.random() if is_late else PAUSE_AFTER_ERROR_S)
             if is_late and not desk.sending:
                 return None
             continue
@@ -172,14 +260,18 @@ class TransactionSender(TransactionObserver):
         self._open.clear()
         producer = TransactionProducer(self._group, desk.name_servers, self, observer=self)
         await producer.start()
-        await _until_known(lambda: producer.queues(TOPIC))  # brokers are to know it before it sends
+        await until_known(lambda: producer.queues(TOPIC))  # brokers are to know it before it sends
         while True:
             interval_ms = desk.options.transaction_interval_ms
             await asyncio.sleep(rng.expovariate(1) * interval_ms / 1000)
             if not desk.sending:
                 continue
             value = desk.promises.new_value(is_half=True)
-            message = Message(topic=TOPIC, body=_body(value.name, rng, desk.options))
+            properties = {}
+            if rng.random() < desk.options.timer_rate:
+                properties["TIMER_DELAY_MS"] = str(int(rng.random() * _TIMER_DELAY_MS_MAX))
+            body = _body(value.name, rng, desk.options)
+            message = Message(topic=TOPIC, body=body, properties=properties)
             desk.counts["halves"] += 1
             await self._one(producer, value, message, rng)
 
@@ -189,7 +281,7 @@ class TransactionSender(TransactionObserver):
         async def attempt() -> SendResult:
             return (await producer.send_in_transaction(message)).send
 
-        await _insist(self._desk, [value], attempt, rng)
+        await insist(self._desk, [value], attempt, rng)
 
     # --- the application's side ----------------------------------------------------------------
 
@@ -260,7 +352,7 @@ class Consumer:
             self._group, self._desk.name_servers, settings=PullConsumerSettings(timeout_ms=3_000)
         )
         await consumer.start()
-        queues = await _until_known(lambda: consumer.queues(TOPIC))
+        queues = await until_known(lambda: consumer.queues(TOPIC))
         async with asyncio.TaskGroup() as readers:
             for queue in queues:
                 readers.create_task(self._read(consumer, queue, rng))
@@ -283,7 +375,7 @@ class Consumer:
                     offset = await self._fetch(consumer, queue)
             except ClientError:
                 self._desk.counts["reads_failed"] += 1
-                await asyncio.sleep(_PAUSE_AFTER_ERROR_S)
+                await asyncio.sleep(PAUSE_AFTER_ERROR_S)
 
     async def _fetch(self, consumer: PullConsumer, queue: MessageQueue) -> int:
         return await _fetch_offset(self._desk, self._group, consumer, queue)
@@ -320,7 +412,7 @@ class Watcher:
             self._group, desk.name_servers, settings=PullConsumerSettings(timeout_ms=3_000)
         )
         await consumer.start()
-        queues = await _until_known(lambda: consumer.queues(TOPIC))
+        queues = await until_known(lambda: consumer.queues(TOPIC))
         while True:
             await asyncio.sleep(rng.expovariate(1) * desk.options.send_interval_ms / 1000)
             if not desk.reading:
@@ -348,23 +440,29 @@ async def _ask_max(desk: Desk, consumer: PullConsumer, queue: MessageQueue) -> N
     desk.promises.on_max_offset(queue.topic, queue.queue_id, offset, floor)
 
 
-async def drain(desk: Desk) -> None:
-    """Read every queue from its first kept offset to its end, once."""
+async def drain(desk: Desk, topics: Sequence[str]) -> None:
+    """Read every queue of the topics from its first kept offset to its end, once."""
     consumer = PullConsumer("DRAIN", desk.name_servers)
     await consumer.start()
-    for queue in await _until_known(lambda: consumer.queues(TOPIC)):
-        offset = await consumer.min_offset(queue)
-        end = await consumer.max_offset(queue)
-        while offset < end:
-            result = await consumer.pull(queue, offset, max_count=256)
-            for message in result.messages:
-                _show(desk.promises, message)
-            offset = result.next_begin_offset
-        desk.counts["queues_drained"] += 1
+    for topic in topics:
+        for queue in await until_known(partial(consumer.queues, topic)):
+            await _drain_queue(desk, consumer, queue)
     await consumer.stop()
 
 
-async def _until_known(
+async def _drain_queue(desk: Desk, consumer: PullConsumer, queue: MessageQueue) -> None:
+    offset = await consumer.min_offset(queue)
+    desk.promises.on_min_offset(queue.topic, queue.queue_id, offset)
+    end = await consumer.max_offset(queue)
+    while offset < end:
+        result = await consumer.pull(queue, offset, max_count=256)
+        for message in result.messages:
+            _show(desk.promises, message)
+        offset = result.next_begin_offset
+    desk.counts["queues_drained"] += 1
+
+
+async def until_known(
     ask: Callable[[], Awaitable[tuple[MessageQueue, ...]]],
 ) -> tuple[MessageQueue, ...]:
     """The topic's queues, as soon as some name server knows them."""
@@ -375,7 +473,7 @@ async def _until_known(
             queues = ()
         if queues:
             return queues
-        await asyncio.sleep(_PAUSE_AFTER_ERROR_S)
+        await asyncio.sleep(PAUSE_AFTER_ERROR_S)
 
 
 def _show(promises: Promises, message: DeliveredMessage) -> None:

@@ -36,10 +36,12 @@ from chaos.sim.coverage import Coverage
 from chaos.sim.group.broker_machine import BrokerMachine
 from chaos.sim.group.clients import TOPIC, Consumer, Desk, Sender, TransactionSender, Watcher, drain
 from chaos.sim.group.committed_log import CommittedLog
+from chaos.sim.group.deleter import DELETED_TOPIC, Deleter
 from chaos.sim.group.machine import Machine, Site
 from chaos.sim.group.nemesis import GroupNemesis
 from chaos.sim.group.operator import GroupOperator
 from chaos.sim.group.options import GroupOptions, group_schedule
+from chaos.sim.group.pop_clients import POP_GROUP, POP_TOPIC, Popper
 from chaos.sim.group.promises import Promises
 from chaos.sim.group.replicas import check_alike, check_queue, check_route, check_state
 from chaos.sim.group.settings import NameServerProgram, broker_config, memory_directory
@@ -69,6 +71,7 @@ SETTLE_MS = 40_000
 QUIET_MS = 30_000
 """How long the group is left alone at the end, longer than a registration lasts."""
 
+_OTHER_TOPICS = (POP_TOPIC, DELETED_TOPIC)
 _CLOSINGS_MAX = 10
 _LOOK_US = 50_000  # between two looks at whether a phase is over
 
@@ -94,7 +97,7 @@ class GroupCluster:
         self.counts = self.coverage.counts
         self.trace = Trace(self.scheduler, on=traced)
         self.rules = TraceRules(lambda: self.scheduler.now_us)
-        self.log = CommittedLog(self.counts)
+        self.log = CommittedLog(self.counts, self._log_begin)
         self.promises = Promises(self.log, self.counts)
         key = f"{options.seed}/{options.node_count}"
         self._site = Site(
@@ -206,6 +209,10 @@ class GroupCluster:
         programs += [Consumer(desk, group).run for group in groups]
         if self._rng.random() < 0.5:
             programs.append(Watcher(desk, groups[0]).run)
+        if options.pop_consumer_count:
+            programs.append(Sender(desk, "PP", POP_TOPIC).run)
+            programs += [Popper(desk).run for _ in range(options.pop_consumer_count)]
+        programs += [Deleter(desk).run for _ in range(options.deleter_count)]
         for number, program in enumerate(programs):
             self._add_client(number, program)
         number = len(programs)
@@ -353,17 +360,27 @@ class GroupCluster:
             raise Violation(
                 "liveness",
                 f"{self.log.undecided()} transactions undecided, {self.log.undelivered()} delayed "
-                f"messages undelivered, or not all applied: {self._states()}",
+                f"messages undelivered, {self._unpopped()} not popped and done, or not all "
+                f"applied: {self._states()}",
             )
         self._desk.reading = False
 
     def _has_settled(self) -> bool:
         if self.log.undecided() or self.log.undelivered() or self._operator.is_busy:
             return False
+        if self._unpopped():
+            return False
         statuses = [machine.status for machine in self.brokers]
         applied = {None if status is None else status.applied_index for status in statuses}
         lasts = {None if status is None else status.last_index for status in statuses}
         return len(applied) == 1 and applied == lasts and None not in applied
+
+    def _unpopped(self) -> int:
+        return self.log.pop.pending(POP_GROUP, POP_TOPIC)
+
+    def _log_begin(self) -> int:
+        """Below it some broker's log has lost its records, and may pass over them."""
+        return max(machine.log_begin for machine in self.brokers)
 
     def _check_drain(self) -> None:
         """Everything can be read, and name servers know where."""
@@ -375,8 +392,9 @@ class GroupCluster:
             raise Violation("liveness", f"the log does not come to rest: {self._states()}")
 
     async def _drain(self) -> None:
-        if any(topic == TOPIC for topic, _ in self.log.queues):
-            await drain(self._desk)
+        context = next(one.broker.context for one in self.brokers if one.broker is not None)
+        known = context.state.topics
+        await drain(self._desk, [name for name in (TOPIC, *_OTHER_TOPICS) if name in known])
         self._drained.append(True)
 
     def _check_replicas(self) -> None:

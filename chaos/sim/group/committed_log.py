@@ -3,63 +3,62 @@
 Place in the data path: every broker shows what it applies before it does. The first to apply an
 entry adds it here; whoever applies it later must have the same one. The model knows nothing of
 dedupe windows, overlays or half tables: it decodes records and asks whether the promises hold.
+`timer_model` and `pop_model` have the rules of what they are named for.
 
 G2: no UNIQ_KEY stands twice in user topics. G3: queue offsets are dense from 0 and never reused,
-and a record is where its unit says. G4: a half is decided once; a commit's final message is in the
-entry of its decision, a rollback's nowhere; the half queue's offset never passes an undecided half
-(T10). G5: a delayed message is delivered once, in order, not before its time; store timestamps
-never go back.
+also by a topic that was deleted and is made again, and a record is where its unit says. G4: a half
+is decided once; a commit's final message is in the entry of its decision, a rollback's nowhere;
+the half queue's offset never passes an undecided half (T10). G5: a delayed message is delivered
+once, in order, not before its time; store timestamps never go back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from broker.delay.levels import delay_ms
+from broker.pop.commands import (
+    AckCommand,
+    ChangeInvisibleCommand,
+    PopCommand,
+    ReviveCommand,
+)
 from broker.store.payload import (
     UNIT,
     CheckCommand,
     Command,
     DecideCommand,
+    DeleteTopicCommand,
     DeliverCommand,
+    DeliverTimersCommand,
     DiscardCommand,
     GroupCommand,
     OffsetCommand,
     Payload,
+    RecallTimerCommand,
     TopicCommand,
     decode_payload,
 )
-from broker.topics import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TRANS_CHECK_MAX_TOPIC
+from broker.topics import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_CHECK_MAX_TOPIC
+from chaos.sim.group.pop_model import PopModel
+from chaos.sim.group.stored import Stored, is_users, value_of
+from chaos.sim.group.timer_model import TimerModel
 from chaos.sim.violation import Violation
 from raft.messages import EntryKind, Index, NodeId, Term
 from raft.replicated_log import CommittedEntry
-from remoting.message import MessageRecord, decode_record
+from remoting.message import decode_record
 
-__all__ = ["CommittedLog", "Stored"]
+__all__ = ["CommittedLog"]
 
-_SYSTEM_TOPICS: Final = frozenset({HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TRANS_CHECK_MAX_TOPIC})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stored:
-    """One record of the committed log."""
-
-    topic: str
-    queue_id: int
-    queue_offset: int
-    index: Index
-    position: int
-    uniq_key: str
-    value: str
-    store_ms: int
+_TRANSACTION_TOPICS: Final = frozenset({HALF_TOPIC, OP_TOPIC, TRANS_CHECK_MAX_TOPIC})
 
 
 class CommittedLog:
     """Of one broker group. Every method raises Violation."""
 
-    def __init__(self, counts: dict[str, int]) -> None:
+    def __init__(self, counts: dict[str, int], log_begin: Callable[[], int]) -> None:
+        """`log_begin` tells below which position some broker's log has lost its records."""
         self._counts = counts
         self._entries: dict[Index, tuple[Term, int]] = {}  # term and chain
         self._first_index: Index = 1
@@ -72,6 +71,9 @@ class CommittedLog:
         self.offsets: dict[tuple[str, str, int], int] = {}
         self._delivered: dict[int, int] = {}  # next offset per schedule queue
         self._store_ms = 0
+        self.floors: dict[tuple[str, int], int] = {}  # where queues of deleted topics ended
+        self.timers = TimerModel(counts)
+        self.pop = PopModel(self.queues, self.offsets, self.floors, counts, log_begin)
 
     def next_offset(self, topic: str, queue_id: int) -> int:
         return len(self.queues.get((topic, queue_id), ()))
@@ -107,10 +109,8 @@ class CommittedLog:
                     f"entry {entry.index} goes on at {run.first_queue_offset} in {run.topic}/"
                     f"{run.queue_id}, which ends at {len(queue)}",
                 )
-            for position, size, _ in UNIT.iter_unpack(run.units):
-                start = position - entry.position
-                record = decode_record(bytes(entry.payload[start : start + size]))
-                added.append(self._stored(entry, record, position, payload.store_timestamp_ms))
+            for unit in UNIT.iter_unpack(run.units):
+                added.append(self._stored(entry, unit, payload.store_timestamp_ms))
                 self._check_place(added[-1], run.topic, run.queue_id, len(queue))
                 queue.append(added[-1])
         for stored in added:
@@ -118,9 +118,10 @@ class CommittedLog:
         for command in payload.commands:
             self._on_command(command, added)
 
-    def _stored(
-        self, entry: CommittedEntry, record: MessageRecord, position: int, store_ms: int
-    ) -> Stored:
+    def _stored(self, entry: CommittedEntry, unit: tuple[int, int, int], store_ms: int) -> Stored:
+        position, size, code = unit
+        start = position - entry.position
+        record = decode_record(bytes(entry.payload[start : start + size]))
         return Stored(
             topic=record.topic,
             queue_id=record.queue_id,
@@ -130,6 +131,7 @@ class CommittedLog:
             uniq_key=record.property_map().get("UNIQ_KEY", ""),
             value=value_of(record.body),
             store_ms=store_ms,
+            code=code,
         )
 
     @staticmethod
@@ -144,12 +146,15 @@ class CommittedLog:
         self.values.add(stored.value)
         if stored.topic == HALF_TOPIC:
             self.halves.append(stored)
-        elif stored.topic not in _SYSTEM_TOPICS and stored.uniq_key:
+        elif stored.topic == TIMER_TOPIC:
+            self.timers.on_timer(stored, stored.code)
+        elif is_users(stored.topic) and stored.uniq_key:
+            self.timers.on_visible(stored)
             before = self.by_key.setdefault(stored.uniq_key, stored)
             if before is not stored:
                 raise Violation(
                     "G2",
-                    f"{stored.value} stands at {_place(before)} and again at {_place(stored)}",
+                    f"{stored.value} stands at {before.place} and again at {stored.place}",
                 )
 
     # --- commands ------------------------------------------------------------------------------
@@ -168,6 +173,14 @@ class CommittedLog:
                 self.offsets[command.group, command.topic, command.queue_id] = command.offset
                 if command.topic == HALF_TOPIC:
                     self._check_progress(command.offset)
+            case DeliverTimersCommand():
+                self.timers.deliver(command, added)
+            case RecallTimerCommand():
+                self.timers.recall(command)
+            case PopCommand() | AckCommand() | ChangeInvisibleCommand() | ReviveCommand():
+                self.pop.apply(command, self._store_ms, added)
+            case DeleteTopicCommand():
+                self._delete_topic(command.name)
             case TopicCommand() | GroupCommand():
                 pass
             case _:
@@ -179,7 +192,7 @@ class CommittedLog:
             raise Violation("G4", f"half {half_offset}: {decision} after {before}")
         half = self.halves[half_offset]
         finals = [one for one in added if one.uniq_key == half.uniq_key]
-        is_there = any(one.topic not in _SYSTEM_TOPICS for one in finals)
+        is_there = any(one.topic not in _TRANSACTION_TOPICS for one in finals)  # perhaps it waits
         if is_there != (decision == "commit"):
             raise Violation("G4", f"half {half_offset}: {decision}, final message: {is_there}")
         self._counts[f"decisions_{decision}"] += 1
@@ -204,7 +217,7 @@ class CommittedLog:
             )
         self._delivered[queue_id] = command.next_offset
         waiting = self.queues[SCHEDULE_TOPIC, queue_id][delivered : command.next_offset]
-        by_key = {one.uniq_key: one for one in added if one.topic not in _SYSTEM_TOPICS}
+        by_key = {one.uniq_key: one for one in added if is_users(one.topic)}
         for delayed in waiting:
             final = by_key.get(delayed.uniq_key)
             if final is None:
@@ -213,9 +226,18 @@ class CommittedLog:
                 raise Violation("G5", f"{delayed.value} is delivered before its time")
         self._counts["delayed_deliveries"] += len(waiting)
 
+    def _delete_topic(self, name: str) -> None:
+        for key, queue in self.queues.items():
+            if key[0] == name:
+                self.floors[key] = len(queue)
+        for of_group in [key for key in self.offsets if key[1] == name]:
+            del self.offsets[of_group]
+        self.pop.drop_topic(name)
+        self._counts["topics_deleted"] += 1
+
     def undelivered(self) -> int:
         """Delayed messages that still wait."""
-        return sum(
+        return len(self.timers.waiting) + sum(
             len(queue) - self._delivered.get(queue_id, 0)
             for (topic, queue_id), queue in self.queues.items()
             if topic == SCHEDULE_TOPIC
@@ -223,12 +245,3 @@ class CommittedLog:
 
     def undecided(self) -> int:
         return len(self.halves) - len(self.decisions)
-
-
-def value_of(body: bytes) -> str:
-    """A message's name: what its body says before the padding."""
-    return body.partition(b" ")[0].decode(errors="replace")
-
-
-def _place(stored: Stored) -> str:
-    return f"{stored.topic}/{stored.queue_id}/{stored.queue_offset} (entry {stored.index})"

@@ -103,6 +103,14 @@ class GroupOptions:
     retry_rate: float
     """Share of sends of unknown outcome that are sent again with their UNIQ_KEY."""
 
+    timer_rate: float
+    """Share of sends, and of transactions, that ask for a time of delivery of their own."""
+    recall_rate: float
+    """Share of those that are recalled once they are acknowledged."""
+    pop_consumer_count: int
+    pop_invisible_ms_max: int
+    deleter_count: int
+
     transaction_timeout_ms: int
     transaction_check_interval_ms: int
     transaction_check_max: int
@@ -129,6 +137,8 @@ def draw_group_options(seed: int, node_count: int) -> GroupOptions:
     delay_max_us = int(timeout_min_ms * 1000 * rng.choice((0.002, 0.01, 0.05)))
     sync_max_us = int(timeout_min_ms * 1000 * rng.choice((0.005, 0.02, 0.1)))
     send_interval_ms = int(timeout_min_ms * rng.choice((0.5, 1.0, 2.0)))
+    # A generator of their own: what was added later leaves older seeds what they were.
+    later = random.Random(f"later group options/{seed}/{node_count}")
     return GroupOptions(
         seed=seed,
         node_count=node_count,
@@ -160,6 +170,11 @@ def draw_group_options(seed: int, node_count: int) -> GroupOptions:
         batch_rate=rng.choice((0.0, 0.1)),
         delay_rate=rng.choice((0.0, 0.15)),
         retry_rate=rng.choice((0.5, 1.0)),
+        timer_rate=later.choice((0.0, 0.15, 0.3)),
+        recall_rate=later.choice((0.2, 0.5)),
+        pop_consumer_count=later.choice((0, 1, 2)),
+        pop_invisible_ms_max=later.choice((500, 2_000, 5_000)),
+        deleter_count=later.choice((0, 0, 1)),
         transaction_timeout_ms=rng.choice((300, 1_000, 3_000)),
         transaction_check_interval_ms=rng.choice((300, 1_000, 2_000)),
         transaction_check_max=rng.choice((2, 5, 15)),

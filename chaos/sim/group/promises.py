@@ -7,18 +7,32 @@ G1: a message that was acknowledged stands in the log where the answer said. G7:
 as a definite failure stands nowhere; one of unknown outcome may stand once. A decision that was
 acknowledged is the one in the log. G6: a max offset is not below what was acknowledged before it
 was asked, a fetched consumer offset is one that was committed and not overwritten before. A read
-shows what the committed log has at that place, and nothing that is not committed yet.
+shows what the committed log has at that place, and nothing that is not committed yet. G5: what was
+told of a recall, of a pop, an acknowledgement or a postponed message is in the committed log when
+it is told. A deletion that was acknowledged has taken what was acknowledged before it was asked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 
-from chaos.sim.group.committed_log import CommittedLog, Stored
+from chaos.sim.group.committed_log import CommittedLog
+from chaos.sim.group.pop_model import QueueKey
+from chaos.sim.group.stored import Stored
 from chaos.sim.violation import Violation
 
-__all__ = ["OffsetBook", "Promises", "Value"]
+__all__ = ["OffsetBook", "Promises", "Recall", "Value"]
+
+
+class Recall(Enum):
+    """How the recall of a delayed message ended, as far as its sender knows."""
+
+    NONE = "none"
+    UNKNOWN = "unknown"
+    TOLD = "told"
+    REFUSED = "refused"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -32,6 +46,8 @@ class Value:
     acknowledged: tuple[str, int, int] | None = None  # topic, queue, offset
     unknown: bool = False  # an attempt of unknown outcome
     attempts: int = 0
+    not_before_ms: int = 0  # the time of delivery that was asked for; 0: none
+    recall: Recall = Recall.NONE
 
 
 @dataclass(slots=True, kw_only=True)
@@ -61,6 +77,7 @@ class Promises:
         self.told: dict[str, str] = {}  # value of a half -> decision that was acknowledged
         self._books: dict[tuple[str, str, int], OffsetBook] = {}
         self._ends: dict[tuple[str, int], int] = {}  # past the last acknowledged offset
+        self._given: set[tuple[QueueKey, int, int]] = set()  # popped messages, with pop times
         self.acknowledged_count = 0
 
     # --- sends ---------------------------------------------------------------------------------
@@ -106,6 +123,69 @@ class Promises:
                 f"{value.name} is acknowledged at {topic}/{queue_id}/{offset}, where the "
                 f"committed log has {there}",
             )
+
+    # --- recalls -------------------------------------------------------------------------------
+
+    def on_recalling(self, value: Value) -> None:
+        value.recall = Recall.UNKNOWN  # until its end is known: the sender may die before
+
+    def on_recalled(self, value: Value) -> None:
+        self._counts["recalls_told"] += 1
+        value.recall = Recall.TOLD
+        if not self._log.timers.is_recalled(value.name):
+            raise Violation("G5", f"{value.name} is answered as recalled, the log has no recall")
+
+    def on_recall_failed(self, value: Value, *, definite: bool) -> None:
+        self._counts["recalls_refused" if definite else "recalls_unknown"] += 1
+        if definite:
+            value.recall = Recall.REFUSED
+
+    # --- POP -----------------------------------------------------------------------------------
+
+    def on_popped(self, key: QueueKey, offset: int, pop_ms: int, value: str) -> None:
+        """A consumer was given this message, under this handle."""
+        _, topic, queue_id = key
+        queue = self._log.queues.get((topic, queue_id), [])
+        if offset >= len(queue) or queue[offset].value != value:
+            raise Violation("reads", f"{value} is popped at {topic}/{queue_id}/{offset}, not there")
+        if not self._log.pop.has_held(key, offset, pop_ms):
+            raise Violation("G5", f"{key}: {value} is given at {offset}, the log has no such pop")
+        if (key, offset, pop_ms) in self._given:
+            raise Violation("G5", f"{key}: {value} at {offset} is given to two")
+        self._given.add((key, offset, pop_ms))
+
+    def on_postponed(self, key: QueueKey, offset: int, pop_ms: int) -> None:
+        """A consumer was told that its message comes again later, and its new handle."""
+        if not self._log.pop.has_held(key, offset, pop_ms):
+            raise Violation("G5", f"{key}: {offset} is answered as postponed, the log has it not")
+
+    def on_pop_acknowledged(self, key: QueueKey, offset: int, pop_ms: int) -> None:
+        """A consumer was told that its message is done, or was taken from it."""
+        self._counts["acknowledgements_told"] += 1
+        if self._log.pop.holds(key, offset, pop_ms):
+            raise Violation("G5", f"{key}: {offset} is acknowledged, and still held")
+
+    # --- deletions -----------------------------------------------------------------------------
+
+    def acknowledged_ends(self, topic: str) -> dict[tuple[str, int], int]:
+        """What a deletion that begins now must take with it."""
+        return {key: end for key, end in self._ends.items() if key[0] == topic}
+
+    def on_deleted(self, ends: Mapping[tuple[str, int], int]) -> None:
+        """A deletion was acknowledged; when it began `ends` were acknowledged."""
+        self._counts["deletions_told"] += 1
+        for key, end in ends.items():
+            floor = self._log.floors.get(key, 0)
+            if floor < end:
+                raise Violation(
+                    "G3", f"{key} is deleted, its floor is {floor}, {end} were acknowledged before"
+                )
+
+    def on_min_offset(self, topic: str, queue_id: int, offset: int) -> None:
+        """As asked when nobody deletes any more."""
+        floor = self._log.floors.get((topic, queue_id), 0)
+        if offset < floor:
+            raise Violation("G3", f"{topic}/{queue_id} begins at {offset}, its floor is {floor}")
 
     # --- reads ---------------------------------------------------------------------------------
 
@@ -176,14 +256,30 @@ class Promises:
             elif value.acknowledged is not None:
                 if not value.is_delayed:
                     self._check_stored(value)
-                elif value.name not in places:
-                    raise Violation("G1", f"{value.name} was acknowledged and is never delivered")
+                else:
+                    self._check_delayed(value, places)
             elif value.attempts and not value.unknown and value.name in places:
                 raise Violation("G7", f"{value.name} surely failed, and is in the log")
         sent = self.values.keys()
         for name in places:
             if name not in sent:
                 raise Violation("G1", f"{name} is in the log, and nobody sent it")
+
+    def _check_delayed(self, value: Value, places: Mapping[str, Stored]) -> None:
+        """It was acknowledged."""
+        name = value.name
+        is_recalled = self._log.timers.is_recalled(name)
+        if is_recalled and value.recall in {Recall.NONE, Recall.REFUSED}:
+            raise Violation("G5", f"{name} is recalled, its recall is {value.recall.value}")
+        stored = places.get(name)
+        if stored is None and not is_recalled:
+            raise Violation("G1", f"{name} was acknowledged and is never delivered")
+        if stored is not None and value.recall is Recall.TOLD:
+            raise Violation("G5", f"{name} is delivered, its recall was acknowledged")
+        if stored is not None and stored.store_ms < value.not_before_ms:
+            raise Violation(
+                "G5", f"{name} is delivered {value.not_before_ms - stored.store_ms} ms too early"
+            )
 
     def _check_half(self, value: Value, is_stored: bool, places: Mapping[str, Stored]) -> None:
         name = value.name

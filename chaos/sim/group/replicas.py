@@ -12,7 +12,8 @@ from dataclasses import fields
 from broker.context import BrokerContext
 from broker.state_image import StateImage
 from broker.store.payload import UNIT
-from chaos.sim.group.committed_log import CommittedLog, Stored
+from chaos.sim.group.committed_log import CommittedLog
+from chaos.sim.group.stored import Stored
 from chaos.sim.violation import Violation
 from namesrv.server import NameServer
 from raft.messages import NodeId
@@ -30,7 +31,10 @@ def check_queue(
         end = 0 if queue is None else queue.next_offset
         raise Violation("S1", f"{node}: {topic}/{queue_id} ends at {end}, not {len(stored)}")
     begin = context.log.retention_bounds().begin_position
-    if queue.min_offset and stored[queue.min_offset - 1].position >= begin:
+    floor = context.state.floors.get(topic, queue_id)
+    if queue.min_offset < floor:
+        raise Violation("S1", f"{node}: {topic}/{queue_id} shows what is below its floor {floor}")
+    if queue.min_offset > floor and stored[queue.min_offset - 1].position >= begin:
         raise Violation(
             "S1",
             f"{node}: {topic}/{queue_id} begins at {queue.min_offset}, and the log has the record "
@@ -71,6 +75,14 @@ def check_state(node: NodeId, context: BrokerContext, log: CommittedLog) -> None
             )
     if dict(state.consumer_offsets) != log.offsets:
         raise Violation("G5", f"{node}: consumer offsets are not those of the log")
+    if dict(state.floors.all()) != log.floors:
+        raise Violation("G3", f"{node}: floors of deleted topics are not those of the log")
+    waiting = {at: timer.stored.position for at, timer in log.timers.waiting.items()}
+    if {row[0]: row[2] for row in state.timers.capture()} != waiting:
+        raise Violation("G5", f"{node}: other timer messages wait than those of the log")
+    held = {tuple(row[1:]) for row in state.pop.capture() if row[0] == "held"}
+    if held != set(log.pop.rows()):
+        raise Violation("G5", f"{node}: other popped messages are held than those of the log")
     if len(state.halves) != log.undecided():
         raise Violation(
             "G4", f"{node}: {len(state.halves)} halves are undecided, the log has {log.undecided()}"

@@ -1,0 +1,175 @@
+"""Who holds which popped message, as the committed log tells of it.
+
+Place in the data path: `committed_log` hands it POP's commands and the records of their entries;
+`promises` asks it about what consumers were told. Knows nothing of the broker's table.
+
+Rules: a group pops a queue's messages one after the other, passes over none that its log still
+has, and none twice; a message that was acknowledged is never popped again, in whichever topic its
+copy stands; a holding that is over ends in the entry that stores the message again, not before its
+time by the entry's stamp; a command that names another holding changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
+
+from broker.pop.commands import (
+    AckCommand,
+    ChangeInvisibleCommand,
+    PopCommand,
+    PopCommands,
+    ReviveCommand,
+)
+from chaos.sim.group.stored import Stored, is_again
+from chaos.sim.violation import Violation
+
+__all__ = ["HeldMessage", "PopModel", "QueueKey"]
+
+QueueKey: TypeAlias = tuple[str, str, int]  # group, topic, queue id
+
+
+class HeldMessage(NamedTuple):
+    pop_ms: int
+    visible_ms: int
+
+
+class PopModel:
+    """Of one broker group. `log_begin` tells below which position some log has lost its records.
+
+    Methods raise Violation.
+    """
+
+    def __init__(
+        self,
+        queues: Mapping[tuple[str, int], Sequence[Stored]],
+        offsets: dict[QueueKey, int],
+        floors: Mapping[tuple[str, int], int],
+        counts: dict[str, int],
+        log_begin: Callable[[], int],
+    ) -> None:
+        self._queues = queues
+        self._offsets = offsets
+        self._floors = floors
+        self._counts = counts
+        self._log_begin = log_begin
+        self._held: dict[QueueKey, dict[int, HeldMessage]] = {}
+        self._taken: set[tuple[QueueKey, int]] = set()
+        self._holdings: set[tuple[QueueKey, int, int]] = set()  # that ever were: with pop time
+        self._done: set[tuple[str, str]] = set()  # group and value
+
+    def rows(self) -> Iterator[tuple[str, str, int, int, int, int]]:
+        """What is held now: group, topic, queue id, offset, pop time, visible again at."""
+        for key, held in self._held.items():
+            for offset, message in held.items():
+                yield (*key, offset, *message)
+
+    def has_held(self, key: QueueKey, offset: int, pop_ms: int) -> bool:
+        """Whether this holding is or was committed."""
+        return (key, offset, pop_ms) in self._holdings
+
+    def holds(self, key: QueueKey, offset: int, pop_ms: int) -> bool:
+        """Whether this holding lasts."""
+        message = self._held.get(key, {}).get(offset)
+        return message is not None and message.pop_ms == pop_ms
+
+    def pending(self, group: str, topic: str) -> int:
+        """Messages of the topic, first tries and others, that the group has not done with."""
+        names = (topic, f"%RETRY%{group}_{topic}")
+        count = sum(len(held) for key, held in self._held.items() if key[1] in names)
+        begin = self._log_begin()
+        for (name, queue_id), queue in self._queues.items():
+            if name in names:
+                start = self._offsets.get((group, name, queue_id), 0)
+                start = max(start, self._floors.get((name, queue_id), 0))
+                count += sum(stored.position >= begin for stored in queue[start:])
+        return count
+
+    # Changes -----------------------------------------------------------------------------------
+
+    def apply(self, command: PopCommands, store_ms: int, added: Sequence[Stored]) -> None:
+        match command:
+            case PopCommand():
+                self._pop(command)
+            case AckCommand():
+                self._ack(command)
+            case ChangeInvisibleCommand(is_order=False):
+                self._change(command)
+            case ReviveCommand():
+                for group, topic, queue_id, offset, pop_ms in command.rows:
+                    self._revive((group, topic, queue_id), offset, pop_ms, store_ms, added)
+            case _:
+                raise Violation("assert", f"no simulated client asks for {command}")
+
+    def drop_topic(self, topic: str) -> None:
+        self._held = {key: held for key, held in self._held.items() if key[1] != topic}
+
+    def _pop(self, command: PopCommand) -> None:
+        key = (command.group, command.topic, command.queue_id)
+        before = self._offsets.get(key, -1)
+        if before != command.expected:
+            self._counts["pops_void"] += 1
+            return
+        queue = self._queues[command.topic, command.queue_id]
+        floor = self._floors.get((command.topic, command.queue_id), 0)
+        if any(not floor <= offset < len(queue) for offset in command.offsets):
+            raise Violation("G5", f"{key}: {command.offsets} are popped of {floor} to {len(queue)}")
+        passed = set(range(max(before, floor), command.next_offset)) - set(command.offsets)
+        begin = self._log_begin() if passed else 0
+        for offset in sorted(passed):
+            if offset >= len(queue) or queue[offset].position >= begin:
+                raise Violation("G5", f"{key}: a pop passes over {offset}, which the log has")
+        self._offsets[key] = command.next_offset
+        message = HeldMessage(command.pop_ms, command.pop_ms + command.invisible_ms)
+        for offset in command.offsets:
+            value = queue[offset].value
+            if (key, offset) in self._taken:
+                raise Violation("G5", f"{key}: {value} at {offset} is popped twice")
+            if (command.group, value) in self._done:
+                raise Violation("G5", f"{key}: {value} was acknowledged, and is popped at {offset}")
+            self._taken.add((key, offset))
+            self._hold(key, offset, message)
+        self._counts["messages_popped"] += len(command.offsets)
+
+    def _hold(self, key: QueueKey, offset: int, message: HeldMessage) -> None:
+        self._held.setdefault(key, {})[offset] = message
+        self._holdings.add((key, offset, message.pop_ms))
+
+    def _ack(self, command: AckCommand) -> None:
+        key = (command.group, command.topic, command.queue_id)
+        for offset, pop_ms in command.rows:
+            if self.holds(key, offset, pop_ms):
+                del self._held[key][offset]
+                self._done.add((command.group, self._value(key, offset)))
+                self._counts["messages_acknowledged"] += 1
+            else:
+                self._counts["acknowledgements_void"] += 1
+
+    def _change(self, command: ChangeInvisibleCommand) -> None:
+        key = (command.group, command.topic, command.queue_id)
+        if self.holds(key, command.offset, command.pop_ms):
+            message = HeldMessage(command.next_pop_ms, command.visible_ms)
+            self._hold(key, command.offset, message)
+            self._counts["messages_postponed"] += 1
+
+    def _revive(
+        self, key: QueueKey, offset: int, pop_ms: int, store_ms: int, added: Sequence[Stored]
+    ) -> None:
+        value = self._value(key, offset)
+        copies = [one for one in added if is_again(one.topic) and one.value == value]
+        if not self.holds(key, offset, pop_ms):
+            if copies:
+                raise Violation("G5", f"{key}: {value} is held no more, and stored again")
+            return
+        message = self._held[key].pop(offset)
+        if store_ms < message.visible_ms:
+            raise Violation(
+                "G5", f"{key}: {value} is stored again {message.visible_ms - store_ms} ms too early"
+            )
+        stored = self._queues[key[1], key[2]][offset]
+        if len(copies) != 1 and (copies or stored.position >= self._log_begin()):
+            raise Violation("G5", f"{key}: {value} is stored again {len(copies)} times")
+        self._counts["messages_revived"] += len(copies)
+
+    def _value(self, key: QueueKey, offset: int) -> str:
+        return self._queues[key[1], key[2]][offset].value
