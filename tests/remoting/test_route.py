@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from remoting.errors import BodyError
 from remoting.route import (
+    QUEUES_MAX,
     BrokerData,
     ClusterInfo,
     DataVersion,
@@ -30,7 +31,7 @@ from remoting.route import (
 )
 
 NAMES = st.text("abcXYZ019_%-|", min_size=1, max_size=20)
-COUNTS = st.integers(0, 2**31 - 1)
+COUNTS = st.integers(0, QUEUES_MAX)
 TOPICS = st.builds(
     TopicConfig,
     topic_name=NAMES,
@@ -220,7 +221,7 @@ def test_a_route_as_an_old_java_name_server_writes_it() -> None:
 
 def test_a_topic_of_two_thousand_million_queues_is_refused() -> None:
     """Whoever reads a route makes an object of each queue."""
-    row = '{"brokerName":"a","perm":6,"readQueueNums":%d,"writeQueueNums":4}' % (2**31 - 1)
+    row = f'{{"brokerName":"a","perm":6,"readQueueNums":{2**31 - 1},"writeQueueNums":4}}'
     with pytest.raises(BodyError, match="65535"):
         decode_route(f'{{"brokerDatas":[],"queueDatas":[{row}]}}'.encode())
     table = '{"topicConfigTable":{"T":{"readQueueNums":70000}},"dataVersion":{}}'
