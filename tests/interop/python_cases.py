@@ -19,6 +19,7 @@ from client.queue_requests import PullStatus
 from client.send_codec import Compression, CompressionType
 from client.transaction_producer import Decision, HalfMessage, TransactionProducer
 from tests.interop.python_program import Rig, Seen, keys, message, run
+from tests.interop.python_tool_cases import TOOL_CASES
 
 
 async def send(rig: Rig) -> str:
@@ -388,6 +389,7 @@ CASES = {
     "request-reply": request_reply,
     "pop": pop,
     "compression": compression,
+    **TOOL_CASES,
 }
 
 

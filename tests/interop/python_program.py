@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from client.admin import Admin
 from client.consume import ConsumeStatus, PushConsumerSettings
@@ -26,7 +27,9 @@ from tests.interop.matrix import MARK
 
 __all__ = ["Rig", "Seen", "keys", "message", "run"]
 
-CASE_TIMEOUT_S = 60
+_T = TypeVar("_T")
+
+CASE_TIMEOUT_S = 90
 FAULTS_TIMEOUT_S = 150
 MIDPOINT_TIMEOUT_S = 60
 
@@ -48,10 +51,12 @@ class Seen:
     order: list[str] = field(default_factory=list)
     messages: dict[str, DeliveredMessage] = field(default_factory=dict)
     at_ms: dict[str, float] = field(default_factory=dict)
+    every: list[DeliveredMessage] = field(default_factory=list)
 
     async def take(self, given: Sequence[DeliveredMessage]) -> ConsumeStatus:
         for each in given:
-            key = each.keys[0]
+            key = each.keys[0] if each.keys else each.uniq_key or ""
+            self.every.append(each)
             self.counts[key] += 1
             self.order.append(key)
             self.messages.setdefault(key, each)
@@ -135,6 +140,17 @@ class Rig:
                 assert result.status is SendStatus.SEND_OK, result
                 return result
 
+    async def ask(self, call: Callable[[], Awaitable[_T]], *, patient: bool = False) -> _T:
+        """A request that must succeed, likewise; if `patient`, not at once."""
+        until = time.monotonic() + 60
+        while True:
+            try:
+                return await call()
+            except ClientError:
+                if not (self.faults or patient) or time.monotonic() > until:
+                    raise
+                await asyncio.sleep(0.2)
+
     async def send_all(
         self, producer: Producer, topic: str, prefix: str, start: int, stop: int
     ) -> None:
@@ -168,7 +184,7 @@ class Rig:
 
     async def until(self, what: Callable[[], object], holds: Callable[[], bool]) -> None:
         """Polled; `what` tells what was missing at the end."""
-        deadline = time.monotonic() + (90 if self.faults else 30)
+        deadline = time.monotonic() + (90 if self.faults else 45)
         while not holds():
             assert time.monotonic() < deadline, f"not in time: {what()}"
             await asyncio.sleep(0.02)

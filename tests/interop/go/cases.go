@@ -16,10 +16,11 @@ import (
 	"github.com/apache/rocketmq-client-go/v2/producer"
 )
 
-const wait = 30 * time.Second
+// Clients rebalance every 20 s and send heartbeats every 30.
+const wait = 45 * time.Second
 
 func allCases() []Case {
-	minute := time.Minute
+	minute := 90 * time.Second
 	return []Case{
 		{"send-sync", minute, sendSync},
 		{"send-async", minute, sendAsync},

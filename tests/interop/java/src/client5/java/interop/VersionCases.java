@@ -24,14 +24,14 @@ final class VersionCases {
         all.add("compress-lz4", rig -> compressed(rig, CompressionType.LZ4));
         all.add("compress-zstd", rig -> compressed(rig, CompressionType.ZSTD));
         all.add("compress-zlib", rig -> compressed(rig, CompressionType.ZLIB));
-        all.add("timer-delay", 90, VersionCases::timerDelay);
-        all.add("timer-deliver-at", 90, VersionCases::timerDeliverAt);
+        all.add("timer-delay", VersionCases::timerDelay);
+        all.add("timer-deliver-at", VersionCases::timerDeliverAt);
         all.add("timer-too-far", VersionCases::timerTooFar);
-        all.add("timer-recall", 90, VersionCases::recall);
+        all.add("timer-recall", VersionCases::recall);
         all.add("pop", 120, VersionCases::pop);
         all.add("pop-retry", 150, VersionCases::popRetry);
         all.add("pop-two-members", 120, VersionCases::popTwoMembers);
-        all.add("auto-batch", 90, VersionCases::autoBatch);
+        all.add("auto-batch", VersionCases::autoBatch);
         all.add("heartbeat-v2", VersionCases::heartbeatV2);
         all.add("send-async-back-pressure", VersionCases::backPressure);
     }
@@ -76,7 +76,7 @@ final class VersionCases {
         rig.send(() -> producer.send(message));
         rig.midpoint();
         Seen seen = rig.consume(rig.unique("g"), topic, "*");
-        rig.awaitSeen(30, seen, List.of("zeros"));
+        rig.awaitSeen(Rig.PATIENCE_SECONDS, seen, List.of("zeros"));
         Check.that(Arrays.equals(zeros, seen.message("zeros").getBody()), "the same bytes");
         int stored = seen.message("zeros").getStoreSize();
         Check.that(stored < 5_000, "stored compressed, not in " + stored + " bytes");
@@ -96,7 +96,7 @@ final class VersionCases {
         rig.send(inMs);
         rig.send(inSeconds);
         rig.midpoint();
-        rig.awaitSeen(40, seen, List.of("ms", "s"));
+        rig.awaitSeen(Rig.PATIENCE_SECONDS, seen, List.of("ms", "s"));
         long late = seen.atMs("ms") - began - 4_000;
         long lateSeconds = seen.atMs("s") - began - 6_000;
         Check.that(late >= -1_000 && lateSeconds >= -1_000,
@@ -117,7 +117,7 @@ final class VersionCases {
         past.setDeliverTimeMs(System.currentTimeMillis() - 5_000);
         rig.send(past);
         rig.midpoint();
-        rig.awaitSeen(40, seen, List.of("at", "past"));
+        rig.awaitSeen(Rig.PATIENCE_SECONDS, seen, List.of("at", "past"));
         long late = seen.atMs("at") - at;
         Check.that(late >= -1_000, "early by " + -late + " ms");
         return late + " ms late";
@@ -143,7 +143,7 @@ final class VersionCases {
         String id = rig.ask(() -> rig.producer().recallMessage(topic, result.getRecallHandle()));
         Check.equal("recalled", result.getMsgId(), id);
         rig.midpoint();
-        rig.awaitSeen(40, seen, List.of("kept"));
+        rig.awaitSeen(Rig.PATIENCE_SECONDS, seen, List.of("kept"));
         Thread.sleep(2_500); // the other would have come by now
         Check.that(!seen.has("taken"), "a recalled message does not come");
         return "one of two came";
@@ -233,7 +233,7 @@ final class VersionCases {
                 rig.midpoint();
             }
         }
-        rig.awaitSeen(30, seen, Seen.keys("b", 0, 30));
+        rig.awaitSeen(Rig.PATIENCE_SECONDS, seen, Seen.keys("b", 0, 30));
         return "30 in batches";
     }
 
@@ -248,7 +248,7 @@ final class VersionCases {
         rig.midpoint();
         rig.sendAll(topic, "TagA", "m", 0, 10);
         rig.sendAll(topic, "TagB", "n", 0, 10);
-        rig.awaitSeen(40, seen, Seen.keys("m", 0, 10));
+        rig.awaitSeen(Rig.PATIENCE_SECONDS, seen, Seen.keys("m", 0, 10));
         Check.equal("read", 10, seen.size());
         return "10 of 20";
     }

@@ -37,7 +37,7 @@ final class AdminCases {
 
     static String master(Rig rig) throws Exception {
         String[] address = new String[1];
-        rig.await(20, "a master", () -> {
+        rig.await(Rig.PATIENCE_SECONDS, "a master", () -> {
             rig.admin().examineBrokerClusterInfo().getBrokerAddrTable().values()
                     .forEach(each -> address[0] = each.getBrokerAddrs().get(0L));
             return address[0] != null;
@@ -80,7 +80,7 @@ final class AdminCases {
         rig.midpoint();
         var config = rig.ask(() -> rig.admin().examineTopicConfig(master(rig), name));
         Check.equal("queues", "3 3", config.getReadQueueNums() + " " + config.getWriteQueueNums());
-        rig.await(20, "the route", () -> {
+        rig.await(Rig.PATIENCE_SECONDS, "the route", () -> {
             try {
                 return rig.admin().examineTopicRouteInfo(name).getQueueDatas().get(0)
                         .getWriteQueueNums() == 3;
@@ -89,7 +89,7 @@ final class AdminCases {
             }
         });
         configure(rig, new TopicConfig(name, 5, 5, 6));
-        rig.await(20, "five queues", () ->
+        rig.await(Rig.PATIENCE_SECONDS, "five queues", () ->
                 rig.admin().examineTopicRouteInfo(name).getQueueDatas().get(0).getWriteQueueNums() == 5);
         Check.fails("", () -> {
             rig.admin().createAndUpdateTopicConfig(master(rig), new TopicConfig("bad topic!", 3, 3, 6));
@@ -107,7 +107,7 @@ final class AdminCases {
             VersionCases.forgetTopic(rig, name);
             return true;
         });
-        rig.await(20, "no route", () -> {
+        rig.await(Rig.PATIENCE_SECONDS, "no route", () -> {
             try {
                 rig.admin().examineTopicRouteInfo(name);
                 return false;
@@ -115,7 +115,7 @@ final class AdminCases {
                 return e.getResponseCode() == 17;
             }
         });
-        rig.await(20, "the name is free", () -> {
+        rig.await(Rig.PATIENCE_SECONDS, "the name is free", () -> {
             try {
                 rig.admin().examineTopicStats(name);
                 return false;
@@ -125,7 +125,7 @@ final class AdminCases {
             }
         });
         configure(rig, new TopicConfig(name, 4, 4, 6));
-        rig.await(20, "a route again", () -> {
+        rig.await(Rig.PATIENCE_SECONDS, "a route again", () -> {
             try {
                 return rig.admin().examineTopicRouteInfo(name) != null;
             } catch (org.apache.rocketmq.client.exception.MQClientException e) {
@@ -134,7 +134,7 @@ final class AdminCases {
         });
         Seen seen = rig.consume(rig.unique("g"), name, "*");
         rig.sendAll(name, "A", "n", 0, 8);
-        rig.awaitSeen(30, seen, Seen.keys("n", 0, 8));
+        rig.awaitSeen(Rig.PATIENCE_SECONDS, seen, Seen.keys("n", 0, 8));
         Check.equal("read", 8, seen.size());
         return "what it held is gone, what came after is there";
     }
@@ -160,7 +160,7 @@ final class AdminCases {
         configure(rig, new TopicConfig(name, 4, 4, 4));
         Seen seen = rig.consume(rig.unique("g"), name, "*");
         rig.midpoint();
-        rig.awaitSeen(30, seen, Seen.keys("m", 0, 4));
+        rig.awaitSeen(Rig.PATIENCE_SECONDS, seen, Seen.keys("m", 0, 4));
         org.apache.rocketmq.client.producer.DefaultMQProducer fresh =
                 rig.started(new org.apache.rocketmq.client.producer.DefaultMQProducer(rig.unique("p")));
         return Check.fails("", () -> fresh.send(Rig.message(name, "A", "no")));
@@ -250,7 +250,7 @@ final class AdminCases {
         String group = rig.unique("g");
         Seen seen = rig.consume(group, topic, "*");
         rig.sendAll(topic, "A", "m", 0, 10);
-        rig.awaitSeen(30, seen, Seen.keys("m", 0, 10));
+        rig.awaitSeen(Rig.PATIENCE_SECONDS, seen, Seen.keys("m", 0, 10));
         rig.midpoint();
         var info = rig.ask(() -> rig.admin().getConsumerRunningInfo(group, clientId(seen), false));
         Check.that(info.getProperties().containsKey("PROP_CLIENT_VERSION"), "properties");
@@ -266,7 +266,7 @@ final class AdminCases {
         String group = rig.unique("g");
         Seen seen = rig.consume(group, topic, "*");
         SendResult sent = rig.send(Rig.message(topic, "A", "direct"));
-        rig.awaitSeen(30, seen, List.of("direct"));
+        rig.awaitSeen(Rig.PATIENCE_SECONDS, seen, List.of("direct"));
         rig.midpoint();
         var result = rig.ask(() -> rig.admin().consumeMessageDirectly(
                 group, clientId(seen), topic, sent.getMsgId()));
@@ -280,7 +280,7 @@ final class AdminCases {
         String group = rig.unique("g");
         Seen seen = rig.consume(group, topic, "*");
         rig.sendAll(topic, "A", "m", 0, 4);
-        rig.awaitSeen(30, seen, Seen.keys("m", 0, 4));
+        rig.awaitSeen(Rig.PATIENCE_SECONDS, seen, Seen.keys("m", 0, 4));
         rig.midpoint();
         rig.await(40, "the group", () ->
                 rig.ask(() -> rig.admin().queryTopicConsumeByWho(topic)).getGroupList().contains(group));
@@ -292,7 +292,7 @@ final class AdminCases {
         String group = rig.unique("g");
         Seen seen = rig.consume(group, topic, "*");
         rig.sendAll(topic, "A", "m", 0, 8);
-        rig.awaitSeen(30, seen, Seen.keys("m", 0, 8));
+        rig.awaitSeen(Rig.PATIENCE_SECONDS, seen, Seen.keys("m", 0, 8));
         rig.midpoint();
         var spans = rig.ask(() -> rig.admin().queryConsumeTimeSpan(topic, group));
         Check.equal("queues", 4, spans.size());
@@ -346,7 +346,7 @@ final class AdminCases {
         rig.midpoint();
         long before = putTotal(rig);
         rig.sendAll(topic, "A", "m", 0, 5);
-        rig.await(30, "five more", () -> rig.faults() || putTotal(rig) >= before + 5);
+        rig.await(Rig.PATIENCE_SECONDS, "five more", () -> rig.faults() || putTotal(rig) >= before + 5);
         return table.size() + " figures";
     }
 
@@ -402,7 +402,7 @@ final class AdminCases {
         Seen seen = rig.consume(group, topic, "*");
         rig.midpoint(); // the tool asks only the master that stored the message
         rig.send(Rig.message(topic, "A", "tracked"));
-        rig.awaitSeen(30, seen, List.of("tracked"));
+        rig.awaitSeen(Rig.PATIENCE_SECONDS, seen, List.of("tracked"));
         rig.await(40, "CONSUMED", () -> {
             var tracks = rig.ask(() -> rig.admin().messageTrackDetail(seen.message("tracked")));
             return tracks.stream().anyMatch(each -> each.getConsumerGroup().equals(group)

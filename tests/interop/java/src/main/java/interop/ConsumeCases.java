@@ -21,17 +21,10 @@ import org.apache.rocketmq.common.message.Message;
 final class ConsumeCases {
     private ConsumeCases() {}
 
-    /**
-     * A client's first rebalance changes its subscription's version and falls together with its
-     * first heartbeat: often only the next one, half a minute later, tells the broker, which
-     * refuses pulls with an expression until then (25), as RocketMQ does.
-     */
-    private static final int HEARTBEATS_SECONDS = 45;
-
     static void addTo(Catalogue all) {
         all.add("push-concurrent", ConsumeCases::concurrent);
-        all.add("push-orderly", 90, ConsumeCases::orderly);
-        all.add("push-orderly-suspend", 90, ConsumeCases::orderlySuspend);
+        all.add("push-orderly", ConsumeCases::orderly);
+        all.add("push-orderly-suspend", ConsumeCases::orderlySuspend);
         all.add("push-orderly-two-members", 120, ConsumeCases::orderlyTwoMembers);
         all.add("push-broadcast", ConsumeCases::broadcast);
         all.add("push-batches", ConsumeCases::batches);
@@ -56,7 +49,7 @@ final class ConsumeCases {
         rig.sendAll(topic, "A", "m", 0, 100);
         rig.midpoint();
         rig.sendAll(topic, "A", "m", 100, 200);
-        rig.awaitSeen(30, seen, Seen.keys("m", 0, 200));
+        rig.awaitSeen(Rig.PATIENCE_SECONDS, seen, Seen.keys("m", 0, 200));
         if (!rig.faults()) {
             Check.equal("repeated", Map.of(), seen.repeated());
         }
@@ -189,7 +182,7 @@ final class ConsumeCases {
         rig.midpoint();
         rig.sendAll(topic, "A", "b", 20, 40);
         for (Seen member : members) {
-            rig.awaitSeen(30, member, Seen.keys("b", 0, 40));
+            rig.awaitSeen(Rig.PATIENCE_SECONDS, member, Seen.keys("b", 0, 40));
         }
         return "each of two members read 40";
     }
@@ -211,7 +204,7 @@ final class ConsumeCases {
                         });
         made.start();
         rig.midpoint();
-        rig.awaitSeen(30, seen, Seen.keys("m", 0, 64));
+        rig.awaitSeen(Rig.PATIENCE_SECONDS, seen, Seen.keys("m", 0, 64));
         Check.equal("largest batch given", 16, largest.get());
         return "batches of up to 16";
     }
@@ -227,8 +220,8 @@ final class ConsumeCases {
             }
         }
         rig.send(Rig.message(topic, null, "untagged"));
-        rig.await(30, () -> "15 of TagA, found " + one.size(), () -> one.size() == 15);
-        rig.await(30, () -> "30 of TagB and TagC, found " + two.size(), () -> two.size() == 30);
+        rig.await(Rig.PATIENCE_SECONDS, () -> "15 of TagA, found " + one.size(), () -> one.size() == 15);
+        rig.await(Rig.PATIENCE_SECONDS, () -> "30 of TagB and TagC, found " + two.size(), () -> two.size() == 30);
         Thread.sleep(500); // what must not come would have come by now
         Check.equal("sizes", "15 30", one.size() + " " + two.size());
         return "15 of 61, and 30";
@@ -298,7 +291,7 @@ final class ConsumeCases {
             for (int i : expected[e]) {
                 keys.add("s" + i);
             }
-            rig.awaitSeen(HEARTBEATS_SECONDS, seen.get(e), keys);
+            rig.awaitSeen(Rig.PATIENCE_SECONDS, seen.get(e), keys);
         }
         Thread.sleep(500); // what must not come would have come by now
         for (int e = 0; e < expressions.length; e++) {
@@ -318,10 +311,10 @@ final class ConsumeCases {
         rig.midpoint();
         rig.send(with(topic, "n2", "a", "text"));
         rig.send(with(topic, "n3"));
-        rig.awaitSeen(HEARTBEATS_SECONDS, missing, List.of("n0", "n3"));
-        rig.awaitSeen(HEARTBEATS_SECONDS, there, List.of("n1", "n2"));
-        rig.awaitSeen(HEARTBEATS_SECONDS, compared, List.of("n0", "n1"));
-        rig.awaitSeen(HEARTBEATS_SECONDS, negated, List.of("n1"));
+        rig.awaitSeen(Rig.PATIENCE_SECONDS, missing, List.of("n0", "n3"));
+        rig.awaitSeen(Rig.PATIENCE_SECONDS, there, List.of("n1", "n2"));
+        rig.awaitSeen(Rig.PATIENCE_SECONDS, compared, List.of("n0", "n1"));
+        rig.awaitSeen(Rig.PATIENCE_SECONDS, negated, List.of("n1"));
         Thread.sleep(500); // what must not come would have come by now
         Check.equal("sizes", "2 2 2",
                 missing.size() + " " + there.size() + " " + compared.size());
@@ -332,7 +325,7 @@ final class ConsumeCases {
         String topic = rig.topic(1);
         Seen seen = sqlConsumer(rig, topic, "a > 5");
         rig.send(with(topic, "ready", "a", "6"));
-        rig.awaitSeen(HEARTBEATS_SECONDS, seen, List.of("ready"));
+        rig.awaitSeen(Rig.PATIENCE_SECONDS, seen, List.of("ready"));
         Thread.sleep(2_000); // so that a pull is held
         rig.midpoint();
         rig.send(with(topic, "low", "a", "1"));
@@ -359,7 +352,7 @@ final class ConsumeCases {
         Seen seen = new Seen(made);
         made.registerMessageListener(seen.concurrently());
         made.start();
-        rig.awaitSeen(30, seen, Seen.keys("m", 0, 10));
+        rig.awaitSeen(Rig.PATIENCE_SECONDS, seen, Seen.keys("m", 0, 10));
         return "all 10";
     }
 
@@ -368,12 +361,12 @@ final class ConsumeCases {
         String group = rig.unique("g");
         Seen first = rig.consume(group, topic, "*");
         rig.sendAll(topic, "A", "m", 0, 50);
-        rig.awaitSeen(30, first, Seen.keys("m", 0, 50));
+        rig.awaitSeen(Rig.PATIENCE_SECONDS, first, Seen.keys("m", 0, 50));
         first.consumer().shutdown();
         rig.midpoint();
         rig.sendAll(topic, "A", "m", 50, 60);
         Seen second = rig.consume(group, topic, "*");
-        rig.awaitSeen(30, second, Seen.keys("m", 50, 60));
+        rig.awaitSeen(Rig.PATIENCE_SECONDS, second, Seen.keys("m", 50, 60));
         Thread.sleep(500); // what must not come would have come by now
         Check.equal("read", 10, second.size());
         return "only what was new";
@@ -392,8 +385,8 @@ final class ConsumeCases {
         rig.midpoint();
         rig.sendAll(one, "B", "not", 0, 10);
         rig.sendAll(two, "B", "two", 0, 10);
-        rig.awaitSeen(30, seen, Seen.keys("one", 0, 10));
-        rig.awaitSeen(30, seen, Seen.keys("two", 0, 10));
+        rig.awaitSeen(Rig.PATIENCE_SECONDS, seen, Seen.keys("one", 0, 10));
+        rig.awaitSeen(Rig.PATIENCE_SECONDS, seen, Seen.keys("two", 0, 10));
         Check.equal("read", 20, seen.size());
         return "10 and 10";
     }
@@ -402,13 +395,13 @@ final class ConsumeCases {
         String topic = rig.topic();
         Seen seen = rig.consume(rig.unique("g"), topic, "*");
         rig.sendAll(topic, "A", "m", 0, 5);
-        rig.awaitSeen(30, seen, Seen.keys("m", 0, 5));
+        rig.awaitSeen(Rig.PATIENCE_SECONDS, seen, Seen.keys("m", 0, 5));
         seen.consumer().suspend();
         Thread.sleep(500); // pulls that were under way end
         rig.midpoint();
         seen.consumer().resume();
         rig.sendAll(topic, "A", "m", 5, 10);
-        rig.awaitSeen(40, seen, Seen.keys("m", 5, 10));
+        rig.awaitSeen(Rig.PATIENCE_SECONDS, seen, Seen.keys("m", 5, 10));
         return "went on after its pause";
     }
 
@@ -417,7 +410,7 @@ final class ConsumeCases {
         String later = rig.topic();
         Seen seen = rig.consume(rig.unique("g"), topic, "*");
         rig.sendAll(topic, "A", "m", 0, 5);
-        rig.awaitSeen(30, seen, Seen.keys("m", 0, 5));
+        rig.awaitSeen(Rig.PATIENCE_SECONDS, seen, Seen.keys("m", 0, 5));
         rig.midpoint();
         seen.consumer().subscribe(later, "*");
         seen.consumer().unsubscribe(topic);

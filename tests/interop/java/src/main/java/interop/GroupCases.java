@@ -19,7 +19,7 @@ final class GroupCases {
         all.add("rebalance-more-members-than-queues", GroupCases::crowd);
         all.add("rebalance-by-circle", GroupCases::byCircle);
         all.add("rebalance-consistent-hash", GroupCases::byHash);
-        all.add("rebalance-nothing-lost", 90, GroupCases::nothingLost);
+        all.add("rebalance-nothing-lost", GroupCases::nothingLost);
     }
 
     static Set<MessageQueue> queuesOf(Seen member, String topic) {
@@ -102,7 +102,7 @@ final class GroupCases {
         awaitShares(rig, topic, members, 0, 1, 1);
         rig.midpoint();
         rig.sendAll(topic, "A", "m", 0, 20);
-        rig.await(30, "20 messages", () -> members.stream().mapToInt(Seen::size).sum() >= 20);
+        rig.await(Rig.PATIENCE_SECONDS, "20 messages", () -> members.stream().mapToInt(Seen::size).sum() >= 20);
         return "one of three has none";
     }
 

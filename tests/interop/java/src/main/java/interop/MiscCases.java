@@ -18,12 +18,12 @@ final class MiscCases {
     private MiscCases() {}
 
     static void addTo(Catalogue all) {
-        all.add("request-reply", 90, MiscCases::requestReply);
+        all.add("request-reply", MiscCases::requestReply);
         all.add("request-timeout", MiscCases::requestTimeout);
-        all.add("trace-of-sends", 90, MiscCases::trace);
-        all.add("trace-of-consumption", 90, MiscCases::traceConsumed);
+        all.add("trace-of-sends", MiscCases::trace);
+        all.add("trace-of-consumption", MiscCases::traceConsumed);
         all.add("namespace", MiscCases::namespace);
-        all.add("namespace-retry", 90, MiscCases::namespaceRetry);
+        all.add("namespace-retry", MiscCases::namespaceRetry);
     }
 
     private static Object requestReply(Rig rig) throws Exception {
@@ -119,7 +119,7 @@ final class MiscCases {
         made.registerMessageListener(seen.concurrently());
         made.start();
         SendResult sent = rig.send(Rig.message(topic, "A", "traced"));
-        rig.awaitSeen(40, seen, List.of("traced"));
+        rig.awaitSeen(Rig.PATIENCE_SECONDS, seen, List.of("traced"));
         rig.midpoint();
         awaitTrace(rig, traces, "SubAfter", sent.getMsgId());
         return "a SubAfter record";
@@ -156,7 +156,7 @@ final class MiscCases {
         consumer.registerMessageListener(seen.concurrently());
         consumer.start();
         rig.midpoint();
-        rig.awaitSeen(40, seen, List.of("inside"));
+        rig.awaitSeen(Rig.PATIENCE_SECONDS, seen, List.of("inside"));
         Check.equal("topic shown", plain, seen.message("inside").getTopic());
         var names = rig.ask(() -> rig.admin().fetchAllTopicList()).getTopicList();
         Check.that(names.contains(space + "%" + plain), "the topic's name with its space");

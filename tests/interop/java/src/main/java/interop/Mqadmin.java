@@ -4,8 +4,10 @@ import java.io.BufferedReader;
 import java.io.ByteArrayOutputStream;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
+import java.lang.reflect.Field;
 import java.nio.charset.StandardCharsets;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
@@ -13,6 +15,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.tools.command.MQAdminStartup;
 
 /**
  * mqadmin without a machine per command: each line of standard input is the arguments of one, by
@@ -88,12 +91,12 @@ public final class Mqadmin {
         Seen seen = rig.consume(group, topic, "*");
         SendResult sent = rig.send(Rig.message(topic, "TagA", "keyA"));
         rig.sendAll(topic, "TagA", "m", 0, 9);
-        rig.awaitSeen(30, seen, Seen.keys("m", 0, 9));
+        rig.awaitSeen(Rig.PATIENCE_SECONDS, seen, Seen.keys("m", 0, 9));
         String idle = rig.unique("idle");
         AdminCases.createGroup(rig, idle);
         DefaultMQProducer tracing = rig.started(VersionCases.tracedProducer(rig.unique("trace")));
         SendResult traced = tracing.send(Rig.message(topic, "TagA", "keyT"));
-        Thread.sleep(8_000); // offsets are committed, and traces sent, every few seconds
+        Thread.sleep(32_000); // producers tell brokers of themselves every 30 s, the rest is sooner
         Map<String, String> names = new LinkedHashMap<>();
         names.put("topic", topic);
         names.put("group", group);
@@ -115,9 +118,19 @@ public final class Mqadmin {
 
     private static void runOne(String[] words, PrintStream out) {
         try {
-            org.apache.rocketmq.tools.command.MQAdminStartup.main0(words, null);
+            forget();
+            MQAdminStartup.main0(words, null);
         } catch (Ended e) {
             out.println(e.getMessage());
+        } catch (ReflectiveOperationException e) {
+            throw new IllegalStateException(e);
         }
+    }
+
+    /** Each run of the tool makes its commands anew; some are good for one run only. */
+    private static void forget() throws ReflectiveOperationException {
+        Field commands = MQAdminStartup.class.getDeclaredField("SUB_COMMANDS");
+        commands.setAccessible(true);
+        ((List<?>) commands.get(null)).clear();
     }
 }

@@ -11,7 +11,7 @@ final class OffsetCases {
         all.add("progress", OffsetCases::progress);
         all.add("reset-online", 120, OffsetCases::resetOnline);
         all.add("reset-offline", 120, OffsetCases::resetOffline);
-        all.add("clone-offsets", 90, OffsetCases::cloneOffsets);
+        all.add("clone-offsets", OffsetCases::cloneOffsets);
         all.add("skip-offsets", 120, OffsetCases::skip);
     }
 
@@ -35,7 +35,7 @@ final class OffsetCases {
         String group = rig.unique("g");
         Seen seen = rig.consume(group, topic, "*");
         rig.sendAll(topic, "A", "m", 0, 20);
-        rig.awaitSeen(30, seen, Seen.keys("m", 0, 20));
+        rig.awaitSeen(Rig.PATIENCE_SECONDS, seen, Seen.keys("m", 0, 20));
         rig.midpoint();
         awaitProgress(rig, group, topic, 20);
         var stats = rig.ask(() -> rig.admin().examineConsumeStats(group, topic));
@@ -52,7 +52,7 @@ final class OffsetCases {
         String group = rig.unique("g");
         Seen seen = rig.consume(group, topic, "*");
         rig.sendAll(topic, "A", "m", 0, 20);
-        rig.awaitSeen(30, seen, Seen.keys("m", 0, 20));
+        rig.awaitSeen(Rig.PATIENCE_SECONDS, seen, Seen.keys("m", 0, 20));
         awaitProgress(rig, group, topic, 20);
         Map<MessageQueue, Long> reset =
                 rig.ask(() -> rig.admin().resetOffsetByTimestamp(topic, group, 0, true));
@@ -69,10 +69,10 @@ final class OffsetCases {
         String group = rig.unique("g");
         Seen first = rig.consume(group, topic, "*");
         rig.sendAll(topic, "A", "m", 0, 20);
-        rig.awaitSeen(30, first, Seen.keys("m", 0, 20));
+        rig.awaitSeen(Rig.PATIENCE_SECONDS, first, Seen.keys("m", 0, 20));
         awaitProgress(rig, group, topic, 20);
         first.consumer().shutdown();
-        rig.await(20, "no member", () -> {
+        rig.await(Rig.PATIENCE_SECONDS, "no member", () -> {
             try {
                 rig.admin().examineConsumerConnectionInfo(group);
                 return false;
@@ -107,7 +107,7 @@ final class OffsetCases {
         String copy = rig.unique("copy");
         Seen first = rig.consume(group, topic, "*");
         rig.sendAll(topic, "A", "m", 0, 20);
-        rig.awaitSeen(30, first, Seen.keys("m", 0, 20));
+        rig.awaitSeen(Rig.PATIENCE_SECONDS, first, Seen.keys("m", 0, 20));
         awaitProgress(rig, group, topic, 20);
         first.consumer().shutdown();
         rig.midpoint();
@@ -118,7 +118,7 @@ final class OffsetCases {
         });
         Seen second = rig.consume(copy, topic, "*");
         rig.sendAll(topic, "A", "m", 20, 25);
-        rig.awaitSeen(40, second, Seen.keys("m", 20, 25));
+        rig.awaitSeen(Rig.PATIENCE_SECONDS, second, Seen.keys("m", 20, 25));
         Thread.sleep(500); // what must not come would have come by now
         Check.equal("read", 5, second.size());
         return "went on where the other was";
@@ -129,7 +129,7 @@ final class OffsetCases {
         String group = rig.unique("g");
         Seen first = rig.consume(group, topic, "*");
         rig.sendAll(topic, "A", "m", 0, 5);
-        rig.awaitSeen(30, first, Seen.keys("m", 0, 5));
+        rig.awaitSeen(Rig.PATIENCE_SECONDS, first, Seen.keys("m", 0, 5));
         awaitProgress(rig, group, topic, 5);
         first.consumer().shutdown();
         rig.sendAll(topic, "A", "m", 5, 15);

@@ -23,7 +23,7 @@ final class PullCases {
         all.add("pull-by-offset", PullCases::byOffset);
         all.add("pull-status", PullCases::status);
         all.add("pull-held", PullCases::held);
-        all.add("pull-offset-store", 90, PullCases::offsetStore);
+        all.add("pull-offset-store", PullCases::offsetStore);
     }
 
     private static Set<String> poll(Rig rig, DefaultLitePullConsumer consumer, int wanted)

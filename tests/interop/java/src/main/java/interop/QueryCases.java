@@ -28,7 +28,7 @@ final class QueryCases {
 
     private static List<MessageExt> query(Rig rig, String topic, String key) throws Exception {
         QueryResult[] found = new QueryResult[1];
-        rig.await(20, "a message with the key " + key, () -> {
+        rig.await(Rig.PATIENCE_SECONDS, "a message with the key " + key, () -> {
             try {
                 found[0] = rig.admin().queryMessage(topic, key, 32, 0, FAR_MS);
                 return !found[0].getMessageList().isEmpty();
@@ -46,7 +46,7 @@ final class QueryCases {
         }
         rig.send(Rig.message(topic, "A", "other"));
         rig.midpoint();
-        rig.await(20, "three messages", () -> query(rig, topic, "same").size() == 3);
+        rig.await(Rig.PATIENCE_SECONDS, "three messages", () -> query(rig, topic, "same").size() == 3);
         Check.equal("of the other key", 1, query(rig, topic, "other").size());
         return "3 and 1";
     }
@@ -96,7 +96,7 @@ final class QueryCases {
         rig.send(Rig.message(topic, "A", "v"));
         rig.midpoint();
         MessageExt[] found = new MessageExt[1];
-        rig.await(20, "the message", () -> {
+        rig.await(Rig.PATIENCE_SECONDS, "the message", () -> {
             try {
                 found[0] = rig.admin().viewMessage(topic, sent.getMsgId());
                 return found[0] != null;

@@ -17,11 +17,11 @@ final class RetryCases {
     private RetryCases() {}
 
     static void addTo(Catalogue all) {
-        all.add("retry", 90, RetryCases::retry);
-        all.add("retry-then-dead-letter", 90, RetryCases::deadLetter);
-        all.add("send-back-to-dead-letter", 90, RetryCases::sendBack);
-        all.add("retry-orderly-dead-letter", 90, RetryCases::orderlyDeadLetter);
-        all.add("delay-levels", 90, RetryCases::levels);
+        all.add("retry", RetryCases::retry);
+        all.add("retry-then-dead-letter", RetryCases::deadLetter);
+        all.add("send-back-to-dead-letter", RetryCases::sendBack);
+        all.add("retry-orderly-dead-letter", RetryCases::orderlyDeadLetter);
+        all.add("delay-levels", RetryCases::levels);
         all.add("delay-level-above-maximum", RetryCases::levelAbove);
     }
 
@@ -52,7 +52,7 @@ final class RetryCases {
         List<Reading> log = new CopyOnWriteArrayList<>();
         refusing(rig, group, topic, 2, 1, log).start();
         rig.send(Rig.message(topic, "A", "again"));
-        rig.await(30, "a first reading", () -> !log.isEmpty());
+        rig.await(Rig.PATIENCE_SECONDS, "a first reading", () -> !log.isEmpty());
         rig.midpoint();
         rig.await(60, () -> "three readings; " + log, () -> log.stream().anyMatch(r -> r.times() == 2));
         for (Reading each : log) {
@@ -75,7 +75,7 @@ final class RetryCases {
         consumer.setMaxReconsumeTimes(1);
         consumer.start();
         rig.send(Rig.message(topic, "A", "dead"));
-        rig.await(30, "a first reading", () -> !log.isEmpty());
+        rig.await(Rig.PATIENCE_SECONDS, "a first reading", () -> !log.isEmpty());
         rig.midpoint();
         String dead = "%DLQ%" + group;
         awaitDead(rig, dead);
@@ -100,7 +100,7 @@ final class RetryCases {
 
     private static MessageExt readOne(Rig rig, String topic) throws Exception {
         Seen seen = rig.consume(rig.unique("g"), topic, "*");
-        rig.await(30, "a message of " + topic, () -> seen.size() > 0);
+        rig.await(Rig.PATIENCE_SECONDS, "a message of " + topic, () -> seen.size() > 0);
         return seen.message(seen.order().get(0));
     }
 
@@ -110,7 +110,7 @@ final class RetryCases {
         List<Reading> log = new CopyOnWriteArrayList<>();
         refusing(rig, group, topic, 99, -1, log).start(); // -1: not again, to the dead letters
         rig.send(Rig.message(topic, "A", "dead"));
-        rig.await(30, "a first reading", () -> !log.isEmpty());
+        rig.await(Rig.PATIENCE_SECONDS, "a first reading", () -> !log.isEmpty());
         rig.midpoint();
         awaitDead(rig, "%DLQ%" + group);
         Check.equal("key", "dead", readOne(rig, "%DLQ%" + group).getKeys());
@@ -160,7 +160,7 @@ final class RetryCases {
             storedMs[i] = before;
         }
         rig.midpoint();
-        rig.awaitSeen(40, seen, Seen.keys("d", 1, 4));
+        rig.awaitSeen(Rig.PATIENCE_SECONDS, seen, Seen.keys("d", 1, 4));
         StringBuilder told = new StringBuilder();
         for (int i = 0; i < levels.length; i++) {
             long lateMs = seen.atMs("d" + levels[i]) - storedMs[i] - seconds[i] * 1_000L;

@@ -40,6 +40,15 @@ final class Rig implements AutoCloseable {
         void reached() throws InterruptedException;
     }
 
+    /**
+     * For what must come, however long it takes. Clients rebalance every 20 s and send heartbeats
+     * every 30, and on a busy machine one of either may fail. A client's first rebalance also
+     * changes its subscription's version and falls together with its first heartbeat: often only
+     * the next one tells the broker, which until then refuses pulls with an expression (25), as
+     * RocketMQ does.
+     */
+    static final int PATIENCE_SECONDS = 45;
+
     private static final AtomicInteger NUMBERS = new AtomicInteger();
 
     private final Place place;
@@ -81,7 +90,7 @@ final class Rig implements AutoCloseable {
     String topic(int queues) throws Exception {
         String topic = unique("t");
         // Not what is tested: on a busy machine it may take more than the client's one attempt.
-        await(30, "a route of " + topic, () -> {
+        await(PATIENCE_SECONDS, "a route of " + topic, () -> {
             try {
                 VersionCases.createTopic(producer(), topic, queues);
             } catch (MQClientException e) {

@@ -53,7 +53,7 @@ final class SendCases {
         rig.sendAll(topic, "A", "k", 1, 10);
         rig.midpoint();
         rig.sendAll(topic, "A", "k", 10, 20);
-        rig.awaitSeen(20, seen, Seen.keys("k", 0, 20));
+        rig.awaitSeen(Rig.PATIENCE_SECONDS, seen, Seen.keys("k", 0, 20));
         Check.equal("body", "body of k7", new String(seen.message("k7").getBody()));
         Check.equal("message id read", first.getMsgId(), seen.message("k0").getMsgId());
         return "20 sent and read, " + seen.repeated().size() + " repeated";
@@ -66,7 +66,7 @@ final class SendCases {
         Check.equal("queues", 4, queues);
         Seen seen = rig.consume(rig.unique("g"), topic, "*");
         rig.midpoint();
-        rig.awaitSeen(20, seen, List.of("first"));
+        rig.awaitSeen(Rig.PATIENCE_SECONDS, seen, List.of("first"));
         return queues + " queues";
     }
 
@@ -78,10 +78,10 @@ final class SendCases {
         good += sendAsync(rig, topic, 50, 100);
         if (!rig.faults()) {
             Check.equal("callbacks of success", 100, good);
-            rig.awaitSeen(20, seen, Seen.keys("a", 0, 100));
+            rig.awaitSeen(Rig.PATIENCE_SECONDS, seen, Seen.keys("a", 0, 100));
         } else {
             int acknowledged = good;
-            rig.await(30, "what was acknowledged", () -> seen.size() >= acknowledged);
+            rig.await(Rig.PATIENCE_SECONDS, "what was acknowledged", () -> seen.size() >= acknowledged);
         }
         return good + " acknowledged, " + seen.size() + " read";
     }
@@ -115,7 +115,7 @@ final class SendCases {
         for (int i = 0; i < 10; i++) {
             rig.producer().sendOneway(Rig.message(topic, "A", "o" + i));
         }
-        rig.awaitSeen(20, seen, Seen.keys("o", 0, 10));
+        rig.awaitSeen(Rig.PATIENCE_SECONDS, seen, Seen.keys("o", 0, 10));
         rig.midpoint();
         return "10 read";
     }
@@ -164,7 +164,7 @@ final class SendCases {
         List<Message> second = batchOf(topic, 100, 103);
         SendResult placed = rig.send(() -> rig.producer().send(second, queue));
         Check.equal("queue", queue, placed.getMessageQueue());
-        rig.awaitSeen(20, seen, Seen.keys("b", 0, 103));
+        rig.awaitSeen(Rig.PATIENCE_SECONDS, seen, Seen.keys("b", 0, 103));
         return "100 and 3";
     }
 
@@ -196,7 +196,7 @@ final class SendCases {
             }
         }
         for (int size : sizes) {
-            rig.awaitSeen(20, seen, List.of("size" + size));
+            rig.awaitSeen(Rig.PATIENCE_SECONDS, seen, List.of("size" + size));
             byte[] body = new byte[size];
             new Random(size).nextBytes(body);
             Check.that(
@@ -212,7 +212,7 @@ final class SendCases {
         byte[] zeros = new byte[1 << 20];
         rig.send(new Message(topic, "A", "zeros", zeros));
         rig.midpoint();
-        rig.awaitSeen(20, seen, List.of("zeros"));
+        rig.awaitSeen(Rig.PATIENCE_SECONDS, seen, List.of("zeros"));
         Check.that(Arrays.equals(zeros, seen.message("zeros").getBody()), "the same bytes");
         int stored = seen.message("zeros").getStoreSize();
         Check.that(stored < 10_000, "stored compressed, not in " + stored + " bytes");
@@ -246,7 +246,7 @@ final class SendCases {
         message.setBuyerId("buyer");
         rig.send(message);
         rig.midpoint();
-        rig.awaitSeen(20, seen, List.of("unicode"));
+        rig.awaitSeen(Rig.PATIENCE_SECONDS, seen, List.of("unicode"));
         var read = seen.message("unicode");
         Check.equal("property", "wert é 中 = ; |", read.getUserProperty("naïve"));
         Check.equal("length", 20_000, read.getUserProperty("long").length());
@@ -311,7 +311,7 @@ final class SendCases {
         }
         Check.equal("threads whose sends failed", 0, failed.get());
         for (int t = 0; t < 4; t++) {
-            rig.awaitSeen(30, seen, Seen.keys("t" + t + "-", 0, 100));
+            rig.awaitSeen(Rig.PATIENCE_SECONDS, seen, Seen.keys("t" + t + "-", 0, 100));
         }
         long stored = 0;
         for (MessageQueue each : rig.queues(topic)) {
