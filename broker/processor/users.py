@@ -22,7 +22,6 @@ from broker.acl.policies import NAME_SIZE_MAX, User, UserKind, UserStatus, named
 from broker.acl.user_table import USERS_MAX
 from broker.commit import commit
 from broker.context import BrokerContext
-from broker.forwarding import is_forwarded
 from broker.request import RefusedError, Request
 from broker.store.payload import Command, DeleteUserCommand, UserCommand
 from remoting import fastjson
@@ -74,8 +73,8 @@ class UserProcessor:
         self._changes = changes
 
     def create(self, request: Request) -> None:
-        """AUTH_CREATE_USER: of every replica is asked the same, so what is there already as it is
-        wanted is made."""
+        """AUTH_CREATE_USER: tools ask every replica, so a user that is there already just as it is
+        wanted is success."""
         name, info, kind, status = self._read(request)
         self._changes.check()
         if not info.password or not info.password.strip():
@@ -89,7 +88,7 @@ class UserProcessor:
         self._check_super(request, "create", user)
         table = self._context.state.users
         known = table.get(name)
-        if known == user and is_forwarded(request):
+        if known == user:
             request.reply(ResponseCode.SUCCESS)
             return
         if known is not None:

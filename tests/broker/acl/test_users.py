@@ -225,13 +225,11 @@ async def test_super_users_are_made_by_super_users(users):
 
 
 async def test_every_replica_may_be_told_of_the_same_user(users):
-    await users.create()
-    body = {"password": "secret"}
-    again = await users.ask(RequestCode.AUTH_CREATE_USER, body, username="who", **FORWARDED)
-    assert again.code == ResponseCode.SUCCESS
-    body = {"password": "other"}
-    other = await users.ask(RequestCode.AUTH_CREATE_USER, body, username="who", **FORWARDED)
-    assert other.remark == "The user is existed"
+    for _ in range(3):
+        assert (await users.create()).code == ResponseCode.SUCCESS
+    for other in ({"password": "other"}, {"userType": "Super"}, {"userStatus": "disable"}):
+        answer = await users.create(**other)
+        assert (answer.code, answer.remark) == (16, "The user is existed")
 
 
 async def test_changes_come_one_after_the_other_and_may_be_unknown(users):
