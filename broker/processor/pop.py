@@ -356,6 +356,12 @@ class PopProcessor:
             place = f"{flag} {queue_id}"
             starts.append(f"{place} {taken.slice.start}")
             offsets.append(f"{place} {','.join(map(str, taken.slice.offsets))}")
+            self._context.stats.got(
+                pop.group,
+                topic,
+                len(taken.slice.offsets),
+                sum(map(len, taken.slice.records)),
+            )
             if flag == "0":
                 bodies += taken.slice.records
             else:

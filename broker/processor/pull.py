@@ -323,6 +323,8 @@ class PullProcessor:
         self, pull: _Pull, code: ResponseCode, remark: str, next_offset: int, body: bytes = b""
     ) -> None:
         queue = self._context.queues.get(pull.topic, pull.queue_id)
+        if code != ResponseCode.SUCCESS:
+            self._context.stats.missed()
         pull.request.reply(
             code,
             remark,

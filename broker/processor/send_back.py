@@ -89,6 +89,9 @@ class SendBackProcessor:
         def done(status: ProposalStatus | None) -> None:
             refused = refused_of(status, context.not_leader_remark)
             if refused is None:
+                context.stats.sent_back(
+                    group, record.property_map().get("RETRY_TOPIC", record.topic)
+                )
                 request.reply(ResponseCode.SUCCESS)
             else:
                 request.refuse(refused)

@@ -99,6 +99,26 @@ def test_windows_never_tell_more_than_there_was(steps):
             assert shown.tps >= 0
 
 
+async def test_pops_and_what_is_sent_back_are_counted(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    handlers = dispatch_of(Processors(rig.context, rig.tasks, rig.context.locks))
+    stats = rig.context.stats
+    sent = await rig.ask(handlers[310], 310, send_fields(), b"x")
+    pop = {"consumerGroup": "G", "topic": "T", "queueId": "0", "maxMsgNums": "8"}
+    pop |= {"invisibleTime": "30000", "pollTime": "0", "bornTime": "0", "initMode": "0"}
+    code = RequestCode.POP_MESSAGE
+    assert (await rig.ask(handlers[code], code, pop)).code == ResponseCode.SUCCESS
+    back = {"group": "G", "delayLevel": "1", "offset": str(int(sent.ext_fields["msgId"][16:], 16))}
+    code = RequestCode.CONSUMER_SEND_MSG_BACK
+    assert (await rig.ask(handlers[code], code, back)).code == ResponseCode.SUCCESS
+    for name in ("GROUP_GET_NUMS", "SNDBCK_PUT_NUMS"):
+        item = stats.item(name, "T@G")
+        assert item is not None, name
+        assert item.sum == 1, name
+    await rig.tasks.stop()
+    rig.queues.close()
+
+
 async def test_a_pull_is_counted_and_asked_for_by_name(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     handlers = dispatch_of(Processors(rig.context, rig.tasks, rig.context.locks))
@@ -116,6 +136,9 @@ async def test_a_pull_is_counted_and_asked_for_by_name(tmp_path: Path) -> None:
         wanted = {"statsName": name, "statsKey": "DefaultCluster"}
         told = json.loads((await rig.ask(handlers[code], code, wanted)).body)
         assert told["statsMinute"]["sum"] == 2, name
+    assert rig.context.stats.totals.get_miss == 0
+    await rig.ask(handlers[11], 11, pull_fields(offset=2))
+    assert rig.context.stats.totals.get_miss == 1
     unknown = await rig.ask(handlers[code], code, wanted | {"statsKey": "T@H"})
     assert unknown.code == ResponseCode.SYSTEM_ERROR
     await rig.tasks.stop()
