@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 
-__all__ = ["MARK", "Matrix", "MidpointReached", "Outcome", "parse_line"]
+__all__ = ["MARK", "Matrix", "MidpointReached", "Outcome", "Skipped", "parse_line"]
 
 MARK = "@@"  # begins the lines in which programs tell something
 _SIGNS = {"pass": "ok", "fail": "FAIL", "skip": "-", "none": "NONE"}
@@ -53,19 +53,51 @@ def parse_line(line: str, client: str, target: str) -> Outcome | MidpointReached
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skipped:
+    """A client, or all of them, that could not be tried on a target."""
+
+    client: str  # "all" where the target itself could not be had
+    target: str
+    why: str
+
+
 class Matrix:
     """All outcomes of a run, and what could not be run at all."""
 
     def __init__(self) -> None:
         self.outcomes: list[Outcome] = []
-        self.skipped: list[str] = []
+        self.skipped: list[Skipped] = []
+
+    @classmethod
+    def from_json(cls, text: str) -> Matrix:
+        told = json.loads(text)
+        matrix = cls()
+        matrix.add(Outcome(**each) for each in told["outcomes"])
+        matrix.skipped = [Skipped(**each) for each in told["skipped"]]
+        return matrix
 
     def add(self, outcomes: Iterable[Outcome]) -> None:
         self.outcomes.extend(outcomes)
 
-    def skip(self, why: str) -> None:
-        if why not in self.skipped:
-            self.skipped.append(why)
+    def skip(self, client: str, target: str, why: str) -> None:
+        self.skipped.append(Skipped(client=client, target=target, why=why))
+
+    def merged_into(self, earlier: Matrix) -> Matrix:
+        """What is known after both runs: of a cell that both tried, this one's outcome."""
+        cells = {(each.case, each.client, each.target) for each in self.outcomes}
+        pairs = {(client, target) for _, client, target in cells}
+        pairs |= {(each.client, each.target) for each in self.skipped}
+        merged = Matrix()
+        merged.add(
+            each for each in earlier.outcomes if (each.case, each.client, each.target) not in cells
+        )
+        merged.add(self.outcomes)
+        merged.skipped = [
+            each for each in earlier.skipped if (each.client, each.target) not in pairs
+        ]
+        merged.skipped += self.skipped
+        return merged
 
     @property
     def red(self) -> list[Outcome]:
@@ -95,14 +127,14 @@ class Matrix:
         for each in self.red:
             where = f"{each.case} of {each.client} on {each.target}"
             lines.append(f"{_SIGNS[each.outcome]} {where}: {each.detail[:_DETAIL_CHARS]}")
-        lines += [f"not run: {why}" for why in self.skipped]
+        lines += [f"not run: {each.client} on {each.target}: {each.why}" for each in self.skipped]
         return "\n".join(lines)
 
     def to_json(self) -> str:
         return json.dumps(
             {
                 "totals": {name: dict(counts) for name, counts in self.totals().items()},
-                "skipped": self.skipped,
+                "skipped": [asdict(each) for each in self.skipped],
                 "outcomes": [asdict(each) for each in self.outcomes],
             },
             indent=1,

@@ -68,14 +68,14 @@ def run_client(
         try:
             matrix.add(run_secured(client, target, tools, directory))
         except MissingToolError as missing:
-            matrix.skip(f"{client} on {target.name}: {missing}")
+            matrix.skip(client, target.name, str(missing))
         for each in matrix.outcomes:
             say(f"{each.outcome:4} {each.case}  {each.detail}")
         return matrix
     try:
         program = client_program(client, tools, directory / f"home-{client}")
     except MissingToolError as missing:
-        matrix.skip(f"{client}: {missing}")
+        matrix.skip(client, target.name, str(missing))
         return matrix
     listed = subprocess.run([*program, "list"], capture_output=True, text=True, check=True)
     cases = chosen(listed.stdout.split(), arguments.only)
@@ -96,9 +96,10 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", default=[], help="cases, with * and ?")
     parser.add_argument("--at-once", type=int, default=CASES_AT_ONCE)
     parser.add_argument("--directory", type=Path, help="kept; a new one in runs/interop otherwise")
-    parser.add_argument("--output", type=Path)
+    parser.add_argument("--output", type=Path, help="figures; what it holds of other cells stays")
     arguments = parser.parse_args()
-    targets = [name for each in arguments.target for name in GROUPS.get(each, (each,))]
+    named = [name for each in arguments.target for name in GROUPS.get(each, (each,))]
+    targets = list(dict.fromkeys(named))
     unknown = sorted(set(targets) - set(TARGETS))
     if unknown:
         parser.error(f"no target is called {unknown[0]}")
@@ -116,16 +117,19 @@ def main() -> int:
                 for client in arguments.client:
                     part = run_client(client, target, tools, root / name, arguments)
                     matrix.add(part.outcomes)
-                    for why in part.skipped:
-                        matrix.skip(why)
+                    matrix.skipped += part.skipped
         except MissingToolError as missing:
-            matrix.skip(f"{name}: {missing}")
+            matrix.skip("all", name, str(missing))
     say(matrix.table())
     say(f"{time.monotonic() - began:.0f} s; everything they printed is in {root}")
+    red = bool(matrix.red)
     if arguments.output is not None:
         arguments.output.parent.mkdir(parents=True, exist_ok=True)
-        arguments.output.write_text(matrix.to_json() + "\n", encoding="utf-8")
-    return 1 if matrix.red else 0
+        known = arguments.output
+        if known.exists():
+            matrix = matrix.merged_into(Matrix.from_json(known.read_text(encoding="utf-8")))
+        known.write_text(matrix.to_json() + "\n", encoding="utf-8")
+    return 1 if red else 0
 
 
 if __name__ == "__main__":

@@ -1,11 +1,17 @@
-"""The pure parts of the interop runner: what lines tell, what tables say, what shapes are alike."""
+"""The pure parts of the interop runner: what lines tell, what tables say."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from tests.interop.matrix import Matrix, MidpointReached, Outcome, parse_line
-from tests.interop.mqadmin import COMMANDS, Printed, compare, shape_of, table
+from tests.interop.matrix_document import (
+    BEGIN,
+    END,
+    document_cases,
+    updated,
+)
 
 
 def outcome(case: str, told: str, client: str = "java") -> Outcome:
@@ -37,51 +43,40 @@ def test_a_case_without_an_end_is_red():
 def test_the_table_has_a_column_per_client_and_names_what_is_red_and_missing():
     matrix = Matrix()
     matrix.add([outcome("a", "pass"), outcome("a", "fail", "go"), outcome("b", "pass", "go")])
-    matrix.skip("java: Maven is not on this machine")
-    matrix.skip("java: Maven is not on this machine")
+    matrix.skip("java", "two", "Maven is not on this machine")
     lines = matrix.table().splitlines()
     assert lines[0].split() == ["case", "java", "go"]
     assert lines[2].split() == ["a", "ok", "FAIL"]
     assert lines[3].split() == ["b", "ok"]
     assert "FAIL a of go on one: because" in lines
-    assert lines.count("not run: java: Maven is not on this machine") == 1
+    assert "not run: java on two: Maven is not on this machine" in lines
 
 
-def test_shapes_forget_numbers_addresses_and_names():
-    ours = "broker-a  0  127.0.0.1:10911  12.5 %\nbroker-a  1  127.0.0.1:10921  0.1 %\n"
-    theirs = "broker-a  0  127.0.0.1:10911  99 %\n"
-    assert shape_of(ours) == shape_of(theirs)
+def test_figures_of_a_later_run_replace_its_own_cells_only():
+    earlier, later = Matrix(), Matrix()
+    earlier.add([outcome("a", "fail"), outcome("b", "pass"), outcome("a", "pass", "go")])
+    earlier.skip("python", "one", "nobody knows")
+    earlier.skip("all", "two", "Maven is not on this machine")
+    later.add([outcome("a", "pass"), outcome("a", "pass", "python")])
+    merged = Matrix.from_json(later.merged_into(earlier).to_json())
+    assert not merged.red
+    assert {(each.case, each.client) for each in merged.outcomes} == {
+        ("a", "java"),
+        ("b", "java"),
+        ("a", "go"),
+        ("a", "python"),
+    }
+    assert [(each.client, each.target) for each in merged.skipped] == [("all", "two")]
 
 
-def test_commands_are_told_apart():
-    def verdict(ours: str, theirs: str, late: bool = False) -> str:
-        one = Printed(command="topicList", text=ours, late=late)
-        return compare(one, Printed(command="topicList", text=theirs, late=False)).verdict
-
-    assert verdict("delete topic [a] from 1 success", "delete topic [a] from 2 success") == "works"
-    assert verdict("CODE: 3  DESC: request type 9 not supported", "done 1") == "not served"
-    assert verdict("CODE: 1  DESC: no such thing", "done 1") == "refused"
-    assert verdict("something else altogether\nin two lines", "done") == "works (other)"
-    assert verdict("done", "done", late=True) == "refused"
-
-
-def test_a_sub_command_works_where_all_its_lines_do():
-    rows = [
-        compare(
-            Printed(command=f"{name} {number}", text=text, late=False),
-            Printed(command=f"{name} {number}", text="done", late=False),
-        )
-        for name, number, text in (
-            ("one", 1, "done"),
-            ("one", 2, "done"),
-            ("two", 1, "done"),
-            ("two", 2, "CODE: 3 not supported"),
-        )
-    ]
-    last = table(rows).splitlines()[-1]
-    assert last == "2 sub-commands: 1 works, 0 works (other), 0 refused, 1 not served"
-
-
-def test_every_command_is_given_what_it_needs():
-    names = [line.split()[0] for line in COMMANDS.strip().splitlines()]
-    assert len(set(names)) >= 80
+def test_the_document_names_where_a_case_holds_and_where_it_does_not():
+    matrix = Matrix()
+    for target, told in (("ledgermq-1", "pass"), ("ledgermq-kill", "fail"), ("rocketmq", "skip")):
+        matrix.add([replace(outcome("a", told), target=target)])
+    matrix.add([replace(outcome("python-a", "pass", "python"), target="rocketmq-acl")])
+    document = updated(f"before\n{BEGIN}stale\n{END}after\n", matrix)
+    assert "| a | 1 **kill** (R) | R-acl |" in document
+    assert "stale" not in document
+    assert document.startswith("before\n")
+    assert document.endswith("after\n")
+    assert document_cases(document) == {"java": ["a"], "python": ["a"]}
