@@ -15,13 +15,19 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from broker.store.payload import PAYLOAD_HEADER, UNIT_SIZE, PayloadError, decode_payload
+from broker.store.payload import (
+    PAYLOAD_HEADER,
+    UNIT_SIZE,
+    Command,
+    PayloadError,
+    decode_payload,
+)
 from ledgermq.exit_codes import EXIT_FAIL, EXIT_OK
 from raft.disk import OsDisk
 from raft.hard_state import read_hard_state
@@ -198,17 +204,20 @@ def _entry_row(stored: StoredEntry, *, records: bool) -> dict[str, Any]:
                 }
                 for run in payload.runs
             ],
-            "commands": [
-                {"command": type(command).__name__.removesuffix("Command").lower()}
-                | asdict(command)
-                for command in payload.commands
-            ],
+            "commands": [_shown(command) for command in payload.commands],
         }
         if records:
             row["records"] = list(_records(stored))
     except (PayloadError, RecordError) as error:
         row["unreadable"] = str(error)
     return row
+
+
+def _shown(command: Command) -> dict[str, Any]:
+    """Without secrets: what appears in no text of a command is told to be there, and no more."""
+    name = type(command).__name__.removesuffix("Command").lower()
+    hidden = {each.name: "..." for each in fields(command) if not each.repr}
+    return {"command": name} | asdict(command) | hidden
 
 
 def _records(stored: StoredEntry) -> Iterator[dict[str, Any]]:

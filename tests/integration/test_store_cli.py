@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.rig import Processes, ledgermq_here, one_line
+from remoting.codes import RequestCode
+from remoting.command import RemotingCommand
+from tests.integration.rig import Processes, ledgermq_here, one_line, request
 
 pytestmark = pytest.mark.cluster
 
@@ -27,6 +29,14 @@ def store(one: Processes) -> Path:
     (name,) = one.brokers
     for number in range(COUNT):
         one.send("T", b"body %d" % number, f"K{number}")
+    user = RemotingCommand(
+        code=RequestCode.AUTH_CREATE_USER,
+        ext_fields={"username": "who"},
+        body=b'{"password": "not-to-be-seen"}',
+    )
+    answer = request(one.place(name).address, user)
+    assert isinstance(answer, RemotingCommand)
+    assert answer.code == 0, answer.remark
     assert "is used by a running node" in one_line(
         ledgermq_here("store", "check", one.store(name)), 2
     )
@@ -80,6 +90,15 @@ def test_entries_and_records_are_dumped(store: Path) -> None:
     assert [row["index"] for row in entries(store, "--from", "2", "--to", "3")] == [2, 3]
     table = ledgermq_here("store", "dump", store, "--records").stdout
     assert len(table.splitlines()) == len(rows) + len(records)
+
+
+def test_a_dump_tells_of_users_and_not_of_their_passwords(store: Path) -> None:
+    rows = entries(store)
+    commands = [command for row in rows for command in row.get("commands", ())]  # type: ignore[attr-defined]  # JSON
+    (user,) = [command for command in commands if command["command"] == "user"]
+    assert user["name"] == "who"
+    for options in ((), ("--json",)):
+        assert "not-to-be-seen" not in ledgermq_here("store", "dump", store, *options).stdout
 
 
 def test_damage_is_named_and_walked_around(store: Path) -> None:
