@@ -42,7 +42,7 @@ NAME_SERVER: Final = frozenset(
 
 _NO_SENDER: Final = "RocketMQ has the number only: no client sends it, no broker serves it"
 _RAFT: Final = "replicas agree through Raft: no master and slave, no Controller"
-_COLD: Final = "there is no cold data: the page cache keeps what it will"
+_COLD: Final = "who reads old messages is not held back: nothing counts what was cold"
 _STORE: Final = "there is no RocksDB store"
 _FILE: Final = "accounts of 4.x stand in a file of each node, which no request changes"
 _SLAVES: Final = "what slaves copy from their master: replicas have it from the log"
@@ -77,11 +77,12 @@ NOT_SERVED: Final[dict[RequestCode, str]] = {
     ),
     **dict.fromkeys(
         (
-            *(_C.UPDATE_COLD_DATA_FLOW_CTR_CONFIG, _C.REMOVE_COLD_DATA_FLOW_CTR_CONFIG),
-            _C.SET_COMMITLOG_READ_MODE,
+            _C.UPDATE_COLD_DATA_FLOW_CTR_CONFIG,
+            _C.REMOVE_COLD_DATA_FLOW_CTR_CONFIG,
         ),
         _COLD,
     ),
+    _C.SET_COMMITLOG_READ_MODE: "the log is read by position, not mapped",
     **dict.fromkeys(
         (
             *(_C.UPDATE_AND_CREATE_ACL_CONFIG, _C.DELETE_ACL_CONFIG),
