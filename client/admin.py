@@ -4,8 +4,8 @@ Place in the data path: tools and tests; whatever an application needs before it
 concerns all broker groups is asked of each group's leader; one that fails ends the call, and what
 was done at the others before stays done.
 
-Source: RocketMQ DefaultMQAdminExt (request codes 17, 105, 106, 200, 207, 208, 215, 216, 222); code
-60001 is ledgermq's own.
+Source: RocketMQ DefaultMQAdminExt (request codes 12, 17, 33, 105, 106, 200, 207, 208, 215, 216,
+222); code 60001 is ledgermq's own.
 """
 
 from __future__ import annotations
@@ -21,16 +21,20 @@ import msgspec
 
 from client.answers import error_of, error_of_remoting
 from client.broker_call import call_group
+from client.delivery import delivered_message
 from client.errors import ClientError, MalformedAnswerError, NoRouteError
 from client.instance import ClientInstance, InstanceSettings
-from client.message import MessageQueue
+from client.message import DeliveredMessage, MessageQueue
 from client.retry import RetryPolicy
 from client.route_view import TopicRoute
+from client.send_codec import MessageRefusedError
 from remoting import fastjson
-from remoting.codes import RequestCode
+from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from remoting.errors import BodyError, RemotingError
+from remoting.errors import BodyError, RecordError, RemotingError
 from remoting.headers import CreateTopicRequestHeader
+from remoting.message import decode_records
+from remoting.message_id import parse_offset_msg_id
 from remoting.route import PERM_READ, PERM_WRITE, ClusterInfo
 
 __all__ = ["Admin", "AdminSettings", "QueueProgress", "ReplicaStatus"]
@@ -242,6 +246,72 @@ class Admin:
             offsets |= self._by_queue(answer, _Table[int])
         return offsets
 
+    async def view_message(self, offset_msg_id: str) -> DeliveredMessage:
+        """The message that a broker calls by this id (`SendResult.offset_msg_id`).
+
+        Raises MessageRefusedError for what is no such id, and whatever the broker refuses with.
+        """
+        try:
+            address, position = _place_of(offset_msg_id)
+        except RecordError as error:
+            raise MessageRefusedError(
+                f"{offset_msg_id[:64]!r} is no message id: {error}"
+            ) from error
+        answer = await self._ask_one(
+            address,
+            RemotingCommand(
+                code=RequestCode.VIEW_MESSAGE_BY_ID, ext_fields={"offset": str(position)}
+            ),
+        )
+        if self.instance.routes.broker_name_of(address) is None:
+            await self.cluster_info()
+        name = self.instance.routes.broker_name_of(address) or ""
+        found = self._messages(answer, name)
+        if len(found) != 1:
+            raise MalformedAnswerError(f"{address} answered with {len(found)} messages")
+        return found[0]
+
+    async def query_messages(
+        self,
+        topic: str,
+        key: str,
+        *,
+        count_max: int = 32,
+        begin_ms: int = 0,
+        end_ms: int = (1 << 63) - 1,
+        unique: bool = False,
+    ) -> list[DeliveredMessage]:
+        """Messages of `topic` that have `key`, by the brokers' index; with `unique`, by UNIQ_KEY.
+
+        Times are Unix ms of storing. Empty where there is none; oldest first.
+        """
+        fields = {
+            "topic": self.instance.namespace.wrap(topic),
+            "key": key,
+            "maxNum": str(count_max),
+            "beginTimestamp": str(begin_ms),
+            "endTimestamp": str(end_ms),
+        }
+        if unique:
+            fields["_UNIQUE_KEY_QUERY"] = "true"
+        names = sorted({queue.broker_name for queue in (await self.topic_route(topic)).read_queues})
+        answers = await self._ask_leaders(
+            RequestCode.QUERY_MESSAGE,
+            fields,
+            names=names,
+            accept=frozenset({0, ResponseCode.QUERY_NOT_FOUND.value}),
+        )
+        found = [
+            message
+            for name, answer in zip(names, answers, strict=True)
+            if answer.code == 0
+            for message in self._messages(answer, name)
+            # A broker of RocketMQ compares hashes only.
+            if key in ({message.uniq_key} if unique else message.keys)
+        ]
+        found.sort(key=lambda message: message.store_timestamp_ms)
+        return found[:count_max]
+
     async def replica_status(self, address: str, timeout_ms: int | None = None) -> ReplicaStatus:
         """How the broker at table address `address` stands; no promise goes with it."""
         try:
@@ -301,6 +371,21 @@ class Admin:
             raise error_of(answer.code, answer.remark, address)
         return answer
 
+    def _messages(self, answer: RemotingCommand, broker_name: str) -> list[DeliveredMessage]:
+        """Those in an answer's body. Raises MalformedAnswerError."""
+        namespace = self.instance.namespace
+        try:
+            return [
+                delivered_message(
+                    record,
+                    MessageQueue(namespace.unwrap(record.topic), broker_name, record.queue_id),
+                    namespace,
+                )
+                for record in decode_records(answer.body)
+            ]
+        except RecordError as error:
+            raise MalformedAnswerError(f"records of {broker_name}: {error}") from error
+
     def _by_queue(self, answer: RemotingCommand, kind: type[_Table[_V]]) -> dict[MessageQueue, _V]:
         """A body's offsetTable. Raises MalformedAnswerError."""
         unwrap = self.instance.namespace.unwrap
@@ -331,3 +416,9 @@ class Admin:
                     await asyncio.sleep(_ROUTE_POLL_MS / 1000)
         except TimeoutError as error:
             raise NoRouteError(f"topic {topic} is created, but not routed yet: {last}") from error
+
+
+def _place_of(offset_msg_id: str) -> tuple[str, int]:
+    """Address and log position. Raises RecordError."""
+    host, port, position = parse_offset_msg_id(offset_msg_id)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}", position

@@ -117,6 +117,8 @@ class SendResult:
     region: str = "DefaultRegion"
     is_traced: bool = True
     """Whether the broker wants this message in traces."""
+    recall_handle: str | None = None
+    """Of a timer message: what `Producer.recall` needs."""
 
 
 @dataclass(slots=True, kw_only=True)

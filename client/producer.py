@@ -22,10 +22,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Self, TypeAlias
+from typing import Final, Self, TypeAlias
 
 from client.answers import error_of, error_of_remoting
-from client.broker_call import learn
+from client.broker_call import call_group, learn
 from client.errors import ClientError, NoRouteError, NotLeaderError
 from client.instance import ClientInstance, InstanceSettings
 from client.latency_faults import LatencyFaults
@@ -51,11 +51,19 @@ from client.send_codec import (
 from client.send_trace import send_trace
 from client.tracer import TRACE_GROUP_PREFIX, Tracer, TraceSettings
 from client.under_way import UnderWay
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
 
-__all__ = ["Producer", "ProducerSettings", "QueueSelector"]
+__all__ = ["NotRecalledError", "Producer", "ProducerSettings", "QueueSelector"]
+
+_RECALL_ANSWERS: Final = frozenset({0, ResponseCode.ILLEGAL_OPERATION.value})
 
 QueueSelector: TypeAlias = Callable[[Sequence[MessageQueue], Message], MessageQueue]
+
+
+class NotRecalledError(ClientError):
+    """The message was delivered, or is about to be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,6 +301,34 @@ class Producer:
 
         message = reply_message(request, body)
         return await self.send(message, timeout_ms, selector=same_group)
+
+    async def recall(self, sent: SendResult, timeout_ms: int | None = None) -> str:
+        """Take a timer message back before its time; returns its message id.
+
+        Success says that it will not be delivered. Raises ClientError: MessageRefusedError where it
+        is no timer message, NotRecalledError where it is too late.
+        """
+        if sent.recall_handle is None:
+            raise MessageRefusedError(f"{sent.msg_id} is no timer message of a broker that recalls")
+        namespace = self.instance.namespace
+        fields = {
+            "producerGroup": namespace.wrap(self.group),
+            "topic": namespace.wrap(sent.queue.topic),
+            "recallHandle": sent.recall_handle,
+            "bname": sent.queue.broker_name,
+        }
+        answer, _ = await call_group(
+            self.instance,
+            sent.queue.broker_name,
+            lambda: RemotingCommand(code=RequestCode.RECALL_MESSAGE, ext_fields=dict(fields)),
+            topic=sent.queue.topic,
+            timeout_ms=timeout_ms or self.settings.timeout_ms,
+            policy=self.settings.retry,
+            accept=_RECALL_ANSWERS,
+        )
+        if answer.code != 0:
+            raise NotRecalledError(f"{sent.msg_id} is not recalled: {answer.remark}")
+        return answer.ext_fields.get("msgId", "")
 
     async def queues(self, topic: str, timeout_ms: int | None = None) -> tuple[MessageQueue, ...]:
         """The queues that a send to `topic` may go to. Raises NoRouteError, NameServerError."""

@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Final, Self
 
@@ -158,16 +158,21 @@ class PushConsumer:
         self._subscriptions.pop(topic, None)
         self._tell_subscriptions()
 
-    def suspend(self) -> None:
-        """Pull nothing more until `resume`; what was pulled is delivered, queues stay owned."""
-        self._suspended = True
-        for consumer in self._owned.values():
-            consumer.pause()
+    def suspend(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Pull nothing more, of `queues` or of all, until `resume`.
 
-    def resume(self) -> None:
-        self._suspended = False
-        for consumer in self._owned.values():
-            consumer.resume()
+        What was pulled is delivered, queues stay owned; one that is lost and gained again goes on.
+        """
+        self._suspended |= queues is None
+        for queue in self._owned if queues is None else queues:
+            if queue in self._owned:
+                self._owned[queue].pause()
+
+    def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        self._suspended &= queues is not None
+        for queue in self._owned if queues is None else queues:
+            if queue in self._owned:
+                self._owned[queue].resume()
 
     def _tell_subscriptions(self) -> None:
         self.instance.set_consumer_groups(

@@ -210,6 +210,7 @@ def send_result(
         address=address,
         region=fields.get(PropertyName.MSG_REGION, "DefaultRegion"),
         is_traced=fields.get(PropertyName.TRACE_ON) != "false",
+        recall_handle=fields.get("recallHandle"),
     )
 
 

@@ -16,238 +16,64 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import Any, Generic, Protocol, Self, TypeAlias, TypeVar
+from typing import Any, Protocol, Self, TypeAlias, TypeVar
 
-from client.admin import Admin, AdminSettings, QueueProgress
+from client.admin import Admin, AdminSettings
 from client.consume import ConsumerObserver, ConsumeStatus, PushConsumerSettings
-from client.errors import ClientClosedError
-from client.heartbeat import ALL_TAGS, ExpressionType
-from client.message import DeliveredMessage, Message, MessageQueue, SendResult
-from client.producer import Producer, ProducerSettings, QueueSelector
-from client.pull_consumer import PullConsumer, PullConsumerSettings, PullResult
+from client.heartbeat import ExpressionType
+from client.lite_pull_consumer import LitePullConsumer, LitePullSettings
+from client.message import DeliveredMessage, Message
+from client.pop_consumer import PopConsumer, PopConsumerSettings
+from client.producer import Producer, ProducerSettings
+from client.pull_consumer import PullConsumer, PullConsumerSettings
 from client.push_consumer import PushConsumer
-from client.route_view import TopicRoute
-from remoting.route import PERM_READ, PERM_WRITE, ClusterInfo
+from client.sync_clients import (
+    LoopThread,
+    Opened,
+    Stoppable,
+    SyncAdmin,
+    SyncLitePullConsumer,
+    SyncPopConsumer,
+    SyncProducer,
+    SyncPullConsumer,
+    SyncPushConsumer,
+    SyncTransactionProducer,
+)
+from client.transaction_producer import (
+    Decision,
+    HalfMessage,
+    TransactionProducer,
+    TransactionSettings,
+)
 
 __all__ = [
     "BlockingListener",
+    "BlockingTransactionListener",
     "Session",
     "SyncAdmin",
+    "SyncLitePullConsumer",
+    "SyncPopConsumer",
     "SyncProducer",
     "SyncPullConsumer",
     "SyncPushConsumer",
+    "SyncTransactionProducer",
 ]
 
 BlockingListener: TypeAlias = Callable[[Sequence[DeliveredMessage]], ConsumeStatus]
-_T = TypeVar("_T")
 
 
-class _Client(Protocol):
-    async def start(self) -> None: ...
+class BlockingTransactionListener(Protocol):
+    """As `client.transaction_producer.TransactionListener`; it may block."""
 
-    async def stop(self) -> None: ...
+    def execute_local(self, message: Message, half: HalfMessage) -> Decision: ...
 
-
-_C = TypeVar("_C", bound=_Client)
-
-
-class _LoopThread:
-    """An event loop that runs in a thread from construction to `close`."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(
-            target=self._loop.run_forever, name="ledgermq-client", daemon=True
-        )
-        self._thread.start()
-
-    def call(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
-        """The coroutine's result or error. Interrupted, it is cancelled on the loop."""
-        if threading.current_thread() is self._thread or self._loop.is_closed():
-            coroutine.close()
-            if self._loop.is_closed():
-                raise ClientClosedError("the session has ended")
-            raise RuntimeError("a blocking call on the loop's own thread would wait for itself")
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-        try:
-            return future.result()
-        except CancelledError as error:
-            raise ClientClosedError("the session ended meanwhile") from error
-        except KeyboardInterrupt:
-            future.cancel()
-            raise
-
-    def close(self) -> None:
-        if self._loop.is_closed():
-            return
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-        self._loop.close()
+    def check_local(self, message: DeliveredMessage) -> Decision: ...
 
 
-class _Opened(Generic[_C]):
-    """A client that runs on the session's loop; a context manager that stops it."""
-
-    def __init__(self, session: Session, loop: _LoopThread, client: _C) -> None:
-        self._session = session
-        self._call = loop.call
-        self.client = client
-        """The asyncio client; to be used on the session's loop only."""
-
-    def stop(self) -> None:
-        """Stop it before the session ends. Again: nothing."""
-        self._session._stop_one(self)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
-
-
-class SyncProducer(_Opened[Producer]):
-    """See `client.producer.Producer`."""
-
-    def send(
-        self,
-        message: Message,
-        timeout_ms: int | None = None,
-        *,
-        queue: MessageQueue | None = None,
-        selector: QueueSelector | None = None,
-    ) -> SendResult:
-        """Store one message and return where. Raises ClientError."""
-        return self._call(self.client.send(message, timeout_ms, queue=queue, selector=selector))
-
-    def send_batch(
-        self,
-        messages: Sequence[Message],
-        timeout_ms: int | None = None,
-        *,
-        queue: MessageQueue | None = None,
-    ) -> SendResult:
-        """Store several messages of one topic, all or none. Raises ClientError."""
-        return self._call(self.client.send_batch(messages, timeout_ms, queue=queue))
-
-    def send_oneway(self, message: Message, *, queue: MessageQueue | None = None) -> None:
-        """Send and forget. Raises ClientError where it could not even be sent."""
-        self._call(self.client.send_oneway(message, queue=queue))
-
-    def request(self, message: Message, timeout_ms: int | None = None) -> DeliveredMessage:
-        """Send `message` and return its reply. Raises ClientError, NoReplyError among them."""
-        return self._call(self.client.request(message, timeout_ms))
-
-    def reply(
-        self, request: DeliveredMessage, body: bytes, timeout_ms: int | None = None
-    ) -> SendResult:
-        """Answer a consumed `request`. Raises ClientError."""
-        return self._call(self.client.reply(request, body, timeout_ms))
-
-    def queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        return self._call(self.client.queues(topic))
-
-
-class SyncPullConsumer(_Opened[PullConsumer]):
-    """See `client.pull_consumer.PullConsumer`."""
-
-    def queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        return self._call(self.client.queues(topic))
-
-    def pull(
-        self,
-        queue: MessageQueue,
-        offset: int,
-        max_count: int = 32,
-        timeout_ms: int | None = None,
-        *,
-        suspend_ms: int = 0,
-        expression: str = ALL_TAGS,
-        kind: ExpressionType = ExpressionType.TAG,
-    ) -> PullResult:
-        return self._call(
-            self.client.pull(
-                queue,
-                offset,
-                max_count,
-                timeout_ms,
-                suspend_ms=suspend_ms,
-                expression=expression,
-                kind=kind,
-            )
-        )
-
-    def max_offset(self, queue: MessageQueue) -> int:
-        return self._call(self.client.max_offset(queue))
-
-    def min_offset(self, queue: MessageQueue) -> int:
-        return self._call(self.client.min_offset(queue))
-
-    def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        return self._call(self.client.search_offset(queue, timestamp_ms))
-
-    def fetch_offset(self, queue: MessageQueue) -> int | None:
-        return self._call(self.client.fetch_offset(queue))
-
-    def commit_offset(self, queue: MessageQueue, offset: int) -> None:
-        self._call(self.client.commit_offset(queue, offset))
-
-
-class SyncPushConsumer(_Opened[PushConsumer]):
-    """See `client.push_consumer.PushConsumer`; its listener runs in threads."""
-
-    @property
-    def queues(self) -> tuple[MessageQueue, ...]:
-        """The queues owned now."""
-        return self.client.queues
-
-    def commit(self) -> None:
-        self._call(self.client.commit())
-
-
-class SyncAdmin(_Opened[Admin]):
-    """See `client.admin.Admin`."""
-
-    def cluster_info(self) -> ClusterInfo:
-        return self._call(self.client.cluster_info())
-
-    def topic_route(self, topic: str) -> TopicRoute:
-        return self._call(self.client.topic_route(topic))
-
-    def create_topic(
-        self, topic: str, *, queues: int = 4, perm: int = PERM_READ | PERM_WRITE
-    ) -> None:
-        self._call(self.client.create_topic(topic, queues=queues, perm=perm))
-
-    def delete_topic(self, topic: str) -> None:
-        self._call(self.client.delete_topic(topic))
-
-    def create_group(self, group: str, *, retry_times_max: int = 16, retry_queues: int = 1) -> None:
-        self._call(
-            self.client.create_group(
-                group, retry_times_max=retry_times_max, retry_queues=retry_queues
-            )
-        )
-
-    def delete_group(self, group: str, *, clean_offsets: bool = False) -> None:
-        self._call(self.client.delete_group(group, clean_offsets=clean_offsets))
-
-    def consumer_progress(
-        self, group: str, topic: str | None = None
-    ) -> dict[MessageQueue, QueueProgress]:
-        return self._call(self.client.consumer_progress(group, topic))
-
-    def reset_offsets(self, group: str, topic: str, timestamp_ms: int) -> dict[MessageQueue, int]:
-        return self._call(self.client.reset_offsets(group, topic, timestamp_ms))
+_C = TypeVar("_C", bound=Stoppable)
 
 
 class Session:
@@ -266,9 +92,9 @@ class Session:
     ) -> None:
         self._name_servers = name_servers
         self._dial = dial
-        self._loop = _LoopThread()
+        self._loop = LoopThread()
         self._listeners = ThreadPoolExecutor(listener_threads, "ledgermq-listener")
-        self._opened: list[_Opened[Any]] = []
+        self._opened: list[Opened[Any]] = []
 
     def __enter__(self) -> Self:
         return self
@@ -300,6 +126,42 @@ class Session:
 
         return self._open(SyncProducer, make)
 
+    def transaction_producer(
+        self,
+        group: str,
+        listener: BlockingTransactionListener,
+        *,
+        settings: TransactionSettings | None = None,
+    ) -> SyncTransactionProducer:
+        """A started transactional producer."""
+        threads = self._listeners
+
+        class Listener:
+            async def execute_local(self, message: Message, half: HalfMessage) -> Decision:
+                loop = asyncio.get_running_loop()
+                return await loop.run_in_executor(threads, listener.execute_local, message, half)
+
+            async def check_local(self, message: DeliveredMessage) -> Decision:
+                loop = asyncio.get_running_loop()
+                return await loop.run_in_executor(threads, listener.check_local, message)
+
+        def make() -> TransactionProducer:
+            return TransactionProducer(
+                group, self._name_servers, Listener(), self._dial, settings=settings
+            )
+
+        return self._open(SyncTransactionProducer, make)
+
+    def pop_consumer(
+        self, group: str, *, settings: PopConsumerSettings | None = None
+    ) -> SyncPopConsumer:
+        """A started POP consumer."""
+
+        def make() -> PopConsumer:
+            return PopConsumer(group, self._name_servers, self._dial, settings=settings)
+
+        return self._open(SyncPopConsumer, make)
+
     def pull_consumer(
         self, group: str, *, settings: PullConsumerSettings | None = None
     ) -> SyncPullConsumer:
@@ -309,6 +171,23 @@ class Session:
             return PullConsumer(group, self._name_servers, self._dial, settings=settings)
 
         return self._open(SyncPullConsumer, make)
+
+    def lite_pull_consumer(
+        self,
+        group: str,
+        subscriptions: Mapping[str, str | tuple[str, ExpressionType]],
+        *,
+        settings: LitePullSettings | None = None,
+    ) -> SyncLitePullConsumer:
+        """A started lite pull consumer. `subscriptions`: as for a push consumer."""
+
+        def make() -> LitePullConsumer:
+            consumer = LitePullConsumer(group, self._name_servers, self._dial, settings=settings)
+            for topic, wanted in subscriptions.items():
+                consumer.subscribe(topic, *_expression(wanted))
+            return consumer
+
+        return self._open(SyncLitePullConsumer, make)
 
     def push_consumer(
         self,
@@ -335,10 +214,7 @@ class Session:
                 observer=observer,
             )
             for topic, wanted in subscriptions.items():
-                expression, kind = (
-                    (wanted, ExpressionType.TAG) if isinstance(wanted, str) else wanted
-                )
-                consumer.subscribe(topic, expression, kind)
+                consumer.subscribe(topic, *_expression(wanted))
             return consumer
 
         return self._open(SyncPushConsumer, make)
@@ -353,7 +229,7 @@ class Session:
 
     def _open(
         self,
-        kind: Callable[[Session, _LoopThread, _C], _O],
+        kind: Callable[[LoopThread, _C, Callable[[Opened[Any]], None]], _O],
         make: Callable[[], _C],
     ) -> _O:
         async def start() -> _C:
@@ -361,14 +237,18 @@ class Session:
             await client.start()
             return client
 
-        opened = kind(self, self._loop, self._loop.call(start()))
+        opened = kind(self._loop, self._loop.call(start()), self._stop_one)
         self._opened.append(opened)
         return opened
 
-    def _stop_one(self, opened: _Opened[Any]) -> None:
+    def _stop_one(self, opened: Opened[Any]) -> None:
         if opened in self._opened:
             self._opened.remove(opened)
             self._loop.call(opened.client.stop())
 
 
-_O = TypeVar("_O", bound=_Opened[Any])
+_O = TypeVar("_O", bound=Opened[Any])
+
+
+def _expression(wanted: str | tuple[str, ExpressionType]) -> tuple[str, ExpressionType]:
+    return (wanted, ExpressionType.TAG) if isinstance(wanted, str) else wanted

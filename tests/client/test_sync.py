@@ -13,10 +13,12 @@ import pytest
 from client.consume import ConsumeStatus, PushConsumerSettings
 from client.errors import ClientClosedError, DeadlineError, NameServerError, NoRouteError
 from client.heartbeat import ConsumeFrom, ExpressionType
+from client.lite_pull_consumer import LitePullSettings
 from client.message import DeliveredMessage, Message, SendStatus
 from client.producer import ProducerSettings
 from client.pull_consumer import PullStatus
 from client.sync import Session
+from client.transaction_producer import Decision, HalfMessage
 from tests.client.real_broker import RealBroker
 
 SETTINGS = PushConsumerSettings(
@@ -83,6 +85,34 @@ def test_a_script_sends_consumes_and_looks_around(broker: RealBroker) -> None:
     with pytest.raises(ClientClosedError):
         producer.send(Message(topic="T", body=b"late"))
     assert threading.active_count() == before
+
+
+def test_transactions_pops_and_polls_block_too(broker: RealBroker) -> None:
+    class Till:
+        def execute_local(self, message: Message, half: HalfMessage) -> Decision:
+            time.sleep(0.01)
+            return Decision.COMMIT
+
+        def check_local(self, message: DeliveredMessage) -> Decision:
+            return Decision.UNKNOWN
+
+    inside = LitePullSettings(consumer=SETTINGS)
+    with Session(broker.name_servers) as session:
+        session.admin().create_topic("T", queues=1)
+        result = session.transaction_producer("till", Till()).send_in_transaction(
+            Message(topic="T", body=b"paid", keys=("order-1",))
+        )
+        assert result.decision is Decision.COMMIT
+        popping = session.pop_consumer("PC")
+        (popped,) = popping.pop("T", poll_ms=10_000)
+        popping.ack(popping.change_invisible(popped, 30_000))
+        polling = session.lite_pull_consumer("LC", {"T": "*"}, settings=inside)
+        (polled,) = polling.poll(20_000)
+        assert polled.body == popped.message.body == b"paid"
+        polling.commit()
+        assert polling.poll(50) == []
+        (queried,) = session.admin().query_messages("T", "order-1")
+        assert session.admin().view_message(queried.offset_msg_id).body == b"paid"
 
 
 def test_errors_are_those_of_the_asyncio_clients() -> None:

@@ -1,0 +1,65 @@
+"""Many messages cut into batches that a broker takes; pure.
+
+Place in the data path: an application hands the pieces to `Producer.send_batch`, one after the
+other; each is stored as a whole or not at all.
+
+Invariants: a piece has messages of one topic, in the order given, each message is in one piece, and
+no piece is larger than asked for, unless a single message is.
+
+Source: RocketMQ's documentation has applications cut lists by themselves (its ListSplitter).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from client.message import Message, PropertyName
+
+__all__ = ["BATCH_SIZE_BYTES_MAX", "split_batches"]
+
+BATCH_SIZE_BYTES_MAX: Final = 1024 * 1024
+BATCH_COUNT_MAX: Final = 1_024
+# Fixed fields of a message in a batch, the names and separators of its properties, a UNIQ_KEY.
+_OVERHEAD_BYTES: Final = 128
+
+
+def split_batches(
+    messages: Iterable[Message],
+    *,
+    size_bytes_max: int = BATCH_SIZE_BYTES_MAX,
+    count_max: int = BATCH_COUNT_MAX,
+) -> Iterator[list[Message]]:
+    """The pieces, those of a topic together where it comes first.
+
+    Delayed messages are pieces of their own, to be sent by `send`: batches don't take them.
+    """
+    if size_bytes_max < 1 or count_max < 1:
+        raise ValueError(f"size {size_bytes_max} and count {count_max} of a batch must be positive")
+    by_topic: dict[str, list[Message]] = {}
+    for message in messages:
+        by_topic.setdefault(message.topic, []).append(message)
+    for topic_messages in by_topic.values():
+        piece: list[Message] = []
+        size = 0
+        for message in topic_messages:
+            added = _size(message)
+            alone = PropertyName.DELAY in message.properties
+            if piece and (alone or size + added > size_bytes_max or len(piece) >= count_max):
+                yield piece
+                piece, size = [], 0
+            piece.append(message)
+            size += added
+            if alone:
+                yield piece
+                piece, size = [], 0
+        if piece:
+            yield piece
+
+
+def _size(message: Message) -> int:
+    """At least what it takes in a batch."""
+    texts = [message.tags or "", message.shard or "", *message.keys]
+    for name, value in message.properties.items():
+        texts += (name, value)
+    return _OVERHEAD_BYTES + len(message.body) + sum(len(text.encode()) + 2 for text in texts)

@@ -1,0 +1,109 @@
+"""A lite pull consumer on a real broker of ours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from client.consume import PushConsumerSettings
+from client.errors import ClientClosedError
+from client.heartbeat import ConsumeFrom
+from client.lite_pull_consumer import LitePullConsumer, LitePullSettings
+from client.message import DeliveredMessage, Message, MessageQueue
+from client.producer import Producer
+from client.pull_consumer import PullConsumer
+from tests.client.fake_cluster import wait_until
+from tests.client.real_broker import RealBroker, real_broker
+from tests.client.test_push_modes import make_topic
+
+QUEUE = MessageQueue("T", "broker-a", 0)
+
+
+def consumer(broker: RealBroker, **changes: int) -> LitePullConsumer:
+    inside = PushConsumerSettings(
+        consume_from=ConsumeFrom.FIRST, suspend_ms=1_000, commit_interval_ms=60_000
+    )
+    made = LitePullConsumer(
+        "CG", broker.name_servers, settings=LitePullSettings(consumer=inside, **changes)
+    )
+    made.subscribe("T")
+    return made
+
+
+async def send(broker: RealBroker, *bodies: bytes, queue_id: int = 0) -> None:
+    async with Producer("PG", broker.name_servers) as producer:
+        for body in bodies:
+            queue = MessageQueue("T", "broker-a", queue_id)
+            await producer.send(Message(topic="T", body=body), queue=queue)
+
+
+async def committed(broker: RealBroker) -> int | None:
+    async with PullConsumer("CG", broker.name_servers) as reader:
+        return await reader.fetch_offset(QUEUE)
+
+
+def bodies(messages: list[DeliveredMessage]) -> list[bytes]:
+    return [message.body for message in messages]
+
+
+async def poll_until(member: LitePullConsumer, count: int) -> list[bytes]:
+    """What is polled until it is so much."""
+    polled: list[bytes] = []
+    while len(polled) < count:
+        found = bodies(await member.poll(10_000))
+        assert found, f"nothing came after {polled}"
+        polled += found
+    return polled
+
+
+async def test_what_was_polled_is_consumed_with_the_next_call(tmp_path: Path) -> None:
+    async with real_broker(tmp_path) as broker:
+        await make_topic(broker, "T", 1)
+        await send(broker, b"0", b"1", b"2")
+        killed = consumer(broker, poll_batch_max=2)
+        await killed.start()
+        assert bodies(await killed.poll(10_000)) == [b"0", b"1"]
+        await killed.commit()
+        assert await committed(broker) == 2
+        assert bodies(await killed.poll(10_000)) == [b"2"]
+        await killed.crash()
+        async with consumer(broker) as member:
+            assert await poll_until(member, 1) == [b"2"], "it was in the hands of who was killed"
+            assert await member.poll(50) == []
+        assert await committed(broker) == 3
+        with pytest.raises(ClientClosedError):
+            await member.poll(50)
+
+
+async def test_members_share_the_queues(tmp_path: Path) -> None:
+    async with real_broker(tmp_path) as broker:
+        await make_topic(broker, "T", 2)
+        one, two = consumer(broker, release_timeout_ms=50), consumer(broker)
+        async with one:
+            await wait_until(lambda: sum(queue.topic == "T" for queue in one.queues) == 2)
+            await send(broker, b"a", queue_id=1)
+            await wait_until(lambda: bool(one._laid_out))  # nobody polls, and it is taken away
+            async with two:
+                await wait_until(lambda: any(queue.topic == "T" for queue in two.queues))
+                theirs = next(queue for queue in two.queues if queue.topic == "T")
+                await send(broker, b"b", queue_id=theirs.queue_id)
+                await send(broker, b"c", queue_id=1 - theirs.queue_id)
+                got = await poll_until(two, 1 + (theirs.queue_id == 1))
+                assert got == ([b"a", b"b"] if theirs.queue_id == 1 else [b"b"])
+
+
+async def test_seek_and_pause(tmp_path: Path) -> None:
+    async with real_broker(tmp_path) as broker:
+        await make_topic(broker, "T", 1)
+        await send(broker, b"0", b"1", b"2")
+        async with consumer(broker, poll_batch_max=1) as member:
+            assert await poll_until(member, 2) == [b"0", b"1"]
+            await wait_until(lambda: bool(member._laid_out) or bool(member._handed_out))
+            await member.seek(QUEUE, 1)
+            assert await poll_until(member, 2) == [b"1", b"2"]
+            member.pause([QUEUE])
+            await send(broker, b"3")
+            assert await member.poll(150) == []
+            member.resume([QUEUE])
+            assert await poll_until(member, 1) == [b"3"]
