@@ -23,7 +23,7 @@ help:
 	@echo "make failovers  two hundred kills and cuts of the leader, verified; a rolling restart"
 	@echo "make long    a broker with ten million messages: memory and restarts (13 GB of disk)"
 	@echo "make planted experiments on brokers with a planted bug, which must fail"
-	@echo "make fuzz    MINUTES=$(MINUTES) of mutated real frames against a running broker"
+	@echo "make fuzz    MINUTES=$(MINUTES) each against a broker, a group and one behind accounts and TLS"
 	@echo "make mutants the simulator against every planted bug, which it must see"
 	@echo "make interop real RocketMQ clients against ledgermq (TARGET=rocketmq: against RocketMQ itself)"
 	@echo "make mqadmin mqadmin's commands against ledgermq, compared with RocketMQ"
@@ -107,15 +107,17 @@ interop: $(STAMP)
 	$(BIN)/python -m tests.interop.run --target $(TARGET) $(if $(ONLY),--only $(ONLY)) $(if $(CLIENT),--client $(CLIENT)) --output figures/interop.json
 	$(if $(ONLY)$(filter rocketmq,$(TARGET)),@true,$(BIN)/python -m tests.interop.security) --output figures/interop_security.json
 
-# Mutated real frames against a broker and a name server; the log is checked afterwards.
+# Mutated real frames and malice with form, MINUTES for each target; the logs are checked afterwards.
 fuzz: $(STAMP)
 	@mkdir -p figures
 	$(BIN)/python -m tests.fuzz.campaign --minutes $(MINUTES) --seed $(SEED) --output figures/fuzz.json
 
-# The sub-commands of mqadmin, compared with what they print against RocketMQ.
+# The sub-commands of mqadmin, compared with what they do against RocketMQ, and some with accounts.
 mqadmin: $(STAMP)
-	@mkdir -p figures
-	$(BIN)/python -m tests.interop.mqadmin --output figures/mqadmin.json
+	@mkdir -p figures runs/interop
+	$(BIN)/python -m tests.interop.mqadmin_accounts --output runs/interop/mqadmin_accounts.json
+	$(BIN)/python -m tests.interop.mqadmin --accounts runs/interop/mqadmin_accounts.json --output figures/mqadmin.json
+	$(BIN)/python -m tests.interop.mqadmin --document docs/INTEROP.md
 
 campaigns: $(STAMP)
 	@mkdir -p figures

@@ -1,7 +1,8 @@
 """Frames that real clients sent, changed: as bytes, as headers, as bodies. Pure, by seed.
 
 `Mutator.next()` gives what one connection is to send, and whether that is one request that has to
-be answered: whole, not oneway, and of a kind that is not held.
+be answered: whole, not oneway, and of a kind that is not held. A third are no recorded frames, but
+what `structures.py` makes; `garbage()` is for a port that speaks another protocol.
 """
 
 from __future__ import annotations
@@ -9,14 +10,18 @@ from __future__ import annotations
 import json
 import random
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+import msgpack
 
 from remoting.codes import RequestCode
 from remoting.command import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand, SerializeType
 from remoting.errors import FrameError
 from remoting.frame import FrameDecoder, decode_frame, encode
+from tests.fuzz.structures import Structures
 
 RECORDINGS = Path(__file__).resolve().parents[1] / "interop" / "testdata"
 # Requests that the broker may hold for as long as their fields ask.
@@ -73,12 +78,51 @@ class Mutator:
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
         self._frames = recorded_frames()
+        self._structures = Structures(seed)
 
-    def next(self) -> Attempt:
+    def next(
+        self,
+        *,
+        for_name_server: bool = False,
+        sign: Callable[[RemotingCommand], None] | None = None,
+    ) -> Attempt:
+        """`sign` is done to half of what is made of structures."""
         rng = self._random
-        frame = rng.choice(self._frames)
-        kind = rng.choice(("bytes", "header", "header", "header", "body", "code", "stream"))
-        data = getattr(self, f"_{kind}")(frame)
+        if rng.random() < 0.35:
+            kind = "structure"
+            data = self._structures.next(for_name_server=for_name_server)
+            if sign is not None and rng.random() < 0.5:
+                kind, data = "signed structure", _signed(data, sign)
+        else:
+            frame = rng.choice(self._frames)
+            kind = rng.choice(("bytes", "header", "header", "header", "body", "code", "stream"))
+            data = getattr(self, f"_{kind}")(frame)
+        return self._cut(data, kind)
+
+    def garbage(self) -> Attempt:
+        """For the port on which brokers talk to each other: sizes that lie, and MessagePack."""
+        rng = self._random
+        handshake = msgpack.packb(
+            [
+                rng.choice(("ledgermq-raft-2", "ledgermq-raft-1", "", 7)),
+                rng.choice(("HELLO", "PROOF", "WELCOME", None)),
+                *rng.choices(("broker-a", "n0", "n1", bytes(32), 2**63, [], "x" * 600), k=6),
+            ]
+        )
+        data = rng.choice(
+            (
+                struct.pack(">I", len(handshake)) + handshake,
+                struct.pack(">I", len(handshake)) + bytes(rng.sample(handshake, len(handshake))),
+                struct.pack(">I", rng.choice((0, 1, 2_048, 2_049, 64 << 20, 2**32 - 1))) + bytes(9),
+                rng.randbytes(rng.choice((1, 4, 5, 300, 70_000))),
+                rng.choice(self._frames),
+            )
+        )
+        made = self._cut(data, "raft")
+        return Attempt(made.pieces, False, "raft")
+
+    def _cut(self, data: bytes, kind: str) -> Attempt:
+        rng = self._random
         pieces = [data]
         if rng.random() < 0.2 and len(data) > 2:
             cuts = sorted(rng.randrange(1, len(data)) for _ in range(rng.randrange(1, 4)))
@@ -185,6 +229,16 @@ class Mutator:
             return encode(command)
         except (FrameError, struct.error):  # too long for the binary header
             return otherwise
+
+
+def _signed(data: bytes, sign: Callable[[RemotingCommand], None]) -> bytes:
+    """As it was where it can't be signed."""
+    try:
+        command = decode_frame(data)
+        sign(command)
+        return encode(command)
+    except FrameError:
+        return data
 
 
 def is_answered(data: bytes) -> bool:

@@ -6,16 +6,19 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from remoting.acl_signature import Signer
 from remoting.command import FLAG_ONEWAY, RemotingCommand
 from remoting.errors import FrameError
 from remoting.frame import FrameDecoder, encode
 from tests.fuzz.campaign import Findings, attempt, report, run
 from tests.fuzz.mutations import Attempt, Mutator, is_answered
+from tests.fuzz.structures import Structures
 
 
+@settings(deadline=None)  # the first one makes the bombs
 @given(st.integers(0, 2**32))
 def test_mutated_frames_are_read_or_refused_however_they_are_cut(seed: int) -> None:
     made = Mutator(seed).next()
@@ -36,7 +39,8 @@ def test_the_same_seed_makes_the_same_attempts() -> None:
     one, other = Mutator(3), Mutator(3)
     attempts = [one.next() for _ in range(500)]
     assert attempts == [other.next() for _ in range(500)]
-    assert {made.what for made in attempts} == {"bytes", "header", "body", "code", "stream"}
+    kinds = {"bytes", "header", "body", "code", "stream", "structure"}
+    assert {made.what for made in attempts} == kinds
     assert sum(made.is_answered for made in attempts) > 100
 
 
@@ -68,9 +72,38 @@ async def test_silence_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     server.close()
 
 
+def test_structures_are_whole_frames_most_of_which_must_be_answered() -> None:
+    structures = Structures(5)
+    frames = [structures.next(for_name_server=number % 3 == 0) for number in range(600)]
+    assert sum(map(is_answered, frames)) > 300
+    again = Structures(5)
+    assert frames[:50] == [again.next(for_name_server=number % 3 == 0) for number in range(50)]
+    codes = {command.code for frame in frames for command in commands_in(frame)}
+    assert len(codes) > 60, "all that is served, and by name servers too"
+
+
+def commands_in(frame: bytes) -> list[RemotingCommand]:
+    """None of them where the header is meant to be unreadable."""
+    try:
+        return FrameDecoder().feed(frame)
+    except FrameError:
+        return []
+
+
+def test_some_of_what_an_account_sends_is_signed() -> None:
+    signer = Signer("fuzzer01", "secret-of-fuzzer")
+    mutator = Mutator(9)
+    made = [mutator.next(sign=signer.sign) for _ in range(400)]
+    signed = [each for each in made if each.what == "signed structure"]
+    assert len(signed) > 20
+    frames = [commands_in(b"".join(each.pieces)) for each in signed]
+    assert sum("Signature" in frame[0].ext_fields for frame in frames if frame) > 20
+
+
 @pytest.mark.cluster
-def test_a_broker_and_a_name_server_live_through_it(tmp_path: Path) -> None:
-    findings = run(tmp_path / "cluster", seed=11, seconds=6.0)
-    assert findings.is_clean, (report(findings, 11, 6.0), findings.unanswered[:3])
+@pytest.mark.parametrize("kind", ["single", "secured"])
+def test_a_broker_and_a_name_server_live_through_it(tmp_path: Path, kind: str) -> None:
+    findings = run(tmp_path / "cluster", seed=11, seconds=5.0, kind=kind)
+    assert findings.is_clean, (report(findings, 11, 5.0, kind), findings.unanswered[:3])
     assert findings.answered > 100
     assert sum(findings.attempts.values()) > 300
