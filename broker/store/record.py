@@ -24,6 +24,7 @@ BORN_HOST_V6 = 0x10
 STORE_HOST_V6 = 0x20
 _HOST_V6_SIZE = 20
 _TOPIC_SIZE_MAX_V1 = 127
+_RECONSUME_TIMES_MAX = (1 << 31) - 1
 
 # total, magic, body CRC, queue id, flag, queue offset, position, sysFlag, born timestamp,
 # born host, store timestamp, store host, reconsume times, prepared offset, body length
@@ -75,7 +76,8 @@ class RecordTemplate:
         self.sys_flag = sys_flag
         self.born_ms = born_ms
         self.born_host = born_host
-        self.reconsume_times = reconsume_times
+        # One more than the most would fit no record, and end every leader that had to write it.
+        self.reconsume_times = min(reconsume_times, _RECONSUME_TIMES_MAX)
         self.prepared_position = prepared_position
         self.fixed = _FIXED[len(born_host), store_host_size]
         encoded = topic.encode()

@@ -160,6 +160,18 @@ async def back(rig: Rig, position: int, **more: str) -> RemotingCommand:
     return await rig.ask(SendBackProcessor(rig.context).handle, BACK, fields | more)
 
 
+@pytest.mark.parametrize("level", ["1", "-1"])
+async def test_attempts_are_counted_no_further_than_a_record_holds(rig, level):
+    most = (1 << 31) - 1
+    fields = send_fields() | {"j": str(most)}
+    answer = await rig.ask(SendProcessor(rig.context).handle, SEND, fields, b"x")
+    position = int(answer.ext_fields["msgId"][16:], 16)
+    sent = await back(rig, position, delayLevel=level, maxReconsumeTimes=str(most))
+    assert sent.code == ResponseCode.SUCCESS
+    (copy,) = messages(rig, "%DLQ%G")
+    assert copy.reconsume_times == most
+
+
 async def test_a_message_sent_back_comes_again_and_then_is_a_dead_letter(rig):
     answer = await send(rig, b"hard", TAGS="red")
     position = int(answer.ext_fields["msgId"][16:], 16)

@@ -185,6 +185,17 @@ async def test_after_the_last_try_it_is_a_dead_letter(rig):
     assert (properties["RETRY_TOPIC"], properties["DLQ_ORIGIN_TOPIC"]) == ("T", "T")
 
 
+async def test_a_message_that_was_tried_too_often_to_count_ends_nobody(rig):
+    most = (1 << 31) - 1
+    fields = send_fields(key="odd") | {"j": str(most)}
+    assert (await rig.ask(rig.processors.send.handle, 310, fields, b"x")).code == 0
+    assert len(messages(await rig.pop())) == 1
+    rig.now_ms += 10_000
+    await rig.let_revive()
+    (record,) = rig.stored("%DLQ%G")
+    assert record.reconsume_times == most
+
+
 async def test_a_changed_time_holds_under_a_new_handle(rig):
     await rig.send(b"a")
     ((record, handle),) = messages(await rig.pop())
