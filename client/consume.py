@@ -126,6 +126,8 @@ class PushConsumerSettings:
     held_count_max: int = 1_000
     """Messages of one queue pulled and not consumed; above it pulls wait."""
     held_bytes_max: int = 100 * 1024 * 1024
+    held_span_max: int = 2_000
+    """Offsets between the first message that is not consumed and the next pull, likewise."""
     redelivery_ms_min: int = 1_000
     redelivery_ms_max: int = 60_000
     reconsume_times_max: int | None = None
@@ -137,6 +139,9 @@ class PushConsumerSettings:
     offset_file: Path | None = None
     """Where a broadcasting member keeps how far it has come; None: nowhere, it begins anew with
     `consume_from` at every start."""
+    consume_timeout_ms: int = 900_000
+    """How long the listener may take for one call. Then it is cancelled, and the messages come
+    again; a blocking listener of `client.sync` can't be cancelled, and goes on beside that."""
     stop_timeout_ms: int = 10_000
     """How long the listener may take to end when its queue is given up."""
     timeout_ms: int = 3_000
@@ -155,6 +160,8 @@ class PushConsumerSettings:
             "commit_interval_ms",
             "held_count_max",
             "held_bytes_max",
+            "held_span_max",
+            "consume_timeout_ms",
             "redelivery_ms_min",
             "stop_timeout_ms",
             "timeout_ms",

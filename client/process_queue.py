@@ -34,6 +34,7 @@ class ProcessQueue:
         "_count_max",
         "_due",
         "_ordered",
+        "_span_max",
         "_taken",
         "_waiting",
         "next_offset",
@@ -45,12 +46,14 @@ class ProcessQueue:
         *,
         count_max: int = 1_000,
         bytes_max: int = 100 * 1024 * 1024,
+        span_max: int = 2_000,
         ordered: bool = False,
     ) -> None:
         assert next_offset >= 0
         self.next_offset = next_offset
         self._count_max = count_max
         self._bytes_max = bytes_max
+        self._span_max = span_max
         self._ordered = ordered
         self._waiting: deque[DeliveredMessage] = deque()
         self._taken: dict[int, DeliveredMessage] = {}
@@ -69,7 +72,12 @@ class ProcessQueue:
 
     @property
     def has_room(self) -> bool:
-        return self.held < self._count_max and self._bytes < self._bytes_max
+        """Whether more may be pulled: behind a message that keeps failing all come again."""
+        return (
+            self.held < self._count_max
+            and self._bytes < self._bytes_max
+            and (self.held == 0 or self.next_offset - self.commit_offset < self._span_max)
+        )
 
     @property
     def commit_offset(self) -> int:

@@ -240,6 +240,7 @@ class QueueConsumer:
                     offset,
                     count_max=self._settings.held_count_max,
                     bytes_max=self._settings.held_bytes_max,
+                    span_max=self._settings.held_span_max,
                     ordered=self._settings.ordered,
                 )
 
@@ -425,7 +426,8 @@ class QueueConsumer:
         failed = False
         try:
             with ListenerGuard(f"{len(batch)} messages of {self.queue} come again") as guard:
-                status = await self._listener(batch)
+                async with asyncio.timeout(self._settings.consume_timeout_ms / 1000):
+                    status = await self._listener(batch)
             if guard.failed:
                 status, failed = ConsumeStatus.RECONSUME_LATER, True
         finally:

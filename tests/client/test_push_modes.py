@@ -198,3 +198,53 @@ async def test_an_ordered_message_ends_among_the_dead_too(tmp_path: Path) -> Non
             (queue,) = await tool.queues("%DLQ%CG")
             (dead,) = (await tool.pull(queue, 0)).messages
             assert dead.body == b"bad"
+
+
+async def test_no_more_is_pulled_far_behind_a_message_that_keeps_failing(tmp_path: Path) -> None:
+    async with real_broker(tmp_path) as broker:
+        await make_topic(broker, "T", 1)
+        seen: list[bytes] = []
+        healed = False
+
+        async def listen(messages: Sequence[DeliveredMessage]) -> ConsumeStatus:
+            body = messages[0].body
+            if body == b"0" and not healed:
+                return LATER
+            seen.append(body)
+            return SUCCESS
+
+        bounded = settings(
+            message_model=MessageModel.BROADCASTING,
+            held_span_max=5,
+            pull_batch_max=2,
+            reconsume_times_max=1_000,
+        )
+        consumer = PushConsumer("CG", broker.name_servers, listen, settings=bounded)
+        consumer.subscribe("T")
+        async with Producer("PG", broker.name_servers) as producer, consumer:
+            for number in range(20):
+                await producer.send(Message(topic="T", body=b"%d" % number))
+            await wait_until(lambda: len(seen) >= 4)
+            await asyncio.sleep(0.1)
+            assert 4 <= len(seen) <= 5, "the last pull may bring two"
+            healed = True
+            await wait_until(lambda: len(seen) == 20)
+
+
+async def test_a_listener_that_hangs_is_ended_and_called_again(tmp_path: Path) -> None:
+    async with real_broker(tmp_path) as broker:
+        await make_topic(broker, "T", 1)
+        calls: list[int] = []
+
+        async def listen(messages: Sequence[DeliveredMessage]) -> ConsumeStatus:
+            calls.append(messages[0].reconsume_times)
+            if len(calls) == 1:
+                await asyncio.Event().wait()
+            return SUCCESS
+
+        impatient = settings(message_model=MessageModel.BROADCASTING, consume_timeout_ms=50)
+        consumer = PushConsumer("CG", broker.name_servers, listen, settings=impatient)
+        consumer.subscribe("T")
+        async with Producer("PG", broker.name_servers) as producer, consumer:
+            await producer.send(Message(topic="T", body=b"a"))
+            await wait_until(lambda: calls == [0, 1])
