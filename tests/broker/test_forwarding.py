@@ -155,6 +155,11 @@ async def test_tools_may_ask_any_replica_of_a_group_for_a_change(follower: Follo
         assert not follower.forwarding.takes(follower.request(code, LANGUAGE_PYTHON))
 
 
+async def test_without_an_account_of_its_own_it_refuses(follower: Follower) -> None:
+    unsigned = Forwarding(follower.rig.context, follower.rig.tasks, may_sign=False)
+    assert not unsigned.takes(follower.request()), "the leader would ask for the client's signature"
+
+
 async def test_a_leader_is_waited_for(follower: Follower) -> None:
     follower.follow(None)
     follower.give(follower.request())
