@@ -35,6 +35,7 @@ _STRANGERS_ANSWER_SIZE_MAX: Final = 1 << 18  # tables by queue always come in th
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
 _WORD: Final = re.compile(r"-?[A-Za-z0-9_$.+@%|-]+")
 _SINGLE_QUOTED: Final = re.compile(r"'((?:[^'\\]|\\.)*)'", re.DOTALL)
+_HALF: Final = re.compile("[\ud800-\udfff]")
 _SCALARS: Final = json.JSONDecoder()
 
 encode = msgspec.json.Encoder().encode
@@ -141,6 +142,12 @@ class _Reader:
             value, self.at = _SCALARS.raw_decode(self.text, self.at)
         except ValueError as error:  # Also a number of thousands of digits.
             raise self._unexpected("a JSON value") from error
+        return self._whole(value) if isinstance(value, str) else value
+
+    def _whole(self, value: str) -> str:
+        """Half of a surrogate pair fits no answer and no log."""
+        if _HALF.search(value) is not None:
+            raise BodyError(f"a string that ends at character {self.at} has half a character")
         return value
 
     def _single_quoted(self) -> str:
@@ -150,7 +157,7 @@ class _Reader:
         self.at = match.end()
         inner = re.sub(r'\\(.)|(")', _requote, match.group(1), flags=re.DOTALL)
         try:
-            return str(json.loads(f'"{inner}"'))
+            return self._whole(str(json.loads(f'"{inner}"')))
         except ValueError as error:
             raise self._unexpected("a string in single quotes") from error
 

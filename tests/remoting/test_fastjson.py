@@ -59,6 +59,8 @@ def test_the_dialect(text: str, value: object) -> None:
         (b"{0:'x}", "where a string in single quotes"),
         (b"{0:'\\u12'}", "where a string in single quotes"),
         (b"1 2", "goes on at character 2"),
+        (b'{"a":"\\ud800"}', "half a character"),
+        (b"['\\udfff']", "half a character"),
         (b"\xff", "not UTF-8"),
         (b"[" * 66, "nested more than 64"),
         (b"{" * 66, "nested more than 64"),
