@@ -16,6 +16,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from chaos.access import PLAIN, Access
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
 from remoting.rpc import RemotingClient
@@ -60,10 +61,10 @@ async def ask(
 
 
 async def ask_all(
-    addresses: Sequence[str], *, timeout_ms: int = TIMEOUT_MS
+    addresses: Sequence[str], access: Access = PLAIN, *, timeout_ms: int = TIMEOUT_MS
 ) -> dict[str, BrokerStatus]:
     """Answers by address, over connections made for this alone; silent nodes are left out."""
-    client = RemotingClient()
+    client = access.client()
     try:
         answers = await asyncio.gather(
             *(ask(client, address, timeout_ms=timeout_ms) for address in addresses)

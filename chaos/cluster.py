@@ -5,11 +5,12 @@ stops it. The same directory layout is used by the laboratory's local world, so 
 a run directory too while its experiment runs.
 
     DIR/cluster.json               the layout, written by `up`
-    DIR/config/<process>.toml      one per broker
+    DIR/config/<process>.toml      one per broker and name server
     DIR/secrets/<group>            shared secret of a group, mode 0600
     DIR/pids/<process>.json        while started
     DIR/output/<process>.log       what it printed
     DIR/nodes/<group>/<node>/      its store
+    DIR/nodes/<name server>.kv.json  its key-value configuration
 
 Invariants: `down` stops what `up` started, and nothing else; a process that dies takes none with
 it; a store is never removed here.
@@ -31,6 +32,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from chaos.access import access_of
 from chaos.broker_status import BrokerStatus, ask_all
 from chaos.cluster_layout import (
     BrokerPlace,
@@ -42,6 +44,7 @@ from chaos.cluster_layout import (
     lay_out,
     layout_from_json,
     layout_to_json,
+    name_server_config_toml,
 )
 from chaos.processes import (
     ProcessError,
@@ -125,13 +128,15 @@ def up(
     base_port: int = 10911,
     detach: bool = False,
     trace: bool = False,
+    settings: Mapping[str, int | bool | str] | None = None,
     say: Callable[[str], None] | None = None,
 ) -> ClusterStatus:
     """Start a cluster in `directory` and wait until every group has a ready leader.
 
     A port of 0 picks free ones. Without `detach` it stays until SIGINT, SIGTERM or SIGHUP and then
-    stops the cluster. `say` takes each line for the person (default: standard output). Raises
-    ClusterError, LayoutError or PortInUseError with everything that was started stopped again.
+    stops the cluster. `settings` are the brokers' (docs/SETTINGS.md); `say` takes each line for
+    the person (default: standard output). Raises ClusterError, LayoutError or PortInUseError with
+    everything that was started stopped again.
     """
     report = say or _print
     ports = plan_ports(
@@ -148,6 +153,7 @@ def up(
         ports=ports,
         engine=engine,
         raft_settings={"profile": profile},
+        broker_settings=settings,
     )
     directory = directory.resolve()
     layout = _with_changed_members(directory, layout)
@@ -183,7 +189,8 @@ def status(directory: Path) -> ClusterStatus:
     """Ask every node of the cluster in `directory`. Raises ClusterError where there is none."""
     layout = load_layout(directory)
     table = ProcessTable(directory)
-    answers = asyncio.run(ask_all([place.address for place in layout.brokers]))
+    addresses = [place.address for place in layout.brokers]
+    answers = asyncio.run(ask_all(addresses, access_of(layout)))
     nodes = []
     for place in layout.brokers:
         process = table.find(place.name)
@@ -256,6 +263,11 @@ def write_directory(
     write_layout(directory, layout)
     for group in layout.groups:
         _write_secret(directory / "secrets" / group)
+    for server in layout.name_servers:
+        text = name_server_config_toml(
+            layout, server, kv_config=directory / "nodes" / f"{server.name}.kv.json"
+        )
+        (directory / "config" / f"{server.name}.toml").write_text(text, encoding="utf-8")
     for place in layout.brokers:
         write_config(directory, layout, place, (dial or {}).get(place.name, {}), trace=trace)
 
@@ -294,9 +306,9 @@ def broker_process(directory: Path, name: str) -> list[str]:
     return ledgermq_argv("broker", "--config", str(directory / "config" / f"{name}.toml"))
 
 
-def name_server_process(address: str) -> list[str]:
-    """Command line of the name server at that address."""
-    return ledgermq_argv("namesrv", "--listen", address)
+def name_server_process(directory: Path, name: str) -> list[str]:
+    """Command line of the name server of that process name."""
+    return ledgermq_argv("namesrv", "--config", str(directory / "config" / f"{name}.toml"))
 
 
 def _write_secret(path: Path) -> None:
@@ -321,7 +333,7 @@ def start_all(
     """Start every process, waiting for none. `check` is called before each, and may raise."""
     for server in layout.name_servers:
         check()
-        table.start(server.name, name_server_process(server.address))
+        table.start(server.name, name_server_process(directory, server.name))
     for place in layout.brokers:
         check()
         table.start(place.name, broker_process(directory, place.name))
@@ -335,13 +347,14 @@ async def await_ready(
     `check` is called meanwhile, and may raise.
     """
     addresses = [place.address for place in layout.brokers]
+    access = access_of(layout)
     deadline = asyncio.get_running_loop().time() + READY_TIMEOUT_S
     while True:
         check()
         for name in [*(s.name for s in layout.name_servers), *(b.name for b in layout.brokers)]:
             if table.find(name) is None:
                 raise ClusterError(f"{name} ended at its start:\n{table.output_tail(name)}")
-        answers = await ask_all(addresses)
+        answers = await ask_all(addresses, access)
         led = {answer.group for answer in answers.values() if answer.ready}
         if len(answers) == len(addresses) and led == set(layout.groups):
             return
@@ -349,7 +362,7 @@ async def await_ready(
             missing = [address for address in addresses if address not in answers]
             raise ClusterError(
                 f"not ready after {READY_TIMEOUT_S:.0f} s: no answer from {missing or 'none'},"
-                f" no leader in {sorted(set(layout.groups) - led) or 'none'}"
+                f" no leader in {sorted(set(layout.groups) - led) or 'none'}{access.hint}"
             )
         await asyncio.sleep(READY_POLL_S)
 

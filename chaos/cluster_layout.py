@@ -33,6 +33,7 @@ __all__ = [
     "lay_out",
     "layout_from_json",
     "layout_to_json",
+    "name_server_config_toml",
 ]
 
 CLUSTER_NAME = "DefaultCluster"
@@ -50,6 +51,12 @@ _SHARED_DISK = {
     "disk_space_clean_forcibly_ratio": 101,
     "disk_space_warning_level_ratio": 101,
 }
+
+
+# Settings that say how a port is reached: clients go to name servers and brokers alike.
+_OF_BOTH = frozenset(
+    {"tls_mode", "tls_cert_file", "tls_key_file", "tls_ca_file", "tls_client_auth"}
+)
 
 
 class LayoutError(ValueError):
@@ -98,7 +105,7 @@ class ClusterLayout:
     name_servers: tuple[NameServerPlace, ...] = ()
     brokers: tuple[BrokerPlace, ...] = ()
     raft_settings: Mapping[str, int | str] = field(default_factory=dict)
-    broker_settings: Mapping[str, int | bool] = field(default_factory=dict)
+    broker_settings: Mapping[str, int | bool | str] = field(default_factory=dict)
     members_changed: bool = False  # since it was laid out: the numbers don't tell who is there
 
     @property
@@ -151,7 +158,7 @@ def lay_out(
     ports: PortPlan,
     engine: str = "raft",
     raft_settings: Mapping[str, int | str] | None = None,
-    broker_settings: Mapping[str, int | bool] | None = None,
+    broker_settings: Mapping[str, int | bool | str] | None = None,
 ) -> ClusterLayout:
     """Raises LayoutError where a number is out of its range or the engine is unknown."""
     _check_range("groups", groups, GROUPS_MAX)
@@ -220,6 +227,18 @@ def broker_config_toml(
             lines += ["", f"[{name}]"]
             lines += [f"{_toml(key)} = {_toml(value)}" for key, value in table.items()]
     return "\n".join(lines) + "\n"
+
+
+def name_server_config_toml(
+    layout: ClusterLayout, place: NameServerPlace, *, kv_config: Path
+) -> str:
+    """The configuration file of one name server: what the brokers have of TLS, it has too."""
+    values: dict[str, str | int | bool] = {
+        "listen": place.address,
+        "kv_config_path": str(kv_config),
+        **{key: layout.broker_settings[key] for key in _OF_BOTH & layout.broker_settings.keys()},
+    }
+    return "".join(f"{key} = {_toml(value)}\n" for key, value in sorted(values.items()))
 
 
 def layout_to_json(layout: ClusterLayout) -> str:

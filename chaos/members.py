@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from chaos.access import access_of
 from chaos.broker_status import BrokerStatus, ask_all
 from chaos.cluster import (
     ClusterError,
@@ -44,7 +45,6 @@ from raft.identity import IdentityFile
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
-from remoting.rpc import RemotingClient
 
 __all__ = ["MemberInfo", "add", "list_members", "promote", "remove", "transfer"]
 
@@ -172,7 +172,7 @@ async def _list(layout: ClusterLayout, names: list[str]) -> list[MemberInfo]:
     rows: list[MemberInfo] = []
     for name in names:
         leader, statuses = await _await_leader(layout, name)
-        answer = await _request(leader.address, RequestCode.LEDGERMQ_MEMBERS, {})
+        answer = await _request(layout, leader.address, RequestCode.LEDGERMQ_MEMBERS, {})
         members = json.loads(answer.body)
         for kind in ("voters", "learners"):
             for member in members[kind]:
@@ -210,7 +210,9 @@ async def _change(
     while True:
         leader, _ = await _await_leader(layout, group)
         try:
-            answer = await _request(leader.address, RequestCode.LEDGERMQ_CHANGE_MEMBER, fields)
+            answer = await _request(
+                layout, leader.address, RequestCode.LEDGERMQ_CHANGE_MEMBER, fields
+            )
         except RemotingError as error:
             said, unknown = str(error), True
         else:
@@ -250,7 +252,9 @@ async def _transfer(layout: ClusterLayout, group: str, node: str) -> None:
         if asyncio.get_running_loop().time() >= deadline:
             raise ClusterError(f"{group}: {leader.node} leads, not {node}: {said}")
         try:
-            answer = await _request(leader.address, RequestCode.LEDGERMQ_TRANSFER, {"node": node})
+            answer = await _request(
+                layout, leader.address, RequestCode.LEDGERMQ_TRANSFER, {"node": node}
+            )
         except RemotingError as error:
             said = str(error)
         else:
@@ -267,7 +271,7 @@ async def _await_leader(
     places = {place.address: place for place in layout.groups[group]}
     deadline = asyncio.get_running_loop().time() + _LEADER_TIMEOUT_S
     while True:
-        answers = await ask_all(list(places))
+        answers = await ask_all(list(places), access_of(layout))
         ready = [(status.term, at) for at, status in answers.items() if status.ready]
         if ready:
             by_node = {places[at].node: status for at, status in answers.items()}
@@ -277,8 +281,10 @@ async def _await_leader(
         await asyncio.sleep(_POLL_S)
 
 
-async def _request(address: str, code: RequestCode, fields: dict[str, str]) -> RemotingCommand:
-    client = RemotingClient()
+async def _request(
+    layout: ClusterLayout, address: str, code: RequestCode, fields: dict[str, str]
+) -> RemotingCommand:
+    client = access_of(layout).client()
     try:
         command = RemotingCommand(code=code, ext_fields=fields)
         return await client.request(address, command, _REQUEST_TIMEOUT_MS)
@@ -294,7 +300,7 @@ async def _await_store(
     deadline = asyncio.get_running_loop().time() + _START_TIMEOUT_S
     while True:
         identity = IdentityFile(disk).load()
-        answers = await ask_all([place.address])
+        answers = await ask_all([place.address], access_of(layout))
         if identity is not None and answers:
             return identity.store_id
         if table.find(place.name) is None:

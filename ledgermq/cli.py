@@ -17,7 +17,21 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from ledgermq.endings import log_to_stderr, reason_of, stop_with
 from ledgermq.exit_codes import EXIT_ERROR, EXIT_OK, EXIT_USAGE
+from ledgermq.options import (
+    AccessKey,
+    Directory,
+    Group,
+    Json,
+    NameServers,
+    Node,
+    Patience,
+    SecretKey,
+    Settings,
+    Tls,
+    settings_of,
+)
 
 __all__ = ["app"]
 
@@ -37,39 +51,11 @@ cluster_app.add_typer(member_app, name="member")
 app.add_typer(store_app, name="store")
 app.add_typer(chaos_app, name="chaos")
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Directory = Annotated[Path, typer.Argument(metavar="DIR")]
-Node = Annotated[str, typer.Argument(metavar="NODE", help="A node's name, such as n3.")]
-Group = Annotated[str | None, typer.Option(help="Default: the only one.")]
-Patience = Annotated[float, typer.Option("--timeout", help="Seconds to wait for a catch-up.")]
-NameServers = Annotated[str, typer.Option("--namesrv", help="Name servers, A;B.")]
-
-
-def _stop_with(error: Exception | str, code: int = EXIT_ERROR) -> NoReturn:
-    text = _reason(error) if isinstance(error, OSError) else error
-    sys.stderr.write(f"ledgermq: {text}\n")
-    raise typer.Exit(code)
-
-
-def _reason(error: OSError) -> str:
-    """What went wrong, and with which file, without the error's number."""
-    if error.strerror is None:
-        return str(error)
-    return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
-
 
 def _run(work: Coroutine[Any, Any, None]) -> None:
     import uvloop  # noqa: PLC0415
 
     uvloop.run(work)
-
-
-def _log_to_stderr() -> None:
-    import logging  # noqa: PLC0415
-
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
 
 
 # Servers ---------------------------------------------------------------------------------------
@@ -87,19 +73,19 @@ def namesrv(
     from namesrv.server import run  # noqa: PLC0415
     from remoting.errors import RemotingError  # noqa: PLC0415
 
-    _log_to_stderr()
+    log_to_stderr()
     try:
         config = NameServerConfig() if config_file is None else load_config(config_file)
         if listen is not None:
             config = dataclasses.replace(config, listen=listen)
     except (ValueError, RemotingError) as error:
-        _stop_with(error if config_file is None else f"{config_file}: {error}", EXIT_USAGE)
+        stop_with(error if config_file is None else f"{config_file}: {error}", EXIT_USAGE)
     except OSError as error:
-        _stop_with(error, EXIT_USAGE)
+        stop_with(error, EXIT_USAGE)
     try:
         _run(run(config))
     except OSError as error:
-        _stop_with(error)
+        stop_with(error)
 
 
 @app.command()
@@ -109,24 +95,24 @@ def broker(config: Annotated[Path, typer.Option(help="TOML file")]) -> None:
     from broker.server import run_broker  # noqa: PLC0415
     from raft.log_format import CorruptLogError  # noqa: PLC0415
 
-    _log_to_stderr()
+    log_to_stderr()
     try:
         settings = load_config(config)
     except ConfigError as error:
-        _stop_with(f"{config}: {error}", EXIT_USAGE)
+        stop_with(f"{config}: {error}", EXIT_USAGE)
     except OSError as error:
-        _stop_with(error, EXIT_USAGE)
+        stop_with(error, EXIT_USAGE)
     stopped = f"broker {settings.group}/{settings.node} stopped"
     try:
         _run(run_broker(settings))
     except ConfigError as error:
-        _stop_with(f"{config}: {error}", EXIT_USAGE)
+        stop_with(f"{config}: {error}", EXIT_USAGE)
     except OSError as error:
         of_disk = error.filename is None and error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EIO}
         where = f"{settings.store}: " if of_disk else ""  # a failed write doesn't know its file
-        _stop_with(f"{stopped}: {where}{_reason(error)}")
+        stop_with(f"{stopped}: {where}{reason_of(error)}")
     except CorruptLogError as error:  # its path is relative to the store
-        _stop_with(f"{stopped}: {settings.store}/{error}")
+        stop_with(f"{stopped}: {settings.store}/{error}")
 
 
 @app.command()
@@ -158,12 +144,17 @@ def cluster_up(
     base_port: Annotated[int, typer.Option(min=0, max=65535)] = 10911,
     detach: Annotated[bool, typer.Option("--detach", help="Return once it serves.")] = False,
     trace: Annotated[bool, typer.Option("--trace", help="Write Raft traces, which grow.")] = False,
+    setting: Settings = None,
 ) -> None:
     """Start a local cluster in DIR."""
     from chaos import cluster  # noqa: PLC0415
     from chaos.cluster_layout import LayoutError  # noqa: PLC0415
     from chaos.processes import ProcessError  # noqa: PLC0415
 
+    try:
+        settings = settings_of(setting or [])
+    except ValueError as error:
+        stop_with(error, EXIT_USAGE)
     try:
         cluster.up(
             directory,
@@ -176,11 +167,12 @@ def cluster_up(
             base_port=base_port,
             detach=detach,
             trace=trace,
+            settings=settings,
         )
     except LayoutError as error:
-        _stop_with(error, EXIT_USAGE)
+        stop_with(error, EXIT_USAGE)
     except (cluster.ClusterError, ProcessError, OSError) as error:
-        _stop_with(error)
+        stop_with(error)
 
 
 @cluster_app.command("status")
@@ -193,7 +185,7 @@ def cluster_status(
     try:
         status = cluster.status(directory)
     except cluster.ClusterError as error:
-        _stop_with(error)
+        stop_with(error)
     if as_json:
         typer.echo(status.to_json())
         return
@@ -214,7 +206,7 @@ def cluster_down(directory: Annotated[Path, typer.Argument(metavar="DIR")]) -> N
         for name in cluster.down(directory):
             typer.echo(f"stopped {name}")
     except cluster.ClusterError as error:
-        _stop_with(error)
+        stop_with(error)
 
 
 @member_app.command("list")
@@ -284,7 +276,7 @@ def _members(act: Callable[[Any], Any]) -> Any:
     try:
         return act(members)
     except (ClusterError, ProcessError, OSError) as error:
-        _stop_with(error)
+        stop_with(error)
 
 
 # Stores ----------------------------------------------------------------------------------------
@@ -321,9 +313,9 @@ def _look_into_store(look: Callable[[], int]) -> NoReturn:
     try:
         code = look()
     except NoStoreError as error:
-        _stop_with(error, EXIT_USAGE)
+        stop_with(error, EXIT_USAGE)
     except (OSError, CorruptLogError) as error:
-        _stop_with(error)
+        stop_with(error)
     raise typer.Exit(code)
 
 
@@ -337,15 +329,20 @@ def send(
     name_servers: NameServers = "127.0.0.1:9876",
     tags: Annotated[str, typer.Option()] = "",
     keys: Annotated[str, typer.Option(help="Business keys, separated by spaces.")] = "",
+    access_key: AccessKey = "",
+    secret_key: SecretKey = "",
+    tls: Tls = False,
 ) -> None:
     """Send one message, or one per line of stdin, and print where each is stored."""
-    from ledgermq.quick_try import QuickTryError, send_lines  # noqa: PLC0415
+    from ledgermq.quick_try import QuickTryError, instance_settings, send_lines  # noqa: PLC0415
 
     lines = [text] if text else (line.rstrip("\n") for line in sys.stdin)
     try:
-        _run(send_lines(name_servers.split(";"), topic, lines, tags=tags, keys=keys))
+        instance = instance_settings(access_key=access_key, secret_key=secret_key, tls=tls)
+        servers = name_servers.split(";")
+        _run(send_lines(servers, topic, lines, tags=tags, keys=keys, instance=instance))
     except QuickTryError as error:
-        _stop_with(error)
+        stop_with(error)
 
 
 @app.command()
@@ -354,14 +351,19 @@ def tail(
     name_servers: NameServers = "127.0.0.1:9876",
     from_start: Annotated[bool, typer.Option("--from-start")] = False,
     count: Annotated[int, typer.Option(help="Stop after so many; 0: never.", min=0)] = 0,
+    access_key: AccessKey = "",
+    secret_key: SecretKey = "",
+    tls: Tls = False,
 ) -> None:
     """Print a topic's messages as they come."""
-    from ledgermq.quick_try import QuickTryError, tail_topic  # noqa: PLC0415
+    from ledgermq.quick_try import QuickTryError, instance_settings, tail_topic  # noqa: PLC0415
 
     try:
-        _run(tail_topic(name_servers.split(";"), topic, from_start=from_start, count=count))
+        instance = instance_settings(access_key=access_key, secret_key=secret_key, tls=tls)
+        servers = name_servers.split(";")
+        _run(tail_topic(servers, topic, from_start=from_start, count=count, instance=instance))
     except QuickTryError as error:
-        _stop_with(error)
+        stop_with(error)
 
 
 # The laboratory --------------------------------------------------------------------------------

@@ -7,11 +7,14 @@ import sys
 from collections.abc import Iterable
 
 from client.errors import ClientError
+from client.instance import InstanceSettings
 from client.message import Message, MessageQueue
-from client.producer import Producer
-from client.pull_consumer import PullConsumer, PullStatus
+from client.producer import Producer, ProducerSettings
+from client.pull_consumer import PullConsumer, PullConsumerSettings, PullStatus
+from remoting.acl_signature import Signer
+from remoting.tls import client_context
 
-__all__ = ["QuickTryError", "send_lines", "tail_topic"]
+__all__ = ["QuickTryError", "instance_settings", "send_lines", "tail_topic"]
 
 _SUSPEND_MS = 5_000
 
@@ -20,11 +23,28 @@ class QuickTryError(Exception):
     """What the cluster answered, for a person to read."""
 
 
+def instance_settings(*, access_key: str, secret_key: str, tls: bool) -> InstanceSettings:
+    """How a cluster is reached. Raises QuickTryError for half an account."""
+    if bool(access_key) != bool(secret_key):
+        raise QuickTryError("an account has an access key and a secret key")
+    return InstanceSettings(
+        signer=Signer(access_key, secret_key) if access_key else None,
+        tls=client_context() if tls else None,
+    )
+
+
 async def send_lines(
-    name_servers: list[str], topic: str, lines: Iterable[str], *, tags: str, keys: str
+    name_servers: list[str],
+    topic: str,
+    lines: Iterable[str],
+    *,
+    tags: str,
+    keys: str,
+    instance: InstanceSettings,
 ) -> None:
     """Send each line as a message; print its place. Raises QuickTryError at the first failure."""
-    async with Producer("ledgermq-send", name_servers) as producer:
+    settings = ProducerSettings(instance=instance)
+    async with Producer("ledgermq-send", name_servers, settings=settings) as producer:
         for line in lines:
             message = Message(
                 topic=topic, body=line.encode(), tags=tags or None, keys=tuple(keys.split())
@@ -40,9 +60,17 @@ async def send_lines(
             )
 
 
-async def tail_topic(name_servers: list[str], topic: str, *, from_start: bool, count: int) -> None:
+async def tail_topic(
+    name_servers: list[str],
+    topic: str,
+    *,
+    from_start: bool,
+    count: int,
+    instance: InstanceSettings,
+) -> None:
     """Print messages of every queue as they come, until `count` of them (0: until stopped)."""
-    async with PullConsumer("ledgermq-tail", name_servers) as consumer:
+    settings = PullConsumerSettings(instance=instance)
+    async with PullConsumer("ledgermq-tail", name_servers, settings=settings) as consumer:
         printed = asyncio.Semaphore(count) if count else None
         try:
             queues = await consumer.queues(topic)

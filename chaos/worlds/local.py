@@ -93,7 +93,7 @@ class LocalWorld:
             dial = {place.name: self.dial_table(place.name) for place in self.layout.brokers}
             write_directory(self.run, self.layout, dial)
             for server in self.layout.name_servers:
-                self._table.start(server.name, name_server_process(server.address))
+                self._table.start(server.name, name_server_process(self.run, server.name))
             for place in self.layout.brokers:
                 self._table.start(place.name, broker_process(self.run, place.name))
             await await_ready(self._table, self.layout)

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from chaos import cluster
 from chaos.cluster_layout import LayoutError
 from chaos.processes import PortInUseError, ProcessTable
+from tests.remoting.certificates import Authority
 
 pytestmark = pytest.mark.cluster
 
@@ -74,6 +76,57 @@ def test_up_status_kill_one_and_down(directory: Path) -> None:
     assert len(stopped) == 4
     assert cluster.down(directory) == []
     assert all(node.role == "down" for node in cluster.status(directory).nodes)
+
+
+def test_settings_reach_brokers_and_name_servers(directory: Path, tmp_path: Path) -> None:
+    certificate = Authority(tmp_path).issue("node")
+    accounts = tmp_path / "plain_acl.yml"
+    accounts.write_text(
+        "accounts:\n- {accessKey: someone, secretKey: secret-enough, admin: true}\n"
+    )
+    arguments = ["cluster", "up", str(directory), "--namesrv-port", "0", "--base-port", "0"]
+    arguments += ["--replicas", "1", "--name-servers", "1", "--detach"]
+    settings = {
+        "tls_mode": "enforcing",
+        "tls_cert_file": certificate.cert,
+        "tls_key_file": certificate.key,
+        "tls_dial": "true",
+        "acl_enable": "true",
+        "acl_file": accounts,
+        "acl_inner_access_key": "someone",
+        "pull_count_max": "77",
+    }
+    for key, value in settings.items():
+        arguments += ["--set", f"{key}={value}"]
+    _ledgermq(*arguments)
+    server = cluster.status(directory).name_servers[0]
+    account = {"LEDGERMQ_ACCESS_KEY": "someone", "LEDGERMQ_SECRET_KEY": "secret-enough"}
+    send = ["send", "T", "hello", "--namesrv", server, "--tls"]
+    said = _ledgermq(*send, environment=account)
+    assert "SEND_OK" in said.stdout
+    tail = ["tail", "T", "--from-start", "--count", "1", "--namesrv", server, "--tls"]
+    assert "hello" in _ledgermq(*tail, environment=account).stdout
+    refused = _ledgermq(*send, check=False)
+    assert refused.returncode == 2
+    assert "not stored" in refused.stderr
+    assert _ledgermq(*arguments, "--set", "nonsense", check=False).returncode == 64
+    toml = tomllib.loads((directory / "config" / "broker-a-n0.toml").read_text())
+    assert toml["broker"]["pull_count_max"] == 77
+
+
+def _ledgermq(
+    *arguments: str, environment: dict[str, str] | None = None, check: bool = True
+) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "ledgermq", *arguments],
+        env={**os.environ, **(environment or {})},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0 or not check, done.stderr
+    return done
 
 
 def test_foreground_stops_at_sigterm(directory: Path) -> None:

@@ -1,0 +1,61 @@
+"""Options and arguments that several commands share, and the settings of `cluster up --set`.
+
+Place in the data path: `ledgermq.cli` declares its commands with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = [
+    "AccessKey",
+    "Directory",
+    "Group",
+    "Json",
+    "NameServers",
+    "Node",
+    "Patience",
+    "SecretKey",
+    "Settings",
+    "Tls",
+    "settings_of",
+]
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Directory = Annotated[Path, typer.Argument(metavar="DIR")]
+Node = Annotated[str, typer.Argument(metavar="NODE", help="A node's name, such as n3.")]
+Group = Annotated[str | None, typer.Option(help="Default: the only one.")]
+Patience = Annotated[float, typer.Option("--timeout", help="Seconds to wait for a catch-up.")]
+NameServers = Annotated[str, typer.Option("--namesrv", help="Name servers, A;B.")]
+AccessKey = Annotated[str, typer.Option(envvar="LEDGERMQ_ACCESS_KEY", help="Of an account.")]
+SecretKey = Annotated[
+    str, typer.Option(envvar="LEDGERMQ_SECRET_KEY", help="Better given by the environment.")
+]
+Tls = Annotated[bool, typer.Option("--tls", help="Dial with TLS; any certificate is taken.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="KEY=VALUE, a setting of the brokers; may be repeated."),
+]
+
+
+def settings_of(texts: Iterable[str]) -> dict[str, int | bool | str]:
+    """Of "KEY=VALUE" each: a whole number, true or false, a file's path, or else a text.
+
+    Raises ValueError naming what is none.
+    """
+    settings: dict[str, int | bool | str] = {}
+    for text in texts:
+        key, separator, value = text.partition("=")
+        if not separator or not key:
+            raise ValueError(f"--set {text}: not KEY=VALUE")
+        if value in {"true", "false"}:
+            settings[key] = value == "true"
+        elif key.endswith("_file"):
+            settings[key] = str(Path(value).resolve())
+        else:
+            settings[key] = int(value) if value.isascii() and value.isdecimal() else value
+    return settings
