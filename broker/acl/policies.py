@@ -120,8 +120,10 @@ class Resource:
         kind = named(ResourceKind, kind_text)
         if not colon or kind is None or kind is ResourceKind.ANY or not name:
             raise BadPolicyError(f"{text[:80]!r} names no resource")
-        if len(name) > NAME_SIZE_MAX:
-            raise BadPolicyError(f"a resource's name of {len(name)} characters")
+        if len(name) > NAME_SIZE_MAX or not name.isprintable():
+            raise BadPolicyError(
+                f"a resource's name has at most {NAME_SIZE_MAX} characters that can be shown"
+            )
         if name == "*":
             return cls(kind, Breadth.ANY, "")
         if name.endswith("*"):
@@ -160,7 +162,8 @@ class PolicyEntry:
         sources: Sequence[str] | None,
         decision: str | None,
     ) -> PolicyEntry:
-        """Of texts, as requests and snapshots have them. Raises BadPolicyError."""
+        """Of texts, as requests, the log and snapshots have them. What was read once is in the log,
+        so it must be readable ever after. Raises BadPolicyError."""
         kind = PolicyKind.CUSTOM if not policy else named(PolicyKind, policy)
         if kind is None:
             raise BadPolicyError(f"{str(policy)[:40]!r} is no type of policy")

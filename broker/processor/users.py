@@ -150,8 +150,11 @@ class UserProcessor:
             info = fastjson.decode(body, _UserInfo)
         except BodyError as error:
             raise _invalid(f"{error}.") from error
-        if len(info.password or "") > NAME_SIZE_MAX:
-            raise _invalid(f"a password has at most {NAME_SIZE_MAX} characters")
+        password = info.password or ""
+        if len(password) > NAME_SIZE_MAX or not password.isprintable():
+            raise _invalid(
+                f"a password has at most {NAME_SIZE_MAX} characters, all of which can be shown"
+            )
         kind = named(UserKind, info.userType) if info.userType else None
         if kind is None and info.userType:
             raise _invalid(f"userType: {info.userType[:40]!r} is not one of {', '.join(UserKind)}")
@@ -185,6 +188,8 @@ def _name_of(request: Request) -> str:
         raise _invalid("The username is blank")
     if len(name) > NAME_SIZE_MAX:
         raise _invalid(f"a username of {len(name)} characters; at most {NAME_SIZE_MAX} are allowed")
+    if not name.isprintable():
+        raise _invalid(f"username: not all characters of {name!r:.80} can be shown")
     return name
 
 

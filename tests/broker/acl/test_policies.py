@@ -47,7 +47,20 @@ def test_a_resource_means_what_it_says(text, topic, other):
     assert Resource.of(resource.key) == resource
 
 
-@pytest.mark.parametrize("text", ["", "orders", "Topic:", "Any:*", "*:orders", "Tropic:a", ":"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "orders",
+        "Topic:",
+        "Any:*",
+        "*:orders",
+        "Topic:a\n",
+        "Topic:" + "a" * 256,
+        "Tropic:a",
+        ":",
+    ],
+)
 def test_a_text_that_names_no_resource_is_refused(text):
     with pytest.raises(BadPolicyError):
         Resource.of(text)
