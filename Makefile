@@ -11,7 +11,7 @@ LEDGERMQ := $(BIN)/ledgermq
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check format sim bench failovers drills long planted mutants fuzz interop mqadmin campaigns clean
+.PHONY: help venv demo test check format sim bench failovers drills long planted mutants fuzz security interop mqadmin campaigns clean
 
 help:
 	@echo "make demo    set up, run the main experiment, verify it with Spark, write its report"
@@ -25,6 +25,7 @@ help:
 	@echo "make planted experiments on brokers with a planted bug, which must fail"
 	@echo "make fuzz    MINUTES=$(MINUTES) each against a broker, a group and one behind accounts and TLS"
 	@echo "make mutants the simulator against every planted bug, which it must see"
+	@echo "make security who must not get in does not: what each one hears, what the log says"
 	@echo "make interop real RocketMQ clients against ledgermq (TARGET=rocketmq: against RocketMQ itself)"
 	@echo "make mqadmin mqadmin's commands against ledgermq, compared with RocketMQ"
 	@echo "make campaigns  default clients, Java and ours, while leaders die and members come and go"
@@ -111,6 +112,11 @@ interop: $(STAMP)
 fuzz: $(STAMP)
 	@mkdir -p figures
 	$(BIN)/python -m tests.fuzz.campaign --minutes $(MINUTES) --seed $(SEED) --output figures/fuzz.json
+
+# Accounts, TLS and certificates, each refusal with its answer, its line in the log and what was stored.
+security: $(STAMP)
+	@mkdir -p figures
+	$(BIN)/python -m tests.drills.security --output figures/security.json
 
 # The sub-commands of mqadmin, compared with what they do against RocketMQ, and some with accounts.
 mqadmin: $(STAMP)

@@ -165,8 +165,10 @@ class Greeter:
                     ssl_handshake_timeout=_BEGIN_TIMEOUT_S,
                     ssl_shutdown_timeout=_SHUTDOWN_TIMEOUT_S,
                 )
-            except ssl.SSLError as error:
-                _log.warning("refusing %s: its TLS handshake failed: %s", told or peer, error)
+            except (ssl.SSLError, ConnectionError) as error:
+                # Who finds our certificate wanting often just leaves, without a word.
+                why = str(error) or "ended by the other side"
+                _log.warning("refusing %s: its TLS handshake failed: %s", told or peer, why)
             return
         is_refused = tls is not None and tls.is_enforcing
         if is_refused:

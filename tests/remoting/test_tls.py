@@ -185,7 +185,7 @@ def test_certificates_of_clients(run, authority, server_certificate, tmp_path, c
     run(work())
 
 
-def test_a_client_refuses_an_expired_or_unknown_certificate(run, authority, tmp_path):
+def test_a_client_refuses_an_expired_or_unknown_certificate(run, authority, tmp_path, caplog):
     expired = authority.issue("expired-server", expired=True)
     stranger = Authority(tmp_path, "strangers").issue("stranger-server")
 
@@ -197,6 +197,11 @@ def test_a_client_refuses_an_expired_or_unknown_certificate(run, authority, tmp_
                 assert answer.definite
                 assert why in str(answer)
                 assert not peers
+                async with asyncio.timeout(5):
+                    while "its TLS handshake failed: " not in caplog.text:
+                        await asyncio.sleep(0.01)
+                assert "failed: \n" not in caplog.text, "it says why"
+                caplog.clear()
 
     run(work())
 
