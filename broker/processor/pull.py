@@ -14,6 +14,7 @@ DefaultMessageStore.getMessage.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from dataclasses import dataclass
 from typing import Final
@@ -38,6 +39,9 @@ _FLAG_COMMIT_OFFSET: Final = 1
 _FLAG_SUSPEND: Final = 2
 _FLAG_SUBSCRIPTION: Final = 4
 _SUSPEND_MS_MAX: Final = 60_000
+_TOO_EARLY_MAX: Final = 1_024
+_TOO_EARLY_MS_MAX: Final = 5_000  # the shortest time that RocketMQ's clients give a pull is 10 s
+_LOOK_AGAIN_S: Final = 0.05
 _SCAN_UNITS_MAX: Final = 8_192  # looked at per pull when a filter matches little
 _SCAN_RECORDS_MAX: Final = 800  # as many as RocketMQ, where the filter reads records
 
@@ -61,12 +65,46 @@ class PullProcessor:
     def __init__(self, context: BrokerContext, tasks: TaskOwner) -> None:
         self._context = context
         self._tasks = tasks
+        self._too_early = 0  # pulls that wait for their topic
 
     def handle(self, request: Request) -> None:
         """Raises RefusedError; else the answer follows, perhaps after having been held."""
+        if not self._context.ready and self._is_too_early(request):
+            self._too_early += 1
+            self._tasks.answer(request, self._when_known(request))
+            return
+        self._begin(request)
+
+    def _begin(self, request: Request) -> None:
         pull = self._checked(request)
         self._commit_offset(request, pull)
         self._run(pull, may_hold=pull.suspend_ms > 0)
+
+    def _is_too_early(self, request: Request) -> bool:
+        """Whether it asks a replica, which may have just begun, for a topic that it has not."""
+        return (
+            request.text("topic") not in self._context.state.topics
+            and self._too_early < _TOO_EARLY_MAX
+        )
+
+    async def _when_known(self, request: Request) -> None:
+        """Wait for the topic, or for this node to lead: only a leader knows that there is none.
+
+        A replica that has begun anew has to learn first what was in its log. Java's lite pull
+        consumers forget a `seek` where the pull after it fails, so it had better not.
+        """
+        context = self._context
+        until_ms = context.clock_ms() + _TOO_EARLY_MS_MAX
+        try:
+            while not context.ready and request.text("topic") not in context.state.topics:
+                if context.clock_ms() >= until_ms or request.connection.closed:
+                    raise RefusedError(
+                        ResponseCode.SERVICE_NOT_AVAILABLE, context.not_leader_remark()
+                    )
+                await asyncio.sleep(_LOOK_AGAIN_S)
+        finally:
+            self._too_early -= 1
+        self._begin(request)
 
     # Checks ------------------------------------------------------------------------------------
 

@@ -132,6 +132,12 @@ class MemoryLog:
             future.set_result(ProposalResult(status=status, index=entry.index, term=entry.term))
         self.open.clear()
 
+    def lead(self) -> None:
+        """Lead again, after `depose`."""
+        self.leader = True
+        assert self.machine is not None
+        self.machine.on_role_change(self.status())
+
     async def read_index(self) -> int:
         if not self.leader:
             raise NotLeaderError(None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
@@ -324,6 +325,40 @@ async def test_a_follower_never_corrects_an_offset(rig):
     assert answer.ext_fields["nextBeginOffset"] == "5"
     found = await rig.ask(pull.handle, RequestCode.PULL_MESSAGE, pull_fields())
     assert found.code == ResponseCode.SUCCESS, "what is committed may be read anywhere"
+
+
+async def _until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(5):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+async def test_a_replica_that_has_just_begun_waits_for_a_topic_before_it_denies_it(rig):
+    """Java's lite pull consumer lost a `seek` where such a pull was refused with 17."""
+    pull = PullProcessor(rig.context, rig.tasks)
+    connection, other = FakeConnection(), FakeConnection()
+    rig.log.depose()
+    rig.give(pull.handle, RequestCode.PULL_MESSAGE, pull_fields(), b"", connection)
+    rig.give(pull.handle, RequestCode.PULL_MESSAGE, pull_fields("Other"), b"", other)
+    await asyncio.sleep(0)
+    assert connection.sent == other.sent == []
+    rig.log.lead()
+    await rig.ask(SendProcessor(rig.context).handle, SEND, send_fields(), b"0")
+    await _until(lambda: connection.sent and other.sent)
+    assert [record.body for record in decode_records(connection.sent[0].body)] == [b"0"]
+    assert other.sent[0].code == ResponseCode.TOPIC_NOT_EXIST, "a leader knows"
+
+
+async def test_a_replica_denies_no_topic_however_long_it_has_not_come(rig):
+    pull = PullProcessor(rig.context, rig.tasks)
+    connection = FakeConnection()
+    rig.log.depose()
+    rig.give(pull.handle, RequestCode.PULL_MESSAGE, pull_fields(), b"", connection)
+    await asyncio.sleep(0)
+    assert connection.sent == []
+    rig.now_ms += 5_000
+    await _until(lambda: connection.sent)
+    assert connection.sent[0].code == ResponseCode.SERVICE_NOT_AVAILABLE
 
 
 async def test_a_second_replica_computes_the_same_state(rig, tmp_path):
