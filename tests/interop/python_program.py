@@ -32,6 +32,7 @@ _T = TypeVar("_T")
 CASE_TIMEOUT_S = 90
 FAULTS_TIMEOUT_S = 150
 MIDPOINT_TIMEOUT_S = 60
+BROKEN = (LookupError, ValueError, ExceptionGroup)  # a case that found something else than it read
 
 
 def message(topic: str, tag: str | None, key: str, **properties: str) -> Message:
@@ -213,7 +214,14 @@ async def _run_one(
         async with asyncio.timeout(FAULTS_TIMEOUT_S if faults else CASE_TIMEOUT_S), rig.stack:
             detail = str(await case(rig))
             outcome = "pass"
-    except (AssertionError, ClientError, TimeoutError, ValueError, ExceptionGroup) as error:
+    except (
+        AssertionError,
+        ClientError,
+        TimeoutError,
+        LookupError,
+        ValueError,
+        ExceptionGroup,
+    ) as error:
         detail = f"{type(error).__name__}: {error}"
     await middle.leave()
     took_ms = int((time.monotonic() - began) * 1000)

@@ -1,5 +1,5 @@
-"""Cases of our clients beside plain sending and reading: dead letters, timers, recall of names,
-traces, administration, and the blocking face for scripts."""
+"""Cases of our clients beside plain sending and reading: dead letters, timers, traces,
+namespaces, administration, and the blocking face for scripts."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def dead_letters(rig: Rig) -> str:
             (queue,) = await rig.ask(lambda: consumer.queues(dead), patient=True)
             found = await rig.ask(lambda: consumer.pull(queue, 0, timeout_ms=20_000))
     assert [each.keys for each in found.messages] == [["bad"]], found
-    assert found.messages[0].properties["DLQ_ORIGIN_TOPIC"] == topic, found
+    assert found.messages[0].properties["RETRY_TOPIC"] == topic, found
     return f"after {len(readings)} readings"
 
 

@@ -22,7 +22,8 @@ import (
 
 const middleWait = 60 * time.Second
 
-// A Case fails by an error or by panicking with a failure.
+// A Case fails by an error or by panicking with a failure; it does not apply if it panics with
+// skipped.
 type Case struct {
 	name     string
 	deadline time.Duration
@@ -188,7 +189,9 @@ func runOne(where *place, one Case, middle *meeting) (told [2]string) {
 	rig := &Rig{place: where, name: one.name, middle: middle}
 	defer func() {
 		if thrown := recover(); thrown != nil {
-			if failed, ok := thrown.(failure); ok {
+			if why, ok := thrown.(skipped); ok {
+				told = [2]string{"skip", why.text}
+			} else if failed, ok := thrown.(failure); ok {
 				told = [2]string{"fail", failed.text}
 			} else {
 				told = [2]string{"fail", fmt.Sprintf("%v %s", thrown, debug.Stack())}

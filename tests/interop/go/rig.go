@@ -19,6 +19,9 @@ import (
 // failure is what a case's claim panics with.
 type failure struct{ text string }
 
+// skipped says why a case does not apply.
+type skipped struct{ text string }
+
 func fail(format string, arguments ...any) { panic(failure{fmt.Sprintf(format, arguments...)}) }
 
 func check(holds bool, format string, arguments ...any) {

@@ -3,9 +3,12 @@ package interop;
 import java.util.List;
 import java.util.Properties;
 import java.util.Set;
+import org.apache.rocketmq.client.exception.MQBrokerException;
+import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.common.message.MessageQueue;
+import org.apache.rocketmq.remoting.exception.RemotingException;
 
 /** What an administrator does through DefaultMQAdminExt. */
 final class AdminCases {
@@ -217,8 +220,7 @@ final class AdminCases {
         rig.await(40, "one consumer's connection", () -> {
             try {
                 return rig.admin().examineConsumerConnectionInfo(group).getConnectionSet().size() == 1;
-            } catch (org.apache.rocketmq.client.exception.MQClientException
-                    | org.apache.rocketmq.client.exception.MQBrokerException e) {
+            } catch (MQClientException | MQBrokerException | RemotingException e) {
                 return false; // its heartbeat has not come yet
             }
         });
@@ -234,7 +236,7 @@ final class AdminCases {
             try {
                 return rig.admin().examineProducerConnectionInfo(producers, topic)
                         .getConnectionSet().size() == 1;
-            } catch (org.apache.rocketmq.client.exception.MQBrokerException e) {
+            } catch (MQClientException | MQBrokerException | RemotingException e) {
                 return false; // its heartbeat has not come yet
             }
         });

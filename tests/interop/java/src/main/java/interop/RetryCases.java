@@ -149,6 +149,7 @@ final class RetryCases {
     private static Object levels(Rig rig) throws Exception {
         String topic = rig.topic();
         Seen seen = rig.consume(rig.unique("g"), topic, "*");
+        rig.awaitReady(seen, topic);
         int[] levels = {1, 2, 3};
         int[] seconds = {1, 5, 10};
         long[] storedMs = new long[levels.length];
@@ -171,7 +172,9 @@ final class RetryCases {
             Check.equal("topic", topic, seen.message("d" + levels[i]).getTopic());
             told.append(lateMs).append(" ");
         }
-        Check.equal("repeated", 0, seen.repeated().size());
+        if (!rig.faults()) {
+            Check.equal("repeated", 0, seen.repeated().size());
+        }
         return told + "ms late";
     }
 

@@ -262,6 +262,12 @@ final class Rig implements AutoCloseable {
                 () -> seen.hasAll(keys));
     }
 
+    /** A consumer has its queues: from here on what comes late is not late because of that. */
+    void awaitReady(Seen seen, String topic) throws Exception {
+        send(message(topic, "ready", "ready"));
+        awaitSeen(PATIENCE_SECONDS, seen, List.of("ready"));
+    }
+
     @Override
     public void close() {
         while (!toClose.isEmpty()) {
