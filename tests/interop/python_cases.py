@@ -18,6 +18,7 @@ from client.pull_consumer import PullConsumer
 from client.queue_requests import PullStatus
 from client.send_codec import Compression, CompressionType
 from client.transaction_producer import Decision, HalfMessage, TransactionProducer
+from tests.interop.python_library_cases import LIBRARY_CASES
 from tests.interop.python_program import Rig, Seen, keys, message, run
 from tests.interop.python_tool_cases import TOOL_CASES
 
@@ -389,6 +390,7 @@ CASES = {
     "request-reply": request_reply,
     "pop": pop,
     "compression": compression,
+    **LIBRARY_CASES,
     **TOOL_CASES,
 }
 
