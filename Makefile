@@ -106,7 +106,6 @@ CLIENT ?=
 interop: $(STAMP)
 	@mkdir -p figures
 	$(BIN)/python -m tests.interop.run --target $(TARGET) $(if $(ONLY),--only $(ONLY)) $(if $(CLIENT),--client $(CLIENT)) --output figures/interop.json
-	$(if $(ONLY)$(filter rocketmq,$(TARGET)),@true,$(BIN)/python -m tests.interop.security) --output figures/interop_security.json
 
 # Mutated real frames and malice with form, MINUTES for each target; the logs are checked afterwards.
 fuzz: $(STAMP)
