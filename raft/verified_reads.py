@@ -97,9 +97,10 @@ class VerifiedReads:
         pieces = [data]
         reached = region_position + len(data)
         while reached < end:
-            _, data = self._region(segment, reached)
-            pieces.append(data)
-            reached += len(data)
+            # The region kept may have ended earlier than it does now: then this one begins before.
+            start, data = self._region(segment, reached)
+            pieces.append(data[reached - start :])
+            reached = start + len(data)
         return region_position, b"".join(pieces)
 
     def forget_from(self, position: int) -> None:

@@ -87,6 +87,25 @@ def test_size_max_takes_at_least_one_and_then_what_fits(tmp_path: Path) -> None:
     log.close()
 
 
+def test_a_guessed_stretch_does_not_spoil_later_reads(tmp_path: Path) -> None:
+    """A position and a size that a stranger gave lead across entries, and across the end of what
+    was kept in memory when the log was shorter."""
+    log = SegmentLog(
+        OsDisk(tmp_path), "commitlog", segment_size_bytes_max=1 << 20, tail_size_bytes_max=0
+    )
+    log.append([entry(index, payload=b"%03d" % index * 10) for index in range(1, 31)])
+    log.sync()
+    log.read(log.position(1) + HEADER_SIZE, 30)  # keeps what there is now
+    log.append([entry(index, payload=b"%03d" % index * 10) for index in range(31, 61)])
+    log.sync()
+    stored = (tmp_path / FIRST).read_bytes()
+    assert log.read(100, 4_000) == stored[100:4_100]
+    for index in range(1, 61):
+        position = log.position(index) + HEADER_SIZE
+        assert log.read(position, 30) == stored[position : position + 30], index
+    log.close()
+
+
 def test_sync_says_what_it_covers(tmp_path: Path) -> None:
     log = open_log(OsDisk(tmp_path))
     assert log.sync() == SyncedTo(index=0, term=0)
