@@ -171,7 +171,7 @@ _POP_MUTANTS = (
         name="acknowledgement of an older holding counts",
         kind="group",
         breaks="a handle that was replaced ends the holding that replaced it",
-        expected=("G5", "replicas"),
+        expected=("G5", "replicas", "liveness"),
         patches=(
             SourcePatch(
                 module="broker.pop.state",
@@ -257,7 +257,7 @@ _DELETION_MUTANTS = (
         kind="group",
         breaks="queue offsets are given a second time to other messages",
         published="RocketMQ deletes a topic's ConsumeQueues with their offsets",
-        expected=("G3",),
+        expected=("G3", "stopped"),
         patches=(
             SourcePatch(
                 module="broker.state",
@@ -296,6 +296,12 @@ _DELETION_MUTANTS = (
                 within="ConsumeQueues.restore",
                 before="self._floors = dict(floors or {})",
                 after="pass",
+            ),
+            SourcePatch(  # its loss costs a rebuild, and nothing else: then floors are needed
+                module="broker.store.consume_queues",
+                within="ConsumeQueues.restore",
+                before="begins = self._read_begins()",
+                after="begins: dict[tuple[str, int], int] = {}",
             ),
         ),
     ),
