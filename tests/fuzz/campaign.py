@@ -146,6 +146,8 @@ async def worker(target: Target, mutator: Mutator, findings: Findings, deadline:
 async def greedy(target: Target, seed: int, findings: Findings, deadline: float) -> None:
     client = Greedy(seed, local_address=target.local_address, sign=target.sign)
     brokers = target.brokers
+    for broker in brokers:  # what it asks for later has to be there; followers refuse
+        await asyncio.to_thread(request, broker, send_command("T0", b"first", "T0"))
     number = 0
     while time.monotonic() < deadline:
         number += 1

@@ -115,6 +115,8 @@ class Structures:
         fields = {field.name: self._value(field) for field in row.fields}
         for _ in range(rng.choice((0, 0, 0, 1, 1, 2))):
             self._spoil(fields, row)
+        if row.code == RequestCode.DELETE_TOPIC_IN_BROKER and fields.get("topic") == "T0":
+            fields["topic"] = "T1"  # the greedy client needs one
         command = RemotingCommand(
             code=row.code,
             ext_fields=fields,
