@@ -346,6 +346,8 @@ class PushConsumer:
             if not change.lost and not wanted:
                 return settled
         elif wanted and self._has_company:
+            if change.lost:
+                self._observer.assigned(self.queues, t=time.monotonic_ns())
             # Who had them hears of the change now, too, and commits how far it came.
             await asyncio.sleep(self.settings.handover_ms / 1000)
             wanted = tuple(queue for queue in wanted if queue.topic in self._subscriptions)
