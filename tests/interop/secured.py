@@ -10,6 +10,7 @@ What its clients sign is the same.
 from __future__ import annotations
 
 import contextlib
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from pathlib import Path
 from remoting.tls import client_context
 from tests.integration.rig import await_until, free_port
 from tests.interop.rocketmq import Rocketmq
-from tests.interop.toolchain import Toolchain
+from tests.interop.toolchain import MissingToolError, Toolchain
 from tests.remoting.certificates import Authority
 
 __all__ = ["SECURED_TARGETS", "SecuredTarget", "secured"]
@@ -77,7 +78,9 @@ class SecuredTarget:
 
 @contextlib.contextmanager
 def secured(name: str, directory: Path, tools: Toolchain) -> Iterator[SecuredTarget]:
-    """The target called `name`, ready; `directory` is there and kept."""
+    """The target called `name`, ready; `directory` is there and kept. Raises MissingToolError."""
+    if name.endswith("-tls") and shutil.which("openssl") is None:
+        raise MissingToolError("openssl is not on this machine")
     authority = Authority(directory) if name.endswith("-tls") else None
     make = _ledgermq if name.startswith("ledgermq") else _rocketmq
     with make(name, directory, authority, tools) as target:

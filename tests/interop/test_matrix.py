@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import pytest
+
 from tests.interop.matrix import Matrix, MidpointReached, Outcome, parse_line
 from tests.interop.matrix_document import (
     BEGIN,
@@ -12,6 +14,8 @@ from tests.interop.matrix_document import (
     document_cases,
     updated,
 )
+from tests.interop.run import client_program
+from tests.interop.toolchain import MissingToolError, Toolchain
 
 
 def outcome(case: str, told: str, client: str = "java") -> Outcome:
@@ -50,6 +54,16 @@ def test_the_table_has_a_column_per_client_and_names_what_is_red_and_missing():
     assert lines[3].split() == ["b", "ok"]
     assert "FAIL a of go on one: because" in lines
     assert "not run: java on two: Maven is not on this machine" in lines
+
+
+@pytest.mark.parametrize(
+    ("client", "tool"), [("java-5.3.3", "Java"), ("java-4.9.8", "Java"), ("go-2.1.2", "Go")]
+)
+def test_a_missing_tool_is_named(client, tool, tmp_path, monkeypatch):
+    monkeypatch.setattr("tests.interop.toolchain.BUILD", tmp_path)
+    nothing = Toolchain(java=None, maven="/bin/false", go=None)
+    with pytest.raises(MissingToolError, match=f"{tool}.* is not on this machine"):
+        client_program(client, nothing, tmp_path)
 
 
 def test_figures_of_a_later_run_replace_its_own_cells_only():
