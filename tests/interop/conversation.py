@@ -67,6 +67,7 @@ class Conversation:
         await self._queries()
         await self._statistics()
         await self._pop()
+        await self._corners()
         await self._administration()
 
     async def _topics_and_groups(self) -> None:
@@ -333,6 +334,68 @@ class Conversation:
         change = {**acknowledged, "invisibleTime": 60_000}
         await self._ask("change invisible time", 200_053, change)
         await self._ask("ack of nothing", 200_051, {**acknowledged, "offset": 1_000})
+
+    async def _corners(self) -> None:
+        """Where what was sent is stored otherwise, or not at all."""
+        topic = {"readQueueNums": 2, "writeQueueNums": 2, "perm": 6, "topicSysFlag": 0}
+        topic |= {"defaultTopic": "TBW102", "topicFilterType": "SINGLE_TAG", "order": "false"}
+        for name in ("DefaultCluster", "broker-a"):
+            changed = {**topic, "topic": name}
+            await self._ask(f"change topic {name}", Code.UPDATE_AND_CREATE_TOPIC, changed)
+            await self._ask(f"topic {name}", Code.GET_TOPIC_CONFIG, {"topic": name})
+            await self._ask(f"delete topic {name}", Code.DELETE_TOPIC_IN_BROKER, {"topic": name})
+        send = Code.SEND_MESSAGE_V2
+
+        def named(name: str, key: str, **letters: object) -> dict[str, object]:
+            return {**self._send_fields(key * 32), "b": name, **letters}
+
+        await self._ask("send in unit mode", send, named("Unit", "G", k="true"), b"x")
+        await self._ask("a unit's topic", Code.GET_TOPIC_CONFIG, {"topic": "Unit"})
+        batch = encode_batch_body(
+            BatchItem(flag=0, body=b"b", properties=f"UNIQ_KEY\x01{key * 32}\x02".encode())
+            for key in "HI"
+        )
+        code = Code.SEND_BATCH_MESSAGE
+        plain = named("Corner", "J", m="true")
+        await self._ask("send a batch by its flag", send, plain, batch)
+        delayed = {**plain, "i": f"{plain['i']}DELAY\x013\x02"}
+        await self._ask("send a delayed batch", code, delayed, batch)
+        await self._ask("send a batch of halves", code, {**plain, "f": 4}, batch)
+        to_retry = {**plain, "b": f"%RETRY%{_GROUP}"}
+        await self._ask("send a batch to be retried", code, to_retry, batch)
+        await self._ask("send an inner batch", send, named("Corner", "K", f=0x80), b"x")
+        pull = {"consumerGroup": "corner", "topic": "Corner", "queueId": 0, "queueOffset": 0}
+        pull |= {"maxMsgNums": 32, "sysFlag": 4, "commitOffset": 0, "suspendTimeoutMillis": 0}
+        pull |= {"subscription": "*", "subVersion": 0, "expressionType": "TAG"}
+        await self._ask("pull what was a batch", Code.PULL_MESSAGE, pull)
+        half = named("Corner", "L", f=4)
+        half["i"] = f"{half['i']}TRAN_MSG\x01true\x02PGROUP\x01speakers\x02"
+        stored = (await self._ask("send a half", send, half, b"half")).ext_fields
+        end = {
+            "producerGroup": "others",
+            "tranStateTableOffset": stored["queueOffset"],
+            "commitLogOffset": parse_offset_msg_id(stored["msgId"])[-1],
+            "commitOrRollback": 8,
+            "msgId": "L" * 32,
+            "transactionId": "L" * 32,
+        }
+        await self._ask("end another group's", Code.END_TRANSACTION, end)
+        own = {**end, "producerGroup": "speakers"}
+        await self._ask("end it", Code.END_TRANSACTION, own)
+        back = {"offset": self._position, "group": _GROUP, "delayLevel": -1}
+        back |= {"originTopic": _TOPIC}
+        await self._ask("send back", Code.CONSUMER_SEND_MSG_BACK, back)
+        await self._ask(
+            "send back nothing", Code.CONSUMER_SEND_MSG_BACK, {**back, "offset": 1 << 40}
+        )
+        dead = {"topic": f"%DLQ%{_GROUP}"}
+        await self._ask("dead letters' topic", Code.GET_TOPIC_CONFIG, dead)
+        look = {"consumerGroup": "disabled", "topic": _TOPIC, "queueId": 0, "maxMsgNums": 1}
+        await self._ask("peek disabled", Code.PEEK_MESSAGE, look)
+        notify = {**look, "pollTime": 0, "bornTime": 0}
+        await self._ask("notification disabled", Code.NOTIFICATION, notify)
+        await self._ask("polling of nothing", Code.POLLING_INFO, {**look, "topic": "Nope"})
+        await self._ask("polling of no queue", Code.POLLING_INFO, {**look, "queueId": 9})
 
     async def _administration(self) -> None:
         await self._ask("broker config", Code.GET_BROKER_CONFIG, {})
