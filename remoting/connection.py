@@ -79,7 +79,8 @@ class Connection(asyncio.Protocol):
     `on_request` is called for each request as it is decoded and must not block; it answers with
     `send(command.response(...))`, now or later, unless the request is oneway. `on_close` is called
     exactly once, also for a connection that the server refuses in `on_open`. `on_unfinished` hears
-    by how many bytes the unfinished frame held here has grown or shrunk.
+    by how many bytes the unfinished frame held here has grown or shrunk, `on_unsent` of each write
+    after which more than `write_buffer_size_high` bytes wait here.
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class Connection(asyncio.Protocol):
         *,
         on_open: Callable[[Connection], None] | None = None,
         on_unfinished: Callable[[int], None] | None = None,
+        on_unsent: CloseHandler | None = None,
         accepted: bool = False,
         peer: str | None = None,
         limits: ConnectionLimits | None = None,
@@ -97,6 +99,7 @@ class Connection(asyncio.Protocol):
         self._on_close = on_close
         self._on_open = on_open
         self._on_unfinished = on_unfinished
+        self._on_unsent = on_unsent
         self._accepted = accepted
         self._limits = limits or ConnectionLimits()
         self._loop = asyncio.get_running_loop()
@@ -127,6 +130,12 @@ class Connection(asyncio.Protocol):
     def closed(self) -> bool:
         """True from the moment that closing began, by either end."""
         return self._closed
+
+    @property
+    def unsent_size(self) -> int:
+        """Bytes that wait for the peer to take them."""
+        waiting = 0 if self._transport is None else self._transport.get_write_buffer_size()
+        return self._unsent_size + waiting
 
     def send(self, command: RemotingCommand) -> None:
         """Queue a frame; nothing happens on a closed connection.
@@ -353,6 +362,8 @@ class Connection(asyncio.Protocol):
         if waiting > self._limits.write_buffer_size_max:
             _log.warning("closing the connection to %s: %d bytes unsent", self.peer, waiting)
             self.abort(f"the peer did not read: {waiting} bytes unsent")
+        elif waiting > self._limits.write_buffer_size_high and self._on_unsent is not None:
+            self._on_unsent(self)
 
     def _take_answer(self, command: RemotingCommand) -> None:
         entry = self._pending.pop(command.opaque, None)

@@ -6,8 +6,8 @@ reaches their `on_request`.
 Invariants: at most `connections_max` connections at a time, and no more than half of the files
 that the process may open (one more is closed at once, with a log line); a connection idle for
 `idle_timeout_ms` is closed; TLS and PROXY preambles are taken where `greeting` says so; unfinished
-frames take at most about `unfinished_size_max` bytes in all (the largest one's connection is
-closed); after `stop` none is left.
+frames take at most about `unfinished_size_max` bytes in all, answers that peers don't read
+`unsent_size_max` (the largest one's connection is closed); after `stop` none is left.
 
 Source: RocketMQ NettyRemotingServer (120 s idle rule).
 """
@@ -43,6 +43,7 @@ class RemotingServer:
         connections_max: int = 4096,
         idle_timeout_ms: int = 120_000,
         unfinished_size_max: int = 256 << 20,
+        unsent_size_max: int = 512 << 20,
         greeting: Greeting | None = None,
         limits: ConnectionLimits | None = None,
     ) -> None:
@@ -58,6 +59,8 @@ class RemotingServer:
         self._limits = limits or ConnectionLimits()
         self._unfinished_size_max = unfinished_size_max
         self._unfinished_size = 0
+        self._unsent_size_max = unsent_size_max
+        self._slow: set[Connection] = set()  # whose peers read too slowly, as was seen last
         self._connections: set[Connection] = set()
         self._server: asyncio.Server | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
@@ -150,6 +153,7 @@ class RemotingServer:
             self._forget,
             on_open=self._admit,
             on_unfinished=self._note_unfinished,
+            on_unsent=self._note_unsent,
             accepted=True,
             peer=peer,
             limits=self._limits,
@@ -183,8 +187,25 @@ class RemotingServer:
             )
             largest.abort("unfinished frames take too much memory")
 
+    def _note_unsent(self, connection: Connection) -> None:
+        self._slow.add(connection)
+        high = self._limits.write_buffer_size_high
+        sizes = {slow: slow.unsent_size for slow in self._slow if not slow.closed}
+        self._slow = {slow for slow, size in sizes.items() if size > high}
+        total = sum(sizes.values())
+        if total > self._unsent_size_max:
+            largest = max(sizes, key=lambda slow: sizes[slow])
+            _log.warning(
+                "closing the connection to %s: %d bytes wait for it, for all slow ones together %d",
+                largest.peer,
+                sizes[largest],
+                total,
+            )
+            largest.abort("answers that nobody reads take too much memory")
+
     def _forget(self, connection: Connection) -> None:
         self._connections.discard(connection)
+        self._slow.discard(connection)
         if not self._connections:
             self._all_closed.set()
         if self._on_close is not None:
