@@ -1,160 +1,87 @@
 """Every sub-command of mqadmin 5.3, run against ledgermq and against RocketMQ, compared.
 
-    python -m tests.interop.mqadmin [--target ledgermq-3] [--output FILE]
+    python -m tests.interop.mqadmin [--target ledgermq-3] [--theirs FILE] [--output FILE]
+    python -m tests.interop.mqadmin --document docs/INTEROP.md
 
-What a command prints is reduced to its shape: numbers, addresses, names and times are taken out,
-equal lines counted once. A command of ours
+mqadmin exits with 0 whatever happens: only what it printed, and what it changed, tells. Where
+`mqadmin_commands` says what a command must print, and which other command or file must show its
+effect, that decides; it must hold on RocketMQ as well. Else the shape of what it prints does:
+numbers, addresses, names and times are taken out, equal lines counted once. A command of ours
 
-    works           prints what RocketMQ's prints, in shape
+    works           does what RocketMQ's does
     works (other)   succeeds, and prints something else; both are kept in the figures
     refused         is answered with a reason
     not served      is answered "request type ... not supported"
 
-mqadmin exits with 0 whatever happens: only what it printed tells.
+`--document` writes the table of a document anew from the figures.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
 import json
 import re
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
+from remoting.command import RemotingCommand
+from tests.integration.rig import request
 from tests.interop.matrix import MARK
+from tests.interop.mqadmin_commands import (
+    WHY,
+    Command,
+    Expectation,
+    all_commands,
+    filled,
+    pattern,
+)
 from tests.interop.programs import java_command
+from tests.interop.rocketmq import Rocketmq
 from tests.interop.run import say
-from tests.interop.targets import started
+from tests.interop.targets import Ledgermq, Target, started
 from tests.interop.toolchain import Toolchain
 
+FIGURES = Path("figures") / "mqadmin.json"
+BEGIN = "<!-- mqadmin: python -m tests.interop.mqadmin --document docs/INTEROP.md -->\n"
+END = "<!-- end of mqadmin -->"
+VERDICTS = ("not served", "refused", "works (other)", "works")  # the worst first
 LIKENESS_MIN = 0.8
-CLUSTER = "DefaultCluster"
+_BY = {"file": "its file", "ask": "the name server's answer"}
+_TEXT_MAX = 3_000
+_FILE_S_MAX = 90.0  # startMonitoring looks once a minute
 
-# In the order in which they run: what changes or deletes something comes last. "$name" is what
-# the program furnished; every command gets "-n NAME_SERVERS" unless it begins with "!".
-COMMANDS = """
-clusterList
-clusterList -m
-topicList
-topicList -c
-topicRoute -t $topic
-topicStatus -t $topic
-topicClusterList -t $topic
-brokerStatus -b $broker
-brokerStatus -c DefaultCluster
-getBrokerConfig -b $broker
-getBrokerConfig -c DefaultCluster
-getNamesrvConfig
-getConsumerConfig -g $group
-queryMsgById -t $topic -i $offset_id
-queryMsgByKey -t $topic -k keyA
-queryMsgByUniqueKey -t $topic -i $id
-queryMsgByOffset -t $topic -b $name -i $queue -o 0
-printMsg -t $topic -d true
-printMsgByQueue -t $topic -a $name -i $queue -p true -d true
-queryCq -t $topic -q $queue -i 0 -c 2 -b $broker
-queryMsgTraceById -i $traced
-sendMessage -t $topic -p hello -k sent -c TagB
-sendMsgStatus -b $name -s 64 -c 2
-checkMsgSendRT -t $topic -a 2 -s 64
-consumeMessage -t $topic -c 3
-producer -b $broker
-producerConnection -g $producers -t $topic
-consumerConnection -g $group
-consumerProgress -g $group
-consumerProgress
-consumerStatus -g $group
-consumerStatus -g $group -i $client
-brokerConsumeStats -b $broker
-statsAll -t $topic
-allocateMQ -t $topic -i 10.0.0.1,10.0.0.2
-haStatus -b $broker
-updateTopic -c DefaultCluster -t made -r 3 -w 3
-updateTopic -b $broker -t madeToo -r 2 -w 2 -p 6
-updateTopicList -b $broker -f $topics_file
-updateTopicPerm -b $broker -t made -p 4
-updateTopicPerm -c DefaultCluster -t made -p 6
-updateSubGroup -c DefaultCluster -g madeGroup -r 3
-updateSubGroup -b $broker -g madeGroupToo -s true
-updateSubGroupList -b $broker -f $groups_file
-setConsumeMode -b $broker -t made -g madeGroup -m POP -q 4
-setConsumeMode -b $broker -t made -g madeGroup -m PULL
-updateOrderConf -m put -t made -v broker-a:3
-updateOrderConf -m get -t made
-updateOrderConf -m delete -t made
-updateKvConfig -s SPACE -k KEY -v VALUE
-deleteKvConfig -s SPACE -k KEY
-updateBrokerConfig -b $broker -k fileReservedTime -v 70
-updateBrokerConfig -c DefaultCluster -k fileReservedTime -v 72
-updateNamesrvConfig -k waitSecondsForService -v 44
-wipeWritePerm -b $name
-addWritePerm -b $name
-cloneGroupOffset -s $group -d $idle -t $topic -o true
-resetOffsetByTime -g $group -t $topic -s now
-resetOffsetByTime -g $idle -t $topic -s 0
-skipAccumulatedMessage -g $group -t $topic
-cleanExpiredCQ -b $broker
-cleanExpiredCQ -c DefaultCluster
-cleanUnusedTopic -b $broker
-deleteExpiredCommitLog -b $broker
-exportMetadata -c DefaultCluster -f $directory/metadata
-exportMetadata -b $broker -t -f $directory/metadata
-exportConfigs -c DefaultCluster -f $directory/configs
-exportMetrics -c DefaultCluster -f $directory/metrics
-exportPopRecord -c DefaultCluster
-getColdDataFlowCtrInfo -b $broker
-updateColdDataFlowCtrGroupConfig -b $broker -g madeGroup -v 1024
-removeColdDataFlowCtrGroupConfig -b $broker -g madeGroup
-setCommitLogReadAheadMode -b $broker -m 0
-updateStaticTopic -t static -qn 2 -b $name
-remappingStaticTopic -t static -b $name
-resetMasterFlushOffset -b $broker -o 0
-createUser -b $broker -u who -p secret -t Normal
-updateUser -b $broker -u who -p other
-getUser -b $broker -u who
-listUser -b $broker
-createAcl -b $broker -s User:who -r Topic:made -a Pub -d Allow
-updateAcl -b $broker -s User:who -r Topic:made -a Sub -d Allow
-getAcl -b $broker -s User:who
-listAcl -b $broker
-deleteAcl -b $broker -s User:who
-deleteUser -b $broker -u who
-copyUser -f $broker -t $broker -u who
-copyAcl -f $broker -t $broker -s User:who
-getSyncStateSet -a 127.0.0.1:1 -b $name
-getBrokerEpoch -b $name
-getControllerMetaData -a 127.0.0.1:1
-getControllerConfig -a 127.0.0.1:1
-updateControllerConfig -a 127.0.0.1:1 -k x -v y
-electMaster -a 127.0.0.1:1 -b 1 -n $name -c DefaultCluster
-cleanBrokerMetadata -a 127.0.0.1:1 -bn $name -c DefaultCluster
-addBroker -c 127.0.0.1:1 -b $directory/none.conf
-removeBroker -c 127.0.0.1:1 -b DefaultCluster:broker-a:0
-dumpCompactionLog -f $directory/none
-exportMetadataInRocksDB -p $directory/none -t topics
-rocksDBConfigToJson -p $directory/none -t topics
-checkRocksdbCqWriteProgress -c DefaultCluster -t $topic
-startMonitoring
-deleteSubGroup -c DefaultCluster -g madeGroup -r true
-deleteSubGroup -b $broker -g madeGroupToo
-deleteTopic -c DefaultCluster -t made
-deleteTopic -c DefaultCluster -t madeToo
-clusterRT -a 2 -s 64 -i 1 -p true
+# What its users' and permissions' commands need, and those that look into its mapped files.
+_ROCKETMQ_SETTINGS = """\
+authenticationMetadataProvider=org.apache.rocketmq.auth.authentication.provider.\
+LocalAuthenticationMetadataProvider
+authorizationMetadataProvider=org.apache.rocketmq.auth.authorization.provider.\
+LocalAuthorizationMetadataProvider
 """
+_ROCKETMQ_FLAGS = (
+    "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
+    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Printed:
-    """What one command printed on one target."""
+    """What one command printed on one target, and what showed its effects there."""
 
     command: str
     text: str
     late: bool
+    effects: tuple[str, ...] = ()
+    names: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +90,9 @@ class Row:
 
     command: str
     verdict: str
+    judged_by: str
     reason: str
+    likeness: float
     ours: str
     theirs: str
 
@@ -187,9 +116,11 @@ _UNSTABLE = (
 _NOT_SERVED = re.compile(r"CODE: 3\b|not supported")
 # Not of the lines that tell which groups have read a message: of those that never came one can't.
 _FAILED = re.compile(
-    r"^(?!MessageTrack).*(?:Exception(?::|$)|CODE: \d+|\berror\b|\bfailed\b)|^exit",
+    r"^(?!MessageTrack).*(?:Exception(?::|$)|CODE: \d+|\berror\b|\bfailed\b|is invalid\.)"
+    r"|^exit|^usage: mqadmin|^Missing required option",
     re.IGNORECASE | re.MULTILINE,
 )
+_REASON = re.compile(r"CODE: \d+ .*|connect to \S+ failed|^(?!Caused by|\s*at ).*", re.MULTILINE)
 
 
 def shape_of(text: str) -> list[str]:
@@ -197,8 +128,8 @@ def shape_of(text: str) -> list[str]:
     lines = []
     for line in text.splitlines():
         reduced = line
-        for pattern, word in _UNSTABLE:
-            reduced = pattern.sub(word, reduced)
+        for unstable, word in _UNSTABLE:
+            reduced = unstable.sub(word, reduced)
         if reduced.strip() and not reduced.lstrip().startswith("at "):
             lines.append(reduced.strip())
     return list(dict.fromkeys(lines))
@@ -212,85 +143,181 @@ def likeness(ours: str, theirs: str) -> float:
     return difflib.SequenceMatcher(a=first, b=second, autojunk=False).ratio()
 
 
-def compare(ours: Printed, theirs: Printed) -> Row:
-    verdict, reason = _verdict(ours, theirs)
+def kept_text(text: str, names: dict[str, str]) -> str:
+    """What the figures keep: without where it ran, and without lines of a stack."""
+    here = names.get("directory", "")
+    lines = [line for line in text.splitlines() if not line.startswith(("\tat ", "\t... "))]
+    kept = "\n".join(lines)
+    kept = kept.replace(here, "DIRECTORY") if here else kept
+    return re.sub(r"\b(?!127\.|10\.)(?:\d{1,3}\.){3}\d{1,3}(?=[@:])", "HOST", kept)[:_TEXT_MAX]
+
+
+def compare(command: Command, ours: Printed, theirs: Printed) -> Row:
+    like = likeness(ours.text, theirs.text)
+    verdict, reason = _verdict(command, ours, theirs, like)
+    by = [_BY.get(word, word) for word in (effect.line.split()[0] for effect in command.effects)]
+    by = by or ["its output" if command.wanted else "its output's shape"]
     return Row(
-        command=ours.command,
+        command=command.line,
         verdict=verdict,
+        judged_by=", ".join(dict.fromkeys(by)),
         reason=reason,
-        ours=ours.text[:4_000],
-        theirs=theirs.text[:4_000],
+        likeness=round(like, 2),
+        ours=kept_text(ours.text, ours.names),
+        theirs=kept_text(theirs.text, theirs.names),
     )
 
 
-def _verdict(ours: Printed, theirs: Printed) -> tuple[str, str]:
+def _verdict(command: Command, ours: Printed, theirs: Printed, like: float) -> tuple[str, str]:
+    why = WHY.get(command.name, "")
     if ours.late != theirs.late:
         return "refused", "does not end" if ours.late else "ends; RocketMQ's does not"
-    failed = _FAILED.search(ours.text)
-    fails_there = _FAILED.search(theirs.text)
-    like = likeness(ours.text, theirs.text)
-    if failed and not fails_there:
-        line = next(each for each in ours.text.splitlines() if _FAILED.search(each))
-        return ("not served" if _NOT_SERVED.search(ours.text) else "refused"), line.strip()[:300]
+    failed, fails_there = _FAILED.search(ours.text), _FAILED.search(theirs.text)
+    if failed:
+        verdict = "not served" if _NOT_SERVED.search(ours.text) else "refused"
+        reason = why or _reason(ours.text)
+        return verdict, f"{reason}; refused there too in this setting" if fails_there else reason
     if fails_there:
-        line = next(each for each in theirs.text.splitlines() if _FAILED.search(each))
-        if _NOT_SERVED.search(ours.text) and not _NOT_SERVED.search(theirs.text):
-            return "not served", f"RocketMQ refuses: {line.strip()[:200]}"
-        told = "the same refusal" if like >= LIKENESS_MIN else "refused here as there"
-        return "refused", f"{told}: {line.strip()[:200]}"
-    if like >= LIKENESS_MIN:
-        return "works", ""
-    return "works (other)", f"likeness {like:.2f}"
+        return "works (other)", f"RocketMQ refuses: {_reason(theirs.text)}"
+    missing = _missing(command, ours)
+    if missing is not None:
+        return "works (other)" if not why else "refused", why or f"lacks {missing}"
+    missing = _missing(command, theirs)
+    if missing is not None:
+        return "works (other)", f"RocketMQ lacks {missing}"
+    if not command.wanted and like < LIKENESS_MIN:
+        return "works (other)", f"likeness {like:.2f}"
+    return "works", ""
 
 
-def run_all(name: str, directory: Path, tools: Toolchain) -> list[Printed]:
-    """Every command's text on the target `name`."""
-    built = tools.java_client("5.3.3")
-    with started(name, directory, tools) as target:
-        command = java_command(tools.require_java(), built, directory / "home")
+def _missing(command: Command, printed: Printed) -> str | None:
+    """What should stand there and doesn't."""
+    if command.wanted and not pattern(command.wanted, printed.names).search(printed.text):
+        return command.wanted
+    for effect, text in zip(command.effects, printed.effects, strict=True):
+        if not pattern(effect.wanted, printed.names).search(text):
+            return str(effect)
+    return None
+
+
+def _reason(text: str) -> str:
+    """The broker's words, where there are any."""
+    coded = re.search(r"CODE: \d+ .*|connect to \S+ failed", text)
+    if coded is not None:
+        return coded[0].split(" BROKER: ")[0].strip()[:200]
+    return next(line for line in text.splitlines() if _FAILED.search(line)).strip()[:200]
+
+
+# Running -----------------------------------------------------------------------------------------
+
+
+class Tool:
+    """mqadmin in a machine of its own, which takes commands one after the other."""
+
+    def __init__(self, directory: Path, servers: str, tools: Toolchain, *flags: str) -> None:
+        """`flags` end with "-" where nothing is to be furnished."""
+        command = java_command(tools.require_java(), tools.java_client("5.3.3"), directory / "home")
         command[-1] = "interop.Mqadmin"
-        command.insert(1, "-Djava.security.manager=allow")
-        servers = ";".join(target.name_servers)
-        process = subprocess.Popen(
-            [*command, servers],
+        options = [flag for flag in flags if flag != "-"]
+        command[1:1] = ["-Djava.security.manager=allow", *options]
+        self.servers = servers
+        self._process = subprocess.Popen(
+            [*command, servers, *(flag for flag in flags if flag == "-")],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
+            cwd=directory,  # it leaves files where it runs
         )
+        self.furnished = {name: str(value) for name, value in self._told().items()}
+
+    def run(self, words: Sequence[str]) -> tuple[str, bool]:
+        """What it printed, and whether it had to be interrupted."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("\t".join([*words, "-n", self.servers]) + "\n")
+        self._process.stdin.flush()
+        told = self._told()
+        return str(told["printed"]), bool(told["late"])
+
+    def stop(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def _told(self) -> dict[str, object]:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith(MARK):
+                told: dict[str, object] = json.loads(line.removeprefix(MARK))
+                return told
+        raise AssertionError(f"mqadmin ended with {self._process.wait()}")
+
+
+@contextlib.contextmanager
+def _target(name: str, directory: Path, tools: Toolchain) -> Iterator[Target]:
+    if name != "rocketmq":
+        with started(name, directory, tools) as target:
+            yield target
+        return
+    directory.mkdir(parents=True)
+    real = Rocketmq(directory, tools, settings=_ROCKETMQ_SETTINGS, flags=_ROCKETMQ_FLAGS)
+    try:
+        real.start()
+        yield real
+    finally:
+        real.stop()
+
+
+def run_all(name: str, directory: Path, tools: Toolchain) -> list[Printed]:
+    """Every command's text on the target `name`."""
+    with _target(name, directory, tools) as target:
+        tool = Tool(directory, ";".join(target.name_servers), tools)
         try:
-            names = _told(process)
-            names |= {"directory": str(directory), **_files(directory)}
-            printed = []
-            for line in COMMANDS.strip().splitlines():
-                words = [_filled(word, names) for word in line.split()]
-                assert process.stdin is not None
-                process.stdin.write("\t".join([*words, "-n", servers]) + "\n")
-                process.stdin.flush()
-                told = _told(process)
-                printed.append(
-                    Printed(command=line, text=str(told["printed"]), late=bool(told["late"]))
-                )
-                say(f"{name}: {line}")
-            return printed
+            names = {**tool.furnished, "directory": str(directory), **_files(directory)}
+            return [_run(command, tool, names, _master_of(target)) for command in all_commands()]
         finally:
-            process.kill()
-            process.wait()
+            tool.stop()
 
 
-def _told(process: subprocess.Popen[str]) -> dict[str, object]:
-    assert process.stdout is not None
-    for line in process.stdout:
-        if line.startswith(MARK):
-            told: dict[str, object] = json.loads(line.removeprefix(MARK))
-            return told
-    raise AssertionError(f"mqadmin ended with {process.wait()}")
+def _run(
+    command: Command, tool: Tool, names: dict[str, str], master: Callable[[], str | None]
+) -> Printed:
+    names = {**names, "broker": master() or names["broker"]}
+    text, late = tool.run([filled(word, names) for word in command.line.split()])
+    effects = tuple(_shown(effect, tool, names) for effect in command.effects)
+    say(command.line)
+    return Printed(command=command.line, text=text, late=late, effects=effects, names=names)
 
 
-def _filled(word: str, names: dict[str, object]) -> str:
-    for name in sorted(names, key=len, reverse=True):
-        word = word.replace(f"${name}", str(names[name]))
-    return word
+def _shown(effect: Expectation, tool: Tool, names: dict[str, str]) -> str:
+    """What stands where the effect is to be seen."""
+    if effect.file is not None:
+        return _await_in(Path(filled(effect.file, names)), pattern(effect.wanted, names))
+    if effect.asked is None:
+        return tool.run([filled(word, names) for word in effect.line.split()])[0]
+    code, fields = effect.asked
+    answer = request(tool.servers.split(";")[0], RemotingCommand(code=code, ext_fields=fields))
+    if not isinstance(answer, RemotingCommand):
+        return str(answer)
+    return f"{answer.code} {json.dumps(answer.ext_fields)} {answer.body.decode()}"
+
+
+def _await_in(file: Path, wanted: re.Pattern[str]) -> str:
+    """The first line that is wanted, waited for; the end of the file where none comes."""
+    deadline = time.monotonic() + _FILE_S_MAX
+    while True:
+        text = file.read_text(encoding="utf-8") if file.exists() else ""
+        found = next((line for line in text.splitlines() if wanted.search(line)), None)
+        if found is not None or time.monotonic() > deadline:
+            return text[-_TEXT_MAX:] if found is None else found
+        time.sleep(0.5)
+
+
+def _master_of(target: Target) -> Callable[[], str | None]:
+    """Where the leader is now, which may move on a machine that is busy."""
+    if not isinstance(target, Ledgermq):
+        return lambda: None
+    group = target.group
+    return lambda: group.place(group.leader()).address
 
 
 def _files(directory: Path) -> dict[str, str]:
@@ -302,44 +329,95 @@ def _files(directory: Path) -> dict[str, str]:
     return {name: str(directory / name) for name in files}
 
 
-def table(rows: list[Row]) -> str:
-    """A line per command, and how many sub-commands work: one does where all its lines do."""
-    lines = [f"{row.verdict:14} {row.command}  {row.reason}".rstrip() for row in rows]
-    by_name: dict[str, set[str]] = {}
+# Telling -----------------------------------------------------------------------------------------
+
+
+def by_name(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Of each sub-command the row that tells of it: the first of its worst."""
+    told: dict[str, dict[str, Any]] = {}
     for row in rows:
-        by_name.setdefault(row.name, set()).add(row.verdict)
-    order = ("not served", "refused", "works (other)", "works")
-    worst = {name: next(each for each in order if each in found) for name, found in by_name.items()}
-    counts = Counter(worst.values())
-    told = ", ".join(f"{counts[each]} {each}" for each in reversed(order))
-    return "\n".join([*lines, f"{len(worst)} sub-commands: {told}"])
+        name = row["command"].split()[0]
+        before = told.get(name)
+        if before is None or VERDICTS.index(row["verdict"]) < VERDICTS.index(before["verdict"]):
+            told[name] = row
+    return told
+
+
+def summary(rows: Sequence[dict[str, Any]]) -> str:
+    """How many sub-commands work: one does where all its lines do."""
+    worst = by_name(rows)
+    counts = Counter(row["verdict"] for row in worst.values())
+    figures = ", ".join(f"{counts[each]} {each}" for each in reversed(VERDICTS))
+    return f"{len(worst)} sub-commands: {figures}"
+
+
+def document_table(figures: dict[str, Any]) -> str:
+    """The table of docs/INTEROP.md, as Markdown."""
+    lines = [summary(figures["rows"]) + ".", "", "| sub-command | verdict | judged by | reason |"]
+    lines.append("|---|---|---|---|")
+    for name, row in sorted(by_name(figures["rows"]).items()):
+        works = row["verdict"] == "works"
+        judged = {
+            each["judged_by"] for each in figures["rows"] if each["command"].split()[0] == name
+        }
+        by = ", ".join(sorted(judged)) if works else ""
+        reason = re.sub(r"\s*\|\s*", " / ", row["reason"])
+        lines.append(f"| {name} | {row['verdict']} | {by} | {reason} |")
+    lines += ["", "| with accounts | as | must say | |", "|---|---|---|---|"]
+    for row in figures["accounts"]:
+        wanted = row["wanted"].replace("|", "\\|")
+        lines.append(f"| {row['command']} | {row['account']} | `{wanted}` | {row['verdict']} |")
+    return "\n".join(lines) + "\n"
+
+
+def updated(document: str, figures: dict[str, Any]) -> str:
+    """The document with the table between its marks as it is now. Raises ValueError."""
+    begin, end = document.index(BEGIN) + len(BEGIN), document.index(END)
+    return f"{document[:begin]}{document_table(figures)}{document[end:]}"
+
+
+def _kept(path: Path | None, run: Callable[[], list[Printed]]) -> list[Printed]:
+    """What an earlier run has kept, or a new one that is kept."""
+    if path is not None and path.exists():
+        values = json.loads(path.read_text(encoding="utf-8"))
+        return [Printed(**(value | {"effects": tuple(value["effects"])})) for value in values]
+    printed = run()
+    if path is not None:
+        path.write_text(json.dumps([asdict(each) for each in printed], indent=1), encoding="utf-8")
+    return printed
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--target", default="ledgermq-3")
     parser.add_argument("--theirs", type=Path, help="what RocketMQ printed, kept by an earlier run")
+    parser.add_argument("--ours", type=Path, help="likewise")
+    parser.add_argument("--accounts", type=Path, help="figures of tests.interop.mqadmin_accounts")
     parser.add_argument("--output", type=Path)
+    parser.add_argument("--document", type=Path)
     arguments = parser.parse_args()
+    if arguments.document is not None:
+        figures = json.loads(FIGURES.read_text(encoding="utf-8"))
+        text = updated(arguments.document.read_text(encoding="utf-8"), figures)
+        arguments.document.write_text(text, encoding="utf-8")
+        return 0
     parent = Path("runs") / "interop"
     parent.mkdir(parents=True, exist_ok=True)
     root = Path(tempfile.mkdtemp(prefix="mqadmin-", dir=parent)).resolve()
     tools = Toolchain.look_up()
-    kept = arguments.theirs
-    if kept is not None and kept.exists():
-        theirs = [Printed(**each) for each in json.loads(kept.read_text(encoding="utf-8"))]
-    else:
-        theirs = run_all("rocketmq", root / "rocketmq", tools)
-        if kept is not None:
-            values = [{"command": p.command, "text": p.text, "late": p.late} for p in theirs]
-            kept.write_text(json.dumps(values, indent=1), encoding="utf-8")
-    ours = run_all(arguments.target, root / arguments.target, tools)
+    theirs = _kept(arguments.theirs, lambda: run_all("rocketmq", root / "rocketmq", tools))
+    ours = _kept(arguments.ours, lambda: run_all(arguments.target, root / arguments.target, tools))
     known = {each.command: each for each in theirs}
-    rows = [compare(each, known[each.command]) for each in ours]
-    say(table(rows))
+    commands = {command.line: command for command in all_commands()}
+    rows = [asdict(compare(commands[each.command], each, known[each.command])) for each in ours]
+    for row in rows:
+        say(f"{row['verdict']:14} {row['command']}  {row['reason']}".rstrip())
+    say(summary(rows))
     if arguments.output is not None:
+        accounts = arguments.accounts
+        told = [] if accounts is None else json.loads(accounts.read_text(encoding="utf-8"))
         arguments.output.parent.mkdir(parents=True, exist_ok=True)
-        values = [{name: getattr(row, name) for name in Row.__slots__} for row in rows]
+        values = {"target": arguments.target, "rows": rows, "accounts": told}
         arguments.output.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
     return 0
 
