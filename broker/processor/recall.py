@@ -14,6 +14,9 @@ a recalled one.
 
 from __future__ import annotations
 
+import asyncio
+from typing import Final
+
 from broker.context import BrokerContext
 from broker.delay.recall_handle import RecallHandle, parse_recall_handle
 from broker.delay.timers import Timers
@@ -25,6 +28,8 @@ from remoting.codes import ResponseCode
 from remoting.message import decode_record
 
 __all__ = ["RecallProcessor"]
+
+_LOOKED_AT_PER_TURN_MAX: Final = 256
 
 
 class RecallProcessor:
@@ -55,27 +60,32 @@ class RecallProcessor:
         left_ms = handle.deliver_ms - context.clock_ms()
         if not 0 < left_ms < context.config.timer_max_delay_sec * 1_000:
             raise _illegal("timestamp invalid")
-        if not self._recall(request, handle):
-            self._tasks.answer(request, self._recall_at_read_point(request, handle))
+        candidates = context.state.timers.at(handle.deliver_ms)
+        if len(candidates) <= _LOOKED_AT_PER_TURN_MAX:
+            for queue_offset in candidates:
+                if self._is_meant(queue_offset, handle):
+                    self._recall(request, handle, queue_offset)
+                    return
+        self._tasks.answer(request, self._recall_at_read_point(request, handle))
 
     async def _recall_at_read_point(self, request: Request, handle: RecallHandle) -> None:
         """It does not wait, as far as is known here: ask again as a proven leader (promise G6)."""
         try:
             await self._context.log.read_index()
-            if not self._recall(request, handle):
-                if handle.deliver_ms <= self._reached_ms():
-                    raise _illegal("timestamp invalid")
+            queue_offset = await self._find(handle)
+            if queue_offset is not None:
+                self._recall(request, handle, queue_offset)
+            elif handle.deliver_ms <= self._reached_ms():
+                raise _illegal("timestamp invalid")
+            else:
                 self._answer(request, handle, "the message does not wait any more")
         except NotLeaderError:
             request.reply(ResponseCode.SERVICE_NOT_AVAILABLE, self._context.not_leader_remark())
         except RefusedError as refused:
             request.refuse(refused)
 
-    def _recall(self, request: Request, handle: RecallHandle) -> bool:
-        """False where no such message waits. Raises RefusedError."""
-        queue_offset = self._find(handle)
-        if queue_offset is None:
-            return False
+    def _recall(self, request: Request, handle: RecallHandle, queue_offset: int) -> None:
+        """Raises RefusedError."""
 
         def done(status: ProposalStatus | None) -> None:
             refused = refused_of(status, self._context.not_leader_remark)
@@ -85,22 +95,30 @@ class RecallProcessor:
                 request.refuse(refused)
 
         self._timers.recall(queue_offset, done)
-        return True
 
-    def _find(self, handle: RecallHandle) -> int | None:
-        """The waiting message's queue offset. Raises RefusedError where one is damaged here."""
-        context = self._context
-        for queue_offset in context.state.timers.at(handle.deliver_ms):
-            timer = context.state.timers.get(queue_offset)
-            assert timer is not None
-            record = decode_record(context.read(timer.position, timer.size), check_crc=False)
-            properties = record.property_map()
-            if (
-                properties.get("UNIQ_KEY") == handle.uniq_key
-                and properties.get("REAL_TOPIC") == handle.topic
-            ):
+    async def _find(self, handle: RecallHandle) -> int | None:
+        """The waiting message's queue offset. Raises RefusedError where one is damaged here.
+
+        Any number may wait for the same millisecond: others get their turns meanwhile.
+        """
+        for number, queue_offset in enumerate(self._context.state.timers.at(handle.deliver_ms), 1):
+            if self._is_meant(queue_offset, handle):
                 return queue_offset
+            if number % _LOOKED_AT_PER_TURN_MAX == 0:
+                await asyncio.sleep(0)
         return None
+
+    def _is_meant(self, queue_offset: int, handle: RecallHandle) -> bool:
+        context = self._context
+        timer = context.state.timers.get(queue_offset)
+        if timer is None:
+            return False  # taken out meanwhile
+        record = decode_record(context.read(timer.position, timer.size), check_crc=False)
+        properties = record.property_map()
+        return (
+            properties.get("UNIQ_KEY") == handle.uniq_key
+            and properties.get("REAL_TOPIC") == handle.topic
+        )
 
     def _reached_ms(self) -> int:
         """What of time the group has seen: a leader before, whose clock was ahead of ours, may

@@ -400,6 +400,31 @@ async def test_a_recalled_message_never_comes(rig, tmp_path):
     )
 
 
+async def test_a_recall_among_many_of_one_millisecond_leaves_turns_to_others(rig):
+    deliver_ms = str(START_MS + 60_000)
+    answers = [
+        await send(rig, b"x", key=f"K{number}", TIMER_DELIVER_MS=deliver_ms)
+        for number in range(1_500)
+    ]
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    beside = asyncio.create_task(others())
+    timers = Timers(rig.context)
+    handle = answers[-1].ext_fields["recallHandle"]
+    assert (await recall(rig, timers, handle)).code == ResponseCode.SUCCESS
+    assert turns > 5
+    beside.cancel()
+    assert decode_payload(rig.log.entries[-1].payload).commands == [RecallTimerCommand(1_499)]
+    again = await recall(rig, timers, handle)
+    assert "does not wait" in again.remark
+
+
 @pytest.mark.parametrize(
     ("change", "remark"),
     [
