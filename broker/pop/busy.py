@@ -20,6 +20,9 @@ class BusyHoldings:
     def __init__(self) -> None:
         self._count: dict[Held, int] = {}
 
+    def __len__(self) -> int:
+        return len(self._count)
+
     def __contains__(self, held: Held) -> bool:
         return held in self._count
 

@@ -6,8 +6,9 @@ the end of their holdings, in ONE log entry, so that no crash and no failover gi
 or not at all. A message whose properties have no room for a handle is a dead letter at once: its
 retry could not be acknowledged.
 
-Invariant: nothing is revived before its time by the leader's clock, nor while an acknowledgement of
-it is under way. Source: RocketMQ PopReviveService.reviveRetry.
+Invariants: nothing is revived before its time by the leader's clock, nor while an acknowledgement
+of it is under way; what can't be read because it is damaged here waits until it is repaired, and
+holds up nothing else. Source: RocketMQ PopReviveService.reviveRetry.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ _log = logging.getLogger(__name__)
 _COUNT_MAX: Final = 256
 _SIZE_MAX: Final = 1 << 20
 _RETRIES_DEFAULT: Final = 16
+_DAMAGED_WAIT_MS: Final = 1_000
 _HANDLE_SIZE_MAX: Final = 512  # what a retried message's properties must have room for
 
 
@@ -50,6 +52,7 @@ class PopRevive:
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
         self._under_way = False
+        self._unreadable: dict[Due, int] = {}  # when to try again
 
     def round(self) -> None:
         """Revive what is due. Called by the shell every 100 ms or so."""
@@ -60,14 +63,13 @@ class PopRevive:
         commands: list[Command] = []
         revived: list[Due] = []
         size = 0
-        for due in context.state.pop.due(context.clock_ms(), _COUNT_MAX):
-            if (due.key, due.offset) in context.pop_busy:
-                continue
+        for due in self._due(context.clock_ms()):
             try:
                 stored = self._stored(due)
                 record = None if stored is None else self._retry(due, stored, commands)
-            except RefusedError as refused:  # it waits until it is repaired
+            except RefusedError as refused:
                 _log.warning("a popped message waits: %s", refused)
+                self._unreadable[due] = context.clock_ms() + _DAMAGED_WAIT_MS
                 continue
             if record is not None:
                 if records and size + record.size > _SIZE_MAX:
@@ -77,6 +79,17 @@ class PopRevive:
             revived.append(due)
         if revived:
             self._propose(records, commands, revived)
+
+    def _due(self, now_ms: int) -> list[Due]:
+        """Some of what may be revived now, the oldest first."""
+        self._unreadable = {due: ms for due, ms in self._unreadable.items() if ms > now_ms}
+        busy = self._context.pop_busy
+        found = self._context.state.pop.due(now_ms, _COUNT_MAX + len(self._unreadable) + len(busy))
+        return [
+            due
+            for due in found
+            if due not in self._unreadable and (due.key, due.offset) not in busy
+        ][:_COUNT_MAX]
 
     def _propose(
         self, records: list[PendingRecord], commands: list[Command], revived: list[Due]

@@ -189,9 +189,9 @@ _POP_MUTANTS = (
         patches=(
             SourcePatch(
                 module="broker.pop.revive",
-                within="PopRevive.round",
-                before="if (due.key, due.offset) in context.pop_busy:",
-                after="if False:",
+                within="PopRevive._due",
+                before="if due not in self._unreadable and (due.key, due.offset) not in busy",
+                after="if due not in self._unreadable",
             ),
         ),
     ),
@@ -204,8 +204,8 @@ _POP_MUTANTS = (
             SourcePatch(
                 module="broker.pop.revive",
                 within="PopRevive.round",
-                before="for due in context.state.pop.due(context.clock_ms(), _COUNT_MAX):",
-                after="for due in context.state.pop.due(context.clock_ms() + 300, _COUNT_MAX):",
+                before="for due in self._due(context.clock_ms()):",
+                after="for due in self._due(context.clock_ms() + 300):",
             ),
         ),
     ),

@@ -16,6 +16,7 @@ from broker.processors import Processors
 from broker.proposer import Proposal
 from broker.store.payload import UNIT
 from broker.topics import Topic
+from raft.damage import Damage
 from remoting.codes import RequestCode, ResponseCode
 from remoting.message import (
     PROPERTIES_SIZE_MAX,
@@ -87,6 +88,8 @@ class PopRig(Rig):
         return await self.ask(self.processors.pop_ack.change, code, fields)
 
     async def let_revive(self) -> None:
+        for _ in range(5):  # the one before has to be over
+            await asyncio.sleep(0)
         before = len(self.log.entries)
         self.revive.round()
         async with asyncio.timeout(5):
@@ -151,6 +154,31 @@ async def test_what_is_popped_is_invisible_until_it_is_acknowledged(rig, tmp_pat
     replica = rig.replay(tmp_path / "replica")
     assert replica.pop == rig.state.pop
     assert replica.consumer_offsets == {("G", "T", 0): 3, ("G", "T", 1): 1}
+
+
+async def test_what_is_damaged_here_waits_and_holds_up_nothing_else(rig, monkeypatch):
+    monkeypatch.setattr("broker.pop.revive._COUNT_MAX", 1)
+    await rig.send(b"bad", b"good")
+    first = rig.stored("T")[0]
+    await rig.pop()
+    rig.now_ms += 10_000
+    rig.log.damage = Damage(
+        first_index=1,
+        last_index=1,
+        position=first.physical_offset,
+        end_position=first.physical_offset + 1,
+        chain_before=0,
+        chain_after=0,
+        path="commitlog/0",
+        reason="rot",
+    )
+    rig.revive.round()
+    await rig.let_revive()
+    assert [record.body for record in rig.stored(RETRY)] == [b"good"]
+    rig.log.damage = None
+    rig.now_ms += 1_000
+    await rig.let_revive()
+    assert [record.body for record in rig.stored(RETRY)] == [b"good", b"bad"]
 
 
 async def test_what_is_not_acknowledged_comes_again_under_the_first_topic(rig):
