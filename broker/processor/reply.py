@@ -27,7 +27,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.connection import Connection
 from remoting.errors import FrameError, RemotingError
-from remoting.properties import parse_properties_text, properties_text
+from remoting.properties import PROPERTIES_SIZE_MAX, parse_properties_text, properties_text
 
 __all__ = ["ReplyProcessor"]
 
@@ -80,7 +80,12 @@ class ReplyProcessor:
             "storeHost": self._context.config.advertised,
             "storeTimestamp": str(now_ms),
         }
-        properties = parse_properties_text(request.fields.get(names.properties) or "")
+        text = request.fields.get(names.properties) or ""
+        if len(text) > PROPERTIES_SIZE_MAX:
+            raise RefusedError(
+                ResponseCode.MESSAGE_ILLEGAL, f"{len(text)} characters of properties"
+            )
+        properties = parse_properties_text(text)
         properties[_PUSH_REPLY_TIME] = str(now_ms)
         return {**fields, "properties": properties_text(properties)}
 

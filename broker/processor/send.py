@@ -56,6 +56,7 @@ from remoting.properties import parse_properties_text
 __all__ = ["SendProcessor"]
 
 _BATCH_COUNT_MAX: Final = 4_096
+_UNIQ_KEY_SIZE_MAX: Final = 1_024  # half a million of them are kept in memory; clients' have 32
 _WAITING_TOPICS: Final = frozenset({HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC})
 
 
@@ -174,6 +175,8 @@ class SendProcessor:
     ) -> tuple[PendingRecord, str]:
         """The record and its UNIQ_KEY."""
         text = request.fields.get(names.properties) or ""
+        if len(text) > PROPERTIES_SIZE_MAX:
+            raise self._illegal()  # before anything looks at all of it
         known = KnownProperties.of(text)
         waiting = None if known.delay is None or is_dead else self._waiting(text)
         is_half = known.is_half and not (
@@ -190,6 +193,8 @@ class SendProcessor:
         if key is None:
             key = self._context.unique_ids.next_id(self._context.clock_ms())
             text += f"UNIQ_KEY\x01{key}\x02"
+        elif len(key) > _UNIQ_KEY_SIZE_MAX:
+            raise _too_long(key)
         text += self._added_text
         sys_flag = request.integer(names.sys_flag)
         if sys_flag & flags.INNER_BATCH:
@@ -292,6 +297,8 @@ class SendProcessor:
             key = known.uniq_key
             if key is None and heading.uniq_key is not None:
                 key = f"{heading.uniq_key}#{at}"
+            if key is not None and len(key) > _UNIQ_KEY_SIZE_MAX:
+                raise _too_long(key)
             records.append(
                 PendingRecord(
                     template,
@@ -489,6 +496,13 @@ def _batch_heading(request: Request, names: SendNames) -> KnownProperties:
             f"property {heading.delay})",
         )
     return heading
+
+
+def _too_long(key: str) -> RefusedError:
+    return RefusedError(
+        ResponseCode.MESSAGE_ILLEGAL,
+        f"a UNIQ_KEY of {len(key)} characters; at most {_UNIQ_KEY_SIZE_MAX} are allowed",
+    )
 
 
 def _int32(request: Request, name: str) -> int:

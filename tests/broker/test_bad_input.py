@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 
 import pytest
 
@@ -232,3 +233,22 @@ def test_groups_are_bounded():
         clients.producer_seen(group, "c", connection, 0)  # type: ignore[arg-type]
     with pytest.raises(ClientsFullError, match="2 producer groups"):
         clients.producer_seen("c", "c", connection, 0)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("code", [RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE])
+async def test_a_key_is_as_long_as_half_a_million_may_be(rig, code):
+    send = SendProcessor(rig.context)
+    for key, wanted in (("k" * 1_024, ResponseCode.SUCCESS), ("k" * 1_025, 13)):
+        fields, body = send_fields(key=key), b"x"
+        if code == RequestCode.SEND_BATCH_MESSAGE:
+            properties = fields["i"].encode()
+            fields, body = send_fields(key=None), encode_batch_body([(b"x", properties, 0)])
+        assert (await rig.ask(send.handle, code, fields, body)).code == wanted
+
+
+async def test_properties_of_any_size_are_refused_before_they_are_read(rig):
+    fields = send_fields() | {"i": "a\x01b\x02TRAN_MSG\x01x\x02" * 1_000_000}
+    began = time.perf_counter()
+    answer = await rig.ask(SendProcessor(rig.context).handle, SEND, fields, b"x")
+    assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+    assert time.perf_counter() - began < 0.2
