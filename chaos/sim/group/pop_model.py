@@ -108,8 +108,7 @@ class PopModel:
         key = (command.group, command.topic, command.queue_id)
         before = self._offsets.get(key, -1)
         if before != command.expected:
-            self._counts["pops_void"] += 1
-            return
+            return  # void
         queue = self._queues[command.topic, command.queue_id]
         floor = self._floors.get((command.topic, command.queue_id), 0)
         if any(not floor <= offset < len(queue) for offset in command.offsets):

@@ -136,7 +136,7 @@ class Promises:
             raise Violation("G5", f"{value.name} is answered as recalled, the log has no recall")
 
     def on_recall_failed(self, value: Value, *, definite: bool) -> None:
-        self._counts["recalls_refused" if definite else "recalls_unknown"] += 1
+        self._counts["recalls_failed"] += 1
         if definite:
             value.recall = Recall.REFUSED
 
