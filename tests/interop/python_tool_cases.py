@@ -119,9 +119,14 @@ async def administration(rig: Rig) -> str:
             await rig.send_all(producer, topic, "m", 0, 10)
             await rig.seen_all(seen, keys("m", 0, 10))
         await rig.midpoint()
-        progress = await rig.ask(lambda: admin.consumer_progress(group, topic))
-        assert sum(each.broker_offset for each in progress.values()) == 10, progress
-        assert sum(each.lag for each in progress.values()) == 0, progress
+        deadline = time.monotonic() + 30
+        while True:  # a consumer that ends doesn't wait until its offsets are stored
+            progress = await rig.ask(lambda: admin.consumer_progress(group, topic))
+            assert sum(each.broker_offset for each in progress.values()) == 10, progress
+            if sum(each.lag for each in progress.values()) == 0:
+                break
+            assert time.monotonic() < deadline, progress
+            await asyncio.sleep(0.1)
         reset = await rig.ask(lambda: admin.reset_offsets(group, topic, 0))
         assert set(reset.values()) == {0}, reset
         async with rig.consuming(topic, group=group) as again:
