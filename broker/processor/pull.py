@@ -29,7 +29,7 @@ from broker.queue_reader import read_matching
 from broker.request import RefusedError, Request
 from broker.store.payload import ClearResetCommand, OffsetCommand
 from broker.tasks import TaskOwner
-from broker.topics import PERM_READ, is_group_name
+from broker.topics import PERM_READ, Topic, is_group_name
 from raft.replicated_log import NotLeaderError
 from remoting.codes import ResponseCode
 
@@ -111,26 +111,7 @@ class PullProcessor:
     def _checked(self, request: Request) -> _Pull:
         context = self._context
         group, topic_name = request.text("consumerGroup"), request.text("topic")
-        if not context.config.broker_permission & PERM_READ:
-            raise RefusedError(
-                ResponseCode.NO_PERMISSION,
-                f"the broker[{context.config.advertised}] pulling message is forbidden",
-            )
-        group_config = context.state.groups.get(group)
-        if group_config is not None and group_config.get("consumeEnable") is False:
-            raise RefusedError(
-                ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}"
-            )
-        topic = context.state.topics.get(topic_name)
-        if topic is None:
-            raise RefusedError(
-                ResponseCode.TOPIC_NOT_EXIST,
-                f"topic[{topic_name}] not exist, apply first please!",
-            )
-        if not topic.readable:
-            raise RefusedError(
-                ResponseCode.NO_PERMISSION, f"the topic[{topic_name}] pulling message is forbidden"
-            )
+        topic = self._readable(group, topic_name)
         queue_id = request.integer("queueId")
         if not 0 <= queue_id < topic.read_queue_count:
             raise RefusedError(
@@ -154,6 +135,31 @@ class PullProcessor:
             suspend_ms=max(0, min(suspend_ms, _SUSPEND_MS_MAX)),
             filter=self._filter(request, group, topic_name, flag),
         )
+
+    def _readable(self, group: str, topic_name: str) -> Topic:
+        """The topic. Raises RefusedError where the group may not read it, or nobody may."""
+        context = self._context
+        if not context.config.broker_permission & PERM_READ:
+            raise RefusedError(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{context.config.advertised}] pulling message is forbidden",
+            )
+        group_config = context.state.groups.get(group)
+        if group_config is not None and group_config.get("consumeEnable") is False:
+            raise RefusedError(
+                ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}"
+            )
+        topic = context.state.topics.get(topic_name)
+        if topic is None:
+            raise RefusedError(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{topic_name}] not exist, apply first please!",
+            )
+        if not topic.readable:
+            raise RefusedError(
+                ResponseCode.NO_PERMISSION, f"the topic[{topic_name}] pulling message is forbidden"
+            )
+        return topic
 
     def _filter(self, request: Request, group: str, topic: str, flag: int) -> MessageFilter:
         if topic.startswith("%RETRY%"):
@@ -332,8 +338,15 @@ class PullProcessor:
         return self._hold(pull)
 
     def _again(self, pull: _Pull) -> None:
-        if not pull.request.connection.closed:
-            self._run(pull, may_hold=False)
+        """Answer a pull that was held; what it was let in for may be gone."""
+        if pull.request.connection.closed:
+            return
+        try:
+            self._readable(pull.request.text("consumerGroup"), pull.topic)
+        except RefusedError as refused:
+            pull.request.refuse(refused)
+            return
+        self._run(pull, may_hold=False)
 
     async def _out_of_range(self, pull: _Pull, *, may_hold: bool) -> None:
         """Say where the queue really begins or ends, if this is the leader; else nothing new."""

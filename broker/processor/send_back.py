@@ -3,7 +3,7 @@
 Place in the data path: the message is stored anew, delayed, for `%RETRY%group`, with its count of
 attempts raised; after the last attempt, or at delay level -1, it goes to `%DLQ%group`. Rules:
 RocketMQ AbstractSendMessageProcessor.consumerSendMsgBack. The same rule for retries that a client
-sends by itself is in `dead_letter_topic`.
+sends by itself is in `topic_of_retry`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from remoting.message import (
 )
 from remoting.message_id import split_host
 
-__all__ = ["SendBackProcessor", "dead_letter_topic", "retry_queue_count"]
+__all__ = ["SendBackProcessor", "retry_queue_count", "topic_of_retry"]
 
 _RETRIES_DEFAULT: Final = 16
 _RETRY_QUEUES_MAX: Final = 1_024
@@ -179,14 +179,15 @@ def _group_topic(
     return topic
 
 
-def dead_letter_topic(
+def topic_of_retry(
     context: BrokerContext,
     request: Request,
     names: SendNames,
     topic: str,
     commands: list[Command],
 ) -> Topic | None:
-    """Where a retry goes that a client sends by itself and that has had its attempts; else None.
+    """Where a retry goes that a client sends by itself, after its last attempt the dead letters;
+    None for other messages. It needs no default topic: its consumers are there.
 
     Raises RefusedError.
     """
@@ -204,5 +205,7 @@ def dead_letter_topic(
         context.state.queue_owners, group, context.lease_clock_ms()
     )
     if not is_ordered and not _dead_letter_due(context, group, attempts, limit):
-        return None
+        is_unit = request.boolean_or(names.unit_mode, False)
+        sys_flag = SYS_FLAG_UNIT_SUB if is_unit else 0
+        return _group_topic(context, RETRY_PREFIX, group, commands, sys_flag=sys_flag)
     return _group_topic(context, DLQ_PREFIX, group, commands)

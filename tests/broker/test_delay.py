@@ -11,7 +11,7 @@ from broker.delay.levels import delay_level_of, delay_ms
 from broker.processor.send import SendProcessor
 from broker.processor.send_back import SendBackProcessor
 from broker.store.payload import UNIT, DeliverCommand, decode_payload
-from broker.topics import SCHEDULE_TOPIC
+from broker.topics import SCHEDULE_TOPIC, SYS_FLAG_UNIT_SUB
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.message import MessageRecord, decode_record, tags_code
@@ -147,6 +147,17 @@ async def test_a_retry_that_an_old_client_sends_is_no_half(rig):
     (waiting,) = messages(rig, SCHEDULE_TOPIC)
     assert waiting.sys_flag == 0
     assert not rig.state.halves
+
+
+async def test_a_retry_needs_no_default_topic(rig):
+    """Whoever sends it knows no queue of the topic, which is not there yet."""
+    fields = send_fields("%RETRY%G", queue=3) | {"c": "none", "j": "1", "l": "16", "k": "true"}
+    sent = await rig.ask(SendProcessor(rig.context).handle, SEND, fields, b"x")
+    assert (sent.code, sent.ext_fields["queueId"]) == (ResponseCode.SUCCESS, "0")
+    topic = rig.state.topics["%RETRY%G"]
+    assert (topic.read_queue_count, topic.sys_flag) == (1, SYS_FLAG_UNIT_SUB)
+    beyond = await rig.ask(SendProcessor(rig.context).handle, SEND, fields | {"e": "3"}, b"x")
+    assert beyond.code == ResponseCode.INVALID_PARAMETER
 
 
 async def test_what_is_sent_to_dead_letters_may_wait_too(rig):

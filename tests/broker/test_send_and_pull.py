@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -302,6 +303,32 @@ async def test_a_held_pull_ends_with_not_found_at_its_deadline(rig):
     assert connection.sent == []
     rig.context.long_polling.expire(START_MS + 9_000)
     assert connection.sent[0].code == ResponseCode.PULL_NOT_FOUND
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        (lambda state: state.topics.pop("T"), ResponseCode.TOPIC_NOT_EXIST),
+        (
+            lambda state: state.topics.update(T=replace(state.topics["T"], perm=2)),
+            ResponseCode.NO_PERMISSION,
+        ),
+        (
+            lambda state: state.groups.update(G={"consumeEnable": False}),
+            ResponseCode.NO_PERMISSION,
+        ),
+    ],
+)
+async def test_a_held_pull_is_answered_by_what_holds_at_its_end(rig, change, code):
+    send, pull = SendProcessor(rig.context), PullProcessor(rig.context, rig.tasks)
+    await rig.ask(send.handle, SEND, send_fields(), b"x")
+    fields = pull_fields(offset=1, sysFlag="6", suspendTimeoutMillis="5000")
+    connection = FakeConnection()
+    rig.give(pull.handle, RequestCode.PULL_MESSAGE, fields, b"", connection)
+    assert not connection.sent
+    change(rig.state)
+    rig.context.long_polling.expire(rig.now_ms + 5_000)
+    assert connection.sent[0].code == code
 
 
 @pytest.mark.parametrize(
