@@ -62,7 +62,7 @@ PERM_WRITE: Final = 2
 PERM_INHERIT: Final = 1
 
 _LENGTH: Final = struct.Struct(">i")
-_INFLATED_SIZE_MAX: Final = 64 * 1024 * 1024
+_INFLATED_SIZE_MAX: Final = 16 * 1024 * 1024  # as much as fits a frame that is not compressed
 TOPICS_MAX: Final = 100_000
 """Topics that one registration may carry."""
 
@@ -220,7 +220,7 @@ def decode_register_body(body: bytes, *, compressed: bool = False) -> RegisterBr
     """Undoes `encode_register_body`.
 
     An empty body means: nothing known, version zero. Raises BodyError, also above TOPICS_MAX
-    topics or 64 MiB inflated.
+    topics or 16 MiB inflated.
     """
     if not body:
         return RegisterBrokerBody(data_version=DataVersion(), topics=[])

@@ -284,12 +284,15 @@ def _unequal(target: Target, findings: Findings) -> list[str]:
 
 
 def _queues(address: str) -> list[list[object]]:
-    """(topic, queue, first offset, next offset) as a broker tells them."""
+    """(topic, queue, first offset, next offset) as a broker tells them, but for queues in which
+    there never was a message: a question alone makes those, where it is asked."""
     answer = request(address, RemotingCommand(code=60001), 10_000)
     assert isinstance(answer, RemotingCommand), answer
     rows = json.loads(answer.body)["queues"]
     return sorted(
-        [row["topic"], row["queue"], row["min_offset"], row["max_offset"]] for row in rows
+        [row["topic"], row["queue"], row["min_offset"], row["max_offset"]]
+        for row in rows
+        if row["max_offset"]
     )
 
 
