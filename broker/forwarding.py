@@ -176,7 +176,7 @@ class Forwarding:
                 return
             if request.connection.closed and not request.command.is_oneway:
                 return
-            if loop.time() >= deadline or self._is_leaderless_for_long():
+            if loop.time() >= deadline or not self._may_come():
                 self._refuse(request)
                 return
             try:
@@ -224,8 +224,11 @@ class Forwarding:
             return None
         return context.broker_addresses.get(leader)
 
-    def _is_leaderless_for_long(self) -> bool:
+    def _may_come(self) -> bool:
+        """Whether a leader that can be asked is worth a wait: not after a long time without one,
+        nor for one whose address is not known, as that of a member that was added later."""
         since = self._led_until
         if since is None:
-            return False
-        return asyncio.get_running_loop().time() - since > _LEADERLESS_MS_MAX / 1000
+            leader = self._context.log.status().leader_id
+            return leader == self._context.config.node or self._leader_address() is not None
+        return asyncio.get_running_loop().time() - since <= _LEADERLESS_MS_MAX / 1000

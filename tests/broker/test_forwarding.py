@@ -206,6 +206,15 @@ async def test_a_leader_that_can_not_be_reached_was_not_asked(
     assert answer.remark.startswith("not the leader; leader is 127.0.0.1:")
 
 
+async def test_a_leader_whose_address_is_not_known_is_not_waited_for(follower: Follower) -> None:
+    follower.follow("n7")
+    began = asyncio.get_running_loop().time()
+    follower.give(follower.request())
+    answer = await follower.answer()
+    assert (answer.code, answer.remark) == (14, "not the leader; leader is unknown")
+    assert asyncio.get_running_loop().time() - began < 1
+
+
 async def test_a_leaders_refusal_is_not_the_last_word(follower: Follower) -> None:
     follower.answers = [refuses("not the leader; leader is unknown")]
     follower.give(follower.request())
