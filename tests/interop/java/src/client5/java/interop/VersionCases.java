@@ -102,7 +102,9 @@ final class VersionCases {
         Check.that(late >= -1_000 && lateSeconds >= -1_000,
                 "not earlier than a tick of the wheel: " + late + " and " + lateSeconds + " ms");
         Check.equal("topic", topic, seen.message("ms").getTopic());
-        Check.equal("repeated", 0, seen.repeated().size());
+        if (!rig.faults()) {
+            Check.equal("repeated", 0, seen.repeated().size());
+        }
         return late + " and " + lateSeconds + " ms late";
     }
 

@@ -230,6 +230,7 @@ final class ConsumeCases {
     private static Object tagsHeld(Rig rig) throws Exception {
         String topic = rig.topic(1);
         Seen seen = rig.consume(rig.unique("g"), topic, "TagA");
+        rig.awaitReady(seen, topic, "TagA");
         Thread.sleep(2_000); // so that a pull is held
         rig.midpoint();
         rig.send(Rig.message(topic, "TagB", "other"));

@@ -149,7 +149,7 @@ final class RetryCases {
     private static Object levels(Rig rig) throws Exception {
         String topic = rig.topic();
         Seen seen = rig.consume(rig.unique("g"), topic, "*");
-        rig.awaitReady(seen, topic);
+        rig.awaitReady(seen, topic, "A");
         int[] levels = {1, 2, 3};
         int[] seconds = {1, 5, 10};
         long[] storedMs = new long[levels.length];

@@ -263,8 +263,8 @@ final class Rig implements AutoCloseable {
     }
 
     /** A consumer has its queues: from here on what comes late is not late because of that. */
-    void awaitReady(Seen seen, String topic) throws Exception {
-        send(message(topic, "ready", "ready"));
+    void awaitReady(Seen seen, String topic, String tag) throws Exception {
+        send(message(topic, tag, "ready"));
         awaitSeen(PATIENCE_SECONDS, seen, List.of("ready"));
     }
 
