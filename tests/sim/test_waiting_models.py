@@ -136,6 +136,15 @@ def test_a_pop_an_acknowledgement_and_another_try(popped: Popped) -> None:
     assert popped.model.pending("G", "P") == 3
 
 
+def test_nobody_waits_for_what_a_deleted_topic_had(popped: Popped) -> None:
+    popped.queues[RETRY, 0] = [AGAIN]
+    popped.floors["P", 0] = 4
+    popped.model.drop_topic("P")
+    assert popped.model.pending("G", "P") == 0
+    popped.model.make_topic("P")
+    assert popped.model.pending("G", "P") == 1
+
+
 def test_a_message_popped_twice(popped: Popped) -> None:
     popped.offsets[KEY] = 1
     with pytest.raises(Violation, match="popped twice"):

@@ -57,6 +57,7 @@ class PopModel:
         self._taken: set[tuple[QueueKey, int]] = set()
         self._holdings: set[tuple[QueueKey, int, int]] = set()  # that ever were: with pop time
         self._done: set[tuple[str, str]] = set()  # group and value
+        self._deleted: set[str] = set()  # topics, until they are made anew
 
     def rows(self) -> Iterator[tuple[str, str, int, int, int, int]]:
         """What is held now: group, topic, queue id, offset, pop time, visible again at."""
@@ -74,9 +75,10 @@ class PopModel:
         return message is not None and message.pop_ms == pop_ms
 
     def pending(self, group: str, topic: str) -> int:
-        """Messages of the topic, first tries and others, that the group has not done with."""
-        names = (topic, f"%RETRY%{group}_{topic}")
-        count = sum(len(held) for key, held in self._held.items() if key[1] in names)
+        """Messages of the topic, first tries and others, that the group has not done with. Nobody
+        can pop of a topic that was deleted, not what is to be tried again either."""
+        names = () if topic in self._deleted else (topic, f"%RETRY%{group}_{topic}")
+        count = sum(map(len, self._held.values()))
         begin = self._log_begin()
         for (name, queue_id), queue in self._queues.items():
             if name in names:
@@ -101,7 +103,11 @@ class PopModel:
             case _:
                 raise Violation("assert", f"no simulated client asks for {command}")
 
+    def make_topic(self, topic: str) -> None:
+        self._deleted.discard(topic)
+
     def drop_topic(self, topic: str) -> None:
+        self._deleted.add(topic)
         self._held = {key: held for key, held in self._held.items() if key[1] != topic}
 
     def _pop(self, command: PopCommand) -> None:
