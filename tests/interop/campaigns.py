@@ -57,7 +57,7 @@ class Killer:
         while not self._stopped.wait(KILL_EVERY_S):
             while len(group.statuses()) < len(group.brokers) and not self._stopped.wait(POLL_S):
                 pass
-            self._target.break_something()
+            self._target.kill_leader()
 
 
 def run(name: str, client: str, seconds: int, directory: Path) -> dict[str, object]:

@@ -31,7 +31,7 @@ _T = TypeVar("_T")
 
 CASE_TIMEOUT_S = 90
 FAULTS_TIMEOUT_S = 150
-MIDPOINT_TIMEOUT_S = 60
+MIDPOINT_TIMEOUT_S = 100
 BROKEN = (LookupError, ValueError, ExceptionGroup)  # a case that found something else than it read
 
 

@@ -23,7 +23,7 @@ __all__ = ["ROCKETMQ_VERSION", "Rocketmq"]
 
 ROCKETMQ_VERSION = "5.3.3"
 READY_TIMEOUT_S = 120.0
-WARM_S_MAX = 0.1
+WARM_S_MAX = 1.0
 HOST = "127.0.0.1"
 
 # As small as the tests need: RocketMQ maps its files whole. A cold broker on a busy machine may

@@ -89,6 +89,14 @@ def run_client(
     return matrix
 
 
+def keep(figures: Path, matrix: Matrix) -> None:
+    """Write what is known by now: one target that does not come up costs no other its figures."""
+    figures.parent.mkdir(parents=True, exist_ok=True)
+    if figures.exists():
+        matrix = matrix.merged_into(Matrix.from_json(figures.read_text(encoding="utf-8")))
+    figures.write_text(matrix.to_json() + "\n", encoding="utf-8")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--target", nargs="+", default=["ledgermq"], help=", ".join(TARGETS))
@@ -120,16 +128,11 @@ def main() -> int:
                     matrix.skipped += part.skipped
         except MissingToolError as missing:
             matrix.skip("all", name, str(missing))
+        if arguments.output is not None:
+            keep(arguments.output, matrix)
     say(matrix.table())
     say(f"{time.monotonic() - began:.0f} s; everything they printed is in {root}")
-    red = bool(matrix.red)
-    if arguments.output is not None:
-        arguments.output.parent.mkdir(parents=True, exist_ok=True)
-        known = arguments.output
-        if known.exists():
-            matrix = matrix.merged_into(Matrix.from_json(known.read_text(encoding="utf-8")))
-        known.write_text(matrix.to_json() + "\n", encoding="utf-8")
-    return 1 if red else 0
+    return 1 if matrix.red else 0
 
 
 if __name__ == "__main__":

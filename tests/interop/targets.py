@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
-from tests.integration.rig import Processes
+from tests.integration.rig import Processes, await_until
 from tests.interop.rocketmq import Rocketmq
 from tests.interop.secured import SECURED_TARGETS, secured
 from tests.interop.toolchain import Toolchain
@@ -27,6 +27,7 @@ __all__ = ["TARGETS", "Target", "started"]
 
 TARGETS = ("ledgermq-1", "ledgermq-3", "ledgermq-kill", "rocketmq", *SECURED_TARGETS)
 RESTART_AFTER_S = 3.0
+WHOLE_TIMEOUT_S = 60.0
 
 
 class Target(Protocol):
@@ -62,10 +63,24 @@ class Ledgermq:
         return self.group.name_servers
 
     def break_something(self) -> None:
+        """Kill whoever leads, once nobody misses: without a majority no client could go on."""
+        await_until(self._is_whole, "who was killed is back", WHOLE_TIMEOUT_S)
+        self.kill_leader()
+
+    def kill_leader(self) -> None:
         leader = self.group.leader()
         self.group.kill(leader)
         self.kills += 1
         threading.Timer(RESTART_AFTER_S, self.group.start_broker, [leader]).start()
+
+    def _is_whole(self) -> bool:
+        statuses = self.group.statuses().values()
+        committed = max((status.commit_index for status in statuses if status.ready), default=None)
+        return (
+            len(statuses) == len(self.group.brokers)
+            and committed is not None
+            and all(status.last_index >= committed for status in statuses)
+        )
 
 
 @contextlib.contextmanager

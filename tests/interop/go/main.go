@@ -20,7 +20,7 @@ import (
 	"github.com/apache/rocketmq-client-go/v2/rlog"
 )
 
-const middleWait = 60 * time.Second
+const middleWait = 100 * time.Second
 
 // A Case fails by an error or by panicking with a failure; it does not apply if it panics with
 // skipped.

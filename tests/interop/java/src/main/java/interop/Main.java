@@ -30,7 +30,7 @@ import java.util.concurrent.atomic.AtomicBoolean;
  * standard input lets them go on.
  */
 public final class Main {
-    private static final long MIDPOINT_WAIT_MS_MAX = 60_000;
+    private static final long MIDPOINT_WAIT_MS_MAX = 100_000;
 
     private final Rig.Place place;
     private final PrintStream out;
