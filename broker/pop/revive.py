@@ -89,6 +89,7 @@ class PopRevive:
             due
             for due in found
             if due not in self._unreadable and (due.key, due.offset) not in busy
+            if self._context.proposer.topic(due.key[1]) is not None  # no deletion is on its way
         ][:_COUNT_MAX]
 
     def _propose(

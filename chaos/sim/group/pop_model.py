@@ -58,6 +58,8 @@ class PopModel:
         self._holdings: set[tuple[QueueKey, int, int]] = set()  # that ever were: with pop time
         self._done: set[tuple[str, str]] = set()  # group and value
         self._deleted: set[str] = set()  # topics, until they are made anew
+        # Holdings that ended with their topic: another try of them may have been on its way.
+        self._dropped: set[tuple[QueueKey, int, int]] = set()
 
     def rows(self) -> Iterator[tuple[str, str, int, int, int, int]]:
         """What is held now: group, topic, queue id, offset, pop time, visible again at."""
@@ -108,6 +110,12 @@ class PopModel:
 
     def drop_topic(self, topic: str) -> None:
         self._deleted.add(topic)
+        self._dropped |= {
+            (key, offset, message.pop_ms)
+            for key, held in self._held.items()
+            if key[1] == topic
+            for offset, message in held.items()
+        }
         self._held = {key: held for key, held in self._held.items() if key[1] != topic}
 
     def _pop(self, command: PopCommand) -> None:
@@ -163,7 +171,7 @@ class PopModel:
         value = self._value(key, offset)
         copies = [one for one in added if is_again(one.topic) and one.value == value]
         if not self.holds(key, offset, pop_ms):
-            if copies:
+            if copies and (key, offset, pop_ms) not in self._dropped:
                 raise Violation("G5", f"{key}: {value} is held no more, and stored again")
             return
         message = self._held[key].pop(offset)

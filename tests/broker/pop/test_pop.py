@@ -14,7 +14,7 @@ from broker.pop.extra_info import Handle, HandleError, pop_retry_topic
 from broker.pop.revive import PopRevive
 from broker.processors import Processors
 from broker.proposer import Proposal
-from broker.store.payload import UNIT
+from broker.store.payload import UNIT, DeleteTopicCommand
 from broker.topics import Topic
 from raft.damage import Damage
 from remoting.codes import RequestCode, ResponseCode
@@ -154,6 +154,22 @@ async def test_what_is_popped_is_invisible_until_it_is_acknowledged(rig, tmp_pat
     replica = rig.replay(tmp_path / "replica")
     assert replica.pop == rig.state.pop
     assert replica.consumer_offsets == {("G", "T", 0): 3, ("G", "T", 1): 1}
+
+
+async def test_nothing_is_revived_of_a_topic_whose_deletion_is_on_its_way(rig):
+    await rig.send(b"a")
+    await rig.pop()
+    rig.now_ms += 10_000
+    rig.log.auto_commit = False
+    rig.context.proposer.submit(
+        Proposal(commands=[DeleteTopicCommand("T")], on_done=lambda _: None, ends_batch=True)
+    )
+    rig.revive.round()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    rig.log.commit()
+    assert rig.stored(RETRY) == []
+    assert len(rig.state.pop) == 0
 
 
 async def test_a_client_whose_clock_is_behind_gets_messages(rig):
