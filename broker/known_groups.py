@@ -10,7 +10,14 @@ from __future__ import annotations
 
 from broker.context import BrokerContext
 
-__all__ = ["groups_of_topic", "is_known_group", "known_groups", "offsets_of", "topics_of_group"]
+__all__ = [
+    "groups_of_topic",
+    "is_known_group",
+    "known_groups",
+    "offsets_by_group",
+    "offsets_of",
+    "topics_of_group",
+]
 
 
 def is_known_group(context: BrokerContext, group: str) -> bool:
@@ -33,6 +40,14 @@ def offsets_of(context: BrokerContext, group: str) -> dict[tuple[str, int], int]
         for (owner, topic, queue_id), offset in context.state.consumer_offsets.items()
         if owner == group
     }
+
+
+def offsets_by_group(context: BrokerContext) -> dict[str, dict[tuple[str, int], int]]:
+    """The same of all groups that have committed any, in one walk."""
+    table: dict[str, dict[tuple[str, int], int]] = {}
+    for (group, topic, queue_id), offset in context.state.consumer_offsets.items():
+        table.setdefault(group, {})[topic, queue_id] = offset
+    return table
 
 
 def topics_of_group(context: BrokerContext, group: str) -> list[str]:

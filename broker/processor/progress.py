@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from broker.context import BrokerContext
-from broker.known_groups import known_groups, offsets_of
+from broker.known_groups import known_groups, offsets_by_group, offsets_of
 from broker.queue_text import queue_text, queue_value
 from broker.queue_times import stored_ms
 from broker.read_point import answer_at_read_point
@@ -27,6 +27,7 @@ __all__ = ["ProgressProcessor"]
 
 _UNITS_MAX: Final = 1_024
 _ROWS_MAX: Final = 100_000  # of one answer, which must fit a frame
+_STATS_ROWS_MAX: Final = 20_000  # each looks a message up, and nobody is served meanwhile
 
 
 class ProgressProcessor:
@@ -103,8 +104,9 @@ class ProgressProcessor:
         only_ordered = request.boolean_or("isOrder", False)
         listed: list[dict[str, list[dict[str, Any]]]] = []
         total = rows = 0
+        committed = offsets_by_group(context)
         for group in known_groups(context):
-            offsets = offsets_of(context, group)
+            offsets = committed.get(group, {})
             subscribed = context.clients.subscriptions(group)
             tables: list[dict[str, Any]] = []
             for name in sorted({topic for topic, _ in offsets}):
@@ -115,12 +117,13 @@ class ProgressProcessor:
                     or (subscribed and name not in subscribed)
                 ):
                     continue
-                table = self._progress(topic, topic.write_queue_count, offsets)
-                rows += len(table)
-                if rows > _ROWS_MAX:
+                rows += topic.write_queue_count
+                if rows > _STATS_ROWS_MAX:
                     raise RefusedError(
-                        ResponseCode.SYSTEM_ERROR, f"more than {_ROWS_MAX} queues: ask by group"
+                        ResponseCode.SYSTEM_ERROR,
+                        f"more than {_STATS_ROWS_MAX} queues: ask by group",
                     )
+                table = self._progress(topic, topic.write_queue_count, offsets)
                 total += sum(row["brokerOffset"] - row["consumerOffset"] for row in table.values())
                 tps = context.stats.tps("GROUP_GET_NUMS", f"{name}@{group}")
                 tables.append({"consumeTps": tps, "offsetTable": table})

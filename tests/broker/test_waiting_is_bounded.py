@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
@@ -89,3 +90,22 @@ async def test_a_held_pull_keeps_nothing_of_what_came_with_it(rig):
     too_large = fields | {"consumerGroup": "g" * 100_000, "queueOffset": "2"}
     answer = await rig.ask(pull.handle, RequestCode.PULL_MESSAGE, too_large)
     assert answer.code == ResponseCode.PULL_NOT_FOUND, "answered at once"
+
+
+async def test_a_question_about_all_groups_walks_their_offsets_once(rig):
+    """Once per group it took minutes, and a leader its term."""
+    for number in range(5_000):
+        for queue_id in range(4):
+            rig.state.consumer_offsets[f"G{number}", "T", queue_id] = 1
+    processors = Processors(rig.context, rig.tasks, rig.context.locks)
+    handler, code = processors.progress.broker_consume_stats, RequestCode.GET_BROKER_CONSUME_STATS
+    began = time.perf_counter()
+    answer = await rig.ask(handler, code, {"isOrder": "false"})
+    assert answer.code == ResponseCode.SUCCESS
+    await rig.ask(processors.send.handle, SEND, send_fields(), b"x")  # now there is the topic
+    answer = await rig.ask(handler, code, {"isOrder": "false"})
+    assert answer.code == ResponseCode.SUCCESS
+    rig.state.consumer_offsets["more", "T", 0] = 1
+    answer = await rig.ask(handler, code, {"isOrder": "false"})
+    assert (answer.code, answer.remark) == (1, "more than 20000 queues: ask by group")
+    assert time.perf_counter() - began < 3
