@@ -213,6 +213,8 @@ class BrokerState:
                 self.resumed.add(command.queue_offset)
             case ClearResetCommand():
                 self.resets.clear(command.group, command.topic, command.queue_id, command.offset)
+            case PopCommand() | PopOrderCommand() if self._is_below_floor(command):
+                pass  # on its way when the topic was deleted, by a group without an offset there
             case (
                 PopCommand()
                 | PopOrderCommand()
@@ -234,6 +236,11 @@ class BrokerState:
                 self.users.apply(command)
             case _:
                 assert_never(command)
+
+    def _is_below_floor(self, command: PopCommand | PopOrderCommand) -> bool:
+        """What a pop has seen lies on one side of a floor: deletions stand between entries."""
+        end = command.next_offset if isinstance(command, PopCommand) else command.start + 1
+        return end <= self.floors.get(command.topic, command.queue_id)
 
     def _delete_topic(self, name: str) -> None:
         self.topics.pop(name, None)

@@ -25,7 +25,7 @@ __all__ = [
 class PopCommand:
     """The group took these messages of a queue, and goes on at `next_offset`.
 
-    Void where the group's offset is not `expected` (-1: it has none).
+    Void where the group's offset is not `expected` (-1: it has none), and below a floor.
     """
 
     group: str

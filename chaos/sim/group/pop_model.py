@@ -121,10 +121,10 @@ class PopModel:
     def _pop(self, command: PopCommand) -> None:
         key = (command.group, command.topic, command.queue_id)
         before = self._offsets.get(key, -1)
-        if before != command.expected:
-            return  # void
         queue = self._queues[command.topic, command.queue_id]
         floor = self._floors.get((command.topic, command.queue_id), 0)
+        if before != command.expected or command.next_offset <= floor:
+            return  # void
         if any(not floor <= offset < len(queue) for offset in command.offsets):
             raise Violation("G5", f"{key}: {command.offsets} are popped of {floor} to {len(queue)}")
         passed = set(range(max(before, floor), command.next_offset)) - set(command.offsets)

@@ -156,6 +156,27 @@ async def test_what_is_popped_is_invisible_until_it_is_acknowledged(rig, tmp_pat
     assert replica.consumer_offsets == {("G", "T", 0): 3, ("G", "T", 1): 1}
 
 
+@pytest.mark.parametrize("order", ["true", "false"])
+async def test_a_pop_takes_nothing_of_a_topic_deleted_meanwhile(rig, order):
+    """The group has no offset there, before and after."""
+    await rig.send(b"a")
+    rig.log.auto_commit = False
+    rig.context.proposer.submit(
+        Proposal(commands=[DeleteTopicCommand("T")], on_done=lambda _: None, ends_batch=True)
+    )
+    connection = FakeConnection()
+    rig.give(rig.processors.pop.handle, POP, rig.fields(order=order), b"", connection)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    rig.log.commit()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert [answer.code for answer in connection.sent] == [ResponseCode.POLLING_TIMEOUT]
+    assert len(rig.state.pop) == 0
+    assert rig.state.pop.orders.get(("G", "T", 0)) is None
+    assert ("G", "T", 0) not in rig.state.consumer_offsets
+
+
 async def test_nothing_is_revived_of_a_topic_whose_deletion_is_on_its_way(rig):
     await rig.send(b"a")
     await rig.pop()
