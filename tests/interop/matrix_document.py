@@ -10,14 +10,17 @@ is gone, fails a test on machines without Java and Go.
 
 from __future__ import annotations
 
+import functools
 import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.interop.matrix import Matrix
+from tests.interop.matrix import Matrix, Outcome
 from tests.interop.python_cases import CASES
+from tests.interop.run import CLIENTS
 from tests.interop.security import SECURED_CASES
+from tests.interop.targets import TARGETS
 
 __all__ = ["BEGIN", "END", "document_cases", "document_table", "source_cases", "updated"]
 
@@ -28,6 +31,7 @@ END = "<!-- end of matrix -->\n"
 _SHORT = {"ledgermq": "", "rocketmq": "R"}
 
 
+@functools.cache
 def source_cases() -> dict[str, tuple[str, ...]]:
     """The cases of every client, as its sources name them, in their order."""
     cases = {
@@ -57,18 +61,37 @@ def _label(target: str) -> str:
     return "-".join(part for part in (_SHORT[project], what) if part)
 
 
+def _place(outcome: Outcome) -> tuple[bool, int, int, int]:
+    """As the sources have the cases; accounts, which all clients share, come last."""
+    client, target = outcome.client, outcome.target
+    cases = source_cases().get(client, ())
+    return (
+        outcome.case in SECURED_CASES,
+        CLIENTS.index(client) if client in CLIENTS else len(CLIENTS),
+        cases.index(outcome.case) if outcome.case in cases else len(cases),
+        TARGETS.index(target),
+    )
+
+
+def _column(outcome: Outcome) -> tuple[int, int]:
+    return TARGETS.index(outcome.target), _place(outcome)[1]
+
+
 def document_table(matrix: Matrix) -> str:
-    clients = list(dict.fromkeys(each.client for each in matrix.outcomes))
-    cases = list(dict.fromkeys(each.case.removeprefix("python-") for each in matrix.outcomes))
+    outcomes = sorted(matrix.outcomes, key=_place)
+    clients = list(dict.fromkeys(each.client for each in outcomes))
+    cases = list(dict.fromkeys(each.case.removeprefix("python-") for each in outcomes))
     cells: dict[tuple[str, str], list[str]] = {}
-    for each in matrix.outcomes:
+    for each in outcomes:
         label = _label(each.target)
         text = {"pass": label, "skip": f"({label})"}.get(each.outcome, f"**{label}**")
         cells.setdefault((each.case.removeprefix("python-"), each.client), []).append(text)
     held = sum(each.outcome == "pass" for each in matrix.outcomes)
     lines = [f"{len(matrix.outcomes)} cells, {held} hold.", ""]
     lines += [*_row(["client", "target", "cells", "hold"]), "|---|---|---|---|"]
-    for name, counts in matrix.totals().items():
+    totals = {f"{each.client} {each.target}": None for each in sorted(outcomes, key=_column)}
+    for name in totals:
+        counts = matrix.totals()[name]
         client, _, target = name.partition(" ")
         lines += _row([client, target, str(counts.total()), str(counts["pass"])])
     lines += [f"\nNot run: {each.client} on {each.target}: {each.why}." for each in matrix.skipped]

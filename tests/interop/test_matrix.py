@@ -10,8 +10,10 @@ import pytest
 from tests.interop.matrix import Matrix, MidpointReached, Outcome, parse_line
 from tests.interop.matrix_document import (
     BEGIN,
+    DOCUMENT,
     END,
     document_cases,
+    source_cases,
     updated,
 )
 from tests.interop.run import client_program
@@ -86,11 +88,22 @@ def test_figures_of_a_later_run_replace_its_own_cells_only():
 def test_the_document_names_where_a_case_holds_and_where_it_does_not():
     matrix = Matrix()
     for target, told in (("ledgermq-1", "pass"), ("ledgermq-kill", "fail"), ("rocketmq", "skip")):
-        matrix.add([replace(outcome("a", told), target=target)])
+        matrix.add([replace(outcome("a", told, "java-5.3.3"), target=target)])
     matrix.add([replace(outcome("python-a", "pass", "python"), target="rocketmq-acl")])
     document = updated(f"before\n{BEGIN}stale\n{END}after\n", matrix)
     assert "| a | 1 **kill** (R) | R-acl |" in document
     assert "stale" not in document
     assert document.startswith("before\n")
     assert document.endswith("after\n")
-    assert document_cases(document) == {"java": ["a"], "python": ["a"]}
+    assert document_cases(document) == {"java-5.3.3": ["a"], "python": ["a"]}
+
+
+def test_the_document_tells_of_the_cases_that_there_are():
+    told = document_cases(DOCUMENT.read_text(encoding="utf-8"))
+    known = {
+        client: [case.removeprefix("python-") for case in cases]
+        for client, cases in source_cases().items()
+    }
+    assert {client: sorted(cases) for client, cases in told.items()} == {
+        client: sorted(cases) for client, cases in known.items()
+    }
