@@ -21,14 +21,18 @@ class TaskOwner:
         self._tasks: set[asyncio.Task[None]] = set()
         self._failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._on_done)
+        return task
 
     def answer(self, request: Request, work: Coroutine[Any, Any, None]) -> None:
-        """The rest of a request's handling, which waits for something."""
-        self.spawn(_answered(request, work))
+        """The rest of a request's handling, which waits for something.
+
+        It may be cancelled before it begins: then it is closed without having been awaited.
+        """
+        self.spawn(_answered(request, work)).add_done_callback(lambda _: work.close())
 
     async def wait_failed(self) -> BaseException:
         """Returns what failed first."""

@@ -44,12 +44,13 @@ class RetryPolicy:
     """Limits of one request's attempts.
 
     `attempt_timeout_ms` bounds one attempt, so that a node that swallows requests leaves time for
-    its successor. Waits between attempts begin at `backoff_ms_min`, double, and end at
+    its successor. `attempts_max` are about a minute without a leader: what ends a request is its
+    caller's deadline. Waits between attempts begin at `backoff_ms_min`, double, and end at
     `backoff_ms_max`; `jitter` is the part of each wait that is random.
     """
 
     attempt_timeout_ms: int = 1_000
-    attempts_max: int = 64
+    attempts_max: int = 512
     backoff_ms_min: int = 10
     backoff_ms_max: int = 160
     jitter: float = 0.5
