@@ -14,8 +14,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Final, Generic, Self, TypeVar
+from typing import Final, Generic, TypeVar
 
 import msgspec
 
@@ -24,6 +23,7 @@ from client.broker_call import call_group
 from client.delivery import delivered_message
 from client.errors import ClientError, MalformedAnswerError, NoRouteError
 from client.instance import ClientInstance, InstanceSettings
+from client.life import StartsAndStops
 from client.message import DeliveredMessage, MessageQueue
 from client.retry import RetryPolicy
 from client.route_view import TopicRoute
@@ -96,7 +96,7 @@ class AdminSettings:
     instance: InstanceSettings = field(default_factory=InstanceSettings)
 
 
-class Admin:
+class Admin(StartsAndStops):
     """Use as an async context manager, or `start`/`stop`. All requests raise ClientError."""
 
     def __init__(
@@ -114,18 +114,6 @@ class Admin:
 
     async def stop(self) -> None:
         await self.instance.stop()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.stop()
 
     async def cluster_info(self) -> ClusterInfo:
         """All broker groups and their nodes, as a name server knows them."""

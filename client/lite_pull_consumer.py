@@ -20,11 +20,10 @@ import asyncio
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Self
 
 from client.consume import ConsumeStatus, PushConsumerSettings
 from client.heartbeat import ALL_TAGS, ExpressionType
+from client.life import StartsAndStops
 from client.message import DeliveredMessage, MessageQueue
 from client.push_consumer import PushConsumer
 
@@ -57,7 +56,7 @@ class _Batch:
     consumed: asyncio.Future[None]
 
 
-class LitePullConsumer:
+class LitePullConsumer(StartsAndStops):
     """A member of consumer group `group`. Subscribe first, then `start`, then `poll`."""
 
     def __init__(
@@ -125,18 +124,6 @@ class LitePullConsumer:
     async def crash(self) -> None:
         """Vanish as a killed process would: nothing is committed, connections are dropped."""
         await self._consumer.crash()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.stop()
 
     async def poll(self, timeout_ms: int | None = None) -> list[DeliveredMessage]:
         """The next messages, at most `poll_batch_max`; empty where none come in time.

@@ -17,8 +17,7 @@ import dataclasses
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from client.broker_call import call_group
 from client.delivery import delivered_message, matches_tags
@@ -32,6 +31,7 @@ from client.heartbeat import (
     Subscription,
 )
 from client.instance import ClientInstance, InstanceSettings
+from client.life import StartsAndStops
 from client.message import DeliveredMessage, MessageQueue
 from client.pop_codec import PopAnswer, PopHandle, PopHandleError
 from client.retry import RetryPolicy
@@ -76,7 +76,7 @@ class PoppedMessage:
     handle: PopHandle
 
 
-class PopConsumer:
+class PopConsumer(StartsAndStops):
     """Consumes on behalf of group `group`. All requests raise ClientError."""
 
     def __init__(
@@ -110,18 +110,6 @@ class PopConsumer:
     async def crash(self) -> None:
         """Vanish as a killed process would."""
         await self.instance.abort()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.stop()
 
     async def pop(
         self,

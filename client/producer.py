@@ -21,14 +21,14 @@ import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Final, Self, TypeAlias
+from typing import Final, TypeAlias
 
 from client.answers import error_of, error_of_remoting
 from client.broker_call import call_group, learn
 from client.errors import ClientError, NoRouteError, NotLeaderError
 from client.instance import ClientInstance, InstanceSettings
 from client.latency_faults import LatencyFaults
+from client.life import StartsAndStops
 from client.message import (
     DeliveredMessage,
     Message,
@@ -89,7 +89,7 @@ class ProducerSettings:
             raise ValueError(f"in_flight_max must be positive, not {self.in_flight_max}")
 
 
-class Producer:
+class Producer(StartsAndStops):
     """Sends on behalf of a producer group.
 
     `name_servers` are table addresses (a list, or one string separated by `;`); `dial` maps a
@@ -149,18 +149,6 @@ class Producer:
         await self.instance.abort()
         if self._tracer is not None:
             await self._tracer.crash()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.stop()
 
     # Sending.
 

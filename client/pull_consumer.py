@@ -13,8 +13,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Self
 
 from client.heartbeat import (
     ConsumeFrom,
@@ -24,6 +22,7 @@ from client.heartbeat import (
     Subscription,
 )
 from client.instance import ClientInstance, InstanceSettings
+from client.life import StartsAndStops
 from client.message import MessageQueue
 from client.queue_requests import PullResult, PullStatus, QueueRequests
 from client.retry import RetryPolicy
@@ -46,7 +45,7 @@ class PullConsumerSettings:
             raise ValueError(f"timeout_ms must be positive, not {self.timeout_ms}")
 
 
-class PullConsumer:
+class PullConsumer(StartsAndStops):
     """Reads on behalf of consumer group `group`. All requests raise ClientError."""
 
     def __init__(
@@ -97,18 +96,6 @@ class PullConsumer:
     async def crash(self) -> None:
         """Vanish as a killed process would."""
         await self.instance.abort()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.stop()
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """The topic's readable queues, in (broker, queue id) order."""

@@ -21,8 +21,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 import msgspec
 
@@ -44,6 +43,7 @@ from client.heartbeat import (
     Subscription,
 )
 from client.instance import ClientInstance
+from client.life import StartsAndStops
 from client.local_offsets import LocalOffsets, OffsetFileError
 from client.message import MessageQueue, retry_topic
 from client.producer import Producer, ProducerSettings
@@ -70,7 +70,7 @@ class _ConsumerList(msgspec.Struct):
     consumerIdList: list[str] = []
 
 
-class PushConsumer:
+class PushConsumer(StartsAndStops):
     """A member of consumer group `group`. Subscribe first, then `start`."""
 
     def __init__(
@@ -241,18 +241,6 @@ class PushConsumer:
         finally:
             if self._local is not None:
                 self._local.abandon()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.stop()
 
     # What brokers ask on behalf of administrators, see `client.asked_consumer`.
 

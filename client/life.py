@@ -1,0 +1,36 @@
+"""Start and stop as a context: what producers, consumers and the admin client have in common.
+
+Place in the data path: none; `async with` starts a client and stops it, whatever happened between.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import Self
+
+__all__ = ["StartsAndStops"]
+
+
+class StartsAndStops(ABC):
+    __slots__ = ()
+
+    @abstractmethod
+    async def start(self) -> None:
+        """Begin to work. Raises ClientError."""
+
+    @abstractmethod
+    async def stop(self) -> None:
+        """Let what is under way end, and leave."""
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.stop()
