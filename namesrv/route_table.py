@@ -20,6 +20,7 @@ Source: RocketMQ RouteInfoManager; the rule about terms is stricter than its (do
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -258,9 +259,14 @@ class RouteTable:
             table.update({data.broker_name: data for data in queues})
 
     def take_min_id_changes(self) -> list[MinIdChange]:
-        """Those since the last call, of groups that still have members."""
+        """Those since the last call, for members that are still there."""
         changes, self._min_id_changes = self._min_id_changes, []
-        return [change for change in changes if change.broker_name in self._groups]
+        for at, change in enumerate(changes):
+            group = self._groups.get(change.broker_name)
+            there = set() if group is None else set(group.addresses().values())
+            tell = tuple(address for address in change.tell if address in there)
+            changes[at] = dataclasses.replace(change, tell=tell)
+        return [change for change in changes if change.tell]
 
     def set_write_perm(self, broker_name: str, *, writable: bool) -> int:
         """Give or take WRITE of all queues of a group until its next changed registration.

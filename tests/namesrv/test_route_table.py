@@ -352,6 +352,14 @@ def test_members_hear_of_another_lowest_id() -> None:
     assert (change.min_id, change.offline_addr, change.tell) == (2, "n1", ("n2",))
     table.connection_lost("c2")
     assert table.take_min_id_changes() == []
+    for broker_id in (2, 1, 0):
+        known = registration(broker_id, f"n{broker_id}", enable_acting_master=True)
+        table.register(known, f"c{broker_id}", 0)
+    table.take_min_id_changes()
+    table.connection_lost("c0")
+    table.connection_lost("c1")
+    told = [(change.min_id, change.tell) for change in table.take_min_id_changes()]
+    assert told == [(1, ("n2",)), (2, ("n2",))], "nobody who has gone meanwhile"
     quiet = acting_group(RoutePolicy())
     quiet.connection_lost("c0")
     assert quiet.take_min_id_changes() == []
