@@ -9,6 +9,7 @@ is committed and applied. Source: RocketMQ SendMessageProcessor.handlePutMessage
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from broker.context import BrokerContext
@@ -124,7 +125,11 @@ class Sending:
             self._request.refuse(refused)
             return
         assert status is not None
-        self._answer(store_code_of(status), status, self._records)
+        answer = partial(self._answer, store_code_of(status), status, self._records)
+        if self._commands:  # it made its topic: whoever has the answer may ask name servers for it
+            self._context.when_routes_told(answer)
+        else:
+            answer()
 
     def _answer(
         self,

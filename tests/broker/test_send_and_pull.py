@@ -419,3 +419,21 @@ async def test_a_pull_with_a_newer_subscription_than_known_gets_more_not_less(ri
 
     assert await found(version=7) == 1
     assert await found(version=8) == 2, "the heartbeat that tells of it is still to come"
+
+
+async def test_a_topic_made_by_a_send_is_told_before_the_answer(rig):
+    told: list[Callable[[], None]] = []
+    rig.context.when_routes_told = told.append
+    connection = FakeConnection()
+    handle = SendProcessor(rig.context).handle
+    rig.give(handle, RequestCode.SEND_MESSAGE_V2, send_fields("New"), b"x", connection)
+    async with asyncio.timeout(5):
+        while not told:
+            await asyncio.sleep(0)
+    assert rig.context.state.topics["New"], "name servers are told what is stored"
+    assert not connection.sent
+    told.pop()()
+    assert connection.sent[-1].code == ResponseCode.SUCCESS
+    again = await rig.ask(handle, RequestCode.SEND_MESSAGE_V2, send_fields("New", key="K2"), b"x")
+    assert again.code == ResponseCode.SUCCESS
+    assert not told
