@@ -23,8 +23,8 @@ from tests.remoting.certificates import Authority
 __all__ = ["KINDS", "OPEN_TOPICS", "Target", "started"]
 
 KINDS: Final = ("single", "group", "secured")
-OPEN_TOPICS: Final = frozenset({"T0", "FuzzCanary"})
-"""Where the account of the secured target, and the canary, may store."""
+OPEN_TOPICS: Final = frozenset({"T0", "FuzzCanary", "RMQ_SYS_TRACE_TOPIC"})
+"""Where the account of the secured target, and the canary, may store: traces are every account's."""
 _STRANGER: Final = "127.0.0.2"
 _ACCOUNTS: Final = """\
 globalWhiteRemoteAddresses: [127.0.0.1]
