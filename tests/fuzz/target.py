@@ -24,7 +24,7 @@ __all__ = ["KINDS", "OPEN_TOPICS", "Target", "started"]
 
 KINDS: Final = ("single", "group", "secured")
 OPEN_TOPICS: Final = frozenset({"T0", "FuzzCanary", "RMQ_SYS_TRACE_TOPIC"})
-"""Where the account of the secured target, and the canary, may store: traces are every account's."""
+"""Where the account of the secured target, and the canary, may store; any account may trace."""
 _STRANGER: Final = "127.0.0.2"
 _ACCOUNTS: Final = """\
 globalWhiteRemoteAddresses: [127.0.0.1]
