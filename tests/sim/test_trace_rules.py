@@ -225,3 +225,21 @@ def test_another_store_of_the_same_name_has_a_vote_of_its_own(story: _Story) -> 
     story.vote(_N1, 1, _N2)
     with pytest.raises(Violation, match="R2"):
         story.vote(_N1, 1, _N0)
+
+
+def test_a_configuration_outlives_an_install_that_has_it(story: _Story) -> None:
+    """n1 held the configuration above what its log began with; the snapshot has it too."""
+    story.elect(_N0, 1)
+    for index in (1, 2, 3):
+        for node in (_N0, _N2):
+            story.append(node, 1, index)
+            story.tell(node, "fsync", 1, index=index)
+        story.commit(_N0, 1, index)
+    story.append(_N1, 1, 1)
+    story.tell(_N1, "config", 1, index=1, voters=["n1", "n2"])
+    story.tell(_N1, "install", 1, index=3, entry_term=1, chain=103)
+    with pytest.raises(Violation, match="R1.*among \\('n1', 'n2'\\)"):
+        story.tell(_N1, "role", 2, role="leader")
+    story.vote(_N2, 2, _N1, (1, 3))
+    story.tell(_N1, "config", 2, index=0, voters=["n1"])
+    story.tell(_N1, "role", 3, role="leader")

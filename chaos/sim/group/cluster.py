@@ -24,6 +24,7 @@ import contextlib
 import random
 import shutil
 import tempfile
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -464,7 +465,8 @@ class GroupCluster:
         for task in self._site.graveyard:
             for _ in range(_CLOSINGS_MAX):
                 # What its `finally` clauses would do now happens to nobody.
-                with contextlib.suppress(Exception, CrashNow):
+                with contextlib.suppress(Exception, CrashNow), warnings.catch_warnings():
+                    warnings.simplefilter("ignore", RuntimeWarning)  # of work that never began
                     task.get_coro().close()
                     break
         self._site.graveyard.clear()

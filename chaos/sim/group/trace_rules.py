@@ -124,7 +124,7 @@ class TraceRules:
             case "apply":
                 self._on_apply(node, mirror, fields)
             case "config":
-                mirror.configs[int(fields["index"])] = tuple(fields["voters"])
+                self._on_config(mirror, int(fields["index"]), tuple(fields["voters"]))
             case "install":
                 self._on_install(node, mirror, fields)
             case "read":
@@ -263,6 +263,14 @@ class TraceRules:
         mirror.lost.clear()
         mirror.durable = max(mirror.durable, index)
 
+    @staticmethod
+    def _on_config(mirror: _Mirror, index: Index, voters: tuple[str, ...]) -> None:
+        """It comes into force: one with a higher index was taken back, or is not in a snapshot."""
+        mirror.configs = {
+            place: before for place, before in mirror.configs.items() if place < index
+        }
+        mirror.configs[index] = voters
+
     def _on_install(self, node: NodeId, mirror: _Mirror, fields: Mapping[str, Any]) -> None:
         index, chain = int(fields["index"]), int(fields["chain"])
         committed = self._committed.get(index)
@@ -270,7 +278,10 @@ class TraceRules:
             self._broken("R6", node, f"installs {index}, which is not what was committed there")
         kept = mirror.chains.get(index) == chain
         if not kept:
+            # What is in force stays so until a config event says otherwise.
+            configs = {place: voters for place, voters in mirror.configs.items() if place <= index}
             mirror.cut(mirror.base)
+            mirror.configs = configs
             mirror.last = index
             mirror.durable = index
         mirror.terms[index], mirror.chains[index] = int(fields["entry_term"]), chain
