@@ -238,7 +238,7 @@ def test_a_configuration_outlives_an_install_that_has_it(story: _Story) -> None:
     story.append(_N1, 1, 1)
     story.tell(_N1, "config", 1, index=1, voters=["n1", "n2"])
     story.tell(_N1, "install", 1, index=3, entry_term=1, chain=103)
-    with pytest.raises(Violation, match="R1.*among \\('n1', 'n2'\\)"):
+    with pytest.raises(Violation, match=r"R1.*among \('n1', 'n2'\)"):
         story.tell(_N1, "role", 2, role="leader")
     story.vote(_N2, 2, _N1, (1, 3))
     story.tell(_N1, "config", 2, index=0, voters=["n1"])
