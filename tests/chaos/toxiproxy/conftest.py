@@ -39,7 +39,7 @@ def toxiproxy_url() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def ours_only() -> None:
     if os.environ.get("TOXIPROXY_URL"):
-        pytest.skip("ours differs here on purpose")
+        pytest.skip("TOXIPROXY_URL names another server: what ours does otherwise on purpose")
 
 
 @pytest.fixture
