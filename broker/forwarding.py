@@ -156,11 +156,12 @@ class Forwarding:
         changed.set()
 
     async def _run(self, request: Request, handle: Callable[[Request], None]) -> None:
+        size = len(request.command.body)  # `handle` may let go of it
         try:
             await self._until_answered(request, handle)
         finally:
             self._under_way -= 1
-            self._bytes -= len(request.command.body)
+            self._bytes -= size
 
     async def _until_answered(self, request: Request, handle: Callable[[Request], None]) -> None:
         loop = asyncio.get_running_loop()
