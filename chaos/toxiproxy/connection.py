@@ -1,12 +1,14 @@
 """One client connection of a proxy: its two sockets and the two links between them.
 
-The client is accepted first; the first read of what it sends while the upstream is being dialled is
-kept, reading then pauses, and all goes through the toxics once the upstream is there. A dial that
-fails closes the client. The end of either side's stream goes through that direction's toxics and
-then closes the other socket whole: as in Toxiproxy, a half-close becomes a full close.
+The client is accepted first. Either side may speak before the links are tied: the client while the
+upstream is being dialled, the upstream between its accept and the end of the dial. The first read of
+such a side is held, its reading then pauses, and both sides read on once the links are tied. A dial
+that fails closes the client. The end of either side's stream goes through that direction's toxics
+and then closes the other socket whole: as in Toxiproxy, a half-close becomes a full close.
 
-Invariants: each `Side` reports its loss once; when both are lost, `on_closed` is called once and
-no timer of the connection is left.
+Invariants: a side reads exactly while it neither holds an early read nor is paused by its link; each
+`Side` reports its loss once; when both are lost, `on_closed` is called once and no timer of the
+connection is left.
 """
 
 import asyncio
@@ -80,6 +82,7 @@ class Side(asyncio.Protocol):
         "_connection",
         "_early",
         "_early_end",
+        "_link_full",
         "incoming",
         "lost",
         "outgoing",
@@ -91,10 +94,11 @@ class Side(asyncio.Protocol):
         self._connection = connection
         self._early: list[bytes] = []
         self._early_end = False
+        self._link_full = False
         self.transport: asyncio.Transport | None = None
         self.outgoing: Link | None = None
         self.incoming: Link | None = None
-        self.route: Callable[[bytes], None] = self._keep
+        self.route: Callable[[bytes], None] = self._hold_early
         self.lost = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -128,21 +132,26 @@ class Side(asyncio.Protocol):
         if self.incoming is not None:
             self.incoming.destination_full(False)
 
-    def _keep(self, data: bytes) -> None:
-        """Hold what is read before the links are there: one read, since reading then pauses.
+    def _hold_early(self, data: bytes) -> None:
+        """Hold what is read before the links are tied: one read, since reading then pauses.
 
         Pausing in `connection_made` is not enough: uvloop begins to read after it.
         """
         self._early.append(data)
-        self.pause()
+        self._set_reading()
 
-    def replay(self) -> None:
-        """Send what came before the links were there on its way."""
+    def start(self) -> None:
+        """The links are tied: feed what was held to the outgoing one, then read on.
+
+        Both sides of a connection need this call, since either may have been held.
+        """
+        assert self.outgoing is not None
         early, self._early = self._early, []
         for data in early:
             self.route(data)
-        if self._early_end and self.outgoing is not None:
+        if self._early_end:
             self.outgoing.finish()
+        self._set_reading()
 
     def write(self, data: bytes) -> None:
         """Queue bytes, unless the socket is going away."""
@@ -155,13 +164,21 @@ class Side(asyncio.Protocol):
             self.transport.close()
 
     def pause(self) -> None:
-        """Stop reading."""
-        if self.transport is not None and not self.transport.is_closing():
-            self.transport.pause_reading()
+        """Stop reading: the outgoing link is full."""
+        self._link_full = True
+        self._set_reading()
 
     def resume(self) -> None:
-        """Read on."""
-        if self.transport is not None and not self.transport.is_closing():
+        """Read on, as far as the outgoing link is concerned."""
+        self._link_full = False
+        self._set_reading()
+
+    def _set_reading(self) -> None:
+        if self.transport is None or self.transport.is_closing():
+            return
+        if self._link_full or self._early:
+            self.transport.pause_reading()
+        else:
             self.transport.resume_reading()
 
     def abort(self, *, reset: bool) -> None:
@@ -218,9 +235,8 @@ class Connection:
             return
         self._tie(Direction.UPSTREAM, self.client, self.upstream, toxics)
         self._tie(Direction.DOWNSTREAM, self.upstream, self.client, toxics)
-        self.client.resume()
-        self.client.replay()
-        self.upstream.replay()
+        self.client.start()
+        self.upstream.start()
 
     def abort(self, *, reset: bool = False) -> None:
         """Close both sockets at once; what is queued is dropped."""

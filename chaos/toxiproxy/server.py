@@ -2,14 +2,16 @@
 
 Requests are few, so every route is one small handler here; bytes never pass through this module.
 Answers go out as Go's `http` package writes them: errors are JSON under `text/plain` with a
-trailing newline, an unknown path is 404 in plain text, a wrong method 405 with an empty body, and
-browsers are refused with 403. Source: Toxiproxy's HTTP API; `docs/DIVERGENCE.md` lists where ours
+trailing newline, an unknown path is 404 in plain text, a wrong method 405 with an empty body,
+browsers are refused with 403, and a path that is not clean (`//proxies`, `/proxies/./a`) is
+redirected to the clean one before any route is looked up, as gorilla/mux does. Source: Toxiproxy's HTTP API; `docs/DIVERGENCE.md` lists where ours
 differs on purpose.
 """
 
 import asyncio
 import logging
 import os
+import posixpath
 import re
 import resource
 import secrets
@@ -18,6 +20,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Final, TypeAlias
+from urllib.parse import quote
 
 import uvloop
 from aiohttp import web
@@ -35,6 +38,7 @@ API_VERSION: Final = "2.12.0"
 _HANDLER_TIMEOUT_S = 25.0
 _JSON = "application/json"
 _PLAIN = "text/plain; charset=utf-8"
+_PATH_SAFE = "/$&+,:;=@"  # what Go's net/url leaves as it is in a path
 
 logger = logging.getLogger(__name__)
 
@@ -121,6 +125,11 @@ class ToxiproxyServer:
 
     async def _answer(self, request: web.BaseRequest) -> web.Response:
         """Find the handler, run it, and put what went wrong into Toxiproxy's form."""
+        clean = _clean_path(request.path)
+        if clean != request.path:
+            _, mark, query = request.raw_path.partition("?")
+            location = quote(clean, safe=_PATH_SAFE) + mark + query
+            return web.Response(status=301, headers={"Location": location})
         for pattern, handlers in self._routes:
             matched = pattern.match(request.path)
             if matched is None:
@@ -241,6 +250,12 @@ async def _serve(host: str, port: int, seed: int | None) -> int:
         sys.stderr.write(f"ledgermq: toxiproxy can't listen on {host}:{port}: {reason}\n")
         return 1
     return 0
+
+
+def _clean_path(path: str) -> str:
+    """The path without empty, `.` and `..` parts; one slash at its end stays. Source: gorilla/mux."""
+    clean = posixpath.normpath("/" + path.lstrip("/"))
+    return clean + "/" if path.endswith("/") and clean != "/" else clean
 
 
 async def _body(request: web.BaseRequest) -> str:

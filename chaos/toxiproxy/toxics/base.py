@@ -22,6 +22,7 @@ Attributes = Mapping[str, int]
 
 INT64_MAX = (1 << 63) - 1
 _EARLY_S = 0.0005
+_PIECES_PER_TURN_MAX = 1024  # then other connections have their turn
 
 
 class Cancellable(Protocol):
@@ -145,7 +146,7 @@ class PacedStage(Stage):
 
     def _begin(self) -> None:
         super()._begin()
-        self._queue: deque[tuple[float, bytes]] = deque()
+        self._queue: deque[tuple[float, bytes | memoryview]] = deque()
         self._held_bytes = 0
         self._plan: tuple[int, float | None] | None = None
         self._timer: Cancellable | None = None
@@ -200,6 +201,7 @@ class PacedStage(Stage):
         self._timer = None
         was_full = self.full
         now = self.timers.now()
+        pieces = 0
         while self._queue and not self.ended:
             if self._plan is None:
                 arrived, data = self._queue[0]
@@ -207,12 +209,13 @@ class PacedStage(Stage):
             count, due = self._plan
             if due is None:
                 break
-            if due > now + _EARLY_S:
+            if due > now + _EARLY_S or pieces == _PIECES_PER_TURN_MAX:
                 self._timer = self.timers.call_at(due, self._advance)
                 break
             self._plan = None
             self._passed(count, due)
             self._emit(count)
+            pieces += 1
         if self._finishing and not self._queue:
             self._end()
         if was_full and not self.full:
@@ -222,10 +225,11 @@ class PacedStage(Stage):
         arrived, data = self._queue.popleft()
         assert 0 < count <= len(data) or not data
         if count < len(data):
-            self._queue.appendleft((arrived, data[count:]))
-            data = data[:count]
+            view = memoryview(data)  # a chunk in many pieces is not copied once for each
+            self._queue.appendleft((arrived, view[count:]))
+            data = view[:count]
         self._held_bytes -= len(data)
-        self.out.feed(data)
+        self.out.feed(bytes(data))
 
     def _cancel(self) -> None:
         self._plan = None

@@ -202,6 +202,17 @@ def test_slices_are_near_the_average_and_sum_up() -> None:
     assert times == pytest.approx([place / 1000 for place in range(len(times))])
 
 
+@pytest.mark.parametrize(("average", "variation"), [(0, 0), (-5, 3), (1, 0), (3, 8), (3, -2)])
+def test_slicer_works_with_whatever_it_is_given(average: int, variation: int) -> None:
+    bench = Bench(toxic("slicer", average_size=average, size_variation=variation))
+    payload = random.Random(1).randbytes(256 * 1024)  # the largest read
+    bench.route(payload)
+    assert len(bench.destination.arrivals) <= 2000, "one chunk must not hold up the whole loop"
+    bench.timers.run_until(60)
+    assert bench.destination.bytes == payload
+    assert max(len(data) for _, data in bench.destination.arrivals) <= 2 * max(1, average)
+
+
 def test_closing_a_link_leaves_no_timer() -> None:
     bench = Bench(
         toxic("latency", name="a", latency=10),

@@ -56,6 +56,41 @@ class TestPlain:
         ):
             assert await peer.read(7) == b"welcome"
 
+    async def test_an_upstream_that_speaks_first_goes_on(self, client: ToxiproxyClient) -> None:
+        async with upstream(greeting=b"welcome") as server:
+            address = await make_proxy(client, server)
+
+            async def talk() -> None:
+                async with connect(address) as peer:
+                    assert await peer.read(7) == b"welcome"
+                    await peer.round_trip(b"and then")
+
+            for _ in range(20):  # a wave of clients is what makes the greeting overtake the dial
+                await asyncio.gather(*(talk() for _ in range(50)))
+
+    @pytest.mark.parametrize("slow", ["client", "upstream"])
+    async def test_a_long_greeting_to_a_slow_reader(
+        self, client: ToxiproxyClient, slow: str
+    ) -> None:
+        greeting = b"".join(struct.pack(">I", number) for number in range(2_000_000))
+        async with (
+            upstream(echo=False, greeting=greeting if slow == "client" else b"") as server,
+            connect(await make_proxy(client, server)) as peer,
+        ):
+            await server.until(lambda state: len(state.writers) == 1)
+            if slow == "client":
+                got = bytearray()
+                while len(got) < len(greeting):
+                    got += await peer.read(100_000)
+                assert got == greeting
+            else:
+                server.writers[0].transport.pause_reading()  # type: ignore[attr-defined]
+                peer.writer.write(greeting)
+                await peer.silent(0.1)
+                server.writers[0].transport.resume_reading()  # type: ignore[attr-defined]
+                await server.until(lambda state: len(state.received) == len(greeting))
+                assert server.received == greeting
+
     async def test_no_upstream_closes_the_client(self, client: ToxiproxyClient) -> None:
         spec = ProxySpec(name="link", upstream=f"127.0.0.1:{free_port()}")
         async with connect((await client.create_proxy(spec)).listen) as peer:
