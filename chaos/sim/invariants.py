@@ -95,7 +95,8 @@ class Invariants:
         self.committed_payloads: list[bytes] = []
         self.committed_kinds: list[EntryKind] = []
         self._committed_states: list[int] = []  # what applying all up to there gives
-        self._leaders: dict[Term, tuple[NodeId, list[int]]] = {}
+        # Who led a term: the node, by which of its stores, and its log at the election.
+        self._leaders: dict[Term, tuple[NodeId, str, list[int]]] = {}
         self._votes: dict[tuple[str, Term], NodeId] = {}  # by store
         self._campaigns: dict[tuple[NodeId, Term], tuple[Term, Index]] = {}
 
@@ -244,9 +245,11 @@ class Invariants:
         return last_index - known
 
     def _forget_unheard(self, node: NodeId, term: Term) -> None:
-        """Of terms above `term` the node knows nothing any more, and no message of them has left:
-        a sole voter that led in one did so for itself alone, and may enter it again."""
-        led = {one for one, (leader, _) in self._leaders.items() if leader == node and one > term}
+        """Of terms above `term` the store knows nothing any more, and no message of them has left:
+        a sole voter that led in one did so for itself alone, and may enter it again. A term that
+        an earlier store of the same name led stays: what it sent is in the others' logs."""
+        store_id = self._nodes[node].store_id
+        led = {one for one, (_, by, _) in self._leaders.items() if by == store_id and one > term}
         for unheard in led:
             del self._leaders[unheard]
         if led:
@@ -307,7 +310,7 @@ class Invariants:
                 f"{node} leads term {term} by the votes of {for_it or 'nobody'} among "
                 f"{mirror.voters}",
             )
-        self._leaders[term] = (node, list(mirror.chains))
+        self._leaders[term] = (node, mirror.store_id, list(mirror.chains))
         index = self.committed_index
         while index and self._committed_in_terms[index - 1] >= term:
             index -= 1
@@ -505,7 +508,7 @@ class Invariants:
             if kind is EntryKind.CONFIG:
                 self.committed_configs.append((new, decode_membership(payload)))
         if index > known:
-            for term, (leader, chains) in self._leaders.items():
+            for term, (leader, _, chains) in self._leaders.items():
                 if term > mirror.term:
                     self._check_holds(leader, term, chains, index)
         return index - known

@@ -176,6 +176,17 @@ def test_a_sole_voter_leads_again_in_a_term_of_which_nothing_is_left(
         rules.on_append(_N0, _entry(1), 999)  # other than the one that nobody has seen
 
 
+def test_what_a_lost_store_led_is_not_forgotten_when_the_new_one_restarts() -> None:
+    rules = _with_leader()
+    _append(rules, _entry(1), _N0, _N1)
+    rules.forget(_N0, _NEW_STORE)
+    unborn = HardState(current_term=0, voted_for=None)
+    rules.on_start(_N0, unborn, _Log(LogBase()), commit_hint=0, restored_index=0)
+    with pytest.raises(Violation, match="unlike the others'"):
+        rules.on_append(_N2, _entry(1), 999)  # the lost store has sent another one in this term
+    rules.on_append(_N2, _entry(1), 101)
+
+
 def test_an_install_brings_a_configuration_that_was_committed() -> None:
     rules = _with_leader()
     _append(rules, _entry(1, membership=_members()), _N0, _N1)
