@@ -35,6 +35,7 @@ from remoting.errors import BodyError, RecordError, RemotingError
 from remoting.headers import CreateTopicRequestHeader
 from remoting.message import decode_records
 from remoting.message_id import parse_offset_msg_id
+from remoting.queue_table import parse_queue_name
 from remoting.route import PERM_READ, PERM_WRITE, ClusterInfo
 
 __all__ = ["Admin", "AdminSettings", "QueueProgress", "ReplicaStatus"]
@@ -72,12 +73,6 @@ class QueueProgress:
     @property
     def lag(self) -> int:
         return self.broker_offset - self.consumer_offset
-
-
-class _Queue(msgspec.Struct):
-    topic: str
-    brokerName: str
-    queueId: int
 
 
 class _Offsets(msgspec.Struct):
@@ -380,9 +375,9 @@ class Admin(StartsAndStops):
         table = {}
         try:
             for key, value in fastjson.decode(answer.body, kind).offsetTable.items():
-                queue = fastjson.decode(key.encode(), _Queue)
-                name = MessageQueue(unwrap(queue.topic), queue.brokerName, queue.queueId)
-                table[name] = value
+                name = parse_queue_name(key)
+                queue = MessageQueue(unwrap(name.topic), name.broker_name, name.queue_id)
+                table[queue] = value
         except BodyError as error:
             raise MalformedAnswerError(f"table by queues: {error}") from error
         return table

@@ -35,6 +35,7 @@ from remoting.command import RemotingCommand
 from remoting.connection import Connection
 from remoting.errors import BodyError, RecordError
 from remoting.message import decode_record
+from remoting.queue_table import QueueName, encode_queue_table, parse_queue_name
 
 __all__ = ["AskedConsumer"]
 
@@ -42,12 +43,6 @@ _log = logging.getLogger(__name__)
 _VERSION: Final = "V5_3_3"
 _MIB: Final = 1024 * 1024
 _DIRECTLY_MAX: Final = 64
-
-
-class _Queue(msgspec.Struct):
-    topic: str
-    brokerName: str
-    queueId: int
 
 
 class _Offsets(msgspec.Struct):
@@ -115,12 +110,12 @@ class AskedConsumer:
         if not self._is_ours(connection, command, "group"):
             return
         topic = command.ext_fields.get("topic")
-        table = {
-            self._name(state.queue): state.commit_offset
+        table = encode_queue_table(
+            (self._name(state.queue), state.commit_offset)
             for state in self._consumer.states()
             if self._instance.namespace.wrap(state.queue.topic) == topic
             and state.commit_offset >= 0
-        }
+        )
         _answer(connection, command, msgspec.json.encode({"messageQueueTable": table}))
 
     def _running_info(self, connection: Connection, command: RemotingCommand) -> None:
@@ -139,7 +134,9 @@ class AskedConsumer:
             "subscriptionSet": [
                 subscription_data(each, wrap(each.topic)) for each in consumer.subscriptions
             ],
-            "mqTable": {self._name(state.queue): _described(state) for state in consumer.states()},
+            "mqTable": encode_queue_table(
+                (self._name(state.queue), _described(state)) for state in consumer.states()
+            ),
             "statusTable": {},
             "userConsumerInfo": {},
         }
@@ -194,20 +191,14 @@ class AskedConsumer:
 
     def _queue(self, key: str) -> MessageQueue:
         """Raises BodyError."""
-        queue = fastjson.decode(key.encode(), _Queue)
+        name = parse_queue_name(key)
         return MessageQueue(
-            self._instance.namespace.unwrap(queue.topic), queue.brokerName, queue.queueId
+            self._instance.namespace.unwrap(name.topic), name.broker_name, name.queue_id
         )
 
-    def _name(self, queue: MessageQueue) -> str:
-        """As a key of a table: RocketMQ's JSON of a MessageQueue."""
-        return msgspec.json.encode(
-            {
-                "brokerName": queue.broker_name,
-                "queueId": queue.queue_id,
-                "topic": self._instance.namespace.wrap(queue.topic),
-            }
-        ).decode()
+    def _name(self, queue: MessageQueue) -> QueueName:
+        topic = self._instance.namespace.wrap(queue.topic)
+        return QueueName(queue.broker_name, queue.queue_id, topic)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         with contextlib.suppress(ClientClosedError):  # nobody is there any more to be asked

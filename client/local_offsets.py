@@ -8,8 +8,8 @@ Invariants: the file is replaced as a whole (written beside, synced, renamed), s
 old one or the new one after any crash; a file that can't be read ends the start instead of reading
 everything anew or skipping it; one process uses a file at a time.
 
-Format: RocketMQ's, JSON `{"offsetTable": {MESSAGE_QUEUE: OFFSET}}`, where MESSAGE_QUEUE is the JSON
-text `{"brokerName":"...","queueId":N,"topic":"..."}`, a form that Java clients read too.
+Format: RocketMQ's `{"offsetTable":{{"brokerName":"...","queueId":N,"topic":"..."}:OFFSET}}`, with
+the queue as the field's name (`remoting.queue_table`). A string that holds the queue is read, too.
 
 Source: RocketMQ LocalFileOffsetStore, OffsetSerializeWrapper.
 """
@@ -29,6 +29,7 @@ from client.errors import ClientError
 from client.message import MessageQueue
 from remoting import fastjson
 from remoting.errors import BodyError
+from remoting.queue_table import QueueName, encode_queue_table, parse_queue_name
 
 __all__ = ["LocalOffsets", "OffsetFileError", "decode_offsets", "encode_offsets"]
 
@@ -37,35 +38,27 @@ class OffsetFileError(ClientError):
     """The file with a broadcasting consumer's offsets can't be used; names it and says why."""
 
 
-class _Queue(msgspec.Struct):
-    brokerName: str
-    queueId: int
-    topic: str
-
-
 class _Table(msgspec.Struct):
     offsetTable: dict[str, int] = {}
 
 
 def encode_offsets(offsets: Mapping[MessageQueue, int]) -> bytes:
     """The file's content."""
-    table = {
-        msgspec.json.encode(
-            _Queue(brokerName=queue.broker_name, queueId=queue.queue_id, topic=queue.topic)
-        ).decode(): offset
+    table = encode_queue_table(
+        (QueueName(queue.broker_name, queue.queue_id, queue.topic), offset)
         for queue, offset in sorted(offsets.items())
-    }
-    return msgspec.json.encode(_Table(offsetTable=table))
+    )
+    return fastjson.encode({"offsetTable": table})
 
 
 def decode_offsets(content: bytes) -> dict[MessageQueue, int]:
     """Raises BodyError."""
     offsets = {}
     for key, offset in fastjson.decode(content, _Table).offsetTable.items():
-        queue = fastjson.decode(key.encode(), _Queue)
+        name = parse_queue_name(key)
         if offset < 0:
             raise BodyError(f"offset {offset} of {key} is below 0")
-        offsets[MessageQueue(queue.topic, queue.brokerName, queue.queueId)] = offset
+        offsets[MessageQueue(name.topic, name.broker_name, name.queue_id)] = offset
     return offsets
 
 

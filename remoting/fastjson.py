@@ -1,18 +1,18 @@
 """Reads the JSON that Java peers write with fastjson, which standard readers refuse.
 
 Place in the data path: bodies of routes, heartbeats, registrations and statistics that come from
-RocketMQ. What ledgermq writes is always standard JSON.
+RocketMQ. What ledgermq writes is standard JSON but for tables by queue (`remoting.queue_table`).
 
 The dialect, beyond standard JSON: object keys may be numbers or words without quotes
 (`{0:"ip:port"}`), strings in single quotes, or whole objects
 (`{{"brokerName":"a","queueId":0,"topic":"t"}:{...}}`). A number or word becomes its text; an
-object becomes its JSON text, compact and with sorted names, which is the standard form that both
-generations of Java clients accept in its place. Fields that are null are as good as absent.
+object becomes its JSON text, compact and with sorted names. Fields that are null are as good as
+absent.
 
 Invariant: the tolerant way costs up to a microsecond per byte, so of a request's body, which may
 be anybody's, only so much is read in it that a server's other clients don't notice.
 
-Source: fastjson 1.2 as RocketMQ 4.9 and 5.3 use it.
+Source: fastjson 1.2 as RocketMQ 4.9 and 5.3 use it, fastjson2 as RocketMQ 5.4 and 5.5 do.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ import msgspec
 
 from remoting.errors import BodyError
 
-__all__ = ["decode", "decode_request", "encode", "parse", "parse_answer"]
+__all__ = ["decode", "decode_answer", "decode_request", "encode", "parse"]
 
 T = TypeVar("T")
 _DEPTH_MAX: Final = 64
 _STRANGERS_SIZE_MAX: Final = 1 << 20  # of standard JSON with nulls or numbers as text
 _STRANGERS_DIALECT_SIZE_MAX: Final = 1 << 16
-_STRANGERS_ANSWER_SIZE_MAX: Final = 1 << 18  # tables by queue always come in the dialect
+_STRANGERS_ANSWER_SIZE_MAX: Final = 1 << 18
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
 _WORD: Final = re.compile(r"-?[A-Za-z0-9_$.+@%|-]+")
 _SINGLE_QUOTED: Final = re.compile(r"'((?:[^'\\]|\\.)*)'", re.DOTALL)
@@ -61,6 +61,17 @@ def decode_request(body: bytes, kind: type[T]) -> T:
     )
 
 
+def decode_answer(body: bytes, kind: type[T]) -> T:
+    """The same of what a client answers to a server, with room for a table by queue, which always
+    comes in the dialect. Raises BodyError."""
+    return _decode(
+        body,
+        kind,
+        size_max=_STRANGERS_SIZE_MAX,
+        dialect_size_max=_STRANGERS_ANSWER_SIZE_MAX,
+    )
+
+
 def _decode(body: bytes, kind: type[T], *, size_max: int, dialect_size_max: int) -> T:
     try:
         return msgspec.json.decode(body, type=kind)
@@ -78,13 +89,6 @@ def _decode(body: bytes, kind: type[T], *, size_max: int, dialect_size_max: int)
         return msgspec.convert(_without_nulls(value), kind, strict=False)
     except (msgspec.ValidationError, RecursionError) as error:
         raise BodyError(f"body is no {kind.__name__}: {error}") from error
-
-
-def parse_answer(body: bytes) -> Any:
-    """`parse` of what a client answers to a server. Raises BodyError, also above its bound."""
-    if len(body) > _STRANGERS_ANSWER_SIZE_MAX:
-        raise BodyError(f"body of {len(body)} bytes, more than {_STRANGERS_ANSWER_SIZE_MAX}")
-    return parse(body)
 
 
 def parse(body: bytes) -> Any:

@@ -8,13 +8,12 @@ fetchAllConsumeStatsInBroker, queryConsumeQueue, getAllConsumerOffset, getAllDel
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from broker.context import BrokerContext
 from broker.known_groups import known_groups, offsets_by_group, offsets_of
-from broker.queue_text import queue_text, queue_value
 from broker.queue_times import stored_ms
 from broker.read_point import answer_at_read_point
 from broker.request import RefusedError, Request
@@ -22,12 +21,14 @@ from broker.store.payload import UNIT
 from broker.tasks import TaskOwner
 from broker.topics import Topic
 from remoting.codes import ResponseCode
+from remoting.queue_table import QueueName, encode_queue_table
 
 __all__ = ["ProgressProcessor"]
 
 _UNITS_MAX: Final = 1_024
 _ROWS_MAX: Final = 100_000  # of one answer, which must fit a frame
 _STATS_ROWS_MAX: Final = 20_000  # each looks a message up, and nobody is served meanwhile
+_Rows: TypeAlias = dict[QueueName, dict[str, int]]
 
 
 class ProgressProcessor:
@@ -69,16 +70,16 @@ class ProgressProcessor:
     def _topic_stats(self, request: Request) -> None:
         context = self._context
         topic = self._topic(request.text("topic"))
-        table: dict[str, dict[str, int]] = {}
+        table: _Rows = {}
         for queue_id in range(max(topic.read_queue_count, topic.write_queue_count)):
             first, end = self._bounds(topic.name, queue_id)
-            table[self._queue_text(topic.name, queue_id)] = {
+            table[self._queue(topic.name, queue_id)] = {
                 "minOffset": first,
                 "maxOffset": end,
                 "lastUpdateTimestamp": self._stored_ms(topic.name, queue_id, end - 1),
             }
         tps = context.stats.tps("TOPIC_PUT_NUMS", topic.name)
-        _reply(request, {"topicPutTps": tps, "offsetTable": table})
+        _reply(request, {"topicPutTps": tps, "offsetTable": encode_queue_table(table.items())})
 
     def _consume_stats(self, request: Request) -> None:
         group = request.text("consumerGroup")
@@ -90,14 +91,14 @@ class ProgressProcessor:
         subscribed = self._context.clients.subscriptions(group)
         if subscribed and not listed:
             wanted = [topic for topic in wanted if topic in subscribed]
-        table: dict[str, dict[str, int]] = {}
+        table: _Rows = {}
         tps = 0.0
         for name in wanted:
             topic = self._context.state.topics.get(name)
             if topic is not None:
                 table |= self._progress(topic, topic.read_queue_count, offsets)
                 tps += self._context.stats.tps("GROUP_GET_NUMS", f"{name}@{group}")
-        _reply(request, {"consumeTps": tps, "offsetTable": table})
+        _reply(request, {"consumeTps": tps, "offsetTable": encode_queue_table(table.items())})
 
     def _broker_consume_stats(self, request: Request) -> None:
         context = self._context
@@ -126,7 +127,7 @@ class ProgressProcessor:
                 table = self._progress(topic, topic.write_queue_count, offsets)
                 total += sum(row["brokerOffset"] - row["consumerOffset"] for row in table.values())
                 tps = context.stats.tps("GROUP_GET_NUMS", f"{name}@{group}")
-                tables.append({"consumeTps": tps, "offsetTable": table})
+                tables.append({"consumeTps": tps, "offsetTable": encode_queue_table(table.items())})
             listed.append({group: tables})
         _reply(
             request,
@@ -147,7 +148,7 @@ class ProgressProcessor:
             offset = context.state.consumer_offsets.get((group, topic.name, queue_id), -1)
             earliest_ms = self._stored_ms(topic.name, queue_id, first)
             span: dict[str, Any] = {
-                "messageQueue": queue_value(context.config.group, topic.name, queue_id),
+                "messageQueue": self._queue(topic.name, queue_id),
                 "minTimeStamp": earliest_ms or -1,
                 "maxTimeStamp": self._stored_ms(topic.name, queue_id, end - 1) or -1,
                 "consumeTimeStamp": self._stored_ms(topic.name, queue_id, offset - 1)
@@ -215,16 +216,14 @@ class ProgressProcessor:
             raise RefusedError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
         return topic
 
-    def _progress(
-        self, topic: Topic, count: int, offsets: dict[tuple[str, int], int]
-    ) -> dict[str, dict[str, int]]:
+    def _progress(self, topic: Topic, count: int, offsets: dict[tuple[str, int], int]) -> _Rows:
         """Of the topic's first `count` queues; a group that never committed is at 0."""
-        table: dict[str, dict[str, int]] = {}
+        table: _Rows = {}
         for queue_id in range(count):
             offset = offsets.get((topic.name, queue_id), 0)
             end = self._bounds(topic.name, queue_id)[1]
             last = min(offset, end) - 1
-            table[self._queue_text(topic.name, queue_id)] = {
+            table[self._queue(topic.name, queue_id)] = {
                 "brokerOffset": end,
                 "consumerOffset": offset,
                 "pullOffset": offset,
@@ -243,8 +242,8 @@ class ProgressProcessor:
             return 0
         return stored_ms(self._context, queue, offset)
 
-    def _queue_text(self, topic: str, queue_id: int) -> str:
-        return queue_text(self._context.config.group, topic, queue_id)
+    def _queue(self, topic: str, queue_id: int) -> QueueName:
+        return QueueName(self._context.config.group, queue_id, topic)
 
 
 def _reply(request: Request, body: dict[str, Any]) -> None:

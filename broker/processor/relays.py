@@ -11,7 +11,7 @@ Source: RocketMQ AdminBrokerProcessor.callConsumer, Broker2Client.
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -26,6 +26,7 @@ from remoting.command import RemotingCommand
 from remoting.errors import BodyError, RecordError, RemotingError, RequestTimeoutError
 from remoting.message import decode_record
 from remoting.message_id import parse_offset_msg_id
+from remoting.queue_table import encode_queue_table, parse_queue_name
 
 __all__ = ["RelayProcessor"]
 
@@ -34,6 +35,10 @@ _RELAY_TIMEOUT_MS: Final = 10_000
 _STATUS_TIMEOUT_MS: Final = 5_000
 _STATUS_CLIENTS_MAX: Final = 256
 _BODIES_SIZE_MAX: Final = 8 << 20
+
+
+class _MemberOffsets(msgspec.Struct):
+    messageQueueTable: dict[str, int] = {}
 
 
 class RelayProcessor:
@@ -146,7 +151,7 @@ class RelayProcessor:
         else:
             request.reply(ResponseCode.SUCCESS, body=body)
 
-    async def _table_of(self, client: Client, topic: str, group: str) -> dict[str, Any] | None:
+    async def _table_of(self, client: Client, topic: str, group: str) -> msgspec.Raw | None:
         """None where the client doesn't tell; the others' are worth having all the same."""
         asked = RemotingCommand(
             code=RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
@@ -156,7 +161,9 @@ class RelayProcessor:
             answer = await client.connection.request(asked, _STATUS_TIMEOUT_MS)
             if answer.code != ResponseCode.SUCCESS:
                 return None
-            table = fastjson.parse_answer(answer.body).get("messageQueueTable")
-        except (RemotingError, BodyError, AttributeError):
+            offsets = fastjson.decode_answer(answer.body, _MemberOffsets).messageQueueTable
+            return encode_queue_table(
+                (parse_queue_name(name), offset) for name, offset in offsets.items()
+            )
+        except (RemotingError, BodyError):
             return None
-        return table if isinstance(table, dict) else None

@@ -17,13 +17,13 @@ from broker.commit import commit
 from broker.context import BrokerContext
 from broker.known_groups import is_known_group, offsets_of
 from broker.offset_resets import RESETS_MAX
-from broker.queue_text import queue_text
 from broker.queue_times import first_stored_at
 from broker.request import RefusedError, Request
 from broker.store.payload import OffsetCommand, ResetCommand
 from broker.topics import Topic, TopicNameError, check_group_name
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import FLAG_ONEWAY, RemotingCommand
+from remoting.queue_table import QueueName, encode_queue_table
 
 __all__ = ["ResetProcessor"]
 
@@ -55,10 +55,10 @@ class ResetProcessor:
                 f"Timestamp: {request.integer('timestamp')}",
             )
         offsets = self._wanted(request, group, topic)
-        table = {
-            queue_text(context.config.group, name, queue_id): offset
+        table = encode_queue_table(
+            (QueueName(context.config.group, queue_id, name), offset)
             for queue_id, offset in offsets.items()
-        }
+        )
         body = msgspec.json.encode({"offsetTable": table})
         if not server_side:
             self._tell_members(request, group, body)

@@ -14,6 +14,7 @@ from broker.processor.pull import PullProcessor
 from broker.processor.queries import QueryProcessor
 from broker.processor.runtime_info import RuntimeInfoProcessor
 from broker.processor.send import SendProcessor
+from remoting import fastjson
 from remoting.codes import RequestCode, ResponseCode
 from remoting.message import decode_record, encode_record
 from tests.broker.rig import START_MS, FakeConnection, Rig, send_fields
@@ -88,7 +89,7 @@ async def test_the_earliest_store_time_and_a_topics_bounds(rig):
     progress = ProgressProcessor(rig.context, rig.tasks)
     code = RequestCode.GET_TOPIC_STATS_INFO
     stats = await rig.ask(progress.topic_stats, code, {"topic": "T"})
-    table = json.loads(stats.body)["offsetTable"]
+    table = fastjson.parse(stats.body)["offsetTable"]
     assert table['{"brokerName":"broker-a","queueId":0,"topic":"T"}'] == {
         "minOffset": 0,
         "maxOffset": 2,
@@ -107,7 +108,7 @@ async def test_how_far_a_group_is_behind(rig):
     progress = ProgressProcessor(rig.context, rig.tasks)
     code = RequestCode.GET_CONSUME_STATS
     answer = await rig.ask(progress.consume_stats, code, {"consumerGroup": "G"})
-    table = json.loads(answer.body)["offsetTable"]
+    table = fastjson.parse(answer.body)["offsetTable"]
     assert len(table) == rig.state.topics["T"].read_queue_count
     assert table['{"brokerName":"broker-a","queueId":0,"topic":"T"}'] == {
         "brokerOffset": 3,

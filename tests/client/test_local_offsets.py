@@ -25,11 +25,14 @@ def test_offsets_come_back_from_their_bytes(offsets: dict[MessageQueue, int]) ->
 
 
 def test_the_form_is_the_one_that_java_writes() -> None:
-    ours = encode_offsets({QUEUE: 7})
-    key = '{"brokerName":"broker-a","queueId":0,"topic":"T"}'
-    assert json.loads(ours) == {"offsetTable": {key: 7}}
     java = b'{"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"T"}:7}}'
+    assert encode_offsets({QUEUE: 7}) == java
     assert decode_offsets(java) == {QUEUE: 7}
+
+
+def test_offsets_with_names_that_are_strings_are_read() -> None:
+    name = json.dumps('{"brokerName":"broker-a","queueId":0,"topic":"T"}')
+    assert decode_offsets(b'{"offsetTable":{%s:7}}' % name.encode()) == {QUEUE: 7}
 
 
 @pytest.mark.parametrize(

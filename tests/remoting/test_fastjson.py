@@ -136,6 +136,6 @@ def test_a_strangers_body_is_read_tolerantly_only_where_that_is_quick() -> None:
         assert fastjson.decode(body, _Named).rest
         with pytest.raises(BodyError, match=f"body of {len(body)} bytes"):
             fastjson.decode_request(body, _Named)
-    with pytest.raises(BodyError, match="more than"):
-        fastjson.parse_answer(b" " * 300_000 + b"1")
-    assert fastjson.parse_answer(b"{1:2}") == {"1": 2}
+    with pytest.raises(BodyError, match="body of 300010 bytes"):
+        fastjson.decode_answer(b"{" + b" " * 300_000 + b"name:'a'}", _Named)
+    assert fastjson.decode_answer(b"{" + b" " * 100_000 + b"name:'a'}", _Named).name == "a"
