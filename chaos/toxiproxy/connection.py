@@ -1,14 +1,14 @@
 """One client connection of a proxy: its two sockets and the two links between them.
 
 The client is accepted first. Either side may speak before the links are tied: the client while the
-upstream is being dialled, the upstream between its accept and the end of the dial. The first read of
-such a side is held, its reading then pauses, and both sides read on once the links are tied. A dial
-that fails closes the client. The end of either side's stream goes through that direction's toxics
-and then closes the other socket whole: as in Toxiproxy, a half-close becomes a full close.
+upstream is being dialled, the upstream between its accept and the end of the dial. The first read
+of such a side is held, its reading then pauses, and both sides read on once the links are tied. A
+dial that fails closes the client. The end of either side's stream goes through that direction's
+toxics and then closes the other socket whole: as in Toxiproxy, a half-close becomes a full close.
 
-Invariants: a side reads exactly while it neither holds an early read nor is paused by its link; each
-`Side` reports its loss once; when both are lost, `on_closed` is called once and no timer of the
-connection is left.
+Invariants: a side reads exactly while it neither holds an early read nor is paused by its link;
+each `Side` reports its loss once; when both are lost, `on_closed` is called once and no timer of
+the connection is left.
 """
 
 import asyncio

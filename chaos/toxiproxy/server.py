@@ -4,8 +4,8 @@ Requests are few, so every route is one small handler here; bytes never pass thr
 Answers go out as Go's `http` package writes them: errors are JSON under `text/plain` with a
 trailing newline, an unknown path is 404 in plain text, a wrong method 405 with an empty body,
 browsers are refused with 403, and a path that is not clean (`//proxies`, `/proxies/./a`) is
-redirected to the clean one before any route is looked up, as gorilla/mux does. Source: Toxiproxy's HTTP API; `docs/DIVERGENCE.md` lists where ours
-differs on purpose.
+redirected to the clean one before any route is looked up, as gorilla/mux does. Source: Toxiproxy's
+HTTP API; `docs/DIVERGENCE.md` lists where ours differs on purpose.
 """
 
 import asyncio
@@ -253,7 +253,7 @@ async def _serve(host: str, port: int, seed: int | None) -> int:
 
 
 def _clean_path(path: str) -> str:
-    """The path without empty, `.` and `..` parts; one slash at its end stays. Source: gorilla/mux."""
+    """Return `path` without empty, `.` and `..` parts; one slash at its end stays."""
     clean = posixpath.normpath("/" + path.lstrip("/"))
     return clean + "/" if path.endswith("/") and clean != "/" else clean
 

@@ -1,9 +1,9 @@
 """The HTTP API: transcripts of Toxiproxy 2.12, and what ours does otherwise on purpose.
 
 `testdata/*.txt` hold requests (`> METHOD PATH BODY`) and the answers that the real server gave:
-status, content type, body, and where a redirect leads. `$API` stands for the API's own port, which is taken, `$FREE` for a port
-that is free, `$PORT` for any. With TOXIPROXY_REWRITE set the answers are recorded anew: do that
-only against a real server (TOXIPROXY_URL), and read the difference.
+status, content type, body, and where a redirect leads. `$API` stands for the API's own port, which
+is taken, `$FREE` for a port that is free, `$PORT` for any. With TOXIPROXY_REWRITE set the answers
+are recorded anew: do that only against a real server (TOXIPROXY_URL), and read the difference.
 """
 
 import os
