@@ -43,10 +43,6 @@ def commit(
         refused = refused_of(status, context.not_leader_remark)
         if refused is not None:
             request.refuse(refused)
-        elif status is not None and status is not ProposalStatus.COMMITTED:
-            request.reply(
-                ResponseCode.SYSTEM_ERROR, f"outcome unknown: {status.value.replace('_', ' ')}"
-            )
         elif answer is not None:
             answer()
         else:

@@ -1,16 +1,17 @@
 """How the log's word on a proposal becomes RocketMQ's answer.
 
-| proposal | answer | meaning for the caller |
-|---|---|---|
-| COMMITTED | 0 | ok: fsynced on a majority and applied |
-| FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT | 10, 12 | unknown; carries the place |
-| SLAVE_NOT_AVAILABLE | 11 | unknown; carries the place |
-| TRUNCATED | 14 | fail: surely not stored |
-| not proposed | 14 `not the leader; leader is ...` | fail: surely not stored |
-| LOST_LEADERSHIP, STOPPED | 1 `outcome unknown: ...` | unknown |
+| proposal | answer of a send | of all else | meaning for the caller |
+|---|---|---|---|
+| COMMITTED | 0 | 0 | ok: fsynced on a majority and applied |
+| FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT | 10, 12, with the place | 1 | unknown |
+| SLAVE_NOT_AVAILABLE | 11, with the place | 1 | unknown |
+| TRUNCATED | 14 | 14 | fail: surely not stored |
+| not proposed | 14 `not the leader; leader is ...` | 14 | fail: surely not stored |
+| LOST_LEADERSHIP, STOPPED | 1 `outcome unknown: ...` | 1 | unknown |
 
-A timeout or a lost leadership is never called a failure (promise G7). Java clients retry both 1 and
-14, which is safe since the retry carries the same UNIQ_KEY.
+Invariants: success is said of COMMITTED alone; a timeout or a lost leadership is never called a
+failure (promise G7). Java clients retry both 1 and 14, which is safe since the retry carries the
+same UNIQ_KEY.
 """
 
 from __future__ import annotations
@@ -32,19 +33,19 @@ _STORED: Final = {
 }
 
 
-def store_code_of(status: ProposalStatus) -> ResponseCode:
-    """The code of an answer that names the message's place."""
-    return _STORED[status]
+def store_code_of(status: ProposalStatus | None) -> ResponseCode | None:
+    """The code of a send's answer that names the message's place; None where it has none."""
+    return None if status is None else _STORED.get(status)
 
 
 def refused_of(
     status: ProposalStatus | None, not_leader_remark: Callable[[], str]
 ) -> RefusedError | None:
-    """The answer where there is no place to name; None where there is one.
+    """The answer to whatever is not surely done; None where it is committed.
 
     `status` None: the node could not propose.
     """
-    if status in _STORED:
+    if status is ProposalStatus.COMMITTED:
         return None
     if status is None:
         return RefusedError(ResponseCode.SERVICE_NOT_AVAILABLE, not_leader_remark())

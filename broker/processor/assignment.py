@@ -17,15 +17,13 @@ from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
+from broker.commit import commit
 from broker.context import BrokerContext
-from broker.outcomes import refused_of
 from broker.pop.commands import RequestModeCommand
 from broker.pop.state import RequestMode
-from broker.proposer import BusyError, Proposal
 from broker.request import RefusedError, Request
 from broker.tasks import TaskOwner
 from broker.topics import PERM_READ, RETRY_PREFIX, TopicNameError, check_group_name
-from raft.replicated_log import ProposalStatus
 from remoting import fastjson
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
@@ -174,17 +172,7 @@ class AssignmentProcessor:
             wanted.topic, wanted.consumerGroup, wanted.mode, wanted.popShareQueueNum
         )
 
-        def done(status: ProposalStatus | None) -> None:
-            refused = refused_of(status, context.not_leader_remark)
-            if refused is None:
-                request.reply(ResponseCode.SUCCESS)
-            else:
-                request.refuse(refused)
-
-        try:
-            context.proposer.submit(Proposal(commands=[command], on_done=done))
-        except BusyError as error:
-            raise RefusedError(ResponseCode.SYSTEM_BUSY, str(error)) from error
+        commit(context, request, [command])
 
 
 def _decoded(request: Request, kind: type[_T]) -> _T:

@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from broker.commit import commit
 from broker.context import BrokerContext
 from broker.outcomes import refused_of
 from broker.proposer import BusyError, Proposal
@@ -109,18 +110,7 @@ class LockProcessor:
             request.reply(ResponseCode.SUCCESS)
             return
 
-        def done(status: ProposalStatus | None) -> None:
-            refused = refused_of(status, context.not_leader_remark)
-            if refused is None:
-                request.reply(ResponseCode.SUCCESS)
-            else:
-                request.refuse(refused)
-
-        command = unlock_command(given.consumerGroup, given.clientId, queues)
-        try:
-            context.proposer.submit(Proposal(commands=[command], on_done=done))
-        except BusyError as error:
-            raise RefusedError(ResponseCode.SYSTEM_BUSY, str(error)) from error
+        commit(context, request, [unlock_command(given.consumerGroup, given.clientId, queues)])
 
     def sweep(self) -> None:
         """Forget owners whose leases are over. Called by the shell now and then."""

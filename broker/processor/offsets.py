@@ -7,15 +7,14 @@ Rules: RocketMQ ConsumerManageProcessor (the offset query rule), AdminBrokerProc
 
 from __future__ import annotations
 
+from broker.commit import commit
 from broker.context import BrokerContext
-from broker.outcomes import refused_of
-from broker.proposer import BusyError, Proposal
 from broker.request import RefusedError, Request
 from broker.start_position import is_young
 from broker.store.payload import OffsetCommand
 from broker.tasks import TaskOwner
 from broker.topics import is_group_name
-from raft.replicated_log import NotLeaderError, ProposalStatus
+from raft.replicated_log import NotLeaderError
 from remoting.codes import ResponseCode
 
 __all__ = ["OffsetProcessor"]
@@ -50,19 +49,14 @@ class OffsetProcessor:
                 ResponseCode.SYSTEM_BUSY, "this broker has its most consumer offsets already"
             )
 
-        def done(status: ProposalStatus | None) -> None:
-            refused = refused_of(status, context.not_leader_remark)
-            if refused is None:
-                request.reply(ResponseCode.SUCCESS, None, {"ledgermqTerm": str(context.term)})
-            else:
-                request.refuse(refused)
-
-        try:
-            context.proposer.submit(
-                Proposal(commands=[OffsetCommand(group, topic, queue_id, offset)], on_done=done)
-            )
-        except BusyError as error:
-            raise RefusedError(ResponseCode.SYSTEM_BUSY, str(error)) from error
+        commit(
+            context,
+            request,
+            [OffsetCommand(group, topic, queue_id, offset)],
+            answer=lambda: request.reply(
+                ResponseCode.SUCCESS, None, {"ledgermqTerm": str(context.term)}
+            ),
+        )
 
     def query(self, request: Request) -> None:
         """QUERY_CONSUMER_OFFSET."""

@@ -213,8 +213,6 @@ class PopProcessor:
             refused = refused_of(status, context.not_leader_remark)
             if refused is not None:
                 pop.request.refuse(refused)
-            elif status is not ProposalStatus.COMMITTED:
-                pop.request.reply(ResponseCode.SYSTEM_ERROR, "outcome unknown: they stay invisible")
             else:
                 self._guarded(pop, lambda: self._answer(pop, catch))
 

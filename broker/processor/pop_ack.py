@@ -203,8 +203,6 @@ class PopAckProcessor:
             refused = refused_of(status, context.not_leader_remark)
             if refused is not None:
                 request.refuse(refused)
-            elif status is not ProposalStatus.COMMITTED:
-                request.reply(ResponseCode.SYSTEM_ERROR, "outcome unknown: not committed in time")
             else:
                 answer()
 

@@ -11,11 +11,10 @@ from __future__ import annotations
 from typing import Final
 
 from broker.acl.contents import topic_sent_back
+from broker.commit import commit
 from broker.context import BrokerContext
 from broker.delay.levels import DELAY_LEVEL_MAX, schedule_queue_id
-from broker.outcomes import refused_of
 from broker.processor.send_names import SendNames
-from broker.proposer import BusyError, Proposal
 from broker.request import RefusedError, Request
 from broker.store.payload import Command
 from broker.store.record import PendingRecord, RecordTemplate, host_bytes
@@ -28,7 +27,6 @@ from broker.topics import (
     TopicNameError,
     check_group_name,
 )
-from raft.replicated_log import ProposalStatus
 from remoting.codes import ResponseCode
 from remoting.errors import RecordError
 from remoting.message import (
@@ -86,20 +84,11 @@ class SendBackProcessor:
             level = _FIRST_RETRY_LEVEL + record.reconsume_times
         pending = self._copy(record, topic, 0 if is_dead else min(level, DELAY_LEVEL_MAX))
 
-        def done(status: ProposalStatus | None) -> None:
-            refused = refused_of(status, context.not_leader_remark)
-            if refused is None:
-                context.stats.sent_back(
-                    group, record.property_map().get("RETRY_TOPIC", record.topic)
-                )
-                request.reply(ResponseCode.SUCCESS)
-            else:
-                request.refuse(refused)
+        def answer() -> None:
+            context.stats.sent_back(group, record.property_map().get("RETRY_TOPIC", record.topic))
+            request.reply(ResponseCode.SUCCESS)
 
-        try:
-            context.proposer.submit(Proposal(records=[pending], commands=commands, on_done=done))
-        except BusyError as error:
-            raise RefusedError(ResponseCode.SYSTEM_BUSY, str(error)) from error
+        commit(context, request, commands, records=[pending], answer=answer)
 
     def _stored(self, position: int) -> MessageRecord:
         try:

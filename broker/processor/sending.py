@@ -114,18 +114,22 @@ class Sending:
                 self._context.require_leader()
             if status in {None, ProposalStatus.COMMITTED, ProposalStatus.TRUNCATED}:
                 self.start()
-            else:
-                self._done(status)
+            else:  # our own records have no places
+                self._refuse(status)
         except RefusedError as refused:
             self._request.refuse(refused)
 
-    def _done(self, status: ProposalStatus | None) -> None:
+    def _refuse(self, status: ProposalStatus | None) -> None:
         refused = refused_of(status, self._context.not_leader_remark)
-        if refused is not None:
-            self._request.refuse(refused)
+        assert refused is not None
+        self._request.refuse(refused)
+
+    def _done(self, status: ProposalStatus | None) -> None:
+        code = store_code_of(status)
+        if code is None:
+            self._refuse(status)
             return
-        assert status is not None
-        answer = partial(self._answer, store_code_of(status), status, self._records)
+        answer = partial(self._answer, code, status, self._records)
         if self._commands:  # it made its topic: whoever has the answer may ask name servers for it
             self._context.when_routes_told(answer)
         else:
