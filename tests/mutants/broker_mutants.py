@@ -256,16 +256,15 @@ BROKER_MUTANTS = (
             SourcePatch(
                 module="broker.processor.offsets",
                 within="OffsetProcessor.update",
-                before="""
-                def done(status: ProposalStatus | None) -> None:
-                    refused = refused_of(status, context.not_leader_remark)
-                """,
+                before="commit(",
                 after="""
-                request.reply(ResponseCode.SUCCESS, None, {"ledgermqTerm": str(context.term)})
+                from broker.proposer import Proposal
 
-                def done(status: ProposalStatus | None) -> None:
-                    return
-                    refused = refused_of(status, context.not_leader_remark)
+                request.reply(ResponseCode.SUCCESS, None, {"ledgermqTerm": str(context.term)})
+                told = OffsetCommand(group, topic, queue_id, offset)
+                context.proposer.submit(Proposal(commands=[told], on_done=lambda _: None))
+                return
+                commit(
                 """,
             ),
         ),
