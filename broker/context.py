@@ -17,6 +17,7 @@ from broker.long_polling import LongPolling
 from broker.pop.busy import BusyHoldings
 from broker.pop.polling import PopPolling
 from broker.proposer import Proposer
+from broker.pull_offsets import PullOffsets
 from broker.rebalance_lock import RebalanceLocks
 from broker.request import RefusedError, Request
 from broker.state import BrokerState
@@ -56,6 +57,7 @@ class BrokerContext:
     # Leases: a clock that never jumps.
     lease_clock_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000
     stats: Stats = field(default_factory=Stats)
+    pull_offsets: PullOffsets = field(default_factory=PullOffsets)
     # Whether who asks may make and change super users; all may where access control is off.
     is_super: Callable[[Request], bool] = lambda _: True
     want_of_room: str | None = None  # why the disk takes nothing more, as it was seen last

@@ -4,9 +4,9 @@ Place in the data path: processors submit `Proposal`s; while the last entries ar
 arrives is gathered; each flush makes one payload, one append, one AppendEntries. Outcomes come
 back through `Proposal.on_done`, after the state machine has applied the entry.
 
-What the leader has proposed but not yet applied is its *overlay*: next queue offsets, keys in
-flight, topics and decisions in flight. It is empty when leadership begins (the log takes proposals
-only once everything before is applied) and thrown away when it ends.
+What the leader has proposed but not yet applied is its *overlay*: next queue offsets, keys, topics,
+consumer offsets and decisions in flight. It is empty when leadership begins (the log takes
+proposals only once everything before is applied) and thrown away when it ends.
 
 Invariants: offsets are given in the order in which records enter the log (promise G3); a key or a
 half has at most one proposal in flight, later ones wait for its outcome (promises G2, G4); no
@@ -32,6 +32,7 @@ from broker.store.payload import (
     UNIT_SIZE,
     Command,
     DeleteTopicCommand,
+    OffsetCommand,
     Run,
     TopicCommand,
     encode_header,
@@ -106,6 +107,7 @@ class Proposer:
         self._keys: dict[str, PendingRecord] = {}
         self._topics: dict[str, tuple[Command, Topic | None]] = {}  # None: it is deleted
         self._decisions: dict[int, Proposal] = {}
+        self._offsets: dict[tuple[str, str, int], Proposal] = {}  # the newest of each
 
     # What is in flight -------------------------------------------------------------------------
 
@@ -137,6 +139,17 @@ class Proposer:
     def in_flight_decision(self, half_queue_offset: int) -> Proposal | None:
         return self._decisions.get(half_queue_offset)
 
+    async def offset_settled(self, group: str, topic: str, queue_id: int) -> None:
+        """Wait until no commit of this consumer offset that was submitted before is in flight.
+
+        Returns at once where there is none; whether what was in flight was stored, the state tells.
+        """
+        proposal = self._offsets.get((group, topic, queue_id))
+        if proposal is not None:
+            settled = asyncio.Event()
+            proposal.waiting.append(settled.set)
+            await settled.wait()
+
     # Proposing ---------------------------------------------------------------------------------
 
     def submit(self, proposal: Proposal) -> None:
@@ -156,6 +169,8 @@ class Proposer:
                 self._topics[command.name] = command, Topic.of_command(command)
             elif isinstance(command, DeleteTopicCommand):
                 self._topics[command.name] = command, None
+            elif isinstance(command, OffsetCommand):
+                self._offsets[command.group, command.topic, command.queue_id] = proposal
         if proposal.half_queue_offset is not None:
             self._decisions[proposal.half_queue_offset] = proposal
         self._schedule_flush()
@@ -295,6 +310,10 @@ class Proposer:
                 newest = self._topics.get(command.name)
                 if newest is not None and newest[0] is command:
                     del self._topics[command.name]
+            elif isinstance(command, OffsetCommand):
+                queue = command.group, command.topic, command.queue_id
+                if self._offsets.get(queue) is proposal:
+                    del self._offsets[queue]
         half = proposal.half_queue_offset
         if half is not None and self._decisions.get(half) is proposal:
             del self._decisions[half]

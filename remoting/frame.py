@@ -50,6 +50,9 @@ assert _BINARY_HEAD.size == 17
 _SHORT: Final = struct.Struct(">H")
 _INT: Final = struct.Struct(">i")
 _CODE_MAX_BINARY: Final = 0x7FFF
+_TLS_RECORDS: Final = frozenset({0x15, 0x16})  # an alert, a handshake
+_TLS_MAJOR: Final = 3
+_HTTP_METHODS: Final = frozenset({b"GET ", b"HEAD", b"POST", b"PUT ", b"HTTP"})
 
 _LANGUAGES: Final = (
     "JAVA",
@@ -217,7 +220,18 @@ class FrameDecoder:
 
     def _check_length(self, length: int) -> None:
         if length < 4 or length + 4 > self._frame_size_max:
-            raise FrameError(f"frame length {length} is outside 4..{self._frame_size_max - 4}")
+            raise FrameError(
+                f"frame length {length} is outside 4..{self._frame_size_max - 4}"
+                f"{_other_protocol(length)}"
+            )
+
+
+def _other_protocol(length: int) -> str:
+    """What a length that is none is the beginning of, where that is known."""
+    first = _LENGTH.pack(length)
+    if first[0] in _TLS_RECORDS and first[1] == _TLS_MAJOR:
+        return ": the peer speaks TLS, and here is plain text"
+    return ": the peer speaks HTTP" if first in _HTTP_METHODS else ""
 
 
 def _decode_json_header(header: memoryview, body: bytes) -> RemotingCommand:

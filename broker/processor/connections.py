@@ -72,7 +72,7 @@ class ConnectionProcessor:
 def _producer_info(client: Client) -> dict[str, Any]:
     return {
         "clientId": client.client_id,
-        "remoteIP": client.connection.peer,
+        "remoteIP": f"/{client.connection.peer}",  # as Java writes a socket's address
         "language": client.language,
         "version": client.version,
         "lastUpdateTimestamp": client.last_seen_ms,

@@ -1,7 +1,9 @@
 """Consumer offsets and queue bounds: QUERY/UPDATE_CONSUMER_OFFSET, GET_MAX/MIN_OFFSET.
 
 Reads are linearizable: answered after a ReadIndex round (promise G6). Writes go through the log
-(promise G5) and are answered once committed, unless they are oneway.
+(promise G5) and are answered once committed, unless they are oneway. A query waits for commits of
+its offset that came before it and are still in flight: who committed oneway and then asks, as a
+consumer does whose queue comes back in a rebalance, would go on at the older offset.
 Rules: RocketMQ ConsumerManageProcessor (the offset query rule), AdminBrokerProcessor.
 """
 
@@ -74,6 +76,7 @@ class OffsetProcessor:
         try:
             group, topic = request.text("consumerGroup"), request.text("topic")
             queue_id = request.integer("queueId")
+            await self._context.proposer.offset_settled(group, topic, queue_id)
             await self._read_point()
         except RefusedError as refused:
             request.refuse(refused)

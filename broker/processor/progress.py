@@ -96,7 +96,7 @@ class ProgressProcessor:
         for name in wanted:
             topic = self._context.state.topics.get(name)
             if topic is not None:
-                table |= self._progress(topic, topic.read_queue_count, offsets)
+                table |= self._progress(group, topic, topic.read_queue_count, offsets)
                 tps += self._context.stats.tps("GROUP_GET_NUMS", f"{name}@{group}")
         _reply(request, {"consumeTps": tps, "offsetTable": encode_queue_table(table.items())})
 
@@ -104,7 +104,7 @@ class ProgressProcessor:
         context = self._context
         only_ordered = request.boolean_or("isOrder", False)
         listed: list[dict[str, list[dict[str, Any]]]] = []
-        total = rows = 0
+        total = in_flight = rows = 0
         committed = offsets_by_group(context)
         for group in known_groups(context):
             offsets = committed.get(group, {})
@@ -124,8 +124,10 @@ class ProgressProcessor:
                         ResponseCode.SYSTEM_ERROR,
                         f"more than {_STATS_ROWS_MAX} queues: ask by group",
                     )
-                table = self._progress(topic, topic.write_queue_count, offsets)
-                total += sum(row["brokerOffset"] - row["consumerOffset"] for row in table.values())
+                table = self._progress(group, topic, topic.write_queue_count, offsets)
+                for row in table.values():
+                    total += row["brokerOffset"] - row["consumerOffset"]
+                    in_flight += row["pullOffset"] - row["consumerOffset"]
                 tps = context.stats.tps("GROUP_GET_NUMS", f"{name}@{group}")
                 tables.append({"consumeTps": tps, "offsetTable": encode_queue_table(table.items())})
             listed.append({group: tables})
@@ -134,7 +136,7 @@ class ProgressProcessor:
             {
                 "brokerAddr": context.config.advertised,
                 "totalDiff": total,
-                "totalInflightDiff": 0,
+                "totalInflightDiff": in_flight,
                 "consumeStatsList": listed,
             },
         )
@@ -216,7 +218,9 @@ class ProgressProcessor:
             raise RefusedError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
         return topic
 
-    def _progress(self, topic: Topic, count: int, offsets: dict[tuple[str, int], int]) -> _Rows:
+    def _progress(
+        self, group: str, topic: Topic, count: int, offsets: dict[tuple[str, int], int]
+    ) -> _Rows:
         """Of the topic's first `count` queues; a group that never committed is at 0."""
         table: _Rows = {}
         for queue_id in range(count):
@@ -226,7 +230,7 @@ class ProgressProcessor:
             table[self._queue(topic.name, queue_id)] = {
                 "brokerOffset": end,
                 "consumerOffset": offset,
-                "pullOffset": offset,
+                "pullOffset": self._context.pull_offsets.get(group, topic.name, queue_id, offset),
                 "lastTimestamp": self._stored_ms(topic.name, queue_id, last),
             }
         return table

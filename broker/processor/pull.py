@@ -317,6 +317,7 @@ class PullProcessor:
         context = self._context
         if not pull.request.shrink("consumerGroup"):
             return False
+        self._note_progress(pull, pull.offset)
         pull.held_until_ms = pull.held_until_ms or context.clock_ms() + pull.suspend_ms
         return context.long_polling.hold(
             pull.topic,
@@ -370,10 +371,15 @@ class PullProcessor:
                 pull, ResponseCode.PULL_OFFSET_MOVED, "OFFSET_OVERFLOW_BADLY", queue.next_offset
             )
 
+    def _note_progress(self, pull: _Pull, next_offset: int) -> None:
+        group = pull.request.fields["consumerGroup"]
+        self._context.pull_offsets.pulled(group, pull.topic, pull.queue_id, next_offset)
+
     def _answer(
         self, pull: _Pull, code: ResponseCode, remark: str, next_offset: int, body: bytes = b""
     ) -> None:
         queue = self._context.queues.get(pull.topic, pull.queue_id)
+        self._note_progress(pull, next_offset)
         if code != ResponseCode.SUCCESS:
             self._context.stats.missed()
         pull.request.reply(

@@ -10,8 +10,11 @@ from pathlib import Path
 import pytest
 
 from broker import forwarding
-from broker.forwarding import Forwarding, born_host_of
+from broker.forwarding import HANDED_ON, Forwarding, born_host_of
+from broker.processor.send import SendProcessor
+from broker.processors import Processors
 from broker.request import Request
+from broker.request_table import SERVED, dispatch_of
 from broker.store.record import host_bytes
 from raft.messages import NodeId
 from raft.replicated_log import LogStatus
@@ -20,7 +23,7 @@ from remoting.command import LANGUAGE_PYTHON, RemotingCommand
 from remoting.connection import Connection
 from remoting.rpc import RemotingClient
 from remoting.server import RemotingServer
-from tests.broker.rig import FakeConnection, MemoryLog, Rig
+from tests.broker.rig import FakeConnection, MemoryLog, Rig, send_fields
 
 JAVA = 0
 SEND = RequestCode.SEND_MESSAGE_V2
@@ -92,6 +95,42 @@ class Follower:
             while not self.client.sent:
                 await asyncio.sleep(0.005)
         return self.client.sent[-1]
+
+
+_VALUES = {"S": "x", "I": "0", "L": "1", "B": "false"}
+_NAMES = {"topic": "T", "b": "T", "extraInfo": "0 1 1000 0 0 broker-a 0 0"}
+# What concerns the client's own connection, what waits long, and what is ours.
+_REFUSED = {
+    RequestCode.SEND_REPLY_MESSAGE,
+    RequestCode.SEND_REPLY_MESSAGE_V2,
+    RequestCode.POP_MESSAGE,
+    RequestCode.NOTIFICATION,
+    RequestCode.LEDGERMQ_CHANGE_MEMBER,
+    RequestCode.LEDGERMQ_TRANSFER,
+}
+
+
+async def test_what_only_a_leader_answers_is_handed_on(tmp_path: Path) -> None:
+    """RocketMQ's tools ask any broker of a group."""
+    rig = Rig(tmp_path)
+    await rig.ask(SendProcessor(rig.context).handle, SEND, send_fields(key="K"), b"x")
+    rig.log.depose()
+    handlers = dispatch_of(Processors(rig.context, rig.tasks, rig.context.locks))
+    refused = set()
+    for row in SERVED:
+        if row.code == RequestCode.LEDGERMQ_MEMBERS:
+            continue  # of the log itself
+        fields = {
+            each.name: _NAMES.get(each.name, _VALUES[each.type])
+            for each in row.fields
+            if each.required
+        }
+        answer = await rig.ask(handlers[row.code], row.code, fields)
+        if answer.code == ResponseCode.SERVICE_NOT_AVAILABLE:
+            refused.add(row.code)
+    assert len(refused) > 30
+    assert refused - HANDED_ON == _REFUSED
+    await rig.tasks.stop()
 
 
 def stored(connection: Connection, command: RemotingCommand) -> None:

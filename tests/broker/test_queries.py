@@ -14,10 +14,12 @@ from broker.processor.pull import PullProcessor
 from broker.processor.queries import QueryProcessor
 from broker.processor.runtime_info import RuntimeInfoProcessor
 from broker.processor.send import SendProcessor
+from broker.pull_offsets import PullOffsets
 from remoting import fastjson
 from remoting.codes import RequestCode, ResponseCode
 from remoting.message import decode_record, encode_record
 from tests.broker.rig import START_MS, FakeConnection, Rig, send_fields
+from tests.broker.test_send_and_pull import pull_fields
 
 QUEUE = {"topic": "T", "queueId": "0"}
 
@@ -116,6 +118,17 @@ async def test_how_far_a_group_is_behind(rig):
         "pullOffset": 1,
         "lastTimestamp": START_MS,
     }
+    pull = PullProcessor(rig.context, rig.tasks)
+    asked = pull_fields(offset=1, maxMsgNums="1")
+    assert (await rig.ask(pull.handle, RequestCode.PULL_MESSAGE, asked)).code == 0
+    answer = await rig.ask(progress.consume_stats, code, {"consumerGroup": "G"})
+    table = fastjson.parse(answer.body)["offsetTable"]
+    row = table['{"brokerName":"broker-a","queueId":0,"topic":"T"}']
+    assert (row["consumerOffset"], row["pullOffset"]) == (1, 2), "one is in flight"
+    code_of_all = RequestCode.GET_BROKER_CONSUME_STATS
+    answer = await rig.ask(progress.broker_consume_stats, code_of_all, {"isOrder": "false"})
+    told = fastjson.parse(answer.body)
+    assert (told["totalDiff"], told["totalInflightDiff"]) == (2, 1)
     other = await rig.ask(progress.consume_stats, code, {"consumerGroup": "other"})
     assert json.loads(other.body)["offsetTable"] == {}
 
@@ -167,6 +180,28 @@ async def test_a_group_is_configured_replicated_and_obeyed(rig, tmp_path):
         assert (await rig.ask(groups.update, update, {}, wrong)).code == (
             ResponseCode.INVALID_PARAMETER
         )
+
+
+def test_pull_offsets_are_bounded_and_never_behind_the_committed():
+    pulled = PullOffsets(count_max=2)
+    for queue_id, offset in ((0, 5), (1, 6), (0, 7), (2, 8)):
+        pulled.pulled("G", "T", queue_id, offset)
+    pulled.pulled("no group\n", "T", 1, 9)
+    assert [pulled.get("G", "T", queue_id, 0) for queue_id in range(3)] == [0, 6, 8]
+    assert pulled.get("G", "T", 1, 10) == 10
+    assert pulled.get("no group\n", "T", 1, 0) == 0
+    pulled.pulled("G", "T", 1, 3)  # after a reset it goes on further back
+    assert pulled.get("G", "T", 1, 0) == 3
+
+
+async def test_a_producers_address_is_told_as_java_writes_it(rig):
+    connections = ConnectionProcessor(rig.context)
+    rig.context.clients.producer_seen("PG", "c1", FakeConnection("10.0.0.1:50007"), now_ms=0)
+    told = await rig.ask(connections.all_producers, RequestCode.GET_ALL_PRODUCER_INFO, {})
+    assert json.loads(told.body)["data"]["PG"][0]["remoteIP"] == "/10.0.0.1:50007"
+    code, fields = RequestCode.GET_PRODUCER_CONNECTION_LIST, {"producerGroup": "PG"}
+    one = await rig.ask(connections.producers, code, fields)
+    assert json.loads(one.body)["connectionSet"][0]["clientAddr"] == "10.0.0.1:50007"
 
 
 async def test_connections_of_a_group_and_the_brokers_own_table(rig):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import replace
 
@@ -46,6 +47,37 @@ async def test_an_offset_is_stored_and_read_back(rig, tmp_path):
     assert read.ext_fields["offset"] == "1"
     replica = rig.replay(tmp_path / "replica")
     assert replica.consumer_offsets == {("G", "T", 0): 1}, "it survives a failover"
+
+
+async def test_a_query_sees_the_commits_that_came_before_it(rig):
+    """Oneway, as consumers commit: they ask for the offset before it is committed."""
+    offsets = OffsetProcessor(rig.context, rig.tasks)
+    rig.log.auto_commit = False
+    for number in (1, 2):
+        commit = offset_fields(commitOffset=str(number))
+        rig.give(offsets.update, RequestCode.UPDATE_CONSUMER_OFFSET, commit, b"", FakeConnection())
+    asked = asyncio.create_task(
+        rig.ask(offsets.query, RequestCode.QUERY_CONSUMER_OFFSET, offset_fields())
+    )
+    other = offset_fields(consumerGroup="other")
+    await rig.ask(offsets.query, RequestCode.QUERY_CONSUMER_OFFSET, other)
+    assert not asked.done()
+    rig.log.commit()
+    assert (await asked).ext_fields["offset"] == "2"
+
+
+async def test_a_query_behind_a_commit_without_an_outcome_is_refused(rig):
+    offsets = OffsetProcessor(rig.context, rig.tasks)
+    rig.log.auto_commit = False
+    commit = offset_fields(commitOffset="1")
+    rig.give(offsets.update, RequestCode.UPDATE_CONSUMER_OFFSET, commit, b"", FakeConnection())
+    await asyncio.sleep(0)  # it is proposed
+    asked = asyncio.create_task(
+        rig.ask(offsets.query, RequestCode.QUERY_CONSUMER_OFFSET, offset_fields())
+    )
+    await asyncio.sleep(0)
+    rig.log.depose()
+    assert (await asked).code == ResponseCode.SERVICE_NOT_AVAILABLE
 
 
 async def test_nothing_stored_is_zero_or_not_found(rig):

@@ -26,7 +26,7 @@ from tests.interop.security import SECURED_CASES, run_secured
 from tests.interop.targets import TARGETS, Target, started
 from tests.interop.toolchain import MissingToolError, Toolchain
 
-JAVA_CLIENTS = {"java-5.3.3": "5.3.3", "java-4.9.8": "4.9.8"}
+JAVA_CLIENTS = {"java-5.5.0": "5.5.0", "java-5.3.3": "5.3.3", "java-4.9.8": "4.9.8"}
 CLIENTS = (*JAVA_CLIENTS, "go-2.1.2", "python")
 GROUPS = {
     "ledgermq": ("ledgermq-1", "ledgermq-3", "ledgermq-kill", "ledgermq-acl", "ledgermq-tls"),

@@ -114,7 +114,10 @@ def test_unknown_languages_are_other(language: object) -> None:
     [
         (b"\x00\x00\x00\x03", "frame length 3 is outside"),
         (b"\xff\xff\xff\xff", "frame length 4294967295 is outside"),
-        (b"GET / HTTP/1.1\r\n", "frame length 1195725856 is outside"),
+        (b"GET / HTTP/1.1\r\n", "frame length 1195725856 is outside .* speaks HTTP"),
+        (b"\x16\x03\x01\x02\x00", "frame length 369295618 is outside .* speaks TLS"),
+        (b"\x15\x03\x03\x00\x02", "speaks TLS"),
+        (b"\x16\x04\x03\x00\x02", "outside 4..16777212$"),
         (struct.pack(">I", FRAME_SIZE_MAX - 3), "frame length 16777213 is outside"),
         (struct.pack(">II", 4, 1), "header length 1 exceeds frame length 4"),
         (struct.pack(">II", 100, 2 << 24), "serialize type 2 is neither"),
