@@ -83,6 +83,7 @@ GROUP_COUNTERS: tuple[str, ...] = (
     "tcp_deliveries",
     "tcp_held_by_cuts",
     "clean_stops",
+    "openings_troubled",
     "sends",
     "batches",
     "halves",

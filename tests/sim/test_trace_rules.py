@@ -243,3 +243,31 @@ def test_a_configuration_outlives_an_install_that_has_it(story: _Story) -> None:
     story.vote(_N2, 2, _N1, (1, 3))
     story.tell(_N1, "config", 2, index=0, voters=["n1"])
     story.tell(_N1, "role", 3, role="leader")
+
+
+def test_entries_that_survived_untold_are_known_from_the_start_on(story: _Story) -> None:
+    """They were written, and the node died before its trace said so."""
+    story.one_committed()
+    found = [(1, 1, 101), (2, 1, 102), (3, 1, 103)]
+    for node in (_N0, _N1):
+        story.tell(
+            node, "start", 1, index=3, entry_term=1, chain=103, voters=_VOTERS, entries=found
+        )
+    assert [story.rules.chain(node, 2) for node in (_N0, _N1)] == [102, 102]
+
+
+def test_r9_what_was_durable_is_another_entry_after_a_restart(story: _Story) -> None:
+    """Though the log is as long as it was, and longer."""
+    story.one_committed()
+    _expect(
+        "R9",
+        story,
+        _N1,
+        "start",
+        1,
+        index=2,
+        entry_term=1,
+        chain=102,
+        voters=_VOTERS,
+        entries=[(1, 1, 999), (2, 1, 102)],
+    )

@@ -10,18 +10,19 @@ happen; a broker ends by itself only after an injected error of its disk.
 from __future__ import annotations
 
 import asyncio
+import os
 import random
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any, Protocol
 
 from broker.config import BrokerConfig
 from broker.server import Broker
-from chaos.sim.disk import SimDisk, Survival, fail_power
+from chaos.sim.disk import SimDisk, SimFile, Survival, fail_power
 from chaos.sim.group.derived import DerivedState
 from chaos.sim.group.machine import Machine, Site
 from chaos.sim.violation import CrashNow, Violation
 from chaos.sim.virtual_host import VirtualProcess, current
-from raft.damage import Damage
+from raft.damage import Damage, DamagedLogError
 from raft.events import Role
 from raft.messages import Index, NodeId, Term
 from raft.replicated_log import CommittedEntry, LogStatus, NotLeaderError, Phase
@@ -31,6 +32,7 @@ from raft.segment_log import SegmentLog
 __all__ = ["BrokerMachine", "Witness"]
 
 _DISK_SIZE = 1 << 40
+_CALM_SYNC_US_MAX = 10_000
 
 
 class Witness(Protocol):
@@ -45,11 +47,41 @@ class Witness(Protocol):
     def on_death(self, machine: BrokerMachine) -> None: ...
 
 
+class _MachineFile(SimFile):
+    """Its reads may fail too."""
+
+    __slots__ = ()
+    _disk: _MachineDisk
+
+    def pread(self, size: int, offset: int) -> bytes:
+        self._disk.before_read()
+        return super().pread(size, offset)
+
+
 class _MachineDisk(SimDisk):
     """Tells when its fuse kills the node, and ends whatever a dead process still attempts."""
 
     on_crash: Callable[[str], None]
     has_failed = False  # an error was raised since the process began
+
+    def open(self, path: str, *, create: bool) -> SimFile:
+        file = super().open(path, create=create)
+        return _MachineFile(self, file._inode)
+
+    def before_read(self) -> None:
+        """Reads are no operations that a fuse counts: they change nothing."""
+        fault = self.fault
+        if fault is not None and fault.operation == "read":
+            self.fault = None
+            self.has_failed = True
+            raise OSError(fault.error, os.strerror(fault.error))
+
+    def _find_room(self, inode: Any, size: int) -> None:
+        try:
+            super()._find_room(inode, size)
+        except OSError:
+            self.has_failed = True
+            raise
 
     def _before(self, operation: str) -> None:
         if not current().alive:
@@ -144,6 +176,16 @@ class BrokerMachine(Machine):
         log = self.broker.log._store.log  # type: ignore[attr-defined]  # RaftNode's
         assert isinstance(log, SegmentLog)
         return log
+
+    def entries(self) -> Iterator[tuple[Index, Term, int]]:
+        """Index, term and chain of what its log holds, damaged entries left out."""
+        log = self._log
+        for index in range(log.base.index + 1, log.last_index + 1):
+            try:
+                entry = index, log.term(index), log.chain(index)
+            except DamagedLogError:
+                continue
+            yield entry
 
     @property
     def log_begin(self) -> int:
@@ -243,6 +285,11 @@ class BrokerMachine(Machine):
     def _disk_usage(self) -> dict[str, int]:
         free = _DISK_SIZE // 50 if self.disk_is_full else _DISK_SIZE // 2
         return {"total": _DISK_SIZE, "used": _DISK_SIZE - free, "free": free}
+
+    def calm(self) -> None:
+        """From now on its disk is a quick one: what waits is to be worked off."""
+        low, high = self._sync_us
+        self._sync_us = min(low, _CALM_SYNC_US_MAX), min(high, _CALM_SYNC_US_MAX)
 
     def _draw_sync_us(self) -> int:
         low, high = self._sync_us

@@ -188,6 +188,7 @@ class GroupCluster:
         )
         self._nemesis = GroupNemesis(
             operator=self._operator,
+            opening_failure_rate=options.opening_failure_rate,
             clients=self._clients,
             name_servers=self._name_servers,
             times=options,
@@ -243,6 +244,8 @@ class GroupCluster:
                 f"{name}={value}" for name, value in fields.items() if name != "t_begin"
             )
             self.trace.add(node, f"{event} term={term} {shown}")
+        if event == "start":
+            fields = {**fields, "entries": self._machine(node).entries()}
         try:
             self.rules.on_event(node, event, term, fields)
             if event == "fsync":
@@ -250,9 +253,12 @@ class GroupCluster:
         except Violation as violation:
             self._site.failures.append(violation)
 
+    def _machine(self, node: NodeId) -> BrokerMachine:
+        return next(one for one in self.brokers if one.name == node)
+
     def _check_durable(self, node: NodeId, index: Index) -> None:
         """A claim that chance alone would contradict is one that the disk contradicts (R9)."""
-        machine = next(one for one in self.brokers if one.name == node)
+        machine = self._machine(node)
         if not machine.holds_durably(index, self.rules.chain(node, index)):
             raise Violation("R9", f"{node} claims {index} durable, its disk may still lose it")
 
@@ -319,6 +325,8 @@ class GroupCluster:
         self._to_stay = healthy
         tcp.calm(delay_us_max=max(200, options.election_timeout_ms_min * 1000 // 20))
         others = [machine for machine in self.brokers if machine not in healthy]
+        for broker in self.brokers:
+            broker.calm()
         for machine in (*self._name_servers, *self.brokers, *self._clients):
             if machine.alive and machine.paused:
                 machine.resume()

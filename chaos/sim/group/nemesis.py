@@ -6,10 +6,13 @@ and name servers of a `chaos.sim.group.cluster`.
 
 from __future__ import annotations
 
+import errno
+import random
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from chaos.sim.disk import DiskFault
 from chaos.sim.group.broker_machine import BrokerMachine
 from chaos.sim.group.machine import Machine
 from chaos.sim.group.operator import GroupOperator
@@ -19,6 +22,26 @@ from raft.messages import NodeId
 __all__ = ["GroupNemesis"]
 
 _WALL_JUMP_MS_MAX = 5_000
+_FAILED_RESTART_US_MIN = 10_000  # who finds its disk full is not started in the same breath again
+_STOP_STEPS_MAX = 60
+_STOP_DISK_OPERATIONS_MAX = 12
+_ROOM_BYTES_MAX = 4_096
+_OPENING_OPERATIONS_MAX = 150
+_DISK_FAULTS = tuple(
+    DiskFault(operation=operation, error=error)
+    for operation, error in (
+        ("write", errno.ENOSPC),
+        ("truncate", errno.ENOSPC),
+        ("allocate", errno.ENOSPC),
+        ("write", errno.EIO),
+        ("sync", errno.EIO),
+        ("open", errno.EIO),
+        ("rename", errno.EIO),
+        ("remove", errno.EIO),
+        ("read", errno.EIO),
+        ("allocate", errno.EIO),
+    )
+)
 
 
 class GroupNemesis(Nemesis[BrokerMachine]):
@@ -30,9 +53,11 @@ class GroupNemesis(Nemesis[BrokerMachine]):
         clients: Sequence[Machine],
         name_servers: Sequence[Machine],
         operator: GroupOperator,
+        opening_failure_rate: float,
         **others: Any,
     ) -> None:
         super().__init__(**others)
+        self._opening_failure_rate = opening_failure_rate
         self._operator = operator
         self._clients = clients
         self._name_servers = name_servers
@@ -50,6 +75,77 @@ class GroupNemesis(Nemesis[BrokerMachine]):
             machine.start()
 
     # --- brokers -------------------------------------------------------------------------------
+
+    def restart(self, node: BrokerMachine, rng: random.Random) -> None:
+        if node.alive or not self.running:
+            return
+        if rng.random() < self._opening_failure_rate:
+            self._trouble_opening(node, rng)
+        else:
+            node.start()
+
+    def _trouble_opening(self, node: BrokerMachine, rng: random.Random) -> None:
+        """Start it, and let it die again or its disk fail while it recovers or soon after: in its
+        first operations, in the middle, or once it has begun to write. Where a seed does so often,
+        the next start may fail as well."""
+        disk = node.disk
+        node.fuse_is_power = rng.random() < 0.5
+        kind = rng.choice(("early", "anywhere", "writing", "step", "error", "error"))
+        match kind:
+            case "early":
+                disk.fuse = 1 + int(rng.random() * 12)
+            case "anywhere":
+                disk.fuse = 1 + int(rng.random() ** 2 * _OPENING_OPERATIONS_MAX)
+            case "writing":
+                disk.fuse_after = rng.choice(("write", "truncate", "remove", "rename", "sync"))
+                disk.fuse = 1 + int(rng.random() * 6)
+            case "error":
+                disk.fault = rng.choice(_DISK_FAULTS)
+        node.start()
+        if kind == "step":
+            node.step_fuse = 1 + int(rng.random() * 30)
+        self._counts["openings_troubled"] += 1
+
+    def on_death(self, node: BrokerMachine) -> None:
+        if self.running and node.disk.has_failed:
+            rng = self._generator(f"restart/{node.name}/{node.incarnation}")
+            delay_us = int(rng.random() ** 3 * self._times.restart_us_max)
+            delay_us = max(_FAILED_RESTART_US_MIN, delay_us)
+            self._scheduler.after(delay_us, partial(self.restart, node, rng))
+        else:
+            super().on_death(node)
+
+    def _stop_midway(self) -> str | None:
+        """SIGTERM, and the stop does not come to its end."""
+        node = self._leader() if self._rng.random() < 0.5 else self._alive()
+        if node is None or node.paused:
+            return None
+        node.stop_cleanly()
+        node.fuse_is_power = self._rng.random() < 0.7
+        if self._rng.random() < 0.5:
+            node.step_fuse = 1 + int(self._rng.random() * _STOP_STEPS_MAX)
+        else:
+            node.disk.fuse = 1 + int(self._rng.random() * _STOP_DISK_OPERATIONS_MAX)
+        return f"{node.name} in {node.step_fuse or node.disk.fuse}"
+
+    def _disk_error(self) -> str | None:
+        node = self._alive()
+        if node is None:
+            return None
+        node.disk.fault = fault = self._rng.choice(_DISK_FAULTS)
+        return f"{node.name} {fault.operation} {errno.errorcode[fault.error]}"
+
+    def _no_room(self) -> str | None:
+        """Somebody else takes all room but a few bytes of a broker's disk, and gives it back after
+        a while: what it starts with meanwhile, it starts without room."""
+        node = self._rng.choice(self._nodes)
+        disk = node.disk
+        disk.capacity_bytes = disk.used_bytes + int(self._rng.random() * _ROOM_BYTES_MAX)
+        self._heal_later(partial(setattr, disk, "capacity_bytes", None))
+        if node.alive and self._rng.random() < 0.5:
+            node.crash(power=self._rng.random() < 0.5, survival=node.draw_survival())
+            self.on_death(node)
+        return node.name
 
     def _stop_cleanly(self) -> str | None:
         node = self._leader() if self._rng.random() < 0.5 else self._alive()

@@ -30,7 +30,7 @@ from raft.membership import (
     PromoteLearner,
     RemoveMember,
 )
-from raft.replicated_log import ChangeRefusedError, NotLeaderError, Phase
+from raft.replicated_log import ChangeRefusedError, LogFullError, NotLeaderError, Phase
 
 __all__ = ["GroupOperator"]
 
@@ -204,7 +204,7 @@ class GroupOperator:
         assert leader.broker is not None
         try:
             await leader.broker.log.change_membership(change)
-        except (ChangeRefusedError, NotLeaderError):
+        except (ChangeRefusedError, LogFullError, NotLeaderError):
             self._counts["changes_refused"] += 1
 
     def _later(self, action: Callable[[], None]) -> None:

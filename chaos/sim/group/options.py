@@ -11,7 +11,8 @@ Source: Groce et al., "Swarm testing" (ISSTA '12), as `chaos.sim.options`.
 from __future__ import annotations
 
 import random
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Final
 
 from chaos.sim.schedule import Schedule, draw_faults
 
@@ -26,6 +27,7 @@ GROUP_FAULTS: dict[str, tuple[float, float]] = {
     "crash_at_step": (0.4, 1.0),
     "crash_at_disk_operation": (0.5, 1.2),
     "stop_cleanly": (0.4, 0.8),
+    "stop_midway": (0.5, 1.0),
     "pause": (0.3, 0.6),
     "pause_leader": (0.4, 0.8),
     "isolate": (0.3, 0.6),
@@ -37,11 +39,12 @@ GROUP_FAULTS: dict[str, tuple[float, float]] = {
     "reset_node": (0.3, 0.8),
     "slow_link": (0.3, 0.6),
     "slow_disk": (0.3, 0.5),
-    "disk_error": (0.3, 0.4),
+    "disk_error": (0.5, 0.8),
     "transfer": (0.4, 0.8),
     "fill_disk": (0.4, 0.6),
+    "no_room": (0.5, 0.8),
     "rot_disk": (0.4, 0.6),
-    "replace_wiped": (0.35, 0.4),
+    "replace_wiped": (0.5, 0.8),
     "cut_client": (0.5, 1.0),
     "crash_client": (0.6, 1.5),
     "crash_name_server": (0.3, 0.4),
@@ -49,8 +52,12 @@ GROUP_FAULTS: dict[str, tuple[float, float]] = {
     "wall_clock_jump": (0.3, 0.6),
 }
 
+_FOCUSED_EVERY: Final = 3  # so many runs of seeds, one is focused
+_FOCUSED_RUN: Final = 4  # seeds; one in four is a whole group
+
 GROUP_CALMABLE = (
     "held_survive_rate",
+    "opening_failure_rate",
     "short_write_rate",
     "garbage_rate",
     "clock_rate_spread",
@@ -91,6 +98,8 @@ class GroupOptions:
     wall_clock_spread_ms: int
     timer_lateness_us_max: int
     restart_us_max: int
+    opening_failure_rate: float
+    """Share of a broker's starts after a death in which it is to die again, or its disk to fail."""
     fault_duration_us_max: int
 
     producer_count: int
@@ -131,6 +140,37 @@ class GroupOptions:
 
 def draw_group_options(seed: int, node_count: int) -> GroupOptions:
     """The same seed and number of nodes: the same options."""
+    options = _draw_mixed(seed, node_count)
+    is_focused = seed // _FOCUSED_RUN % _FOCUSED_EVERY == 0
+    return _focused(options) if is_focused else options
+
+
+def _focused(options: GroupOptions) -> GroupOptions:
+    """Few kinds of faults, each as often as it can matter: what only a close succession of them
+    reaches is drowned by all others where many kinds are mixed. Each kind has its turn."""
+    seed = options.seed
+    rng = random.Random(f"focused group options/{seed}/{options.node_count}")
+    timeout_ms = options.election_timeout_ms_min
+    all_names = list(GROUP_FAULTS)
+    names = [all_names[seed // (_FOCUSED_RUN * _FOCUSED_EVERY) % len(all_names)]]
+    names += rng.sample(all_names, rng.choice((0, 1, 1, 2)))
+    rates = {name: rng.choice((2.0, 4.0, 6.0)) for name in names}
+    changes: dict[str, Any] = {
+        "fault_rates": rates,
+        "fault_time_us": int(timeout_ms * 1000 * rng.uniform(30, 60)),
+        "opening_failure_rate": rng.choice((0.0, 0.1, 0.6)),
+    }
+    if rng.random() < 0.5:  # dead nodes are back before an election is over
+        changes["restart_us_max"] = timeout_ms * 300
+    if rng.random() < 0.5:  # a round of fsync is under way whatever happens
+        changes["sync_us_min"] = timeout_ms * 50
+        changes["sync_us_max"] = timeout_ms * 250
+    if rng.random() < 0.2:
+        changes["send_interval_ms"] = max(40, timeout_ms // 15)
+    return replace(options, **changes)
+
+
+def _draw_mixed(seed: int, node_count: int) -> GroupOptions:
     rng = random.Random(f"group options/{seed}/{node_count}")
     heartbeat_ms = rng.choice((75, 150, 250, 400, 400))
     timeout_min_ms = heartbeat_ms * 4
@@ -175,6 +215,7 @@ def draw_group_options(seed: int, node_count: int) -> GroupOptions:
         pop_consumer_count=later.choice((0, 1, 2)),
         pop_invisible_ms_max=later.choice((500, 2_000, 5_000)),
         deleter_count=later.choice((0, 0, 1)),
+        opening_failure_rate=later.choice((0.1, 0.1, 0.5)),
         transaction_timeout_ms=rng.choice((300, 1_000, 3_000)),
         transaction_check_interval_ms=rng.choice((300, 1_000, 2_000)),
         transaction_check_max=rng.choice((2, 5, 15)),
@@ -207,7 +248,7 @@ def _draw_faults(rng: random.Random) -> dict[str, float]:
     intensity = rng.choice((0.5, 1.0, 2.0))
     rates: dict[str, float] = {}
     for name, (weight, rate_max) in GROUP_FAULTS.items():
-        if rng.random() < weight * 0.7:
+        if rng.random() < weight * 0.9:
             rates[name] = rate_max * intensity * (0.2 + 0.8 * rng.random())
     total = sum(rates.values()) or 1.0
     total_max = rng.choice((2.0, 4.0, 8.0))

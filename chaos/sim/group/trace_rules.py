@@ -101,7 +101,8 @@ class TraceRules:
         self.committed_index: Index = 0
 
     def on_event(self, node: NodeId, event: str, term: Term, fields: Mapping[str, Any]) -> None:
-        """One row of the trace; `term` is the node's current term."""
+        """One row of the trace; `term` is the node's current term. A start may say more than the
+        trace does: `entries`, rows of index, term and chain, are those that the node found."""
         mirror = self._nodes.setdefault(node, _Mirror())
         if term < mirror.term:
             self._broken("R3", node, f"goes from term {mirror.term} back to {term}")
@@ -162,6 +163,8 @@ class TraceRules:
     def _on_start(self, node: NodeId, mirror: _Mirror, fields: Mapping[str, Any]) -> None:
         index, chain = int(fields["index"]), int(fields["chain"])
         mirror.bring_back(index, chain)
+        for entry in fields.get("entries", ()):
+            self._on_found(node, mirror, *entry)
         if index <= mirror.last:
             is_same = mirror.chains.get(index, chain) == chain
             self._check_kept(node, mirror, index + 1 if is_same else index)
@@ -178,6 +181,20 @@ class TraceRules:
         mirror.applied = None
         mirror.dropped = None
         mirror.configs = {0: tuple(fields["voters"])}
+
+    def _on_found(
+        self, node: NodeId, mirror: _Mirror, index: Index, term: Term, chain: int
+    ) -> None:
+        """An entry that a node starts with: as it told of it, or written and never told."""
+        if index <= mirror.base or mirror.chains.get(index) == chain:
+            return
+        if index <= mirror.last:
+            self._check_kept(node, mirror, index)
+            mirror.cut(index - 1)
+        if self._entries.setdefault((index, term), chain) != chain:
+            self._broken("R5", node, f"starts with {index}@{term} unlike the others'")
+        mirror.terms[index], mirror.chains[index] = term, chain
+        mirror.last = index
 
     def _check_kept(self, node: NodeId, mirror: _Mirror, index: Index) -> None:
         """From `index` on what was durable is gone: by a truncation that was not traced any more,
