@@ -67,6 +67,7 @@ HANDED_ON: Final = frozenset(
         RequestCode.GET_ALL_DELAY_OFFSET,
         RequestCode.PEEK_MESSAGE,
         RequestCode.RESUME_CHECK_HALF_MESSAGE,
+        RequestCode.QUERY_MESSAGE,
         RequestCode.LOCK_BATCH_MQ,
         RequestCode.UNLOCK_BATCH_MQ,
         RequestCode.GET_CONSUMER_LIST_BY_GROUP,

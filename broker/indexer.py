@@ -107,11 +107,11 @@ class Indexer:
             self._kept_s = now_s
             self._housekeep(now_s)
 
-    async def caught_up(self, timeout_s: float, *, leads: bool) -> bool:
-        """Index what is applied now; whether that was done in time. `leads`: this node has just
-        proved to be the leader, so it has applied all that it ever had. Raises OSError."""
+    async def caught_up(self, timeout_s: float) -> bool:
+        """Index what is applied now; whether that was done in time. Caller's duty: this node has
+        just proved to be the leader, so it has applied all that it ever had. Raises OSError."""
         target = self._applied_position()
-        if leads and self._is_open and self.index.progress.next_position > target:
+        if self._is_open and self.index.progress.next_position > target:
             self._begin_anew()
         deadline_s = time.monotonic() + timeout_s
         while not self._is_open or self.index.progress.next_position < target:

@@ -2,8 +2,10 @@
 
 Place in the data path: waits until the index has caught up with what was committed when the
 question came (ReadIndex, promise G6), asks it for positions, and answers with the stored records.
-A follower, which can't know what was committed last, answers with what it has; where it has
-nothing, it is the leader who can say so.
+
+Invariant: success, and "there is none", are said of all that is committed. A replica that does not
+lead can't know what was committed last, and an index that has not caught up lacks some of it:
+neither shows a part as if it were the whole.
 
 Rules: RocketMQ QueryMessageProcessor, DefaultMessageStore.queryMessage: at most 64 messages, the
 newest, in the order of the log; `_UNIQUE_KEY_QUERY` makes it 32. Beyond RocketMQ: hashes that
@@ -80,12 +82,18 @@ class QueryMessageProcessor:
         begin_ms: int,
         end_ms: int,
     ) -> None:
-        leads = True
         try:
             await self._context.log.read_index()
         except NotLeaderError:
-            leads = False
-        is_complete = await indexer.caught_up(_CATCH_UP_S, leads=leads)
+            request.reply(ResponseCode.SERVICE_NOT_AVAILABLE, self._context.not_leader_remark())
+            return
+        if not await indexer.caught_up(_CATCH_UP_S):
+            request.reply(
+                ResponseCode.SYSTEM_BUSY,
+                f"the index is {indexer.behind} bytes behind the log, ask again",
+                _fields(indexer),
+            )
+            return
         records: list[bytes] = []
         if count > 0 and begin_ms <= end_ms:
             positions = await indexer.look_up(
@@ -95,31 +103,16 @@ class QueryMessageProcessor:
                 records = self._records(
                     positions, topic=topic, key=key, count=count, begin_ms=begin_ms, end_ms=end_ms
                 )
-            except RefusedError as refused:  # damaged here, until a good copy is fetched
+            except RefusedError as refused:  # also: damaged here, until a good copy is fetched
                 request.refuse(refused)
                 return
-        last_ms, last_position = indexer.index.last_update
-        fields = {
-            "indexLastUpdateTimestamp": str(last_ms),
-            "indexLastUpdatePhyoffset": str(last_position),
-        }
         if records:
-            request.reply(ResponseCode.SUCCESS, None, fields, b"".join(records))
-        elif not leads:
-            request.reply(
-                ResponseCode.SERVICE_NOT_AVAILABLE, self._context.not_leader_remark(), fields
-            )
-        elif not is_complete:
-            request.reply(
-                ResponseCode.SYSTEM_BUSY,
-                f"the index is {indexer.behind} bytes behind the log, ask again",
-                fields,
-            )
+            request.reply(ResponseCode.SUCCESS, None, _fields(indexer), b"".join(records))
         else:
             request.reply(
                 ResponseCode.QUERY_NOT_FOUND,
                 "can not find message, maybe time range not correct",
-                fields,
+                _fields(indexer),
             )
 
     def _records(
@@ -152,5 +145,20 @@ class QueryMessageProcessor:
                 records.append(stored)
                 if len(records) == count:
                     break
+        else:
+            if len(positions) >= _CANDIDATES_MAX:  # what is older was not looked at
+                raise RefusedError(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"{len(positions)} messages or more share the hash of this key, and "
+                    f"{len(records)} of them have it: ask for a shorter time",
+                )
         records.reverse()
         return records
+
+
+def _fields(indexer: Indexer) -> dict[str, str]:
+    last_ms, last_position = indexer.index.last_update
+    return {
+        "indexLastUpdateTimestamp": str(last_ms),
+        "indexLastUpdatePhyoffset": str(last_position),
+    }

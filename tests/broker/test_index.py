@@ -459,11 +459,40 @@ async def test_a_full_disk_stops_the_index_alone(indexed, monkeypatch, caplog):
     assert await indexed.bodies("U2") == [b"two"]
 
 
-async def test_a_follower_shows_what_it_has_and_says_nothing_of_the_rest(indexed):
-    await indexed.send(b"one", key="U1")
-    indexed.rig.log.leader = False
-    assert await indexed.bodies("U1") == [b"one"]
-    assert (await indexed.query("U2")).code == ResponseCode.SERVICE_NOT_AVAILABLE
+@pytest.mark.parametrize("leads", [True, False])
+@pytest.mark.parametrize("is_behind", [True, False])
+async def test_no_part_is_shown_as_the_whole(indexed, monkeypatch, leads, is_behind):
+    """Messages of the key may be committed that this replica, or its index, has not got."""
+    await indexed.send(b"one", key="U1", KEYS="k")
+    assert await indexed.bodies("k") == [b"one"]
+    monkeypatch.setattr("broker.processor.query_message._CATCH_UP_S", 0.05)
+    indexed.rig.log.leader = leads
+    if is_behind:
+        monkeypatch.setattr(indexed.indexer, "_work", lambda until_s: None)
+        entry = indexed.rig.log.entries[-1]
+        indexed.rig.machine.applied_position = entry.position + len(entry.payload) + 1
+    for key in ("k", "U1", "unknown"):
+        answer = await indexed.query(key)
+        if not leads:
+            assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+            assert "not the leader" in answer.remark
+        elif is_behind:
+            assert answer.code == ResponseCode.SYSTEM_BUSY
+        else:
+            known = ResponseCode.QUERY_NOT_FOUND if key == "unknown" else ResponseCode.SUCCESS
+            assert answer.code == known
+        assert bool(answer.body) == (answer.code == ResponseCode.SUCCESS)
+
+
+async def test_a_hash_that_too_many_share_is_no_answer(indexed, monkeypatch):
+    monkeypatch.setattr("broker.processor.query_message._CANDIDATES_MAX", 8)
+    await indexed.send(b"mine", key="Aa0")
+    for number in range(8):  # Java's hash of "Aa" is that of "BB"
+        await indexed.send(b"other", key=f"K{number}", KEYS="BB0")
+    answer = await indexed.query("Aa0")
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "share the hash" in answer.remark
+    assert await indexed.bodies("BB0", maxNum="3") == [b"other"] * 3
 
 
 async def test_an_index_that_can_not_catch_up_says_so(indexed, monkeypatch):
