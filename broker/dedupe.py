@@ -37,7 +37,7 @@ __all__ = ["DedupeWindow", "Generation", "Verdict", "WindowImage"]
 _GENERATION_KEYS_MAX = 16_384
 _GENERATIONS_PER_WINDOW = 8
 _EPOCHS_MAX = 2
-# A key has two bits of 2^25 (4 MiB): at 750,000 keys one question in 500 goes on to bisect.
+# A key has two bits of 2^25 (4 MiB): at 1,000,000 keys one question in 300 goes on to bisect.
 _FILTER_BITS: Final = 1 << 25
 _FILTER_MASK_INT: Final = _FILTER_BITS - 1
 _FILTER_MASK: Final = np.uint64(_FILTER_MASK_INT)
@@ -160,6 +160,10 @@ class DedupeWindow:
     @property
     def window_ms(self) -> int:
         return self._window_ms
+
+    @property
+    def keys_max(self) -> int:
+        return self._keys_max
 
     def find(self, key: str) -> int | None:
         """Position of the record stored with this key, if it is in the window."""

@@ -75,7 +75,7 @@ class StateLimits:
     """Bounds of the replicated state; every replica of a group must have the same."""
 
     dedupe_window_ms: int = 600_000
-    dedupe_keys_max: int = 500_000
+    dedupe_keys_max: int = 1_000_000
     dedupe_evicted_keys_max: int = 1_000_000
     decided_max: int = 65_536
     topics_max: int = 10_000

@@ -4,7 +4,8 @@ Place in the data path: every answer of a broker that is not a success goes thro
 `client.retry` then decides by the error's `retriable` and `definite`.
 
 Definite refusals (nothing stored): 2, 3, 13, 14, 16, 17, 22 to 26, 29, 215, and 604 where its
-remark says which decision on the transaction won. Code 1 is
+remark says which decision on the transaction won. A 13 whose remark begins with `outcome unknown`
+is none: the message may be stored from long ago. Code 1 is
 unknown: RocketMQ answers it also where the local append succeeded and replication did not. Any
 code without an entry is unknown too, since in doubt "unknown" is the safe answer.
 
@@ -27,6 +28,7 @@ from client.errors import (
     GroupNotExistError,
     IllegalMessageError,
     InvalidParameterError,
+    MaybeStoredError,
     NoPermissionError,
     NotLeaderError,
     OffsetNotFoundError,
@@ -48,7 +50,11 @@ _ACL_REFUSAL: Final = "org.apache.rocketmq.acl.common.AclException"
 """Begins the remark with which RocketMQ up to 5.2 refuses an account, under code 1, before anything
 else is done with a request."""
 
+_OUTCOME_UNKNOWN: Final = "outcome unknown"
+"""Begins the remark of a code 13 for a message that is stored already, or may be."""
+
 _SYSTEM_ERROR: Final = 1
+_MESSAGE_ILLEGAL: Final = 13
 _NOT_LEADER: Final = 14
 _ILLEGAL_OPERATION: Final = 604
 
@@ -86,6 +92,8 @@ def error_of(code: int, remark: str | None, address: str) -> BrokerRefusedError:
         return ContraryDecisionError(code, remark, address)
     if code == _SYSTEM_ERROR and (remark or "").startswith(_ACL_REFUSAL):
         return NoPermissionError(code, remark, address)
+    if code == _MESSAGE_ILLEGAL and (remark or "").startswith(_OUTCOME_UNKNOWN):
+        return MaybeStoredError(code, remark, address)
     return _ERRORS.get(code, BrokerRefusedError)(code, remark, address)
 
 

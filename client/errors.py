@@ -27,6 +27,7 @@ __all__ = [
     "IllegalMessageError",
     "InvalidParameterError",
     "MalformedAnswerError",
+    "MaybeStoredError",
     "NameServerError",
     "NoPermissionError",
     "NoRouteError",
@@ -117,9 +118,15 @@ class RequestNotSupportedError(BrokerRefusedError):
 
 
 class IllegalMessageError(BrokerRefusedError):
-    """Code 13: the message breaks a limit of the broker."""
+    """Code 13: the message breaks a limit of the broker (but see MaybeStoredError)."""
 
     definite = True
+
+
+class MaybeStoredError(BrokerRefusedError):
+    """Code 13 with a remark that begins with `outcome unknown`: the message's UNIQ_KEY is older
+    than what the broker remembers of each key. It was not stored now, since an earlier attempt has
+    stored it, or may have; to send it again would end the same way."""
 
 
 class NotLeaderError(BrokerRefusedError):

@@ -26,6 +26,7 @@ from client.errors import (
     ClientError,
     ContraryDecisionError,
     DeadlineError,
+    MaybeStoredError,
     NotLeaderError,
     OffsetNotFoundError,
     OutcomeUnknownError,
@@ -136,6 +137,8 @@ class Retries:
         return DeadlineError(f"not done in time, {self.attempts} attempts refused", last)
 
     def _final(self, error: ClientError) -> ClientError:
+        if isinstance(error, MaybeStoredError):
+            return error  # as unknown as the other, but no attempt will ever tell more
         if self._unknown and not _settles(error):
             return OutcomeUnknownError("gave up", error, self.attempts)
         return error

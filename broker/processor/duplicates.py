@@ -6,6 +6,10 @@ itself has shown its key.
 
 Halves and plain messages share one scope: a half becomes a message of its key when it is committed.
 A key of the other kind is refused, since the two are no attempts of one send.
+
+What is behind the window is refused with 13 and `outcome unknown`: it is stored, or may be, so the
+refusal must not pass for "surely not stored" (promise G7). RocketMQ's Java clients raise 13 at
+once; after 1, 2 or 14 they would send the message to another group, which knows nothing of the key.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ from broker.topics import HALF_TOPIC
 from remoting.codes import ResponseCode
 from remoting.message import decode_record
 
-__all__ = ["Place", "are_surely_new", "stored_place"]
+__all__ = ["Place", "are_surely_new", "maybe_stored", "stored_place"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +91,12 @@ def _place_of(context: BrokerContext, window: DedupeWindow, key: str) -> Place:
 
 
 def _expired(window: DedupeWindow, key: str) -> RefusedError:
-    return RefusedError(
-        ResponseCode.MESSAGE_ILLEGAL,
-        f"UNIQ_KEY {key} was used before the dedupe window of "
-        f"{window.window_ms} ms: refused, since it may be stored already",
+    return maybe_stored(
+        f"UNIQ_KEY {key} is older than the dedupe window of {window.window_ms} ms or "
+        f"{window.keys_max} keys: not stored again, since it may be stored already"
     )
+
+
+def maybe_stored(why: str) -> RefusedError:
+    """The refusal of a message that is stored already, or may be, at a place that nobody knows."""
+    return RefusedError(ResponseCode.MESSAGE_ILLEGAL, f"outcome unknown: {why}")

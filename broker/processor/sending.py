@@ -15,7 +15,7 @@ from typing import Final
 from broker.context import BrokerContext
 from broker.delay.recall_handle import recall_handle
 from broker.outcomes import refused_of, store_code_of
-from broker.processor.duplicates import Place, are_surely_new, stored_place
+from broker.processor.duplicates import Place, are_surely_new, maybe_stored, stored_place
 from broker.proposer import BusyError, Proposal
 from broker.request import RefusedError, Request
 from broker.store.payload import Command
@@ -85,9 +85,9 @@ class Sending:
         elif len(duplicates) == len(self._records):
             self._answer(ResponseCode.SUCCESS, None, duplicates)
         else:
-            raise RefusedError(
-                ResponseCode.MESSAGE_ILLEGAL,
-                f"{len(duplicates)} of the {len(self._records)} messages are stored already",
+            raise maybe_stored(
+                f"{len(duplicates)} of the {len(self._records)} messages are stored already, and "
+                "a batch is stored as a whole or not at all"
             )
 
     def _is_surely_new(self) -> bool:
