@@ -13,14 +13,18 @@ have moved since the configuration was written.
 Which store speaks: where the configuration names another store for a peer than the handshake
 proved, that peer was wiped, or is a disk from before it was replaced, or this node has not heard of
 a replacement yet. Its votes and acknowledgements are those of another store: they are dropped.
-Everything else passes, for a replaced member may lead the group by now.
+Everything else passes, for a replaced member may lead the group by now. The stores of one name have
+a connection each: a caller takes the place of an earlier one of its own store, and of no other. What
+this node sends goes to the store that the configuration names, where any of the member's addresses
+leads to it.
 
 Messages of one loop turn leave in one write. A message is lost, which Raft tolerates, where there
 is no connection or where the send queue is full; a lost connection is told as a hint. Dialling
 begins anew after 20 ms, then after twice as long each time up to 500 ms, and at once when the
 peer has called.
 
-Limits: write queue per peer, connections accepted, guests, time for a handshake, frame size.
+Limits: write queue per peer, connections accepted, stores of one name, guests, time for a handshake,
+frame size.
 """
 
 from __future__ import annotations
@@ -90,13 +94,16 @@ class TransportLimits:
     write_queue_size_bytes_max: int = 32 << 20
     accepted_count_max: int = 64
     guests_count_max: int = 8
+    other_stores_count_max: int = 4  # per name, beside the one that the configuration names
 
 
 @dataclass(slots=True, kw_only=True)
 class _Link:
-    """This node's way to one peer. `store_id`: the one it is to speak for, "" for any."""
+    """This node's way to one peer. `store_id`: the one it is to speak for, "" for any.
+    `other_address`: dialled where the first does not lead to that store; "" for none."""
 
     address: str
+    other_address: str = ""
     store_id: str = ""
     is_guest: bool = False
     task: asyncio.Task[None] | None = None
@@ -133,7 +140,8 @@ class TcpTransport:
         self._server: asyncio.Server | None = None
         self._tasks: asyncio.TaskGroup | None = None
         self._accepted: set[AcceptedConnection] = set()
-        self._current: dict[NodeId, AcceptedConnection] = {}  # the newest of each peer
+        # The newest of each store of each peer, in the order in which they came.
+        self._current: dict[tuple[NodeId, str], AcceptedConnection] = {}
         self._stopped = False
         for peer, address in self._peers.items():
             self._links[peer] = _Link(address=self._to_dial(address))
@@ -165,21 +173,23 @@ class TcpTransport:
         wanted: dict[NodeId, Member] = {member.node_id: member for member in members}
         wanted.pop(self._identity.node_id, None)
         for peer in [peer for peer, link in self._links.items() if peer not in wanted]:
-            if peer in self._current:
+            if self._calls_of(peer):
                 self._links[peer].is_guest = True  # until it hangs up
                 self._links[peer].store_id = ""
             else:
                 self._drop_link(peer)
         for peer, member in wanted.items():
-            address = self._peers.get(peer, member.address)
+            address = self._to_dial(self._peers.get(peer, member.address))
+            other = self._to_dial(member.address)
             link = self._links.get(peer)
-            if link is not None and (not address or link.address == self._to_dial(address)):
-                link.is_guest, link.store_id = False, member.store_id
-            elif address:
+            if link is None or (address and link.address != address):
+                if not address:
+                    continue
                 self._drop_link(peer)
-                self._add_link(
-                    peer, _Link(address=self._to_dial(address), store_id=member.store_id)
-                )
+                link = _Link(address=address)
+                self._add_link(peer, link)
+            link.is_guest, link.store_id = False, member.store_id
+            link.other_address = "" if other == address else other
 
     @property
     def port(self) -> int:
@@ -268,12 +278,12 @@ class TcpTransport:
         delay_ms = limits.redial_delay_ms_min
         while True:
             link.redial.clear()
-            connection = await self._dial(peer, link)
+            connection = await self._dial_store(peer, link)
             if connection is not None:
                 delay_ms = limits.redial_delay_ms_min
                 link.failure = None
                 link.connection = connection
-                _log.info("connected to %s at %s", peer, link.address)
+                _log.info("connected to %s", peer)
                 await connection.wait_closed()
                 link.connection = None
                 link.buffers, link.buffers_size = [], 0
@@ -285,11 +295,27 @@ class TcpTransport:
             except TimeoutError:
                 delay_ms = min(2 * delay_ms, limits.redial_delay_ms_max)
 
-    async def _dial(self, peer: NodeId, link: _Link) -> DialledConnection | None:
+    async def _dial_store(self, peer: NodeId, link: _Link) -> DialledConnection | None:
+        """A connection to the store that the configuration names, if either address has it; else
+        to the one that answers, since the configuration known here may be an old one."""
+        connection = await self._dial(peer, link, link.address)
+        other_address = link.other_address
+        if not other_address or (connection is not None and _speaks_for(link, connection)):
+            return connection
+        other = await self._dial(peer, link, other_address)
+        if other is None or (connection is not None and not _speaks_for(link, other)):
+            if other is not None:
+                other.close("another store answers there")
+            return connection
+        if connection is not None:
+            connection.close("another store answers there")
+        return other
+
+    async def _dial(self, peer: NodeId, link: _Link, address: str) -> DialledConnection | None:
         """A connection whose handshake is done, or None with the failure logged."""
         loop = asyncio.get_running_loop()
         limits = self._limits
-        host, port = parse_address(link.address)
+        host, port = parse_address(address)
         try:
             async with asyncio.timeout(limits.connect_timeout_ms / 1000):
                 _, connection = await loop.create_connection(
@@ -334,7 +360,7 @@ class TcpTransport:
         )
         self._accepted.add(connection)
         if len(self._accepted) > self._limits.accepted_count_max:
-            # Only strangers can be that many: of each peer the newest connection alone is kept.
+            # Only strangers can be that many: of each peer's store one connection is kept.
             stranger = next((c for c in self._accepted if not c.established), connection)
             asyncio.get_running_loop().call_soon(stranger.close, "too many connections")
         return connection
@@ -342,22 +368,40 @@ class TcpTransport:
     def _on_accepted(self, connection: AcceptedConnection) -> None:
         peer = connection.peer
         assert peer is not None
-        older = self._current.get(peer)
-        self._current[peer] = connection
+        key = peer, connection.peer_store_id
+        older = self._current.pop(key, None)
+        self._current[key] = connection
         if older is not None:
             older.close("the peer has called again")
         link = self._links.get(peer)
-        if link is not None:
-            if not _speaks_for(link, connection):
-                _log.warning(
-                    "%s calls with the store %s, not with its own (%s): it does not count",
-                    peer,
-                    connection.peer_store_id,
-                    link.store_id,
-                )
-            link.redial.set()
-        else:
+        if link is None:
             self._add_guest(peer, connection.peer_address)
+            return
+        self._close_surplus(peer, link)
+        if not _speaks_for(link, connection):
+            _log.warning(
+                "%s calls with the store %s, not with its own (%s): it does not count",
+                peer,
+                connection.peer_store_id,
+                link.store_id,
+            )
+        elif link.connection is not None and not _speaks_for(link, link.connection):
+            link.connection.close("the store that the configuration names has called")
+        link.redial.set()
+
+    def _calls_of(self, peer: NodeId) -> list[AcceptedConnection]:
+        """The connections of the stores that call by this name, oldest first."""
+        return [connection for (name, _), connection in self._current.items() if name == peer]
+
+    def _close_surplus(self, peer: NodeId, link: _Link) -> None:
+        """Whoever holds the secret may call with any store; the one that counts always stays."""
+        others = [
+            connection
+            for connection in self._calls_of(peer)
+            if not link.store_id or not _speaks_for(link, connection)
+        ]
+        for connection in others[: -self._limits.other_stores_count_max]:
+            connection.close("too many stores of this name")
 
     def _add_guest(self, peer: NodeId, address: str) -> None:
         """Answer a caller of whom no configuration here knows."""
@@ -382,15 +426,23 @@ class TcpTransport:
     def _on_accepted_closed(self, connection: AcceptedConnection) -> None:
         self._accepted.discard(connection)
         peer = connection.peer
-        if connection.established and peer is not None and self._current.get(peer) is connection:
-            del self._current[peer]
-            link = self._links.get(peer)
-            if link is not None and link.is_guest:
-                self._drop_link(peer)
+        if not connection.established or peer is None:
+            return
+        key = peer, connection.peer_store_id
+        if self._current.get(key) is not connection:
+            return  # another one of the same store has taken its place
+        del self._current[key]
+        link, left = self._links.get(peer), self._calls_of(peer)
+        if link is not None and link.is_guest and not left:
+            self._drop_link(peer)
+        if link is not None and link.store_id:
+            if _speaks_for(link, connection):
+                self._tell_unreachable(peer)
+        elif not left:
             self._tell_unreachable(peer)
 
 
-def _speaks_for(link: _Link, connection: AcceptedConnection) -> bool:
+def _speaks_for(link: _Link, connection: AcceptedConnection | DialledConnection) -> bool:
     """Whether the other side's store is the one that the configuration names."""
     return not link.store_id or connection.peer_store_id == link.store_id
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import struct
 from collections.abc import AsyncIterator
@@ -279,10 +280,13 @@ async def test_garbage_closes_the_connection(
     assert b.messages == []
 
 
-async def shake_hands(port: int, me: NodeId) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def shake_hands(
+    port: int, me: NodeId, store_id: str = ""
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """A member's connection by hand."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    dialler = Dialler(identity(me, address="127.0.0.1:1"), B, bytes(NONCE_SIZE))
+    caller = identity(me, address="127.0.0.1:1", store_id=store_id)
+    dialler = Dialler(caller, B, bytes(NONCE_SIZE))
     writer.write(dialler.hello())
     while not dialler.done:
         (size,) = struct.unpack(">I", await reader.readexactly(4))
@@ -331,6 +335,72 @@ async def test_a_second_connection_replaces_the_first() -> None:
         assert b.unreachable == []
         first_writer.close()
         second_writer.close()
+
+
+@pytest.mark.parametrize(
+    "order", sorted(set(itertools.permutations(("true", "true", "old", "old", "config"))))
+)
+async def test_no_other_store_displaces_the_one_that_the_configuration_names(
+    order: tuple[str, ...],
+) -> None:
+    """The old disk of a replaced member runs beside the true one: both call, in any order, before
+    and after this node has heard of the configuration."""
+    b = Side(identity(B), free_port(), {A: "127.0.0.1:1"})
+    calls: dict[str, list[asyncio.StreamWriter]] = {"true": [], "old": []}
+    stores = {"true": STORE_A, "old": STORE_B}
+    async with running(b):
+        for event in order:
+            if event == "config":
+                b.transport.set_members([member(A, 1, STORE_A)])
+                continue
+            _, writer = await shake_hands(b.transport.port, A, stores[event])
+            calls[event].append(writer)
+        vote = RequestVoteReply(sender=A, receiver=B, term=7, granted=True, pre_vote=False)
+        writer = calls["true"][-1]
+        writer.write(b"".join(encode_message(vote)))
+        await eventually(lambda: vote in b.messages, "the vote of the true one")
+        assert b.unreachable == []
+        writer.write(b"".join(encode_message(vote)))
+        calls["old"][-1].close()
+        await eventually(lambda: len(b.transport._accepted) == 1, "the old one has hung up")
+        assert b.unreachable == [], "the member is there"
+        calls["true"][-1].close()
+        await eventually(lambda: b.unreachable == [A], "the member has hung up")
+        for writer in calls["true"] + calls["old"]:
+            writer.close()
+
+
+async def test_the_stores_that_call_by_one_name_are_bounded() -> None:
+    limits = TransportLimits(other_stores_count_max=2)
+    b = Side(identity(B), free_port(), {A: "127.0.0.1:1"}, limits)
+    async with running(b):
+        b.transport.set_members([member(A, 1, STORE_A)])
+        writers = []
+        for store_id in (STORE_A, *(f"{number:032x}" for number in range(6))):
+            _, writer = await shake_hands(b.transport.port, A, store_id)
+            writers.append(writer)
+        await eventually(lambda: len(b.transport._accepted) == 3, "two others stay")
+        message = timeout_now(A, B)
+        writers[0].write(b"".join(encode_message(message)))
+        await eventually(lambda: b.messages == [message], "the member's message")
+        assert b.unreachable == []
+        for writer in writers:
+            writer.close()
+
+
+async def test_what_is_sent_goes_to_the_store_that_the_configuration_names() -> None:
+    """The old disk of a member runs at the address of the settings, the member at its own."""
+    old_port, new_port = free_port(), free_port()
+    b = Side(identity(B), free_port(), {A: f"127.0.0.1:{old_port}"})
+    old = Side(identity(A, store_id=STORE_B), old_port, {})
+    new = Side(identity(A, store_id=STORE_A), new_port, {})
+    async with running(b, old):
+        await b.send_until(timeout_now(B, A), old)
+        b.transport.set_members([member(A, new_port, STORE_A)])
+        async with running(new):
+            new.transport.set_members([member(B, b.transport.port)])
+            await b.send_until(timeout_now(B, A, term=2), new)
+        await b.send_until(timeout_now(B, A, term=3), old)  # better than nobody
 
 
 async def test_strangers_do_not_keep_members_out() -> None:
