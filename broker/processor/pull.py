@@ -15,7 +15,6 @@ DefaultMessageStore.getMessage.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from dataclasses import dataclass
 from typing import Final
 
@@ -24,13 +23,14 @@ from broker.context import BrokerContext
 from broker.filter.message_filter import EVERYTHING, TAG, FilterError, MessageFilter
 from broker.filter.sql import filter_of
 from broker.long_polling import HeldPull
+from broker.outcomes import refused_of
 from broker.proposer import BusyError, Proposal
 from broker.queue_reader import read_matching
 from broker.request import RefusedError, Request
 from broker.store.payload import ClearResetCommand, OffsetCommand
 from broker.tasks import TaskOwner
 from broker.topics import PERM_READ, Topic, is_group_name
-from raft.replicated_log import NotLeaderError
+from raft.replicated_log import NotLeaderError, ProposalStatus
 from remoting.codes import ResponseCode
 
 __all__ = ["PullProcessor"]
@@ -253,7 +253,7 @@ class PullProcessor:
 
     def _run(self, pull: _Pull, *, may_hold: bool) -> None:
         context = self._context
-        if context.ready and context.state.resets and self._is_reset(pull):
+        if context.state.resets and self._is_reset(pull, may_hold=may_hold):
             return
         queue = context.queues.get(pull.topic, pull.queue_id)
         if queue.min_offset <= pull.offset < queue.next_offset:
@@ -269,24 +269,43 @@ class PullProcessor:
         else:
             self._tasks.answer(pull.request, self._out_of_range(pull, may_hold=may_hold))
 
-    def _is_reset(self, pull: _Pull) -> bool:
-        """Whether it was answered with where the group shall go on; a pull from there clears it."""
-        resets = self._context.state.resets
+    def _is_reset(self, pull: _Pull, *, may_hold: bool) -> bool:
+        """Whether a reset of the group's offset decides what becomes of the pull: elsewhere it is
+        answered with where the group shall go on; there it clears the reset.
+
+        It gets its messages only once the clearing is committed: while it is on its way, the pull
+        behind them would be sent back again, here or by the next leader.
+        """
+        context = self._context
         group = pull.request.text("consumerGroup")
-        offset = resets.get(group, pull.topic, pull.queue_id)
+        offset = context.state.resets.get(group, pull.topic, pull.queue_id)
         if offset is None:
             return False
-        if pull.offset != offset:
-            self._answer(pull, ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", offset)
-            return True
-        with contextlib.suppress(BusyError):  # the next pull clears it
-            self._context.proposer.submit(
-                Proposal(
-                    commands=[ClearResetCommand(group, pull.topic, pull.queue_id, offset)],
-                    on_done=lambda _: None,
-                )
+        if not context.ready:  # from here it would get messages that the leader sends it back for
+            pull.request.refuse(
+                RefusedError(ResponseCode.SERVICE_NOT_AVAILABLE, context.not_leader_remark())
             )
-        return False
+        elif pull.offset != offset:
+            self._answer(pull, ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", offset)
+        else:
+            self._clear_reset(pull, group, may_hold=may_hold)
+        return True
+
+    def _clear_reset(self, pull: _Pull, group: str, *, may_hold: bool) -> None:
+        context = self._context
+
+        def done(status: ProposalStatus | None) -> None:
+            refused = refused_of(status, context.not_leader_remark)
+            if refused is None:
+                self._again(pull, may_hold=may_hold)  # a newer reset may be there by now
+            else:
+                pull.request.refuse(refused)
+
+        command = ClearResetCommand(group, pull.topic, pull.queue_id, pull.offset)
+        try:
+            context.proposer.submit(Proposal(commands=[command], on_done=done))
+        except BusyError as error:
+            pull.request.refuse(RefusedError(ResponseCode.SYSTEM_BUSY, str(error)))
 
     def _answer_found(self, pull: _Pull) -> None:
         """Records from the offset on that match, within count and size."""
@@ -338,8 +357,8 @@ class PullProcessor:
         pull.offset = at
         return self._hold(pull)
 
-    def _again(self, pull: _Pull) -> None:
-        """Answer a pull that was held; what it was let in for may be gone."""
+    def _again(self, pull: _Pull, *, may_hold: bool = False) -> None:
+        """Answer a pull that has waited; what it was let in for may be gone."""
         if pull.request.connection.closed:
             return
         try:
@@ -347,7 +366,7 @@ class PullProcessor:
         except RefusedError as refused:
             pull.request.refuse(refused)
             return
-        self._run(pull, may_hold=False)
+        self._run(pull, may_hold=may_hold)
 
     async def _out_of_range(self, pull: _Pull, *, may_hold: bool) -> None:
         """Say where the queue really begins or ends, if this is the leader; else nothing new."""

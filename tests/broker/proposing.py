@@ -28,7 +28,7 @@ from remoting.message import decode_record, encode_batch_body
 from tests.broker.rig import START_MS, FakeConnection, Rig, send_fields
 from tests.broker.test_send_and_pull import pull_fields
 
-__all__ = ["BESIDE", "PROPOSING", "Situation"]
+__all__ = ["BESIDE", "PROPOSING", "STORED_CODES", "Situation", "pull_after_reset", "settle"]
 
 Example = tuple[dict[str, str], bytes]
 
@@ -100,11 +100,13 @@ class Situation:
             stored_at=int(stored.ext_fields["msgId"][16:], 16),
         )
 
-    async def ask(self, code: int, outcome: ProposalStatus | None) -> list[RemotingCommand]:
+    async def ask(
+        self, code: int, outcome: ProposalStatus | None, example: Example | None = None
+    ) -> list[RemotingCommand]:
         """The answers to the request of that code when its proposal ends so; None: this node led
         no more when the batch was to be proposed."""
         rig, connection = self.rig, FakeConnection()
-        fields, body = PROPOSING[code](self)
+        fields, body = example or PROPOSING[code](self)
         rig.log.auto_commit = False
         rig.context.clients.producer_seen("PG", "asker", connection, rig.now_ms)  # type: ignore[arg-type]
         rig.give(self.handlers[code], code, fields, body, connection)
@@ -186,8 +188,8 @@ def _pop(_: Situation) -> Example:
     }, b""  # fmt: skip
 
 
-def _reset_pull(_: Situation) -> Example:
-    """From where a reset has sent the group: the answer forgets the reset."""
+def pull_after_reset() -> Example:
+    """From where a reset has sent the group, which clears it."""
     return pull_fields(offset=0) | {"consumerGroup": "ResetG"}, b""
 
 

@@ -15,9 +15,17 @@ from broker.proposer import Proposal, Proposer
 from broker.request_table import SERVED
 from raft.replicated_log import ProposalResult, ProposalStatus
 from remoting.codes import RequestCode, ResponseCode
-from tests.broker.proposing import BESIDE, PROPOSING, STORED_CODES, Situation, settle
+from tests.broker.proposing import (
+    BESIDE,
+    PROPOSING,
+    STORED_CODES,
+    Situation,
+    pull_after_reset,
+    settle,
+)
 from tests.broker.rig import FakeConnection, send_fields
 from tests.broker.test_any_request import BODIES, fields_for, handlers
+from tests.broker.test_send_and_pull import pull_fields
 
 OUTCOMES = [None, *(status for status in ProposalStatus if status is not ProposalStatus.COMMITTED)]
 SENDS = {RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE}
@@ -55,6 +63,29 @@ async def test_a_committed_entry_is_success(tmp_path, code):
         assert len(at.rig.log.entries) > entries
     finally:
         await at.close()
+
+
+@pytest.mark.parametrize("outcome", OUTCOMES, ids=str)
+async def test_a_reset_that_may_not_be_cleared_gives_no_messages(tmp_path, outcome):
+    """The next pull, of the next leader perhaps, would be sent back a second time."""
+    at = await Situation.make(tmp_path)
+    answers = await at.ask(RequestCode.PULL_MESSAGE, outcome, pull_after_reset())
+    surely_not = outcome is None or outcome is ProposalStatus.TRUNCATED
+    known = ResponseCode.SERVICE_NOT_AVAILABLE if surely_not else ResponseCode.SYSTEM_ERROR
+    assert [answer.code for answer in answers] == [known]
+    await at.close()
+
+
+async def test_a_replica_leaves_a_group_with_a_reset_to_the_leader(tmp_path):
+    at = await Situation.make(tmp_path)
+    at.rig.log.depose()
+    for offset in (0, 1):
+        fields = pull_fields(offset=offset) | {"consumerGroup": "ResetG"}
+        answer = await at.rig.ask(at.handlers[11], RequestCode.PULL_MESSAGE, fields)
+        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    answer = await at.rig.ask(at.handlers[11], RequestCode.PULL_MESSAGE, pull_fields(offset=0))
+    assert answer.code == ResponseCode.SUCCESS, "another group has none"
+    await at.close()
 
 
 async def test_who_waits_for_a_key_in_flight_is_told_as_much(tmp_path):
