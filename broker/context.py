@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from broker.clients import Clients
+from broker.clock_exchange import ClockExchange
 from broker.config import BrokerConfig
 from broker.long_polling import LongPolling
 from broker.pop.busy import BusyHoldings
@@ -46,7 +47,8 @@ class BrokerContext:
     proposer: Proposer
     clients: Clients
     long_polling: LongPolling
-    clock_ms: Callable[[], int]  # wall clock: stamps and ages of messages
+    clocks: ClockExchange
+    clock_ms: Callable[[], int]  # the group's time: stamps, and what is counted from them
     random: random.Random
     unique_ids: UniqueIdGenerator
     broker_addresses: Mapping[str, str]  # node -> remoting address, where known
@@ -54,8 +56,8 @@ class BrokerContext:
     pop_polling: PopPolling = field(default_factory=PopPolling)
     pop_busy: BusyHoldings = field(default_factory=BusyHoldings)
     remoting: RemotingClient | None = None  # asks name servers
-    # Leases: a clock that never jumps.
-    lease_clock_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000
+    # This process's own deadlines: a clock that never jumps.
+    monotonic_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000
     stats: Stats = field(default_factory=Stats)
     pull_offsets: PullOffsets = field(default_factory=PullOffsets)
     # Whether who asks may make and change super users; all may where access control is off.

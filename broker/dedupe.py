@@ -10,7 +10,10 @@ as 64-bit hashes, in generations: the newest in a dict, closed ones as sorted ar
 per key. A generation that leaves the window loses its positions and keeps its hashes for a good
 while longer, so that a retry which comes too late is told from a message never seen: it is EXPIRED
 and refused, not stored a second time (promise G2). What was born before even the hashes begin is
-refused as well, since nothing here can tell any more.
+refused as well, since nothing here can tell any more: an old retry and a message of a producer
+whose clock is slow look alike. Hence hashes are kept for the whole of `window_ms`, however fast
+keys come, up to a bound that 18,000 a second reach: a clock that is slower by less is no reason
+to refuse.
 
 Two keys may have one hash: whoever is told STORED compares the key with the record's own before
 it names that place to anybody.
@@ -36,7 +39,8 @@ __all__ = ["DedupeWindow", "Generation", "Verdict", "WindowImage"]
 
 _GENERATION_KEYS_MAX = 16_384
 _GENERATIONS_PER_WINDOW = 8
-_EPOCHS_MAX = 2
+_EPOCHS_WANTED = 2
+_EPOCHS_MAX = 12
 # A key has two bits of 2^25 (4 MiB): at 1,000,000 keys one question in 300 goes on to bisect.
 _FILTER_BITS: Final = 1 << 25
 _FILTER_MASK_INT: Final = _FILTER_BITS - 1
@@ -137,8 +141,9 @@ def _bit_of(bits: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint8]:
 
 
 class DedupeWindow:
-    """`keys_max` keys in the window; about `evicted_keys_max` hashes are remembered behind it,
-    at least as many as `keys_max`."""
+    """`keys_max` keys in the window; about `evicted_keys_max` hashes are remembered behind it, at
+    least as many as `keys_max`, and up to six times both together while they are younger than
+    `window_ms`."""
 
     def __init__(self, *, window_ms: int, keys_max: int, evicted_keys_max: int) -> None:
         if window_ms <= 0 or keys_max <= 0 or evicted_keys_max < 0:
@@ -148,7 +153,7 @@ class DedupeWindow:
         self._generation_keys = max(1, min(_GENERATION_KEYS_MAX, keys_max // 4))
         self._keys_max = keys_max
         # So much that the newest full epoch holds all that may be in the window.
-        self._epoch_keys = max(keys_max, (keys_max + evicted_keys_max) // _EPOCHS_MAX)
+        self._epoch_keys = max(keys_max, (keys_max + evicted_keys_max) // _EPOCHS_WANTED)
         self._newest: _Newest | None = None
         self._epochs: list[_Epoch] = []  # oldest first
         self._count = 0  # in the window
@@ -179,7 +184,7 @@ class DedupeWindow:
     def judge(self, key: str, *, born_ms: int, now_ms: int) -> Verdict:
         """What to do with a message that carries `key`.
 
-        `born_ms`: the message's bornTimestamp. `now_ms`: the leader's clock.
+        `born_ms`: the message's bornTimestamp. `now_ms`: the group's time, as stamps are.
         """
         hashed = xxh3_64_intdigest(key.encode())
         newest = self._newest
@@ -251,7 +256,10 @@ class DedupeWindow:
             positions=array("Q", positions[order].tobytes()),
         )
         if not self._epochs or self._epochs[-1].count >= self._epoch_keys:
-            if len(self._epochs) == _EPOCHS_MAX:
+            while len(self._epochs) >= _EPOCHS_WANTED and (
+                len(self._epochs) >= _EPOCHS_MAX
+                or self._epochs[0].generations[-1].last_ms < newest.last_ms - self._window_ms
+            ):
                 self._forget(self._epochs.pop(0))
             self._epochs.append(_Epoch())
         self._epochs[-1].add(generation)

@@ -60,7 +60,7 @@ class Housekeeper:
         self._use: DiskUse | None = None  # as it was seen last
         self._is_retaining = False
         self._is_handing_over = False
-        self._handed_over_ms = 0
+        self._handed_over_ms: int | None = None
 
     def look(self) -> None:
         """Find out whether there is room. Raises OSError of the disk under the store."""
@@ -70,7 +70,7 @@ class Housekeeper:
     def round(self) -> None:
         """Raises OSError of the derived files."""
         context = self._context
-        context.clients.expire(context.clock_ms())
+        context.clients.expire(context.monotonic_ms())
         context.queues.write_held()
         if context.queues.wants_sync:
             context.queues.wants_sync = False
@@ -114,8 +114,9 @@ class Housekeeper:
         context.want_of_room = want
         if want is None or not context.ready or self._is_handing_over:
             return
-        now_ms = context.clock_ms()
-        if now_ms - self._handed_over_ms >= _HAND_OVER_INTERVAL_MS:
+        now_ms = context.monotonic_ms()
+        last_ms = self._handed_over_ms
+        if last_ms is None or now_ms - last_ms >= _HAND_OVER_INTERVAL_MS:
             self._handed_over_ms = now_ms
             self._is_handing_over = True
             self._tasks.spawn(self._hand_over())

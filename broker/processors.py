@@ -54,6 +54,7 @@ class Processors:
         self.send = SendProcessor(context)
         self.reply = ReplyProcessor(context, tasks, self.send)
         self.send_back = SendBackProcessor(context)
+        self.clocks = context.clocks
         self.end_transaction = EndTransactionProcessor(context, tasks)
         self.pull = PullProcessor(context, tasks)
         self.offsets = OffsetProcessor(context, tasks)

@@ -385,6 +385,7 @@ SERVED: Final[tuple[Served, ...]] = (
     Served(_C.LEDGERMQ_MEMBERS, "members.members", "", "", "answer: voters, learners"),
     Served(_C.LEDGERMQ_CHANGE_MEMBER, "members.change", "", "", "the change"),
     Served(_C.LEDGERMQ_TRANSFER, "members.transfer", "", "", "the node that shall lead"),
+    Served(_C.LEDGERMQ_CLOCK, "clocks.answer", "", "group wallMillis groupMillis"),
 )
 
 

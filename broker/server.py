@@ -31,6 +31,7 @@ from broker.acl.accounts import AclFileError
 from broker.acl.user_table import UserTable
 from broker.applied_entries import AppliedEntries
 from broker.clients import Clients
+from broker.clock_exchange import ClockExchange
 from broker.config import BrokerConfig, ConfigError, split_address
 from broker.context import BrokerContext
 from broker.delay.delivery import DelayDelivery
@@ -73,6 +74,7 @@ from remoting.server import RemotingServer
 __all__ = ["Broker", "run_broker"]
 
 _log = logging.getLogger(__name__)
+_CLOCK_MS: Final = 200
 _HELD_PULLS_SCAN_MS: Final = 100
 _DELIVERY_MS: Final = 100
 _TIMERS_MS: Final = 25
@@ -87,9 +89,13 @@ _FILES_LOOK_MS: Final = 1_000  # accounts and certificates
 _GC_ALLOCATIONS_MAX: Final = 50_000
 
 
-def wall_clock_ms() -> int:
-    """Unix time in milliseconds."""
+def _wall_ms() -> int:
+    """Unix time in milliseconds, as this machine has it; the group's is `context.clock_ms`."""
     return time.time_ns() // 1_000_000
+
+
+def _monotonic_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
 
 
 class Broker:
@@ -154,6 +160,15 @@ class Broker:
     def _make_context(self, state: BrokerState) -> BrokerContext:
         config = self.config
         rng = random.Random()
+        clocks = ClockExchange(
+            group=config.group,
+            node=config.node,
+            replicas=config.brokers,
+            state=state,
+            status=self.log.status,
+            wall_ms=_wall_ms,
+            monotonic_ms=_monotonic_ms,
+        )
         return BrokerContext(
             config=config,
             log=self.log,
@@ -163,7 +178,7 @@ class Broker:
                 self.log,
                 state,
                 store_host=host_bytes(config.advertised),
-                clock_ms=wall_clock_ms,
+                clock_ms=clocks.stamp_ms,
                 limits=config.proposer,
             ),
             clients=Clients(
@@ -172,7 +187,9 @@ class Broker:
             ),
             long_polling=LongPolling(held_max=config.held_pulls_max),
             pop_polling=PopPolling(held_max=config.held_pulls_max),
-            clock_ms=wall_clock_ms,
+            clocks=clocks,
+            clock_ms=clocks.now_ms,
+            monotonic_ms=_monotonic_ms,
             random=rng,
             unique_ids=UniqueIdGenerator(
                 ip=split_address("advertised", config.advertised)[0],
@@ -198,6 +215,8 @@ class Broker:
                 group.create_task(_every(_INDEX_MS, self._indexer.round))
             group.create_task(self._fail_with(self.log.wait_failed()))
             group.create_task(self._fail_with(self._tasks.wait_failed()))
+            group.create_task(self.context.clocks.run(self._remoting))
+            group.create_task(_every(_CLOCK_MS, self._tick_clock))
             group.create_task(_every(_HELD_PULLS_SCAN_MS, self._expire_pulls))
             group.create_task(_every(_DELIVERY_MS, self._delivery.round))
             group.create_task(_every(_TIMERS_MS, self._processors.timers.round))
@@ -315,7 +334,7 @@ class Broker:
             self.context.proposer.lost_leadership()
             self._check_back.lost_leadership()
         elif status.ready and not self._was_ready:
-            self.context.locks.begin(self.context.lease_clock_ms())
+            self.context.locks.begin(self.context.monotonic_ms())
         if status.ready and not self._was_ready and self.config.trace_topic_enable:
             asyncio.get_running_loop().call_soon(self._make_trace_topic)
         self._was_ready = self.context.ready = status.ready
@@ -337,11 +356,15 @@ class Broker:
     # Ticks -------------------------------------------------------------------------------------
 
     def _sample(self) -> None:
-        self.context.stats.sample(wall_clock_ms())
+        self.context.stats.sample(self.context.clock_ms())
+
+    def _tick_clock(self) -> None:
+        self.context.clocks.tick(leads=self.context.ready)
 
     def _expire_pulls(self) -> None:
-        self.context.long_polling.expire(wall_clock_ms())
-        self.context.pop_polling.expire(wall_clock_ms())
+        now_ms = self.context.monotonic_ms()
+        self.context.long_polling.expire(now_ms)
+        self.context.pop_polling.expire(now_ms)
 
 
 def _access_control(config: BrokerConfig, users: Callable[[], UserTable]) -> AccessControl | None:
@@ -351,7 +374,7 @@ def _access_control(config: BrokerConfig, users: Callable[[], UserTable]) -> Acc
     try:
         return AccessControl(
             config.acl_file,
-            wall_clock_ms,
+            _monotonic_ms,
             users=users,
             cluster=config.cluster,
             inner_access_key=config.acl_inner_access_key,

@@ -156,7 +156,8 @@ class Stats:
             ("hour", _SAMPLE_HOUR_MS),
             ("day", _SAMPLE_DAY_MS),
         ):
-            if now_ms >= self._next_ms[window]:
+            # Far behind: the clock that made it was wrong.
+            if not self._next_ms[window] - interval_ms <= now_ms < self._next_ms[window]:
                 self._next_ms[window] = now_ms - now_ms % interval_ms + interval_ms
                 due.append(window)
         for window in due:

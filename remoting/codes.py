@@ -188,6 +188,7 @@ class RequestCode(enum.IntEnum):
     LEDGERMQ_MEMBERS = 60002
     LEDGERMQ_CHANGE_MEMBER = 60003
     LEDGERMQ_TRANSFER = 60004
+    LEDGERMQ_CLOCK = 60005
 
 
 class ResponseCode(enum.IntEnum):

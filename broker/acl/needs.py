@@ -27,6 +27,7 @@ from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 
 __all__ = [
+    "FREE",
     "MalformedRequestError",
     "Needs",
     "administration_of",
@@ -36,6 +37,10 @@ __all__ = [
 ]
 
 Needs: TypeAlias = dict[str, Permission]
+
+FREE: Final = frozenset({RequestCode.LEDGERMQ_CLOCK})
+"""What needs no account: a group has to know its time whether or not its brokers have been given
+an account of their own."""
 
 _SUB: Final = Permission.SUB
 _PUB: Final = Permission.PUB
@@ -106,6 +111,7 @@ _QUESTIONS: Final = frozenset(
         RequestCode.GET_BROKER_CONFIG,
         RequestCode.LEDGERMQ_STATUS,
         RequestCode.LEDGERMQ_MEMBERS,
+        RequestCode.LEDGERMQ_CLOCK,
     }
 )
 

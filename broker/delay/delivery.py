@@ -4,7 +4,7 @@ Place in the data path: runs on the ready leader at each short tick. What is due
 queue becomes one proposal: the final messages and the queue's progress, in ONE log entry, so that
 no crash and no failover delivers a message twice or not at all (promise G5).
 
-Invariants: a message is never delivered before its time by the leader's clock; within a level,
+Invariants: a message is never delivered before its time by the group's time; within a level,
 delivery keeps the order; one delivery per queue is under way at a time. RocketMQ keeps the
 progress in a file that is written every ten seconds and repeats deliveries after a failover.
 Rules: RocketMQ ScheduleMessageService.

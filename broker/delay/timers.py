@@ -4,7 +4,7 @@ Place in the data path: on the ready leader. `round`, called at each short tick,
 into one proposal: the final messages and their removal from the table, in ONE log entry, so that no
 crash and no failover delivers a message twice or not at all (promise G5). `recall` takes one out.
 
-Invariants: nothing is delivered before its time by the leader's clock; a message is under delivery
+Invariants: nothing is delivered before its time by the group's time; a message is under delivery
 or under recall at most once at a time, so one of the two wins; what can't be read because it is
 damaged here waits until it is repaired, and holds up nothing else.
 Rules: RocketMQ TimerMessageStore (TIMER_ENQUEUE_MS and TIMER_DEQUEUE_MS on what is delivered).
@@ -87,7 +87,8 @@ class Timers:
 
     def _deliver_some(self, now_ms: int) -> bool:
         """One proposal of what is due; False where there is none to make."""
-        self._unreadable = {at: ms for at, ms in self._unreadable.items() if ms > now_ms}
+        monotonic_ms = self._context.monotonic_ms()
+        self._unreadable = {at: ms for at, ms in self._unreadable.items() if ms > monotonic_ms}
         due = self._context.state.timers.due(
             now_ms, but=self._under_way | self._unreadable.keys(), count_max=_COUNT_MAX
         )
@@ -134,6 +135,6 @@ class Timers:
             stored = self._context.read(timer.position, timer.size)
         except RefusedError as refused:
             _log.warning("timer message %d waits: %s", queue_offset, refused)
-            self._unreadable[queue_offset] = now_ms + _DAMAGED_WAIT_MS
+            self._unreadable[queue_offset] = self._context.monotonic_ms() + _DAMAGED_WAIT_MS
             return None
         return delivered_record(self._context, stored, change)

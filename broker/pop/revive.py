@@ -6,7 +6,7 @@ the end of their holdings, in ONE log entry, so that no crash and no failover gi
 or not at all. A message whose properties have no room for a handle is a dead letter at once: its
 retry could not be acknowledged.
 
-Invariants: nothing is revived before its time by the leader's clock, nor while an acknowledgement
+Invariants: nothing is revived before its time by the group's time, nor while an acknowledgement
 of it is under way; what can't be read because it is damaged here waits until it is repaired, and
 holds up nothing else. Source: RocketMQ PopReviveService.reviveRetry.
 """
@@ -69,7 +69,7 @@ class PopRevive:
                 record = None if stored is None else self._retry(due, stored, commands)
             except RefusedError as refused:
                 _log.warning("a popped message waits: %s", refused)
-                self._unreadable[due] = context.clock_ms() + _DAMAGED_WAIT_MS
+                self._unreadable[due] = context.monotonic_ms() + _DAMAGED_WAIT_MS
                 continue
             if record is not None:
                 if records and size + record.size > _SIZE_MAX:
@@ -82,7 +82,8 @@ class PopRevive:
 
     def _due(self, now_ms: int) -> list[Due]:
         """Some of what may be revived now, the oldest first."""
-        self._unreadable = {due: ms for due, ms in self._unreadable.items() if ms > now_ms}
+        monotonic_ms = self._context.monotonic_ms()
+        self._unreadable = {due: ms for due, ms in self._unreadable.items() if ms > monotonic_ms}
         busy = self._context.pop_busy
         found = self._context.state.pop.due(now_ms, _COUNT_MAX + len(self._unreadable) + len(busy))
         return [

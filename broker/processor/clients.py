@@ -84,7 +84,7 @@ class ClientProcessor:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise RefusedError(ResponseCode.SYSTEM_ERROR, f"heartbeat: {error}") from error
         _check_names(heartbeat)
-        clients, now_ms = self._context.clients, self._context.clock_ms()
+        clients, now_ms = self._context.clients, self._context.monotonic_ms()
         language, version = language_name(request.command.language), request.command.version
         try:
             for producer in heartbeat.producerDataSet:

@@ -40,6 +40,7 @@ class Place:
 def are_surely_new(context: BrokerContext, keys: list[str], *, born_ms: int) -> bool:
     """True where no key of a batch is stored, expired or in flight; a quick way."""
     state = context.state
+    born_ms += context.clocks.lead_ms()
     return (
         context.proposer.has_none_in_flight(keys)
         and state.messages.knows_none(keys, born_ms=born_ms)
@@ -57,7 +58,8 @@ def stored_place(context: BrokerContext, record: PendingRecord, key: str) -> Pla
     own, other = state.messages, state.half_keys
     if is_half:
         own, other = other, own
-    born_ms, now_ms = record.template.born_ms, context.clock_ms()
+    # Producers have the true time at best, stamps that of the group, which may be ahead of it.
+    born_ms, now_ms = record.template.born_ms + context.clocks.lead_ms(), context.clock_ms()
     match own.judge(key, born_ms=born_ms, now_ms=now_ms):
         case Verdict.STORED:
             return _place_of(context, own, key)

@@ -66,7 +66,7 @@ class LockProcessor:
             client_id,
             ours,
             members=context.clients.consumer_ids(group),
-            now_ms=context.lease_clock_ms(),
+            now_ms=context.monotonic_ms(),
         )
 
         def answer(held: Sequence[Queue]) -> None:
@@ -80,7 +80,7 @@ class LockProcessor:
 
         def done(status: ProposalStatus | None) -> None:
             refused = refused_of(status, context.not_leader_remark)
-            now_ms = context.lease_clock_ms() if refused is None else None
+            now_ms = context.monotonic_ms() if refused is None else None
             self._locks.settle(group, claims.free, now_ms)
             if refused is None:
                 answer(claims.held + claims.free)
@@ -117,7 +117,7 @@ class LockProcessor:
         context = self._context
         if not context.ready:
             return
-        owners, now_ms = context.state.queue_owners, context.lease_clock_ms()
+        owners, now_ms = context.state.queue_owners, context.monotonic_ms()
         commands = [unlock_command(*row) for row in self._locks.expired(owners, now_ms)]
         if commands:
             try:

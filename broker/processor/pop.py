@@ -97,7 +97,6 @@ class PopProcessor:
     def _checked(self, request: Request) -> _Pop:
         context = self._context
         context.require_leader()
-        now_ms = context.clock_ms()
         for name in ("consumerGroup", "topic"):
             request.text(name)
         for name in ("queueId", "initMode"):
@@ -125,7 +124,7 @@ class PopProcessor:
             queue_id=queue_id,
             count_max=max(1, count_max),
             invisible_ms=invisible_ms,
-            deadline_ms=now_ms + poll_ms,
+            deadline_ms=context.monotonic_ms() + poll_ms,
             from_end=request.integer("initMode") != 0,
             is_order=request.boolean_or("order", False),
             attempt_id=attempt_id,
@@ -286,7 +285,8 @@ class PopProcessor:
         until_ms = held.blocked_until_ms(pop.attempt_id, now_ms)
         if until_ms is None:
             return False
-        pop.wake_ms = min(until_ms, pop.wake_ms or until_ms)
+        wake_ms = self._context.monotonic_ms() + until_ms - now_ms
+        pop.wake_ms = min(wake_ms, pop.wake_ms or wake_ms)
         return True
 
     def _commands(self, pop: _Pop, catch: _Catch, taken: _Taken) -> list[Command]:
@@ -407,7 +407,7 @@ class PopProcessor:
     def _hold_or_answer(self, pop: _Pop, catch: _Catch) -> None:
         context = self._context
         code = ResponseCode.POLLING_TIMEOUT
-        if catch.pop_ms < pop.deadline_ms:
+        if context.monotonic_ms() < pop.deadline_ms:
             held = HeldPop(
                 topic=pop.topic.name,
                 group=pop.group,

@@ -78,7 +78,7 @@ class PopPeekProcessor:
         poll_ms = max(0, min(request.integer("pollTime"), _POLL_MS_MAX))
         keys = list(self._queues(request, with_retries=not request.boolean_or("order", False)))
         attempt_id = request.fields.get("attemptId") or ""
-        deadline_ms = context.clock_ms() + poll_ms
+        deadline_ms = context.monotonic_ms() + poll_ms
 
         def answer(has_message: bool, *, is_full: bool = False) -> None:
             fields = {"hasMsg": str(has_message).lower(), "pollingFull": str(is_full).lower()}
@@ -95,7 +95,7 @@ class PopPeekProcessor:
             now_ms = context.clock_ms()
             if any(self._has_message(key, attempt_id, now_ms) for key in keys):
                 answer(True)
-            elif now_ms >= deadline_ms:
+            elif context.monotonic_ms() >= deadline_ms:
                 answer(False)
             elif not is_small or not context.pop_polling.hold(
                 HeldPop(

@@ -94,10 +94,10 @@ class PullProcessor:
         consumers forget a `seek` where the pull after it fails, so it had better not.
         """
         context = self._context
-        until_ms = context.clock_ms() + _TOO_EARLY_MS_MAX
+        until_ms = context.monotonic_ms() + _TOO_EARLY_MS_MAX
         try:
             while not context.ready and request.text("topic") not in context.state.topics:
-                if context.clock_ms() >= until_ms or request.connection.closed:
+                if context.monotonic_ms() >= until_ms or request.connection.closed:
                     raise RefusedError(
                         ResponseCode.SERVICE_NOT_AVAILABLE, context.not_leader_remark()
                     )
@@ -337,7 +337,7 @@ class PullProcessor:
         if not pull.request.shrink("consumerGroup"):
             return False
         self._note_progress(pull, pull.offset)
-        pull.held_until_ms = pull.held_until_ms or context.clock_ms() + pull.suspend_ms
+        pull.held_until_ms = pull.held_until_ms or context.monotonic_ms() + pull.suspend_ms
         return context.long_polling.hold(
             pull.topic,
             pull.queue_id,
@@ -352,7 +352,7 @@ class PullProcessor:
     def _hold_again(self, pull: _Pull, at: int) -> bool:
         """Wait on at `at`, where what woke a pull that has time left is not what it wants: what a
         message is about, only its record tells, so any arrival wakes such a pull."""
-        if self._context.clock_ms() >= pull.held_until_ms:
+        if self._context.monotonic_ms() >= pull.held_until_ms:
             return False
         pull.offset = at
         return self._hold(pull)

@@ -60,7 +60,7 @@ _NO_SUCH_QUEUE: Final = dict.fromkeys(
 class RuntimeInfoProcessor:
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
-        self._boot_ms = context.clock_ms()
+        self._began_ms = context.monotonic_ms()
 
     def handle(self, request: Request) -> None:
         """GET_BROKER_RUNTIME_INFO."""
@@ -76,7 +76,7 @@ class RuntimeInfoProcessor:
     def _process(self) -> dict[str, str]:
         context = self._context
         status = context.log.status()
-        up_ms = max(0, context.clock_ms() - self._boot_ms)
+        up_ms = context.monotonic_ms() - self._began_ms
         days, rest = divmod(up_ms // 1_000, 86_400)
         hours, rest = divmod(rest, 3_600)
         minutes, seconds = divmod(rest, 60)
@@ -84,7 +84,7 @@ class RuntimeInfoProcessor:
             "brokerActive": "true" if status.ready else "false",
             "brokerVersion": "479",
             "brokerVersionDesc": "V5_3_3",
-            "bootTimestamp": str(self._boot_ms),
+            "bootTimestamp": str(context.clock_ms() - up_ms),
             "startAcceptSendRequestTimeStamp": "0",
             "runtime": f"[ {days} days, {hours} hours, {minutes} minutes, {seconds} seconds ]",
             "sendThreadPoolQueueSize": str(context.proposer.pending_count),

@@ -190,9 +190,7 @@ def topic_of_retry(
     attempts = request.integer_or(names.reconsume, 0)
     limit = request.integer_or(names.reconsume_max, -1)
     # An orderly group tries again at the place: what it sends away has had its attempts.
-    is_ordered = context.locks.is_ordered(
-        context.state.queue_owners, group, context.lease_clock_ms()
-    )
+    is_ordered = context.locks.is_ordered(context.state.queue_owners, group, context.monotonic_ms())
     if not is_ordered and not _dead_letter_due(context, group, attempts, limit):
         is_unit = request.boolean_or(names.unit_mode, False)
         sys_flag = SYS_FLAG_UNIT_SUB if is_unit else 0

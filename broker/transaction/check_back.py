@@ -60,7 +60,7 @@ class CheckBack:
         now_ms = context.clock_ms()
         asked = 0
         for half in context.state.halves.undecided():
-            if asked >= _CHECKS_PER_ROUND_MAX or now_ms < half.stored_ms:
+            if asked >= _CHECKS_PER_ROUND_MAX:
                 break
             if context.proposer.in_flight_decision(half.queue_offset) is None:
                 asked += self._look_at(half, now_ms)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from broker.applied_entries import AppliedEntries
 from broker.clients import Clients
+from broker.clock_exchange import ClockExchange
 from broker.config import BrokerConfig
 from broker.context import BrokerContext
 from broker.long_polling import LongPolling
@@ -197,7 +198,23 @@ class FakeConnection:
 class Rig:
     directory: Path
     limits: StateLimits = field(default_factory=StateLimits)
-    now_ms: int = START_MS
+    passed_ms: int = 0  # by the monotonic clock
+    wall_ms: int = START_MS
+
+    @property
+    def now_ms(self) -> int:
+        """The wall clock. Set forth, time passes; set back, the clock alone is turned back."""
+        return self.wall_ms
+
+    @now_ms.setter
+    def now_ms(self, wall_ms: int) -> None:
+        self.passed_ms += max(0, wall_ms - self.wall_ms)
+        self.wall_ms = wall_ms
+
+    def jump(self, jump_ms: int) -> None:
+        """The wall clock jumps, no time passes."""
+        self.wall_ms += jump_ms
+        self.context.clocks.tick(leads=self.context.ready)
 
     def __post_init__(self) -> None:
         self.config = BrokerConfig(
@@ -220,6 +237,15 @@ class Rig:
             applied=self.applied,
         )
         self.log.machine = self.machine
+        clocks = ClockExchange(
+            group="broker-a",
+            node="n0",
+            replicas={},
+            state=state,
+            status=self.log.status,
+            wall_ms=lambda: self.wall_ms,
+            monotonic_ms=lambda: self.passed_ms,
+        )
         self.context = BrokerContext(
             config=self.config,
             log=self.log,
@@ -229,12 +255,14 @@ class Rig:
                 self.log,
                 state,
                 store_host=host_bytes("127.0.0.1:10911"),
-                clock_ms=lambda: self.now_ms,
+                clock_ms=clocks.stamp_ms,
                 limits=ProposerLimits(),
             ),
             clients=Clients(clients_max=100, client_silence_ms_max=120_000),
             long_polling=LongPolling(held_max=100),
-            clock_ms=lambda: self.now_ms,
+            clocks=clocks,
+            clock_ms=clocks.now_ms,
+            monotonic_ms=lambda: self.passed_ms,
             random=random.Random(7),
             unique_ids=UniqueIdGenerator(ip="127.0.0.1", pid=1, instance=1),
             broker_addresses={},

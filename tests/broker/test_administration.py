@@ -228,7 +228,7 @@ class Member(FakeConnection):
 
     def join(self, rig: Rig, client_id: str = "c1") -> None:
         rig.context.clients.consumer_seen(
-            "G", client_id, self, message_model="CLUSTERING", subscriptions=[], now_ms=rig.now_ms
+            "G", client_id, self, message_model="CLUSTERING", subscriptions=[], now_ms=rig.passed_ms
         )  # type: ignore[call-arg]
 
     def oneway(self, command: RemotingCommand) -> None:

@@ -71,7 +71,7 @@ async def test_a_strange_immunity_does_not_stop_the_check_back(rig, digits):
     answer = await rig.ask(send.handle, SEND, fields, b"half")
     assert answer.code == ResponseCode.SUCCESS
     producer = FakeConnection()
-    rig.context.clients.producer_seen("PG", "c", producer, rig.now_ms)
+    rig.context.clients.producer_seen("PG", "c", producer, rig.passed_ms)
     rig.now_ms += 60_000
     CheckBack(rig.context).round()
     async with asyncio.timeout(5):

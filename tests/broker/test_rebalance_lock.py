@@ -120,7 +120,7 @@ def queues_of(answer) -> list[int]:
 @pytest.fixture
 async def rig(tmp_path):
     rig = Rig(tmp_path / "store")
-    rig.context.lease_clock_ms = lambda: rig.now_ms
+    rig.context.monotonic_ms = lambda: rig.now_ms
     rig.context.locks.begin(rig.now_ms)
     await rig.ask(SendProcessor(rig.context).handle, 310, send_fields(), b"x")
     yield rig

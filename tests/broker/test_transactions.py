@@ -134,7 +134,7 @@ async def test_an_undecided_half_is_checked_then_discarded(rig):
     await half(rig)
     check = CheckBack(rig.context)
     producer = FakeConnection()
-    rig.context.clients.producer_seen("PG", "client-1", producer, rig.now_ms)
+    rig.context.clients.producer_seen("PG", "client-1", producer, rig.passed_ms)
     check.round()
     await asyncio.sleep(0)
     assert producer.sent == [], "too fresh"

@@ -149,7 +149,7 @@ async def test_a_held_pull_that_matched_nothing_moves_on_when_its_time_is_up(rig
     rig.give(pull.handle, PULL, waits, b"", connection)
     await send(rig, 11)
     rig.now_ms += 15_000
-    rig.context.long_polling.expire(rig.now_ms)
+    rig.context.long_polling.expire(rig.passed_ms)
     (answer,) = connection.sent
     assert answer.code == ResponseCode.PULL_NOT_FOUND
     assert answer.ext_fields["nextBeginOffset"] == "2"

@@ -372,7 +372,7 @@ async def test_a_held_pop_ends_with_its_time_or_its_leader(rig):
     rig.give(rig.processors.pop.handle, POP, rig.fields(pollTime="5000"), b"", first)
     rig.give(rig.processors.pop.handle, POP, rig.fields(pollTime="9000"), b"", second)
     rig.now_ms += 5_000
-    rig.context.pop_polling.expire(rig.now_ms)
+    rig.context.pop_polling.expire(rig.passed_ms)
     assert [answer.code for answer in first.sent] == [ResponseCode.POLLING_TIMEOUT]
     rig.log.depose()
     rig.context.pop_polling.wake_all()
@@ -419,7 +419,7 @@ async def test_in_order_what_comes_again_is_counted(rig):
         rig.processors.pop.handle, POP, rig.fields(order="true", pollTime="9000"), b"", waiting
     )
     rig.now_ms += 1
-    rig.context.pop_polling.expire(rig.now_ms)
+    rig.context.pop_polling.expire(rig.passed_ms)
     async with asyncio.timeout(5):
         while not waiting.sent:
             await asyncio.sleep(0)

@@ -1,0 +1,186 @@
+"""Group time: no minority of wrong clocks moves it, it never goes back, and never stands still."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.group_clock import ClockReading, GroupClock
+
+WALL_MS = 1_700_000_000_000
+HOUR_MS = 3_600_000
+STEP_MS = 200
+
+
+class Group:
+    """Replicas that ask each other once a second, over true time that begins at 0."""
+
+    def __init__(self, count: int) -> None:
+        self.now_ms = 0
+        self.jumps_ms = [0] * count
+        self.began_ms = [1_000_000 * number for number in range(count)]  # of monotonic clocks
+        self.clocks = [GroupClock(count) for _ in range(count)]
+        self.down: set[int] = set()
+        self.leader = 0
+        self.stamp_ms = 0
+
+    def monotonic_ms(self, number: int) -> int:
+        return self.began_ms[number] + self.now_ms
+
+    def wall_ms(self, number: int) -> int:
+        return WALL_MS + self.now_ms + self.jumps_ms[number]
+
+    def pass_time(self, passed_ms: int) -> None:
+        for _ in range(0, passed_ms, STEP_MS):
+            self.now_ms += STEP_MS
+            up = [number for number in range(len(self.clocks)) if number not in self.down]
+            if self.now_ms % 1_000 == 0:
+                for asking in up:
+                    for asked in up:
+                        if asked != asking:
+                            self.ask(asking, asked)
+            for number in up:
+                self.clocks[number].tick(
+                    self.monotonic_ms(number),
+                    self.wall_ms(number),
+                    self.stamp_ms,
+                    leads=number == self.leader,
+                )
+
+    def ask(self, asking: int, asked: int) -> None:
+        reading = self.clocks[asked].reading(
+            self.monotonic_ms(asked), self.wall_ms(asked), self.stamp_ms
+        )
+        self.clocks[asking].heard(
+            str(asked),
+            reading,
+            asked_ms=self.monotonic_ms(asking),
+            monotonic_ms=self.monotonic_ms(asking),
+            is_leader=asked == self.leader and asking != self.leader,
+        )
+
+    def restart(self, number: int) -> None:
+        self.clocks[number] = GroupClock(len(self.clocks))
+        self.began_ms[number] = -self.now_ms
+
+    def store(self) -> int:
+        """Stamp an entry; how far the stamp is ahead of the true time."""
+        stamp_ms = self.clocks[self.leader].stamp_ms(self.monotonic_ms(self.leader), self.stamp_ms)
+        assert stamp_ms >= self.stamp_ms
+        self.stamp_ms = stamp_ms
+        return stamp_ms - WALL_MS - self.now_ms
+
+
+@pytest.mark.parametrize("jump_ms", [HOUR_MS, -HOUR_MS, 180_000, -2_000, 5_000])
+@pytest.mark.parametrize("jumping", [0, 1])
+def test_a_clock_that_jumps_moves_nothing(jump_ms, jumping):
+    group = Group(3)
+    group.pass_time(3_000)
+    for change_ms in (jump_ms, -jump_ms):
+        group.jumps_ms[jumping] += change_ms
+        for leader in (0, 1, 2, jumping):
+            group.leader = leader
+            group.pass_time(70_000)
+            assert abs(group.store()) <= STEP_MS
+
+
+def test_a_group_whose_replicas_all_restart_goes_by_what_most_clocks_say():
+    for jump_ms in (HOUR_MS, -HOUR_MS):
+        group = Group(3)
+        group.pass_time(2_000)
+        group.store()
+        group.jumps_ms[0] = jump_ms
+        group.now_ms += 10 * HOUR_MS  # nobody runs
+        for number in range(3):
+            group.restart(number)
+        group.pass_time(2_000)
+        assert abs(group.store()) <= STEP_MS
+
+
+def test_a_replica_that_restarts_takes_the_groups_time_over_not_its_own_clocks():
+    """Two of three are up, and one of their clocks is wrong: nobody could tell by the clocks."""
+    group = Group(3)
+    group.pass_time(2_000)
+    group.store()
+    group.down.add(2)
+    group.jumps_ms[1] = -HOUR_MS
+    group.restart(1)
+    group.pass_time(2_000)
+    group.leader = 1
+    group.pass_time(60_000)
+    assert abs(group.store()) <= STEP_MS
+
+
+def test_time_goes_on_from_a_stamp_that_lies_ahead():
+    """What an earlier release, or a majority of wrong clocks, has left in the log."""
+    group = Group(3)
+    group.stamp_ms = WALL_MS + HOUR_MS
+    group.pass_time(1_000)
+    before_ms = group.store()
+    group.pass_time(60_000)
+    after_ms = group.store()
+    assert before_ms - HOUR_MS < 1_000
+    assert before_ms - after_ms < 1_000
+    group.pass_time(60_000)
+    before_ms, after_ms = after_ms, group.store()
+    assert 2_000 < before_ms - after_ms <= 3_100, "it is slowed down, and does not stand still"
+    lead_ms = group.clocks[0].lead_ms
+    assert abs(lead_ms - after_ms) <= STEP_MS
+
+
+def test_what_most_clocks_have_said_for_a_minute_is_taken():
+    group = Group(3)
+    group.pass_time(2_000)
+    group.jumps_ms = [HOUR_MS, HOUR_MS, 0]
+    group.pass_time(50_000)
+    assert group.store() < 5_000
+    group.pass_time(20_000)
+    assert abs(group.store() - HOUR_MS) <= 2 * STEP_MS
+
+
+def test_a_group_of_one_goes_by_its_clock_once_that_has_stayed():
+    group = Group(1)
+    group.pass_time(STEP_MS)
+    for jump_ms in (HOUR_MS, 0, -HOUR_MS, 0):
+        group.jumps_ms = [jump_ms]
+        group.pass_time(55_000)
+        assert group.store() == 0
+    group.jumps_ms = [HOUR_MS]
+    group.pass_time(65_000)
+    assert abs(group.store() - HOUR_MS) <= STEP_MS
+
+
+def test_answers_that_took_long_or_are_old_say_nothing():
+    clock = GroupClock(3)
+    late = ClockReading(wall_ms=WALL_MS, group_ms=WALL_MS)
+    clock.heard("n1", late, asked_ms=0, monotonic_ms=1_001, is_leader=True)
+    assert not clock.is_sure
+    told = ClockReading(wall_ms=WALL_MS, group_ms=None)
+    clock.heard("n1", told, asked_ms=2_000, monotonic_ms=2_000, is_leader=True)
+    clock.tick(12_001, WALL_MS, 0, leads=False)
+    assert not clock.is_sure
+
+
+@given(seed=st.integers(0, 1 << 32), count=st.sampled_from([1, 2, 3, 4, 5]))
+def test_no_minority_of_clocks_moves_group_time(seed, count):
+    """Whatever jumps, restarts and leads: a stamp is the true time, less what answers took."""
+    rng = random.Random(seed)
+    group = Group(count)
+    group.pass_time(2_000)
+    wrong_max = (count - 1) // 2
+    for _ in range(30):
+        wrong = rng.sample(range(count), rng.randint(0, wrong_max))
+        group.jumps_ms = [0] * count
+        for number in wrong:
+            group.jumps_ms[number] = rng.choice([1, -1]) * rng.choice([3_000, 180_000, HOUR_MS])
+        down_max = wrong_max - len(wrong)
+        group.down = set(rng.sample(range(count), rng.randint(0, down_max)))
+        if count > 1 and rng.random() < 0.3:
+            group.restart(rng.randrange(count))
+            group.pass_time(2_000)
+        group.leader = rng.choice([at for at in range(count) if at not in group.down])
+        group.pass_time(rng.choice([1_000, 5_000, 20_000]))
+        assert -2 * STEP_MS <= group.store() <= STEP_MS
