@@ -299,7 +299,7 @@ async def _await_store(
     disk = OsDisk(layout.store_directory(directory, place))
     deadline = asyncio.get_running_loop().time() + _START_TIMEOUT_S
     while True:
-        identity = IdentityFile(disk).load()
+        identity = IdentityFile(disk).peek()
         answers = await ask_all([place.address], access_of(layout))
         if identity is not None and answers:
             return identity.store_id

@@ -144,7 +144,7 @@ def _told(read: Callable[[], object], problems: list[str]) -> Any:
 
 
 def _identity(disk: OsDisk) -> dict[str, Any] | None:
-    identity = IdentityFile(disk).load()
+    identity = IdentityFile(disk).peek()
     if identity is None:
         return None
     roster = asdict(decode_membership(identity.roster)) if identity.roster else None

@@ -1,7 +1,7 @@
 """The checkpoint: a hint of what is committed, that lets a restarted node apply at once.
 
 Place in the data path: `raft.node` writes it each second and at a clean stop, without fsync, and
-reads it once (docs/FORMATS.md section 1).
+reads it once, before the log (docs/FORMATS.md section 1).
 
 Invariants: the commit index in it was committed, and durable on this node, when it was written;
 so whatever of it a crash leaves is true of the log that recovery finds. A file that can't be read,
@@ -17,12 +17,14 @@ import json
 import logging
 import zlib
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
+from raft.durable_record import read_now, replace
 from raft.messages import Index
+from raft.storage import Disk
 
 __all__ = ["Checkpoint", "WrongStoreError", "read_checkpoint", "write_checkpoint"]
 
+_PATH = "checkpoint"
 _FILE_SIZE_MAX = 4096
 
 _log = logging.getLogger(__name__)
@@ -44,16 +46,14 @@ class Checkpoint:
     clean: bool = False
 
 
-def read_checkpoint(path: Path, *, group: str, node: str) -> Checkpoint:
-    """What the file says; zeros where there is none or it is damaged.
+def read_checkpoint(disk: Disk, *, group: str, node: str) -> Checkpoint:
+    """What the file at the root of `disk` says; zeros where there is none or it is damaged.
 
     Raises OSError, and WrongStoreError where it names another group or node.
     """
     empty = Checkpoint(group=group, node=node)
-    try:
-        with path.open("rb") as file:
-            text = file.read(_FILE_SIZE_MAX)
-    except FileNotFoundError:
+    text = read_now(disk, _PATH, _FILE_SIZE_MAX)
+    if text is None:
         return empty
     try:
         found = _decode(text)
@@ -65,21 +65,20 @@ def read_checkpoint(path: Path, *, group: str, node: str) -> Checkpoint:
         OverflowError,
         RecursionError,
     ) as error:
-        _log.warning("%s is unreadable and not used: %r", path, error)
+        _log.warning("%s is unreadable and not used: %r", _PATH, error)
         return empty
     if (found.group, found.node) != (group, node):
         raise WrongStoreError(
-            f"{path}: the store belongs to {found.group}/{found.node}, not to {group}/{node}"
+            f"{_PATH}: the store belongs to {found.group}/{found.node}, not to {group}/{node}"
         )
     return found
 
 
-def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
+def write_checkpoint(disk: Disk, checkpoint: Checkpoint) -> None:
     """Replace the file atomically, without fsync. Raises OSError."""
-    temporary = path.with_suffix(".tmp")
     values = asdict(checkpoint)
-    temporary.write_text(json.dumps(values | {"crc32": _crc32(values)}) + "\n")
-    temporary.replace(path)
+    text = json.dumps(values | {"crc32": _crc32(values)}) + "\n"
+    replace(disk, _PATH, text.encode(), durable=False)
 
 
 def _decode(text: bytes) -> Checkpoint:

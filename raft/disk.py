@@ -14,7 +14,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["OsDisk", "OsDiskFile"]
+__all__ = ["OsDisk", "OsDiskFile", "make_durable_directory"]
 
 _BUFFERS_PER_WRITE_MAX = 1024  # IOV_MAX of Linux; the caller loops on short writes anyway
 
@@ -88,3 +88,24 @@ class OsDisk:
             os.fsync(fd)
         finally:
             os.close(fd)
+
+
+def make_durable_directory(path: Path) -> None:
+    """Make the directory and its parents; a failure of power takes none of them. Raises OSError."""
+    missing = [one for one in (path, *path.parents) if not one.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    # The directory's own name too where it was there: whoever made it may have been killed.
+    for one in missing or (path,):
+        _sync_names_in(one.parent)
+
+
+def _sync_names_in(directory: Path) -> None:
+    try:
+        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except PermissionError:
+        os.sync()  # a parent that may be walked through and not be read
+        return
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -33,6 +33,7 @@ import struct
 import zlib
 from dataclasses import dataclass
 
+from raft.durable_record import read_now
 from raft.messages import Index, LogBase, Term
 from raft.slot_file import SlotFile
 from raft.storage import Disk
@@ -66,9 +67,15 @@ class DurableMark:
     def read(self) -> Mark | int | None:
         """The cut up to which the log was durable; of an old store only its position.
 
-        None where there is no readable mark.
+        None where there is no readable mark. Durable when this returns.
         """
-        record = self._slots.read()
+        return self._decoded(self._slots.read())
+
+    def peek(self) -> Mark | int | None:
+        """As `read`, only to be looked at."""
+        return self._decoded(self._slots.peek())
+
+    def _decoded(self, record: bytes | None) -> Mark | int | None:
         if record is None:
             return self._read_old()
         values = _RECORD.unpack(record)
@@ -93,14 +100,7 @@ class DurableMark:
         self._slots.close()
 
     def _read_old(self) -> int | None:
-        try:
-            file = self._disk.open(self._path, create=False)
-        except FileNotFoundError:
-            return None
-        try:
-            data = file.pread(2 * _OLD_SLOT.size, 0)
-        finally:
-            file.close()
+        data = read_now(self._disk, self._path, 2 * _OLD_SLOT.size) or b""
         claims = (_decode_old(data[: _OLD_SLOT.size]), _decode_old(data[_OLD_SLOT.size :]))
         return max((claim for claim in claims if claim is not None), default=None)
 

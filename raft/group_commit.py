@@ -5,8 +5,9 @@ after. While one round is under way the next one fills, so one fsync serves all 
 meanwhile.
 
 Invariants:
-- rounds are carried out one at a time, each with the hard state first and the log after it: an
-  entry that is durable proves that the term it is of is, too;
+- rounds are carried out one at a time, each with the hard state first and the log after it
+  (`raft.hard_state`). The fsync of a round's log may cover entries of the round after it: the log
+  requires their hard state before it counts them;
 - a round claims what the log held when it was begun, and nothing where a truncation has overtaken
   it;
 - messages leave in the order in which they were given, each after everything that was to be
@@ -79,7 +80,11 @@ class GroupCommit:
         self._filling().syncs_log = True
 
     def want_hard_state(self, state: HardState, *, own_vote: bool) -> None:
-        """A later one replaces an earlier one that was not begun. `own_vote`: for itself."""
+        """A later one replaces an earlier one that was not begun. `own_vote`: for itself.
+
+        Before the entries of the same Ready are appended.
+        """
+        self._hard_state.want(state)
         filling = self._filling()
         filling.hard_state = state
         filling.self_vote = None
@@ -142,8 +147,7 @@ class GroupCommit:
 
     def _persist(self, work: SyncRound) -> None:
         """On the thread. It reads of a round only what no one changes any more."""
-        if work.hard_state is not None:
-            self._hard_state.save(work.hard_state)
+        self._hard_state.persist()
         if work.syncs_log:
             self._log.sync()
 

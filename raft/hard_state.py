@@ -1,17 +1,32 @@
 """Term and vote on disk (docs/FORMATS.md section 2).
 
-Place in the data path: the shell saves the hard state of a `Ready` before any message that
-depends on it leaves, and loads it once at the start.
+Place in the data path: the shell says which hard state a `Ready` wants saved, a round of
+`raft.group_commit` saves it before any message that depends on it leaves, and `raft.segment_log`
+requires its term before it claims that an entry of that term is durable.
 
 Two files hold the same record, `hard_state` and `hard_state.copy`, each of a fixed size that is
 overwritten in place: a vote never needs a block of a full disk, and where one file is torn, rotten
 or gone the other one tells.
 
+**Hard state before log.** An entry counts as durable (it is below the log's durable mark, in a
+closed segment, acknowledged) only after a hard state of its term, or of a later one, is. So a
+durable entry proves its term, and the vote in it, durable; and an entry that a crash left above the
+mark, of a term that the hard state lacks, proves that the hard state of that term never was: no
+vote in it and no acknowledgement has left, and the term may be entered without a vote. A durable
+entry of a term that the hard state lacks means that a hard state was lost, perhaps with a vote: the
+store is refused. The log keeps the rule in one place, `SegmentLog._before_claim`, which calls
+`require` here.
+
 Invariants:
-- after `save` returns, the state is durable in both files. It writes them one after the other, so
-  a crash in it leaves one of them whole: the old state or the new one, never a mixture;
+- after `persist` returns, the state is durable in both files. It writes them one after the other,
+  so a crash in it leaves one of them whole: the old state or the new one, never a mixture;
 - term and vote only ever go forward (within a term from no vote to one), so of two readable files
-  the further one was written last. `load` makes both alike before anybody acts on its answer.
+  the further one was written last. `load` makes both alike and durable before anybody acts on its
+  answer;
+- what is wanted is known here before the entries of its term are appended, so `require` finds it;
+- after an OSError nothing is saved any more: what is durable is unknown then.
+
+Threads: `want` is called on the loop, `persist` and `require` on any thread.
 
 Source: Raft, figure 2 (persistent state); dissertation 3.8.
 
@@ -30,11 +45,14 @@ from __future__ import annotations
 
 import logging
 import struct
+import threading
 import zlib
+from collections.abc import Mapping
 
+from raft.durable_record import overwrite, read_durable, read_now, replace
 from raft.log_format import CorruptLogError
-from raft.messages import HardState, NodeId
-from raft.storage import Disk, write_fully
+from raft.messages import HardState, NodeId, Term
+from raft.storage import Disk
 
 __all__ = [
     "CorruptHardStateError",
@@ -55,6 +73,8 @@ _NAMES = ("hard_state", "hard_state.copy")
 assert _HEAD.size == _HEAD_SIZE
 assert _HEAD_SIZE + _NODE_NAME_SIZE_MAX + _CRC_SIZE <= _FILE_SIZE
 
+_NEVER_WRITTEN = HardState(current_term=0, voted_for=None)
+
 _log = logging.getLogger(__name__)
 
 
@@ -63,60 +83,117 @@ class CorruptHardStateError(CorruptLogError):
 
 
 class HardStateFile:
-    """Loads and saves the hard state in `directory` of `disk` ("" is the disk's root)."""
+    """The hard state in `directory` of `disk` ("" is the disk's root)."""
 
     def __init__(self, disk: Disk, directory: str = "") -> None:
         self._disk = disk
-        self._directory = directory
         self._paths = _paths(directory)
+        self._lock = threading.Lock()
+        self._wanted = _NEVER_WRITTEN
+        self._durable = _NEVER_WRITTEN
+        self._failure: OSError | None = None
+
+    @property
+    def state(self) -> HardState:
+        """The one that is durable."""
+        return self._durable
+
+    @property
+    def durable_term(self) -> Term:
+        """The term that a restart begins in, whatever happens."""
+        return self._durable.current_term
 
     def load(self) -> HardState:
-        """Term 0 and no vote where it was never written. Both files are alike and whole after it.
+        """Term 0 and no vote where it was never written. Both files are alike, whole and durable
+        after it.
 
         Raises OSError, and CorruptHardStateError where neither file is readable.
         """
-        state = read_hard_state(self._disk, self._directory)
+        contents = {path: read_durable(self._disk, path, _FILE_SIZE + 1) for path in self._paths}
+        state = _furthest(contents)
         image = _image(state)
-        for path in self._paths:
-            if _content(self._disk, path) != image:
-                self._make(path, image)
+        for path, content in contents.items():
+            if content != image:
+                self._write(
+                    path, image, is_sized=content is not None and len(content) == _FILE_SIZE
+                )
+        self._wanted = self._durable = state
         return state
 
+    def want(self, state: HardState) -> None:
+        """This one is to be saved next: by a round, or before an entry of its term counts."""
+        assert _progress(state) >= _progress(self._wanted), f"{state} after {self._wanted}"
+        self._wanted = state
+
+    def persist(self) -> None:
+        """What is wanted is durable when this returns. Raises OSError, and then for every later
+        call; nothing may be sent after that."""
+        with self._lock:
+            if self._failure is not None:
+                raise OSError(
+                    self._failure.errno, f"the hard state stopped after: {self._failure}"
+                ) from self._failure
+            state = self._wanted
+            if state == self._durable:
+                return
+            try:
+                self._save(state)
+            except OSError as error:
+                self._failure = error
+                raise
+            self._durable = state
+
     def save(self, state: HardState) -> None:
-        """Durable when this returns. Raises OSError; after that nothing may be sent."""
+        """Durable when this returns. Raises OSError."""
+        self.want(state)
+        self.persist()
+
+    def require(self, term: Term) -> None:
+        """A hard state of `term`, or of a later one, is durable when this returns.
+
+        Raises OSError.
+        """
+        if term > self._durable.current_term:
+            self.persist()
+        assert term <= self._durable.current_term, (
+            f"an entry of term {term} was appended before its hard state was wanted"
+        )
+
+    def enter(self, term: Term) -> None:
+        """At a start: a crash left entries of this later term, none of which was durable.
+
+        There is no vote in it: a vote leaves the node after the hard state that holds it, and that
+        would be durable. Raises OSError.
+        """
+        assert term > self._wanted.current_term
+        self.save(HardState(current_term=term, voted_for=None))
+
+    def _save(self, state: HardState) -> None:
         image = _image(state)
         for path in self._paths:
-            try:
-                file = self._disk.open(path, create=False)
-            except FileNotFoundError:
-                self._make(path, image)
-                continue
-            try:
-                write_fully(file, image, 0)
-                file.sync()
-            finally:
-                file.close()
+            self._write(path, image, is_sized=True)
 
-    def _make(self, path: str, image: bytes) -> None:
-        """A whole new file beside the old one, then in its place."""
-        temporary = f"{path}.tmp"
-        file = self._disk.open(temporary, create=True)
-        try:
-            file.truncate(0)
-            write_fully(file, image, 0)
-            file.sync()
-        finally:
-            file.close()
-        self._disk.rename(temporary, path)
-        self._disk.sync_directory(self._directory)
+    def _write(self, path: str, image: bytes, *, is_sized: bool) -> None:
+        """In place, so that a full disk is no matter; else as a whole new file."""
+        if is_sized:
+            try:
+                overwrite(self._disk, path, image)
+            except FileNotFoundError:
+                is_sized = False
+        if not is_sized:
+            replace(self._disk, path, image)
 
 
 def read_hard_state(disk: Disk, directory: str = "") -> HardState:
     """What a store's files say, without touching them. Raises as `HardStateFile.load` does."""
+    return _furthest({path: read_now(disk, path, _FILE_SIZE + 1) for path in _paths(directory)})
+
+
+def _furthest(contents: Mapping[str, bytes | None]) -> HardState:
+    """Of the readable files, the one written last. Raises CorruptHardStateError."""
     found: list[HardState] = []
     defects: list[CorruptHardStateError] = []
-    for path in _paths(directory):
-        data = _content(disk, path)
+    for path, data in contents.items():
         if data is None:
             continue
         try:
@@ -126,25 +203,18 @@ def read_hard_state(disk: Disk, directory: str = "") -> HardState:
     if not found:
         if defects:
             raise defects[0]
-        return HardState(current_term=0, voted_for=None)
+        return _NEVER_WRITTEN
     for known in defects:
         _log.info("%s; the other copy is used", known)
-    return max(found, key=lambda state: (state.current_term, state.voted_for is not None))
+    return max(found, key=_progress)
+
+
+def _progress(state: HardState) -> tuple[Term, bool]:
+    return state.current_term, state.voted_for is not None
 
 
 def _paths(directory: str) -> tuple[str, ...]:
     return tuple(f"{directory}/{name}" if directory else name for name in _NAMES)
-
-
-def _content(disk: Disk, path: str) -> bytes | None:
-    try:
-        file = disk.open(path, create=False)
-    except FileNotFoundError:
-        return None
-    try:
-        return file.pread(_FILE_SIZE + 1, 0)
-    finally:
-        file.close()
 
 
 def _image(state: HardState) -> bytes:

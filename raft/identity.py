@@ -29,6 +29,7 @@ from dataclasses import dataclass
 
 import msgpack
 
+from raft.durable_record import read_durable, read_now, replace
 from raft.log_format import CorruptLogError
 from raft.messages import NodeId
 from raft.storage import Disk
@@ -75,32 +76,18 @@ class IdentityFile:
         self._disk = disk
 
     def load(self) -> StoreIdentity | None:
-        """None where there is none. Raises OSError and CorruptIdentityError."""
-        try:
-            file = self._disk.open(self.PATH, create=False)
-        except FileNotFoundError:
-            return None
-        try:
-            data = file.pread(_FILE_SIZE_MAX, 0)
-        finally:
-            file.close()
-        return _decode(data, self.PATH)
+        """None where there is none, durable otherwise. Raises OSError and CorruptIdentityError."""
+        data = read_durable(self._disk, self.PATH, _FILE_SIZE_MAX)
+        return None if data is None else _decode(data, self.PATH)
+
+    def peek(self) -> StoreIdentity | None:
+        """As `load`, only to be looked at: perhaps while its node is running."""
+        data = read_now(self._disk, self.PATH, _FILE_SIZE_MAX)
+        return None if data is None else _decode(data, self.PATH)
 
     def save(self, identity: StoreIdentity) -> None:
         """Durable when this returns. Raises OSError."""
-        temporary = f"{self.PATH}.tmp"
-        data = _encode(identity)
-        file = self._disk.open(temporary, create=True)
-        try:
-            file.truncate(0)
-            offset = 0
-            while offset < len(data):
-                offset += file.pwritev([data[offset:]], offset)
-            file.sync()
-        finally:
-            file.close()
-        self._disk.rename(temporary, self.PATH)
-        self._disk.sync_directory("")
+        replace(self._disk, self.PATH, _encode(identity))
 
 
 def _encode(identity: StoreIdentity) -> bytes:

@@ -5,7 +5,7 @@ before it empties the log for an installed snapshot; recovery begins with it.
 
 Invariants:
 - it is durable before the first file goes: segments below its position are leftovers of a drop
-  that a crash broke off, and recovery removes them;
+  that a crash broke off, and recovery removes them. What recovery reads is durable, too;
 - while `resetting` is set no segment counts at all: recovery goes on emptying the log.
 
 Slots: `raft.slot_file`, with magic `LMQB` and this record:
@@ -46,13 +46,12 @@ class BaseFile:
         self._slots = SlotFile(disk, path, magic=b"LMQB", record_size=_RECORD.size)
 
     def read(self) -> StoredBase | None:
-        """None where there is no readable one."""
-        record = self._slots.read()
-        if record is None:
-            return None
-        position, index, term, chain, resetting = _RECORD.unpack(record)
-        base = LogBase(index=index, term=term, position=position, chain=chain)
-        return StoredBase(base=base, resetting=resetting != 0)
+        """None where there is no readable one. Durable when this returns. Raises OSError."""
+        return _decoded(self._slots.read())
+
+    def peek(self) -> StoredBase | None:
+        """As `read`, only to be looked at."""
+        return _decoded(self._slots.peek())
 
     def save(self, base: LogBase, *, resetting: bool = False) -> None:
         """Durable when this returns. Raises OSError."""
@@ -61,3 +60,11 @@ class BaseFile:
 
     def close(self) -> None:
         self._slots.close()
+
+
+def _decoded(record: bytes | None) -> StoredBase | None:
+    if record is None:
+        return None
+    position, index, term, chain, resetting = _RECORD.unpack(record)
+    base = LogBase(index=index, term=term, position=position, chain=chain)
+    return StoredBase(base=base, resetting=resetting != 0)

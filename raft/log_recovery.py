@@ -28,13 +28,14 @@ from __future__ import annotations
 
 import itertools
 from array import array
+from bisect import bisect_right
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
 from raft.damage import Damage, DamageList
 from raft.durable_mark import Mark
-from raft.log_base import BaseFile, StoredBase
+from raft.log_base import StoredBase
 from raft.log_format import CorruptLogError
 from raft.messages import Index, LogBase, Term
 from raft.segment_files import segment_path, segment_positions
@@ -94,10 +95,16 @@ class RecoveredLog:
     term_values: array[int]
     config_indexes: list[Index] = field(default_factory=list)
     damages: DamageList = field(default_factory=DamageList)
-    durable_position: int = 0
+    durable: LogBase = field(default_factory=LogBase)  # what was durable ends here; its term, or 0
     torn_bytes: int = 0
     torn_reason: str | None = None
     segments_scanned: int = 0
+
+    @property
+    def durable_term(self) -> Term:
+        """The highest term that is known of what was durable."""
+        run = bisect_right(self.term_starts, self.durable.index) - 1
+        return max(self.durable.term, self.term_values[run])
 
     @property
     def report(self) -> RecoveryReport:
@@ -109,7 +116,7 @@ class RecoveredLog:
             segments=len(self.closed) + 1,
             segments_scanned=self.segments_scanned,
             entries_damaged=sum(damage.count for damage in self.damages),
-            durable_position=self.durable_position,
+            durable_position=self.durable.position,
         )
 
     def add_terms(self, runs: Sequence[tuple[Index, Term]]) -> None:
@@ -300,7 +307,6 @@ class _Recovery:
         if tail_bytes:
             log.torn_bytes = len(tail_bytes)
             log.torn_reason = kept.defect or "nothing of it was ever durable"
-        log.durable_position = max(log.durable_position, at.position)
 
     def _keep(self, at: LogBase, fragments: list[Fragment]) -> Fragment:
         """Decide what the last segment holds; the fragment at whose end it ends."""
@@ -312,7 +318,7 @@ class _Recovery:
             mark = self._as_cut(mark, at, fragments)
         if mark.position <= at.position:
             mark = at  # a segment that has a successor was durable whole
-        self._log.durable_position = mark.position
+        self._log.durable = mark
         for fragment in fragments:
             place = (fragment.position, fragment.first_index - 1, fragment.chain_before)
             if (
@@ -389,9 +395,10 @@ class _Recovery:
         return segment_path(self._directory, position)
 
 
-def read_base(disk: Disk, directory: str, file: BaseFile, mark: Mark | int | None) -> StoredBase:
+def read_base(
+    disk: Disk, directory: str, stored: StoredBase | None, mark: Mark | int | None
+) -> StoredBase:
     """What the log begins behind. Raises OSError and CorruptLogError."""
-    stored = file.read()
     if stored is not None:
         if mark is None and not stored.resetting:
             raise CorruptLogError(

@@ -53,8 +53,9 @@ class LogSurvey:
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
         self._directory = directory
-        mark = DurableMark(disk, f"{directory}.durable").read()
-        stored = read_base(disk, directory, BaseFile(disk, f"{directory}.base"), mark)
+        mark = DurableMark(disk, f"{directory}.durable").peek()
+        found = BaseFile(disk, f"{directory}.base").peek()
+        stored = read_base(disk, directory, found, mark)
         self.is_resetting = stored.resetting
         self.recovered: RecoveredLog = recover(disk, directory, stored.base, mark)
 

@@ -62,7 +62,6 @@ from raft.replicated_log import (
     Slot,
 )
 from raft.restart import RestoredState, restore_newest
-from raft.segment_files import NO_ROOM
 from raft.snapshot import SnapshotHeader
 from raft.snapshot_keeper import SnapshotKeeper
 from raft.storage import Disk
@@ -151,7 +150,6 @@ class RaftNode:
         if store.log.damages and not await asyncio.to_thread(self._can_do_without):
             return
         try:
-            store.check_hard_state()
             self._restored = await asyncio.to_thread(
                 restore_newest,
                 store.log,
@@ -371,18 +369,12 @@ class RaftNode:
             # Not beyond what is durable here: what a crash leaves of the log must fit the hint.
             commit_index = min(shell.core.commit_index, shell.core.durable_index)
             if self._store.checkpoint.commit_index != commit_index:
-                try:
-                    await asyncio.to_thread(
-                        self._store.write_checkpoint,
-                        commit_index,
-                        shell.applier.applied_index,
-                        clean=False,
-                    )
-                except OSError as error:
-                    if error.errno not in NO_ROOM:
-                        raise
-                    # A hint: the one before it stands, and there may be room in a second.
-                    _log.warning("no checkpoint: %s", error)
+                await asyncio.to_thread(
+                    self._store.write_checkpoint,
+                    commit_index,
+                    shell.applier.applied_index,
+                    clean=False,
+                )
 
     async def _look_for_room(self) -> None:
         while True:

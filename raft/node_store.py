@@ -3,10 +3,11 @@
 Place in the data path: `raft.node` opens it, on a thread, before the first message, and closes it
 last.
 
-Invariants: one process at a time (the lock is taken before anything is read); a log whose durable
-part is newer than the hard state is refused, for a vote may have been lost with it; each opening is
-a new incarnation; a store has an identity from its first opening on, and is born only where it was
-used before there were identities, until `bear` says so.
+Invariants: one process at a time (the lock is taken before anything is read); what was read is
+durable before anything depends on it, the names of the files and the store's own included; hard
+state before log (`raft.hard_state`); each opening is a new incarnation; a store has an identity
+from its first opening on, and is born only where it was used before there were identities, until
+`bear` says so.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ import time
 from collections.abc import Iterator
 
 from raft.checkpoint import Checkpoint, WrongStoreError, read_checkpoint, write_checkpoint
-from raft.disk import OsDisk
+from raft.disk import OsDisk, make_durable_directory
 from raft.hard_state import HardStateFile
 from raft.identity import IdentityFile, StoreIdentity
-from raft.log_format import CorruptLogError
 from raft.messages import Index
 from raft.node_config import NodeConfig
+from raft.segment_files import NO_ROOM
 from raft.segment_log import SegmentLog
 from raft.snapshot import SnapshotFiles
 from raft.storage import Disk
@@ -46,8 +47,10 @@ class NodeStore:
 
     def __init__(self, config: NodeConfig, disk: Disk | None) -> None:
         self._config = config
-        self._disk: Disk = disk or OsDisk(config.store)
-        self._checkpoint_path = config.store / "checkpoint"
+        if disk is None:
+            make_durable_directory(config.store)
+            disk = OsDisk(config.store)
+        self._disk = disk
         self._took_s: dict[str, float] = {}
         with contextlib.ExitStack() as files:
             self._open(files)
@@ -63,13 +66,11 @@ class NodeStore:
         with self._timed("lock"):
             files.callback(StoreLock(config.store).release)
         with self._timed("marks"):
-            self.checkpoint = read_checkpoint(
-                self._checkpoint_path, group=config.group, node=config.node_id
-            )
+            self.checkpoint = read_checkpoint(self._disk, group=config.group, node=config.node_id)
             self._identity_file = IdentityFile(self._disk)
             known = self._identity_file.load()
             self.hard_state_file = HardStateFile(self._disk)
-            self.hard_state = self.hard_state_file.load()
+            self.hard_state_file.load()
         with self._timed("segments"):
             self._open_log(files)
         with self._timed("snapshots"):
@@ -95,8 +96,10 @@ class NodeStore:
             "commitlog",
             segment_size_bytes_max=self._config.segment_size_bytes_max,
             cached_size_bytes=self._config.log_cached_size_bytes,
+            hard_state=self.hard_state_file,
         )
         files.callback(self.log.close)
+        self.hard_state = self.hard_state_file.state
         found = self.log.recovery
         _log.info(
             "the log holds entries %d..%d, %d bytes; %d torn bytes dropped%s",
@@ -106,26 +109,6 @@ class NodeStore:
             found.torn_bytes,
             f" ({found.torn_reason})" if found.torn_reason else "",
         )
-
-    def check_hard_state(self) -> None:
-        """A hard state is durable before the entries of its term are. Raises CorruptLogError.
-
-        What a crash of the machine left of the log beyond its durable mark proves nothing: those
-        entries were written, and may have been kept without the hard state of their Ready, which
-        nobody had been told of. The core enters their term again.
-        """
-        log = self.log
-        index = log.last_index
-        durable_position = log.recovery.durable_position
-        while index >= log.first_index and log.position(index) >= durable_position:
-            index -= 1
-        if log.term(index) > self.hard_state.current_term:
-            raise CorruptLogError(
-                "hard_state",
-                0,
-                f"term {self.hard_state.current_term}, but the log has an entry of term "
-                f"{log.term(index)}, durable",
-            )
 
     def _first_identity(self) -> StoreIdentity:
         """Of a store that has none: new and unborn, or older than identities and in use."""
@@ -162,8 +145,11 @@ class NodeStore:
             files.callback(self.trace.close)
 
     def write_checkpoint(self, commit_index: Index, applied_index: Index, *, clean: bool) -> None:
-        """`commit_index` must be durable here. May run on a thread; raises OSError."""
-        self.checkpoint = Checkpoint(
+        """`commit_index` must be durable here. May run on a thread.
+
+        On a full disk the one before it stands: it is a hint, and true. Raises OSError otherwise.
+        """
+        checkpoint = Checkpoint(
             group=self._config.group,
             node=self._config.node_id,
             incarnation=self.incarnation,
@@ -171,7 +157,14 @@ class NodeStore:
             applied_index=applied_index,
             clean=clean,
         )
-        write_checkpoint(self._checkpoint_path, self.checkpoint)
+        try:
+            write_checkpoint(self._disk, checkpoint)
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            _log.warning("no checkpoint: %s", error)
+            return
+        self.checkpoint = checkpoint
 
     def close(self) -> None:
         self._files.close()

@@ -34,7 +34,7 @@ class PySyncObjStore:
 
     def __init__(self, config: PySyncObjConfig) -> None:
         self._config = config
-        self._checkpoint_path = config.store / "checkpoint"
+        self._disk = OsDisk(config.store)
         with contextlib.ExitStack() as files:
             self._open(files)
             self._files = files.pop_all()
@@ -45,11 +45,9 @@ class PySyncObjStore:
             raise WrongStoreError(f"{config.store} was written by the engine raft")
         config.engine_config().directory.mkdir(parents=True, exist_ok=True)
         files.callback(StoreLock(config.store).release)
-        self.checkpoint = read_checkpoint(
-            self._checkpoint_path, group=config.group, node=config.node_id
-        )
+        self.checkpoint = read_checkpoint(self._disk, group=config.group, node=config.node_id)
         self.log = SegmentLog(
-            OsDisk(config.store),
+            self._disk,
             "commitlog",
             segment_size_bytes_max=config.segment_size_bytes_max,
         )
@@ -89,7 +87,7 @@ class PySyncObjStore:
             applied_index=index,
             clean=clean,
         )
-        write_checkpoint(self._checkpoint_path, self.checkpoint)
+        write_checkpoint(self._disk, self.checkpoint)
 
     def close(self) -> None:
         self._files.close()

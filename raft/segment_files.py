@@ -17,14 +17,15 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Sequence
+from contextlib import closing
 
+from raft.durable_record import settle
 from raft.page_cache import PageCacheWindow
 from raft.storage import Disk, DiskFile, write_fully
 
 __all__ = ["NO_ROOM", "SegmentFiles", "index_path", "segment_path", "segment_positions"]
 
 _NAME_LENGTH = 20
-_REWRITE_SIZE = 4 << 20
 _READ_FILES_MAX = 64  # open files of closed segments
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 
@@ -125,16 +126,12 @@ class SegmentFiles:
         self._last = None
         self.remove(self.position)
 
-    def rewrite(self, offset: int) -> None:
-        """Write what stands from `offset` on in the last segment once more.
-
-        A page that an fsync failed on may be clean in memory and missing on the disk.
-        """
-        while offset < self._size:
-            data = self.last.pread(min(_REWRITE_SIZE, self._size - offset), offset)
-            assert data, "the file has this size"
-            write_fully(self.last, data, offset)
-            offset += len(data)
+    def settle_last(self) -> None:
+        """At a start: what is read of the last segment from now on is durable."""
+        positions = segment_positions(self._disk, self._directory)
+        if positions:
+            with closing(self._disk.open(self.path(positions[-1]), create=False)) as file:
+                settle(file)
 
     # --- closed segments -----------------------------------------------------------------------
 

@@ -15,11 +15,18 @@ Invariants:
   cut off, and raised as DamagedLogError by whatever touches it, until `repair` has mended it;
 - after the first OSError nothing is written any more: every later append, truncate or sync
   raises. What an fsync that failed once left behind is unknown, also to a second fsync. For the
-  same reason a start writes again what stands above the durable mark before it relies on it.
-  A full disk that `reserve` has met is no such error: nothing was written.
+  same reason a start reads its last segment from the disk, after an fsync of it, and not from
+  memory: what it finds is durable. No durable byte of an entry is ever written again. A full disk
+  that `reserve` has met is no such error: nothing was written;
+- hard state before log (`raft.hard_state`): what is claimed to be durable, by the mark, by the end
+  of a segment, by the base or by what `sync` returns, is of no later term than the durable hard
+  state. Every claim goes through `_before_claim`.
 
 Threads: everything runs on the loop's thread but `sync`, which may run on one other thread while
 the loop goes on reading and appending (a truncation, and the end of a segment, wait for it).
+
+Over 500 lines, because all that changes the log's files and claims stands together: in which order
+it does both is what a crash finds.
 
 Source: Raft 5.3; DLedger's segments; "Can applications recover from fsync failures?" (ATC '20).
 """
@@ -33,8 +40,9 @@ from dataclasses import dataclass, replace
 
 from raft.damage import Damage
 from raft.durable_mark import DurableMark, Mark
+from raft.hard_state import HardStateFile
 from raft.log_base import BaseFile
-from raft.log_format import HEADER_SIZE, encode_header
+from raft.log_format import HEADER_SIZE, CorruptLogError, encode_header
 from raft.log_recovery import RecoveredLog, read_base, recover
 from raft.log_repair import LogRepair
 from raft.messages import Entry, Index, LogBase, Term
@@ -73,9 +81,10 @@ class _Tail:
 class SegmentLog:
     """Opens, and recovers, the log in `directory` of `disk`.
 
-    Raises OSError, and CorruptLogError where something durable is damaged beyond what can be told
-    exactly; `damages` has what can. Beside the directory stand `DIRECTORY.durable`
-    (raft/durable_mark.py) and `DIRECTORY.base` (raft/log_base.py).
+    `hard_state`: of this store, loaded; None where no vote depends on this log. Raises OSError, and
+    CorruptLogError where something durable is damaged beyond what can be told exactly, or of a term
+    that the hard state lacks; `damages` has what can. Beside the directory stand
+    `DIRECTORY.durable` (raft/durable_mark.py) and `DIRECTORY.base` (raft/log_base.py).
     """
 
     def __init__(
@@ -87,11 +96,13 @@ class SegmentLog:
         preallocation_size_bytes: int = 4 << 20,
         tail_size_bytes_max: int = 16 << 20,
         cached_size_bytes: int = 0,
+        hard_state: HardStateFile | None = None,
     ) -> None:
         assert HEADER_SIZE <= segment_size_bytes_max < 1 << 31, "offsets have 32 bits"
         self._disk = disk
         self._directory = directory
         self._segment_size_bytes_max = segment_size_bytes_max
+        self._hard_state = hard_state
         self._sync_lock = threading.Lock()
         self._mark = DurableMark(disk, f"{directory}.durable")
         self._base_file = BaseFile(disk, f"{directory}.base")
@@ -119,24 +130,41 @@ class SegmentLog:
         disk, directory = self._disk, self._directory
         disk.make_directory(directory)
         disk.sync_directory(directory.rpartition("/")[0])
+        disk.sync_directory(directory)
         mark = self._mark.read()
-        stored = read_base(disk, directory, self._base_file, mark)
+        stored = read_base(disk, directory, self._base_file.read(), mark)
         base = stored.base
+        self._refuse_lost_term(base.term)
         if stored.resetting:
             self._empty(base)
             mark = Mark(cut=base, last=base, base=base)
         for first in segment_positions(disk, directory):
             if first < base.position:
                 self._files.remove(first)
-        return recover(disk, directory, base, mark)
+        self._files.settle_last()
+        recovered = recover(disk, directory, base, mark)
+        self._refuse_lost_term(recovered.durable_term)
+        return recovered
+
+    def _refuse_lost_term(self, term: Term) -> None:
+        """After the read, what `_before_claim` is before the write. Raises CorruptLogError."""
+        if self._hard_state is not None and term > self._hard_state.durable_term:
+            raise CorruptLogError(
+                "hard_state",
+                0,
+                f"term {self._hard_state.durable_term}, but the log has an entry of term {term}, "
+                "durable",
+            )
 
     def _settle(self, recovered: RecoveredLog) -> None:
-        """Cut the torn tail, make what is left durable, and claim it."""
+        """Cut the torn tail, and claim what is left: it was read from the disk."""
         last = recovered.last
         first = last.before.position
+        if self._hard_state is not None and self._table.last_term > self._hard_state.durable_term:
+            # Entries that a crash left above the mark: nobody was told of them, nor of their term.
+            self._hard_state.enter(self._table.last_term)
         self._files.remove_sidecar(first)
         self._files.open_last(first, last.end_position - first)
-        self._files.rewrite(max(recovered.durable_position, first) - first)
         self._files.last.sync()
         self._files.sync_directory()
         for summary in recovered.unindexed:
@@ -332,6 +360,7 @@ class SegmentLog:
         """
         with self._sync_lock, self._writing():
             tail = self._tail
+            self._before_claim(tail.end.term)
             tail.file.sync()
             if tail.end.position > self._marked.position:
                 self._mark.raise_to(Mark(cut=tail.end, last=tail.before, base=tail.base))
@@ -353,8 +382,7 @@ class SegmentLog:
         base = replace(dropped[-1].end, term=table.term(dropped[-1].last_index))
         with self._sync_lock, self._writing():
             self._base_file.save(base)
-            last = self._table.last.before
-            self._mark.reset(Mark(cut=self._marked, last=last, base=base))
+            self._reset_mark(self._marked, base)
             for summary in dropped:
                 self._files.remove(summary.position)
             table.drop_segments(len(dropped), base)
@@ -370,6 +398,7 @@ class SegmentLog:
         empty one.
         """
         with self._sync_lock, self._writing():
+            self._before_claim(base.term)
             self._base_file.save(base, resetting=True)
             self._files.remove_last()
             self._empty(base)
@@ -453,11 +482,17 @@ class SegmentLog:
             self._failure = self._failure or error
             raise
 
+    def _before_claim(self, term: Term) -> None:
+        """Hard state before log: its term is durable when this returns. Raises OSError."""
+        if self._hard_state is not None:
+            self._hard_state.require(term)
+
     def _begin_segment(self) -> None:
         """Close the current segment, durable and cut to its entries, and begin the next."""
         table, files = self._table, self._files
         end = table.end
         with self._sync_lock:
+            self._before_claim(end.term)
             files.finish_last(end.position - files.position)
             self._mark.raise_to(Mark(cut=end, last=end, base=table.base))
             self._mark.sync()
@@ -484,11 +519,15 @@ class SegmentLog:
         """Remove every segment, newest first, and claim nothing but the base."""
         for first in reversed(segment_positions(self._disk, self._directory)):
             self._files.remove(first)
+        self._before_claim(base.term)
         self._mark.reset(Mark(cut=base, last=base, base=base))
 
-    def _reset_mark(self, cut: LogBase) -> None:
+    def _reset_mark(self, cut: LogBase, base: LogBase | None = None) -> None:
+        """Claim what stands before `cut`, and that the log begins behind `base`, if not as now."""
+        self._before_claim(cut.term)
         self._marked = cut
-        self._mark.reset(Mark(cut=cut, last=self._table.last.before, base=self._table.base))
+        last = self._table.last.before
+        self._mark.reset(Mark(cut=cut, last=last, base=base or self._table.base))
 
     def _forget_read(self, position: int) -> None:
         self._hot = _NOTHING

@@ -10,7 +10,9 @@ Invariants:
 - the newest readable slot counts, and one slot is always durable: it is not written before the
   other one is. `save` writes both, so that an older value can't come back when one page rots;
   `note` writes again and again the one that is not known to be durable and syncs nothing, for
-  values of which an older one is true as well.
+  values of which an older one is true as well;
+- what `read` found newest is the durable slot from then on, so `read` makes it durable: a process
+  that was killed may have left it in the page cache.
 
 Source: the superblock copies of any file system; SQLite's and TigerBeetle's do the same.
 
@@ -27,6 +29,7 @@ from __future__ import annotations
 import struct
 import zlib
 
+from raft.durable_record import read_durable, read_now, replace
 from raft.storage import Disk, DiskFile, write_fully
 
 __all__ = ["SLOT_FILE_SIZE", "SlotFile"]
@@ -56,12 +59,12 @@ class SlotFile:
         self._is_whole = False  # both of full size, all slots readable
 
     def read(self) -> bytes | None:
-        """The newest record; None where there is no readable slot."""
+        """The newest record, durable; None where there is no readable slot. Raises OSError."""
         slots: list[tuple[int, int, bytes]] = []
         count_whole = 0
         for path in self._paths:
-            data = self._content(path)
-            found = [slot for number in (0, 1) if (slot := self._decode(data, number))]
+            data = read_durable(self._disk, path, SLOT_FILE_SIZE + 1) or b""
+            found = self._slots_in(data)
             count_whole += len(found) == 2 and len(data) == SLOT_FILE_SIZE
             slots += found
         self._is_whole = count_whole == 2
@@ -69,6 +72,13 @@ class SlotFile:
             return None
         self._sequence, self._durable_slot, record = max(slots)
         return record
+
+    def peek(self) -> bytes | None:
+        """The newest record as it stands there now, durable or not. Raises OSError."""
+        slots: list[tuple[int, int, bytes]] = []
+        for path in self._paths:
+            slots += self._slots_in(read_now(self._disk, path, SLOT_FILE_SIZE + 1) or b"")
+        return max(slots)[2] if slots else None
 
     def save(self, record: bytes) -> None:
         """Durable in all slots when this returns. Raises OSError."""
@@ -95,16 +105,6 @@ class SlotFile:
         for file in files:
             file.close()
 
-    def _content(self, path: str) -> bytes:
-        try:
-            file = self._disk.open(path, create=False)
-        except FileNotFoundError:
-            return b""
-        try:
-            return file.pread(SLOT_FILE_SIZE + 1, 0)
-        finally:
-            file.close()
-
     def _make(self, record: bytes) -> None:
         """Whole new files beside the old ones, then in their place, one after the other."""
         self.close()
@@ -113,16 +113,7 @@ class SlotFile:
             slot = self._next_slot(record)
             image[number * _STRIDE : number * _STRIDE + len(slot)] = slot
         for path in self._paths:
-            temporary = f"{path}.tmp"
-            file = self._disk.open(temporary, create=True)
-            try:
-                file.truncate(0)
-                write_fully(file, bytes(image), 0)
-                file.sync()
-            finally:
-                file.close()
-            self._disk.rename(temporary, path)
-            self._disk.sync_directory(path.rpartition("/")[0])
+            replace(self._disk, path, bytes(image))
         self._is_whole = True
         self._durable_slot = 1
 
@@ -141,6 +132,9 @@ class SlotFile:
         self._sequence += 1
         head = _HEAD.pack(self._magic, self._sequence) + record
         return head + _CRC.pack(zlib.crc32(head))
+
+    def _slots_in(self, data: bytes) -> list[tuple[int, int, bytes]]:
+        return [slot for number in (0, 1) if (slot := self._decode(data, number))]
 
     def _decode(self, data: bytes, number: int) -> tuple[int, int, bytes] | None:
         """Sequence, number and record of a slot; None where it is not readable."""

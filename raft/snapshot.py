@@ -5,7 +5,8 @@ a clean stop; a restart begins with the newest; `raft.install` sends the file, b
 follower whose log ends before the leader's begins, and stores it there under the same name.
 
 Invariants:
-- a file under its final name was fsynced whole (temporary file, fsync, rename, directory fsync);
+- a file under its final name was fsynced whole (temporary file, fsync, rename, directory fsync),
+  and the name itself is durable before it counts, also where a start finds it;
 - what is restored was checked whole before: header, each block, and all of it once more;
 - a damaged file is not used, the one before it is: two are kept, and the log behind the older.
 
@@ -41,6 +42,7 @@ import zlib
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
+from raft.durable_record import adopt
 from raft.log_format import CorruptLogError
 from raft.messages import Index, LogBase
 from raft.storage import Disk, DiskFile
@@ -182,6 +184,8 @@ class SnapshotFiles:
         for name in disk.list(directory):
             if name.endswith(".tmp"):
                 disk.remove(f"{directory}/{name}")  # a start finds nobody writing
+        # A name that a killed process gave may not be durable: it counts from here on.
+        disk.sync_directory(directory)
 
     def indexes(self) -> list[Index]:
         """Of the files there are, good or not, ascending."""
@@ -276,8 +280,7 @@ class SnapshotFiles:
         return f"{self._directory}/{index:0{_NAME_DIGITS}d}.tmp"
 
     def _adopt(self, source: str, index: Index) -> None:
-        self._disk.rename(source, self.path(index))
-        self._disk.sync_directory(self._directory)
+        adopt(self._disk, source, self.path(index))
 
 
 def _write_all(file: DiskFile, header: SnapshotHeader, chunks: Iterable[bytes]) -> int:

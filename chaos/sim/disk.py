@@ -13,8 +13,8 @@ What it models:
   parent; of the rest a crash keeps a prefix per directory, as journalling file systems do;
 - a sync takes time: a crash between `begin_sync` and `complete_sync` finds as much of it done as
   chance has it, from its beginning on, and what was written in between is not covered by it;
-- a sync that fails drops what it was to write: it stays readable, the next sync succeeds without
-  it, and a power failure takes it;
+- a sync that fails drops what it was to write: it stays readable until the page cache is dropped,
+  the next sync succeeds without it, and a power failure takes it;
 - a disk may be full: where `capacity_bytes` is set, a file grows only while there is room, and what
   was allocated can be written all the same;
 - a disk may rot: `spoil` and `lose` change what was durable (`chaos.sim.rot` says how);
@@ -96,6 +96,14 @@ class _Inode:
         self.settled_count += len(self.pending)
         self.pending = []
 
+    def forget_clean(self, offset: int, size: int) -> None:
+        """Read anew from the platter what no write is pending for; the file keeps its size."""
+        size = min(size, len(self.data) - offset)
+        platter = bytearray(self.durable)
+        for operation in self.pending:
+            _perform(platter, operation)
+        self.data[offset : offset + size] = platter[offset : offset + size].ljust(size, b"\0")
+
     @property
     def operation_count(self) -> int:
         return self.settled_count + len(self.pending)
@@ -126,7 +134,7 @@ class SimFile:
         self._disk.allocate(self._inode, size)
 
     def drop_cache(self, offset: int = 0, size: int = 0) -> None:
-        """Every read comes from the inode's bytes as it is."""
+        self._inode.forget_clean(offset, size or len(self._inode.data))
 
     def sync(self) -> None:
         self._disk.sync(self._inode)
@@ -178,7 +186,7 @@ class SimDisk:
     def list(self, path: str) -> list[str]:
         if path not in self._directories:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-        names = [name for name in self._names if _parent(name) == path]
+        names = [name for name in tuple(self._names) if _parent(name) == path]
         names += [name for name in self._directories if name and _parent(name) == path]
         return sorted(name.rpartition("/")[2] for name in names)
 

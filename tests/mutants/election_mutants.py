@@ -51,7 +51,7 @@ ELECTION_MUTANTS = (
         patches=(
             SourcePatch(
                 module="raft.hard_state",
-                within="HardStateFile.save",
+                within="HardStateFile._save",
                 before="image = _image(state)",
                 after="""
                 state = HardState(current_term=state.current_term, voted_for=None)

@@ -117,8 +117,7 @@ SNAPSHOT_MUTANTS = (
                 within="SegmentLog.drop_before",
                 before="""
                 self._base_file.save(base)
-                last = self._table.last.before
-                self._mark.reset(Mark(cut=self._marked, last=last, base=base))
+                self._reset_mark(self._marked, base)
                 for summary in dropped:
                     self._files.remove(summary.position)
                 """,
@@ -126,8 +125,7 @@ SNAPSHOT_MUTANTS = (
                 for summary in dropped:
                     self._files.remove(summary.position)
                 self._base_file.save(base)
-                last = self._table.last.before
-                self._mark.reset(Mark(cut=self._marked, last=last, base=base))
+                self._reset_mark(self._marked, base)
                 """,
             ),
         ),

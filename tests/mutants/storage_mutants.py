@@ -99,7 +99,7 @@ STORAGE_MUTANTS = (
         patches=(
             SourcePatch(
                 module="raft.hard_state",
-                within="HardStateFile.save",
+                within="HardStateFile._save",
                 before="for path in self._paths:",
                 after="for path in self._paths[:1]:",
             ),
@@ -112,8 +112,8 @@ STORAGE_MUTANTS = (
         expected=("recovery", "R2", "R3"),
         patches=(
             SourcePatch(
-                module="raft.hard_state",
-                within="HardStateFile.save",
+                module="raft.durable_record",
+                within="overwrite",
                 before="file.sync()",
                 after="pass",
             ),
@@ -136,16 +136,16 @@ STORAGE_MUTANTS = (
         ),
     ),
     Mutant(
-        name="tail of before a failed fsync not written again",
+        name="tail of before a failed fsync read from memory",
         kind="group",  # a bare core's disk error takes the power with it, and the page cache
         breaks="after EIO and a restart, clean pages that never reached the disk count as durable",
         published="Rebello et al., ATC '20",
         expected=("R9", "recovery", "R1"),
         patches=(
             SourcePatch(
-                module="raft.segment_log",
-                within="SegmentLog._settle",
-                before="self._files.rewrite(max(recovered.durable_position, first) - first)",
+                module="raft.durable_record",
+                within="settle",
+                before="file.drop_cache()",
                 after="pass",
             ),
         ),
@@ -157,6 +157,12 @@ STORAGE_MUTANTS = (
         published="nats-server#7567: a restarted node forgets what it had",
         expected=("R9", "recovery"),
         patches=(
+            SourcePatch(
+                module="raft.durable_record",
+                within="settle",
+                before="file.sync()",
+                after="pass",
+            ),
             SourcePatch(
                 module="raft.segment_log",
                 within="SegmentLog._settle",

@@ -12,7 +12,7 @@ from chaos.sim.disk import DiskFault, SimDisk, Survival
 from raft.group_commit import GroupCommit, SyncRound
 from raft.hard_state import HardStateFile
 from raft.messages import Entry, EntryKind, HardState, NodeId
-from raft.segment_log import SegmentLog
+from raft.segment_log import SegmentLog, SyncedTo
 from tests.raft.node_group import eventually
 
 
@@ -24,17 +24,17 @@ class _SlowFile(HardStateFile):
         self.go_on = threading.Event()
         self.begun = threading.Event()
 
-    def save(self, state: HardState) -> None:
+    def persist(self) -> None:
         self.begun.set()
         assert self.go_on.wait(10)
-        super().save(state)
+        super().persist()
 
 
 class _Rig:
     def __init__(self) -> None:
         self.disk = SimDisk(random.Random(1))
-        self.log = SegmentLog(self.disk, "commitlog")
         self.file = _SlowFile(self.disk)
+        self.log = SegmentLog(self.disk, "commitlog", hard_state=self.file)
         self.told: list[tuple[SyncRound, BaseException | None]] = []
         self.rounds = GroupCommit(
             self.log, self.file, lambda done, error: self.told.append((done, error))
@@ -42,18 +42,20 @@ class _Rig:
 
     def want(self, term: int) -> None:
         """What a follower's Ready wants that takes a first entry of the term."""
-        entry = Entry(index=self.log.last_index + 1, term=term, kind=EntryKind.NOOP, payload=b"")
-        self.log.append([entry])
         self.rounds.want_hard_state(
             HardState(current_term=term, voted_for=NodeId("n1")), own_vote=False
         )
+        entry = Entry(index=self.log.last_index + 1, term=term, kind=EntryKind.NOOP, payload=b"")
+        self.log.append([entry])
         self.rounds.want_log()
 
     def after_power_failure(self) -> tuple[int, int]:
         """The terms of the hard state and of the last entry that are found then."""
         self.disk.power_failure(Survival.NONE)
-        log = SegmentLog(self.disk, "commitlog")
-        return HardStateFile(self.disk).load().current_term, log.last_term
+        hard_state = HardStateFile(self.disk)
+        hard_state.load()
+        log = SegmentLog(self.disk, "commitlog", hard_state=hard_state)
+        return hard_state.durable_term, log.last_term
 
 
 async def test_a_stop_makes_durable_what_no_round_was_begun_for() -> None:
@@ -91,6 +93,33 @@ async def test_no_entry_becomes_durable_behind_a_hard_state_that_did_not() -> No
     assert isinstance(rig.told[0][1], OSError)
     with pytest.raises(OSError, match="Input/output error"):
         rig.rounds.persist_rest()
+    assert rig.after_power_failure() == (0, 0)
+
+
+async def test_an_fsync_that_covers_the_next_round_saves_its_hard_state_first() -> None:
+    """The entries of round 2 are on the disk, and claimed, before round 2 is begun."""
+    rig = _Rig()
+    rig.want(1)
+    rig.rounds.begin()
+    await eventually(rig.file.begun.is_set, "the first round is under way")
+    rig.want(2)
+    rig.file.go_on.set()
+    await eventually(lambda: bool(rig.told), "the first round is over")
+    assert rig.told[0][0].durable == SyncedTo(index=1, term=1), "no more than it was begun with"
+    assert rig.after_power_failure() == (2, 2)
+
+
+async def test_after_a_failed_save_no_other_thread_claims_an_entry_of_its_term() -> None:
+    rig = _Rig()
+    rig.file.go_on.set()
+    rig.want(1)
+    rig.disk.fault = DiskFault(operation="sync", error=errno.EIO)
+    with pytest.raises(OSError, match="Input/output error"):
+        rig.log.sync()
+    with pytest.raises(OSError, match="the hard state stopped after"):
+        rig.file.persist()
+    with pytest.raises(OSError, match="the log stopped after"):
+        rig.log.sync()
     assert rig.after_power_failure() == (0, 0)
 
 

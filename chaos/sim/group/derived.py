@@ -1,6 +1,6 @@
 """What a failure of power leaves of the files that a broker writes beside its log.
 
-Place in the data path: ConsumeQueues, their checks and the checkpoint are real files in memory
+Place in the data path: ConsumeQueues and their checks are real files in memory
 (`settings.memory_directory`); `broker_machine` notes here what was fsynced, and when the power
 fails, takes from the rest what a disk might have lost.
 
@@ -20,7 +20,6 @@ __all__ = ["DerivedState"]
 
 _SECTOR = 64
 _DIRECTORY = "consumequeue"
-_UNSYNCED = ("checkpoint",)
 
 
 class DerivedState:
@@ -46,7 +45,6 @@ class DerivedState:
             return
         directory = self._store / _DIRECTORY
         paths = [path for path in sorted(directory.rglob("*")) if path.is_file()]
-        paths += [path for name in _UNSYNCED if (path := self._store / name).is_file()]
         for path in paths:
             if survival is Survival.NONE or self._rng.random() < 0.5:
                 self._lose(path)
