@@ -66,6 +66,7 @@ __all__ = [
     "load_layout",
     "name_server_process",
     "plan_ports",
+    "ports_of",
     "start_all",
     "status",
     "up",
@@ -134,9 +135,9 @@ def up(
     """Start a cluster in `directory` and wait until every group has a ready leader.
 
     A port of 0 picks free ones. Without `detach` it stays until SIGINT, SIGTERM or SIGHUP and then
-    stops the cluster. `settings` are the brokers' (docs/SETTINGS.md); `say` takes each line for
-    the person (default: standard output). Raises ClusterError, LayoutError or PortInUseError with
-    everything that was started stopped again.
+    stops the cluster, which is killed where this process is. `settings` are the brokers'
+    (docs/SETTINGS.md); `say` takes each line for the person (default: standard output). Raises
+    ClusterError, LayoutError or PortInUseError with everything that was started stopped again.
     """
     report = say or _print
     ports = plan_ports(
@@ -158,15 +159,9 @@ def up(
     directory = directory.resolve()
     layout = _with_changed_members(directory, layout)
     _check_same_shape(directory, layout)
-    table = ProcessTable(directory)
-    running = [name for name in table.names() if table.find(name) is not None]
-    if running:
-        raise ClusterError(f"a cluster already runs in {directory}: {', '.join(running)}")
-    owners = {int(place.address.rpartition(":")[2]): place.name for place in layout.name_servers}
-    for place in layout.brokers:
-        owners[int(place.address.rpartition(":")[2])] = f"{place.name} (remoting)"
-        owners[int(place.raft_address.rpartition(":")[2])] = f"{place.name} (Raft)"
-    check_ports_free(owners)
+    table = ProcessTable(directory, ends_with_us=not detach)
+    _check_none_runs(directory, table, layout)
+    check_ports_free({port: who for port, (_, who) in ports_of(layout).items()})
     write_directory(directory, layout, trace=trace)
     keep = False
     with _StopSignals() as stopped:
@@ -272,6 +267,19 @@ def write_directory(
         write_config(directory, layout, place, (dial or {}).get(place.name, {}), trace=trace)
 
 
+def ports_of(layout: ClusterLayout) -> dict[int, tuple[str, str]]:
+    """Every port of the cluster: the process that needs it, and that process with its purpose."""
+    owners = {_port(server.address): (server.name, server.name) for server in layout.name_servers}
+    for place in layout.brokers:
+        owners[_port(place.address)] = (place.name, f"{place.name} (remoting)")
+        owners[_port(place.raft_address)] = (place.name, f"{place.name} (Raft)")
+    return owners
+
+
+def _port(address: str) -> int:
+    return int(address.rpartition(":")[2])
+
+
 def write_layout(directory: Path, layout: ClusterLayout) -> None:
     """cluster.json alone."""
     draft = directory / "cluster.json.tmp"
@@ -374,6 +382,18 @@ def _with_changed_members(directory: Path, layout: ClusterLayout) -> ClusterLayo
     old = load_layout(directory)
     same = old.engine == layout.engine and list(old.groups) == list(layout.groups)
     return old if old.members_changed and same else layout
+
+
+def _check_none_runs(directory: Path, table: ProcessTable, layout: ClusterLayout) -> None:
+    running = [name for name in table.names() if table.find(name) is not None]
+    if not running:
+        return
+    own = [server.name for server in layout.name_servers] + [b.name for b in layout.brokers]
+    down_ones = [name for name in own if name not in running]
+    hint = f"; down: {', '.join(down_ones)} (`ledgermq cluster start` starts a node)"
+    raise ClusterError(
+        f"a cluster already runs in {directory}: {', '.join(running)}{hint if down_ones else ''}"
+    )
 
 
 def _check_same_shape(directory: Path, layout: ClusterLayout) -> None:

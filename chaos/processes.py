@@ -7,6 +7,7 @@ over restarts; its pid file `ROOT/pids/<name>.json` holds the pid and the kernel
 Invariants: a process is signalled only where pid and start time both match the pid file, so a
 pid that the kernel gave to somebody else is never touched. Each process leads a session of its
 own: Ctrl-C at the terminal reaches the harness alone, and killing one process touches no other.
+Where the table `ends_with_us`, its processes end with this one, however this one ends.
 
 Source: proc(5), fields 3 (state) and 22 (starttime) of /proc/<pid>/stat.
 """
@@ -24,6 +25,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from chaos.parent_death import environment_of
 
 __all__ = [
     "STOP_SIGNALS",
@@ -68,10 +71,15 @@ class RunningProcess:
 
 
 class ProcessTable:
-    """The processes of one directory. Not safe for use by two threads at once."""
+    """The processes of one directory. Not safe for use by two threads at once.
 
-    def __init__(self, root: Path) -> None:
+    `ends_with_us`: what is started is killed when the thread that started it ends, by the kernel.
+    Without it what is started lives on.
+    """
+
+    def __init__(self, root: Path, *, ends_with_us: bool = False) -> None:
         self._root = root
+        self._parent = os.getpid() if ends_with_us else None
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         (root / "pids").mkdir(parents=True, exist_ok=True)
         (root / "output").mkdir(parents=True, exist_ok=True)
@@ -95,6 +103,7 @@ class ProcessTable:
                     stdout=output,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
+                    env=environment_of(os.environ, parent=self._parent),
                 )
             except OSError as error:
                 raise ProcessError(f"{name}: can't start {argv[0]}: {error}") from error
@@ -110,8 +119,8 @@ class ProcessTable:
     def find(self, name: str) -> RunningProcess | None:
         """The process of that name where it is alive; reaps it where it is our dead child."""
         child = self._children.get(name)
-        if child is not None and child.poll() is not None:
-            return None
+        if child is not None:
+            child.poll()  # reaped; somebody else may have started one of that name since
         try:
             record = json.loads(self._pid_file(name).read_text())
             process = RunningProcess(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 
+from chaos.parent_death import die_with_parent
 from ledgermq.exit_codes import EXIT_ERROR, EXIT_USAGE
 
 __all__ = ["main"]
@@ -23,6 +24,7 @@ def main() -> None:
             "ledgermq: refusing to run under python -O: its assertions guard stored data\n"
         )
         raise SystemExit(EXIT_ERROR)
+    die_with_parent()
     from typer.exceptions import Abort, Exit, TyperException  # noqa: PLC0415 - after the check
     from typer.main import get_command  # noqa: PLC0415
 

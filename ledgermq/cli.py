@@ -17,21 +17,10 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from ledgermq.cluster_commands import cluster_app
 from ledgermq.endings import log_to_stderr, reason_of, stop_with
 from ledgermq.exit_codes import EXIT_ERROR, EXIT_OK, EXIT_USAGE
-from ledgermq.options import (
-    AccessKey,
-    Directory,
-    Group,
-    Json,
-    NameServers,
-    Node,
-    Patience,
-    SecretKey,
-    Settings,
-    Tls,
-    settings_of,
-)
+from ledgermq.options import AccessKey, Json, NameServers, SecretKey, Tls
 
 __all__ = ["app"]
 
@@ -42,12 +31,9 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-cluster_app = typer.Typer(help="A local cluster.", no_args_is_help=True)
-member_app = typer.Typer(help="Members of a group.", no_args_is_help=True)
 store_app = typer.Typer(help="The store of a stopped node.", no_args_is_help=True)
 chaos_app = typer.Typer(help="Experiments.", no_args_is_help=True)
 app.add_typer(cluster_app, name="cluster")
-cluster_app.add_typer(member_app, name="member")
 app.add_typer(store_app, name="store")
 app.add_typer(chaos_app, name="chaos")
 
@@ -127,156 +113,6 @@ def toxiproxy(
     code = run(host, port, seed)
     if code:
         raise typer.Exit(EXIT_ERROR)
-
-
-# Clusters --------------------------------------------------------------------------------------
-
-
-@cluster_app.command("up")
-def cluster_up(
-    directory: Annotated[Path, typer.Argument(metavar="DIR")],
-    groups: Annotated[int, typer.Option(min=1)] = 1,
-    replicas: Annotated[int, typer.Option(min=1, max=7)] = 3,
-    engine: Annotated[str, typer.Option(help="raft or pysyncobj.")] = "raft",
-    profile: Annotated[str, typer.Option(help="Times of the Raft groups: lan or fast.")] = "lan",
-    name_servers: Annotated[int, typer.Option(min=1)] = 2,
-    namesrv_port: Annotated[int, typer.Option(min=0, max=65535)] = 9876,
-    base_port: Annotated[int, typer.Option(min=0, max=65535)] = 10911,
-    detach: Annotated[bool, typer.Option("--detach", help="Return once it serves.")] = False,
-    trace: Annotated[bool, typer.Option("--trace", help="Write Raft traces, which grow.")] = False,
-    setting: Settings = None,
-) -> None:
-    """Start a local cluster in DIR."""
-    from chaos import cluster  # noqa: PLC0415
-    from chaos.cluster_layout import LayoutError  # noqa: PLC0415
-    from chaos.processes import ProcessError  # noqa: PLC0415
-
-    try:
-        settings = settings_of(setting or [])
-    except ValueError as error:
-        stop_with(error, EXIT_USAGE)
-    try:
-        cluster.up(
-            directory,
-            groups=groups,
-            replicas=replicas,
-            engine=engine,
-            profile=profile,
-            name_servers=name_servers,
-            namesrv_port=namesrv_port,
-            base_port=base_port,
-            detach=detach,
-            trace=trace,
-            settings=settings,
-        )
-    except LayoutError as error:
-        stop_with(error, EXIT_USAGE)
-    except (cluster.ClusterError, ProcessError, OSError) as error:
-        stop_with(error)
-
-
-@cluster_app.command("status")
-def cluster_status(
-    directory: Annotated[Path, typer.Argument(metavar="DIR")], as_json: Json = False
-) -> None:
-    """Show the name servers and every node of the cluster in DIR."""
-    from chaos import cluster  # noqa: PLC0415
-
-    try:
-        status = cluster.status(directory)
-    except cluster.ClusterError as error:
-        stop_with(error)
-    if as_json:
-        typer.echo(status.to_json())
-        return
-    typer.echo("name servers: " + ", ".join(status.name_servers))
-    for node in status.nodes:
-        typer.echo(
-            f"{node.group}/{node.name}  pid {node.pid}  {node.address}  {node.role}  "
-            f"term {node.term}  last {node.last_index}  commit {node.commit_index}"
-        )
-
-
-@cluster_app.command("down")
-def cluster_down(directory: Annotated[Path, typer.Argument(metavar="DIR")]) -> None:
-    """Stop what `up` started in DIR, and nothing else."""
-    from chaos import cluster  # noqa: PLC0415
-
-    try:
-        for name in cluster.down(directory):
-            typer.echo(f"stopped {name}")
-    except cluster.ClusterError as error:
-        stop_with(error)
-
-
-@member_app.command("list")
-def member_list(directory: Directory, group: Group = None, as_json: Json = False) -> None:
-    """Show who belongs to the groups of the cluster in DIR, as their leaders know it."""
-    rows = _members(lambda members: members.list_members(directory, group=group))
-    if as_json:
-        typer.echo(json.dumps([{name: getattr(r, name) for name in r.__slots__} for r in rows]))
-        return
-    for row in rows:
-        typer.echo(
-            f"{row.group}/{row.node}  {row.kind}{', leads' if row.leads else ''}  {row.address}  "
-            f"applied {row.applied_index}  {row.phase or 'no answer'}  store {row.store_id or '-'}"
-        )
-
-
-@member_app.command("add")
-def member_add(
-    directory: Directory,
-    node: Node,
-    group: Group = None,
-    voter: Annotated[bool, typer.Option("--voter", help="Promote it once caught up.")] = False,
-    timeout_s: Patience = 900.0,
-) -> None:
-    """Start a new node and add it as a learner: it gets the log and counts in no majority."""
-    _members(
-        lambda members: members.add(
-            directory, node, group=group, voter=voter, timeout_s=timeout_s, say=typer.echo
-        )
-    )
-
-
-@member_app.command("promote")
-def member_promote(
-    directory: Directory, node: Node, group: Group = None, timeout_s: Patience = 900.0
-) -> None:
-    """Make a learner a voter, once it has caught up."""
-    _members(
-        lambda members: members.promote(
-            directory, node, group=group, timeout_s=timeout_s, say=typer.echo
-        )
-    )
-
-
-@member_app.command("remove")
-def member_remove(directory: Directory, node: Node, group: Group = None) -> None:
-    """Take a node out of its group, then stop it. A node whose disk is lost: remove, then add."""
-    _members(lambda members: members.remove(directory, node, group=group, say=typer.echo))
-
-
-@cluster_app.command("transfer")
-def cluster_transfer(
-    directory: Directory,
-    to: Annotated[str, typer.Option("--to", metavar="NODE", help="The next leader.")],
-    group: Group = None,
-) -> None:
-    """Hand the leadership of a group to one of its voters."""
-    _members(lambda members: members.transfer(directory, to, group=group, say=typer.echo))
-
-
-def _members(act: Callable[[Any], Any]) -> Any:
-    """Call into chaos.members; what a person can mend is one line."""
-    from chaos import members  # noqa: PLC0415
-    from chaos.cluster import ClusterError  # noqa: PLC0415
-    from chaos.processes import ProcessError  # noqa: PLC0415
-
-    try:
-        return act(members)
-    except (ClusterError, ProcessError, OSError) as error:
-        stop_with(error)
 
 
 # Stores ----------------------------------------------------------------------------------------

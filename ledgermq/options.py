@@ -19,6 +19,7 @@ __all__ = [
     "NameServers",
     "Node",
     "Patience",
+    "Process",
     "SecretKey",
     "Settings",
     "Tls",
@@ -28,6 +29,7 @@ __all__ = [
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Directory = Annotated[Path, typer.Argument(metavar="DIR")]
 Node = Annotated[str, typer.Argument(metavar="NODE", help="A node's name, such as n3.")]
+Process = Annotated[str, typer.Argument(metavar="NODE", help="n1, broker-a-n1 or namesrv-0.")]
 Group = Annotated[str | None, typer.Option(help="Default: the only one.")]
 Patience = Annotated[float, typer.Option("--timeout", help="Seconds to wait for a catch-up.")]
 NameServers = Annotated[str, typer.Option("--namesrv", help="Name servers, A;B.")]

@@ -6,7 +6,8 @@ carries what. The proxy server is our own (`ledgermq toxiproxy`), or a real Toxi
 
 Invariants: brokers register and publish their own addresses and dial peers and name servers
 through their own map; status (request 60001) is asked past every proxy; every toxic that this
-world adds is remembered under its tag until `mend` has taken it away; `abort` leaves no process.
+world adds is remembered under its tag until `mend` has taken it away; `abort` leaves no process,
+and neither does the death of this one.
 
 Source: design section 7; Toxiproxy's HTTP API.
 """
@@ -70,7 +71,7 @@ class LocalWorld:
         self.run: Final = run
         self.layout: Final = layout
         self.client_slots: Final = tuple(client_slots)
-        self._table = ProcessTable(run)
+        self._table = ProcessTable(run, ends_with_us=True)
         self._proxies = plan_proxies(layout, client_slots)
         self._listens: dict[str, str] = {}
         self._toxics: dict[str, list[tuple[str, str]]] = {}
