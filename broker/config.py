@@ -21,7 +21,7 @@ from broker.state import StateLimits
 from raft.profiles import PROFILES
 from remoting.security_config import SECURITY_KEYS, SecurityConfig, SecurityConfigError
 
-__all__ = ["ENGINES", "BrokerConfig", "ConfigError", "load_config"]
+__all__ = ["ENGINES", "BrokerConfig", "ConfigError", "load_config", "parse_config"]
 
 ENGINES = ("raft", "pysyncobj")
 
@@ -196,8 +196,17 @@ def split_address(key: str, address: str) -> tuple[str, int]:
 def load_config(path: Path) -> BrokerConfig:
     """Raises ConfigError for anything that is wrong in the file, OSError where it can't be read."""
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"not TOML: {error}") from error
+    return parse_config(text)
+
+
+def parse_config(text: str) -> BrokerConfig:
+    """The configuration in a file's text. Raises ConfigError for anything that is wrong in it."""
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"not TOML: {error}") from error
     values: dict[str, Any] = {}
     for key, value in document.items():

@@ -23,14 +23,12 @@ import json
 import os
 import random
 import secrets
-import signal
+import shlex
 import sys
-import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
 
 from chaos.access import access_of
 from chaos.broker_status import BrokerStatus, ask_all
@@ -52,9 +50,9 @@ from chaos.processes import (
     RunningProcess,
     check_ports_free,
     free_ports,
-    heeded_stop_signals,
     ledgermq_argv,
 )
+from chaos.stop_signals import StopSignals
 
 __all__ = [
     "ClusterError",
@@ -164,7 +162,7 @@ def up(
     check_ports_free({port: who for port, (_, who) in ports_of(layout).items()})
     write_directory(directory, layout, trace=trace)
     keep = False
-    with _StopSignals() as stopped:
+    with StopSignals() as stopped:
         try:
             start_all(table, directory, layout, stopped.check)
             asyncio.run(await_ready(table, layout, stopped.check))
@@ -177,6 +175,12 @@ def up(
         finally:
             if not keep:
                 table.stop(table.names())
+    if not keep:
+        report(
+            f"stopped: no process is left; the stores stay in {directory / 'nodes'}, and"
+            f" `ledgermq cluster up {shlex.quote(str(directory))}` with the same options goes on"
+            " with them"
+        )
     return result
 
 
@@ -450,39 +454,10 @@ def _lines(result: ClusterStatus) -> list[str]:
     return lines
 
 
-class _StopSignals:
-    """Remembers a stop signal, so that none is missed and none tears a start in two.
-
-    Signals are the main thread's: in another one nothing is remembered.
-    """
-
-    def __init__(self) -> None:
-        self.received = False
-        self._before: dict[signal.Signals, Any] = {}
-
-    def __enter__(self) -> Self:
-        if threading.current_thread() is threading.main_thread():
-            for number in heeded_stop_signals():
-                self._before[number] = signal.signal(number, self._remember)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def check(self) -> None:
-        """Raises KeyboardInterrupt where one was received."""
-        if self.received:
-            raise KeyboardInterrupt
-
-    def _remember(self, _number: int, _frame: object) -> None:
-        self.received = True
-
-
 def _watch(
     table: ProcessTable,
     layout: ClusterLayout,
-    stopped: _StopSignals,
+    stopped: StopSignals,
     report: Callable[[str], None],
 ) -> None:
     """Stay until a stop signal; tell once of each process that ends meanwhile."""

@@ -30,6 +30,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 import uvloop
 
@@ -38,12 +39,13 @@ from chaos.cluster_layout import ENGINES, ClusterLayout, LayoutError, lay_out
 from chaos.history import HistoryError, HistoryWriter
 from chaos.nemesis.runner import Nemesis
 from chaos.phases import Phases
-from chaos.processes import ProcessError, heeded_stop_signals
+from chaos.processes import ProcessError
 from chaos.progress import Progress
 from chaos.run_export import HISTORY_FILE, ExportResult, export_run
 from chaos.run_manifest import describe_environment, write_manifest
 from chaos.scenario import Scenario
 from chaos.settle import await_caught_up, await_settled, drain_all, read_system_queues
+from chaos.stop_signals import heeded_stop_signals
 from chaos.watch import ClusterWatch
 from chaos.workload.context import WorkContext
 from chaos.workload.load import TOOL_SLOT, Workload, slot_names
@@ -53,7 +55,13 @@ from chaos.worlds.base import World, WorldError
 from chaos.worlds.local import LocalWorld
 from client.errors import ClientError
 
-__all__ = ["WORLDS", "ExperimentError", "NothingBegunError", "run_experiment"]
+__all__ = [
+    "WORLDS",
+    "ExperimentError",
+    "ExperimentInterrupted",
+    "NothingBegunError",
+    "run_experiment",
+]
 
 WORLDS: Final = ("local",)
 START_SECONDS_MAX: Final = 60.0
@@ -66,6 +74,14 @@ class ExperimentError(Exception):
 
     def __init__(self, text: str, run: Path | None = None) -> None:
         super().__init__(text)
+        self.run = run
+
+
+class ExperimentInterrupted(KeyboardInterrupt):
+    """A stop signal ended the experiment: no process is left, `run` holds what was recorded."""
+
+    def __init__(self, run: Path) -> None:
+        super().__init__()
         self.run = run
 
 
@@ -82,10 +98,10 @@ def run_experiment(
     toxiproxy_url: str | None = None,
     out: Path | None = None,
 ) -> Path:
-    """Carry it out; the run directory. Ctrl-C and SIGTERM clean up and raise KeyboardInterrupt.
+    """Carry it out; the run directory. A stop signal cleans up and raises ExperimentInterrupted.
 
     `engine` None: the scenario's. `out` must not exist or be empty; None:
-    runs/<scenario>-<time>-<seed>. Raises ExperimentError.
+    runs/<scenario>-<time>-<seed>. Raises ExperimentError, NothingBegunError among them.
     """
     if engine is not None:
         cluster = dataclasses.replace(scenario.cluster, engine=engine)
@@ -96,6 +112,8 @@ def run_experiment(
         )
     if world not in WORLDS:
         raise NothingBegunError(f"unknown world {world!r}: known are {', '.join(WORLDS)}")
+    if toxiproxy_url is not None:
+        _check_url(toxiproxy_url)
     started = datetime.now(UTC)
     run = out or Path("runs") / f"{scenario.name}-{started:%Y%m%dT%H%M%S}-{seed}"
     try:
@@ -104,16 +122,21 @@ def run_experiment(
         raise NothingBegunError(f"{run} can't be made: {error.strerror}") from error
     if any(run.iterdir()):
         raise NothingBegunError(f"{run} exists and is not empty")
-    experiment = _Experiment(
-        scenario, run.resolve(), seed=seed, toxiproxy_url=toxiproxy_url, started=started
-    )
     try:
+        experiment = _Experiment(
+            scenario, run.resolve(), seed=seed, toxiproxy_url=toxiproxy_url, started=started
+        )
+    except (LayoutError, ProcessError) as error:  # no ports are free, say
+        raise NothingBegunError(str(error)) from error
+    try:
+        # What it ran, to run it again with; the manifest has the same text.
+        (run / "scenario.toml").write_text(scenario.text, encoding="utf-8")
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(experiment.carry_out())
         result = experiment.export()
-    except asyncio.CancelledError as error:
+    except (asyncio.CancelledError, KeyboardInterrupt) as error:
         experiment.give_up("interrupted")
-        raise KeyboardInterrupt from error
+        raise ExperimentInterrupted(run) from error
     except (
         ClientError,
         HistoryError,
@@ -346,6 +369,16 @@ class _Experiment:
         }
 
 
+def _check_url(url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # of brackets, or of a port that is no number
+        usable = False
+    if not usable:
+        raise NothingBegunError(f"{url!r} is no URL of a Toxiproxy, such as http://127.0.0.1:8474")
+
+
 def _lay_out(scenario: Scenario) -> ClusterLayout:
     cluster = scenario.cluster
     ports = plan_ports(
@@ -355,21 +388,14 @@ def _lay_out(scenario: Scenario) -> ClusterLayout:
         namesrv_port=0,
         base_port=0,
     )
-    checks = scenario.transactions
     return lay_out(
         groups=cluster.groups,
         replicas=cluster.replicas,
         name_servers=cluster.name_servers,
         ports=ports,
         engine=cluster.engine,
-        raft_settings={"profile": cluster.profile, **cluster.raft},
-        broker_settings={
-            "transaction_timeout_ms": checks.timeout_ms,
-            "transaction_check_interval_ms": checks.check_interval_ms,
-            "transaction_check_max": checks.check_max,
-            "dedupe_window_ms": scenario.dedupe.window_ms,
-            **cluster.broker,
-        },
+        raft_settings=scenario.raft_settings,
+        broker_settings=scenario.broker_settings,
     )
 
 

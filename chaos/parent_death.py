@@ -23,7 +23,7 @@ import signal
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["VARIABLE", "die_with_parent", "environment_of"]
+__all__ = ["VARIABLE", "die_with_parent", "end_with_parent", "environment_of"]
 
 VARIABLE: Final = "LEDGERMQ_DIES_WITH"
 _PR_SET_PDEATHSIG: Final = 1
@@ -42,11 +42,15 @@ def die_with_parent() -> None:
     the kernel refuses.
     """
     parent = os.environ.pop(VARIABLE, "")
-    if not parent:
-        return
+    if parent:
+        end_with_parent(int(parent))
+
+
+def end_with_parent(parent: int) -> None:
+    """Ask the kernel for SIGKILL at the death of `parent`, which started this process."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0) != 0:
         number = ctypes.get_errno()
         raise OSError(number, f"prctl(PR_SET_PDEATHSIG): {os.strerror(number)}")
-    if os.getppid() != int(parent):  # it died before the kernel was asked
+    if os.getppid() != parent:  # it died before the kernel was asked
         os.kill(os.getpid(), signal.SIGKILL)

@@ -29,20 +29,16 @@ from pathlib import Path
 from chaos.parent_death import environment_of
 
 __all__ = [
-    "STOP_SIGNALS",
     "PortInUseError",
     "ProcessError",
     "ProcessTable",
     "RunningProcess",
     "check_ports_free",
     "free_ports",
-    "heeded_stop_signals",
     "ledgermq_argv",
     "process_state",
 ]
 
-# What ends a command that has started processes: Ctrl-C, kill, and the end of its terminal.
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 STOP_POLL_S = 0.02
 KILL_WAIT_S = 5.0
 OUTPUT_TAIL_BYTES = 2000
@@ -192,11 +188,6 @@ class ProcessTable:
 
     def _pid_file(self, name: str) -> Path:
         return self._root / "pids" / f"{name}.json"
-
-
-def heeded_stop_signals() -> list[signal.Signals]:
-    """Those of STOP_SIGNALS that are not ignored: `nohup` ignores the end of the terminal."""
-    return [number for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
 
 
 def ledgermq_argv(*arguments: str) -> list[str]:

@@ -13,7 +13,6 @@ Source: the run format (transactions, dedupe, limits) and this project's scenari
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import tomllib
 import types
 import typing
@@ -23,9 +22,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from chaos.nemesis.catalogue import CATALOGUE
-from raft.profiles import PROFILES
+from chaos.scenario_ranges import (
+    fault_number_problem,
+    group_names,
+    layout_problem,
+    number_problems,
+    text_problems,
+    with_matches,
+)
 
 __all__ = [
+    "SECTIONS",
     "ClusterSection",
     "DedupeSection",
     "FaultStep",
@@ -41,6 +48,7 @@ __all__ = [
 
 SCENARIO_SIZE_MAX: Final = 1 << 20
 FAULTS_MAX: Final = 1000
+SECTIONS: Final = ("cluster", "load", "workload", "transactions", "dedupe", "limits")
 _FAULT_KEYS: Final = ("name", "at_s", "duration_s", "repeat", "every_s", "group")
 
 
@@ -158,6 +166,22 @@ class Scenario:
     limits: LimitsSection | None
     faults: tuple[FaultStep, ...]
 
+    @property
+    def raft_settings(self) -> dict[str, int | str]:
+        """What each broker's configuration gets under [raft]."""
+        return {"profile": self.cluster.profile, **self.cluster.raft}
+
+    @property
+    def broker_settings(self) -> dict[str, int | bool | str]:
+        """What each broker's configuration gets under [broker]."""
+        return {
+            "transaction_timeout_ms": self.transactions.timeout_ms,
+            "transaction_check_interval_ms": self.transactions.check_interval_ms,
+            "transaction_check_max": self.transactions.check_max,
+            "dedupe_window_ms": self.dedupe.window_ms,
+            **self.cluster.broker,
+        }
+
 
 def load_scenario(path: Path) -> Scenario:
     """Raises ScenarioError; OSError where the file can't be read."""
@@ -177,8 +201,11 @@ def parse_scenario(text: str, *, name: str) -> Scenario:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ScenarioError(f"not TOML: {error}") from error
-    sections = ("cluster", "load", "workload", "transactions", "dedupe", "limits")
-    _check_keys("", data, ("name", "description", "faults", *sections))
+    _check_keys("", data, ("name", "description", "faults", *SECTIONS))
+    _need(
+        any(key in data for key in (*SECTIONS, "faults")),
+        "it is empty: no section and no fault, so nothing is asked for",
+    )
     load = _section(LoadSection, "load", data)
     limits = _section(LimitsSection, "limits", data) if "limits" in data else None
     scenario = Scenario(
@@ -193,7 +220,7 @@ def parse_scenario(text: str, *, name: str) -> Scenario:
         limits=limits,
         faults=_faults(data.get("faults", []), load),
     )
-    _check_ranges(scenario)
+    _check_values(scenario)
     return scenario
 
 
@@ -219,17 +246,19 @@ def _faults(items: object, load: LoadSection) -> tuple[FaultStep, ...]:
             raise ScenarioError(f"{where}.name is missing")
         name = _typed(f"{where}.name", table["name"], str)
         if name not in CATALOGUE:
-            raise ScenarioError(f"{where}: unknown fault {_with_matches(name, CATALOGUE)}")
+            raise ScenarioError(f"{where}: unknown fault {with_matches(name, CATALOGUE)}")
         known = CATALOGUE[name].parameters
         _check_keys(f"{where} ({name})", table, (*_FAULT_KEYS, *known))
         params = dict(known)
         for key, default in known.items():
             if key in table:
                 params[key] = _typed(f"{where}.{key}", table[key], type(default))
+                problem = fault_number_problem(f"{where}.{key}", params[key])
+                _need(problem is None, str(problem))
         choices = CATALOGUE[name].choices
         for key, allowed in choices.items():
             if params[key] not in allowed:
-                hint = f"{_with_matches(str(params[key]), allowed)}; one of {', '.join(allowed)}"
+                hint = f"{with_matches(str(params[key]), allowed)}; one of {', '.join(allowed)}"
                 raise ScenarioError(f"{where}.{key}: unknown {hint}")
         at_s = _typed(f"{where}.at_s", table.get("at_s", 0.0), float)
         duration_s = _typed(f"{where}.duration_s", table.get("duration_s", 3.0), float)
@@ -259,44 +288,40 @@ def _faults(items: object, load: LoadSection) -> tuple[FaultStep, ...]:
     return tuple(sorted(steps, key=lambda step: step.at_s))
 
 
-def _check_ranges(scenario: Scenario) -> None:
-    work = scenario.workload
-    profile = scenario.cluster.profile
-    _need(profile in PROFILES, f"cluster.profile: unknown {_with_matches(profile, PROFILES)}")
-    _need(0 < scenario.load.seconds <= 86_400, "load.seconds must be above 0, at most 86400")
-    _need(1 <= work.queues <= 64, "workload.queues must be 1..64")
-    _need(1 <= len(work.topics) <= 16, "workload.topics must name 1..16 topics")
-    _need(len(set(work.topics)) == len(work.topics), "workload.topics names a topic twice")
-    _need(0 <= work.body_bytes <= 1 << 20, "workload.body_bytes must be 0..1048576")
-    for name in ("plain", "transaction", "push", "pull"):
-        clients = getattr(work, f"{name}_clients")
-        _need(0 <= clients <= 64, f"workload.{name}_clients must be 0..64")
-    for name in ("plain_processes", "transaction_processes"):
-        _need(1 <= getattr(work, name) <= 256, f"workload.{name} must be 1..256")
-    for name in (
-        "shard_share",
-        "commit_share",
-        "rollback_share",
-        "reconsume_share",
-        "impatient_share",
-    ):
-        _need(0 <= getattr(work, name) <= 1, f"workload.{name} must be 0..1")
-    total = work.commit_share + work.rollback_share
-    _need(total <= 1, "workload.commit_share + workload.rollback_share must be at most 1")
-    _need(work.shards >= 1, "workload.shards must be at least 1")
-    _need(work.send_rate >= 0, "workload.send_rate must not be negative")
-    _need(work.transaction_rate >= 0, "workload.transaction_rate must not be negative")
-    _need(100 <= work.send_timeout_ms <= 60_000, "workload.send_timeout_ms must be 100..60000")
-    _need(work.impatient_timeout_ms >= 1, "workload.impatient_timeout_ms must be at least 1")
-    checks = scenario.transactions
-    _need(checks.timeout_ms >= 100, "transactions.timeout_ms must be at least 100")
-    _need(checks.check_interval_ms >= 100, "transactions.check_interval_ms must be at least 100")
-    _need(checks.check_max >= 1, "transactions.check_max must be at least 1")
-    longest = work.send_timeout_ms * (work.send_retries_max + 1)
-    _need(
-        scenario.dedupe.window_ms >= longest,
-        f"dedupe.window_ms must cover the workload's retries ({longest} ms)",
+def _check_values(scenario: Scenario) -> None:
+    """Raise ScenarioError for the first value that the cluster or the workload can't work with."""
+    cluster, work = scenario.cluster, scenario.workload
+    problems = text_problems(
+        name=scenario.name, topics=work.topics, engine=cluster.engine, profile=cluster.profile
     )
+    for name in SECTIONS:
+        section = getattr(scenario, name)
+        if section is not None:
+            fields = dataclasses.fields(section)
+            problems += number_problems(name, {f.name: getattr(section, f.name) for f in fields})
+    total = work.commit_share + work.rollback_share
+    if total > 1:
+        problems.append("workload.commit_share + workload.rollback_share must be at most 1")
+    longest = work.send_timeout_ms * (work.send_retries_max + 1)
+    if scenario.dedupe.window_ms < longest:
+        problems.append(f"dedupe.window_ms must cover the workload's retries ({longest} ms)")
+    if not problems:
+        refused = layout_problem(
+            groups=cluster.groups,
+            replicas=cluster.replicas,
+            name_servers=cluster.name_servers,
+            engine=cluster.engine,
+            raft_settings=scenario.raft_settings,
+            broker_settings=scenario.broker_settings,
+        )
+        problems += [] if refused is None else [refused]
+    _need(not problems, "; ".join(problems))
+    groups = group_names(cluster.groups)
+    for step in scenario.faults:
+        _need(
+            step.group is None or step.group in groups,
+            f"faults ({step.name}): unknown group {with_matches(str(step.group), groups)}",
+        )
 
 
 def _typed(where: str, value: object, kind: Any) -> Any:
@@ -325,13 +350,7 @@ def _check_keys(where: str, table: Mapping[str, object], known: Iterable[str]) -
     for key in table:
         if key not in names:
             place = f" in {where}" if where else ""
-            raise ScenarioError(f"unknown key {_with_matches(key, names)}{place}")
-
-
-def _with_matches(word: str, known: Iterable[str]) -> str:
-    matches = difflib.get_close_matches(word, list(known), n=3, cutoff=0.5)
-    hint = f" (did you mean {' or '.join(repr(match) for match in matches)}?)" if matches else ""
-    return f"{word!r}{hint}"
+            raise ScenarioError(f"unknown key {with_matches(key, names)}{place}")
 
 
 def _need(condition: bool, text: str) -> None:

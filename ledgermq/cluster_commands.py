@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from ledgermq.endings import stop_with
-from ledgermq.exit_codes import EXIT_USAGE
+from ledgermq.exit_codes import EXIT_INTERRUPTED, EXIT_USAGE
 from ledgermq.options import (
     Directory,
     Group,
@@ -74,6 +74,8 @@ def cluster_up(
         stop_with(error, EXIT_USAGE)
     except (cluster.ClusterError, ProcessError, OSError) as error:
         stop_with(error)
+    except KeyboardInterrupt:  # while it started
+        stop_with(f"interrupted: no process is left; {directory} stays", EXIT_INTERRUPTED)
 
 
 @cluster_app.command("status")
@@ -82,10 +84,12 @@ def cluster_status(
 ) -> None:
     """Show the name servers and every node of the cluster in DIR."""
     from chaos import cluster  # noqa: PLC0415
+    from chaos.cluster_layout import LayoutError  # noqa: PLC0415
+    from chaos.processes import ProcessError  # noqa: PLC0415
 
     try:
         status = cluster.status(directory)
-    except cluster.ClusterError as error:
+    except (cluster.ClusterError, LayoutError, ProcessError) as error:
         stop_with(error)
     if as_json:
         typer.echo(status.to_json())

@@ -1,13 +1,28 @@
-"""Exit codes of the command line (README, "How to read the verdict")."""
+"""Exit codes of the command line (README, "How to read the verdict").
+
+Invariant: 1 is a verdict of fail and nothing else; `ledgermq.__main__` sees to it.
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["EXIT_ERROR", "EXIT_FAIL", "EXIT_OK", "EXIT_UNKNOWN", "EXIT_USAGE"]
+__all__ = [
+    "EXIT_BROKEN_PIPE",
+    "EXIT_ERROR",
+    "EXIT_FAIL",
+    "EXIT_INTERNAL",
+    "EXIT_INTERRUPTED",
+    "EXIT_OK",
+    "EXIT_UNKNOWN",
+    "EXIT_USAGE",
+]
 
 EXIT_OK: Final = 0
 EXIT_FAIL: Final = 1  # a verdict of fail
 EXIT_UNKNOWN: Final = 2  # a verdict of unknown
 EXIT_ERROR: Final = 2  # the command could not do its work, so nothing is known
 EXIT_USAGE: Final = 64
+EXIT_INTERNAL: Final = 70  # an exception that nobody foresaw
+EXIT_INTERRUPTED: Final = 130  # 128 + SIGINT
+EXIT_BROKEN_PIPE: Final = 141  # 128 + SIGPIPE

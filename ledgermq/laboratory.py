@@ -10,7 +10,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from ledgermq.exit_codes import EXIT_ERROR, EXIT_OK, EXIT_USAGE
+from ledgermq.exit_codes import EXIT_ERROR, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE
 
 __all__ = [
     "experiment_to_report",
@@ -21,6 +21,11 @@ __all__ = [
 
 def _tell(text: str) -> None:
     sys.stderr.write(f"ledgermq: {text}\n")
+
+
+def _command(*words: object) -> str:
+    """What to type."""
+    return shlex.join(["ledgermq", *map(str, words)])
 
 
 def experiment_to_report(
@@ -37,6 +42,7 @@ def experiment_to_report(
     """Run, verify, report. The exit code is the verdict's."""
     from chaos.experiment import (  # noqa: PLC0415
         ExperimentError,
+        ExperimentInterrupted,
         NothingBegunError,
         run_experiment,
     )
@@ -63,17 +69,27 @@ def experiment_to_report(
     except NothingBegunError as error:
         _tell(str(error))
         return EXIT_USAGE
+    except ExperimentInterrupted as stop:
+        _tell(
+            f"interrupted: no process is left; {stop.run} holds what was recorded until then, and"
+            f" what each process printed ({stop.run / 'output'}). The run did not end, so"
+            f" `{_command('verify', stop.run)}` can only answer unknown"
+        )
+        return EXIT_INTERRUPTED
     except ExperimentError as error:
-        _tell(f"the experiment ended early, so nothing is known: {error}")
+        left = "" if error.run is None else f"; what there is of the run lies in {error.run}"
+        _tell(f"the experiment ended early, so nothing is known: {error}{left}")
         return EXIT_ERROR
     if not verify_after:
         sys.stdout.write(f"{run}\n")
         return EXIT_OK
     code = verify_to_verdict(run, master=master, as_json=False)
+    if code == EXIT_INTERRUPTED:
+        return code
     write_report(run, run / "report.html")
     other_engine = "" if engine is None else f" --engine {engine}"
-    scenario_path = shlex.quote(str(scenario_file))
-    _tell(f"again: ledgermq chaos run {scenario_path} --seed {chosen}{other_engine}")
+    words = _command("chaos", "run", scenario_file, "--seed", chosen)
+    _tell(f"again: {words}{other_engine}")
     return code
 
 
@@ -85,7 +101,16 @@ def verify_to_verdict(run: Path, *, master: str | None, as_json: bool) -> int:
         _tell(f"{run} is no run directory")
         return EXIT_USAGE
     _tell(f"verifying {run} with Spark")
-    return main(run, master, as_json=as_json)
+    try:
+        return main(run, master, as_json=as_json)
+    except KeyboardInterrupt:
+        before = " (verdict.json is of an earlier verification)"
+        _tell(
+            f"interrupted: Spark has ended and {run} is as it was"
+            f"{before if (run / 'verdict.json').exists() else ''}; again:"
+            f" {_command('verify', run)}"
+        )
+        return EXIT_INTERRUPTED
 
 
 def write_report(run: Path, output: Path) -> int:

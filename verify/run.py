@@ -7,6 +7,8 @@ The way: manifest, digests, Spark, tables, counts, all checks as one query, verd
 wrong on the way (a damaged run, no Java, an error of Spark's) is unknown with its reason, never
 fail and never pass.
 
+Each step is told on stderr as it begins, since a large run takes minutes.
+
 Exit codes: 0 pass, 1 fail, 2 unknown.
 """
 
@@ -14,8 +16,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -42,31 +45,42 @@ __all__ = ["main", "verify_in", "verify_run"]
 
 _JOBS_AT_A_TIME = 2
 
+Say = Callable[[str], None]
 
-def verify_run(run: Path, master: str | None = None) -> Verdict:
+
+def _silent(text: str) -> None:
+    """For callers that show no progress."""
+
+
+def verify_run(run: Path, master: str | None = None, *, say: Say = _silent) -> Verdict:
     """The verdict of `run`, also left in `run`/verdict.json.
 
     `master`: any Spark master whose workers see the run under the same path; None: this machine.
+    `say` is called with each step as it begins.
 
     Raises:
         OSError: verdict.json can't be written.
     """
     try:
-        manifest = _sound_manifest(run)
+        manifest = _sound_manifest(run, say)
+        say(f"starting Spark for {manifest.rows():,} rows")
         with spark_session(master=master, rows=manifest.rows()) as session:
-            verdict = verify_in(session, run, manifest)
+            verdict = verify_in(session, run, manifest, say=say)
     except (ManifestError, JavaError, SessionError) as error:
         verdict = _nothing_proven(str(error))
     verdict.write(run / "verdict.json")
     return verdict
 
 
-def verify_in(session: SparkSession, run: Path, manifest: Manifest | None = None) -> Verdict:
+def verify_in(
+    session: SparkSession, run: Path, manifest: Manifest | None = None, *, say: Say = _silent
+) -> Verdict:
     """As `verify_run`, in a session that is there already; writes nothing."""
     try:
-        known = manifest if manifest is not None else _sound_manifest(run)
+        known = manifest if manifest is not None else _sound_manifest(run, say)
+        say("reading the tables")
         frames = Frames(session, known, load_tables(session, run, known))
-        verdict = _judge(frames)
+        verdict = _judge(frames, say)
         session.catalog.clearCache()
     except (ManifestError, TableError) as error:
         return _nothing_proven(str(error))
@@ -77,7 +91,14 @@ def verify_in(session: SparkSession, run: Path, manifest: Manifest | None = None
 
 def main(run: Path, master: str | None, *, as_json: bool) -> int:
     """Verifies, tells the verdict on stdout, and answers with the exit code."""
-    verdict = verify_run(run, master)
+    began = time.monotonic()
+
+    def say(text: str) -> None:
+        sys.stderr.write(f"ledgermq: {time.monotonic() - began:6.1f} s  {text}\n")
+        sys.stderr.flush()
+
+    verdict = verify_run(run, master, say=say)
+    say(f"done; {run / 'verdict.json'} is written")
     if as_json:
         sys.stdout.write(json.dumps(verdict.as_json(), indent=1) + "\n")
     else:
@@ -85,8 +106,9 @@ def main(run: Path, master: str | None, *, as_json: bool) -> int:
     return verdict.outcome.exit_code
 
 
-def _sound_manifest(run: Path) -> Manifest:
+def _sound_manifest(run: Path, say: Say) -> Manifest:
     manifest = load_manifest(run)
+    say("comparing the files with their digests")
     reason = damage(run, manifest)
     if reason is not None:
         raise ManifestError(f"the run is damaged, so nothing is proven: {reason}")
@@ -109,7 +131,8 @@ def _nothing_proven(reason: str) -> Verdict:
     )
 
 
-def _judge(frames: Frames) -> Verdict:
+def _judge(frames: Frames, say: Say) -> Verdict:
+    say("counting what there is to look at")
     counts = count(frames)
     rows = {
         "ops": counts.ops(),
@@ -129,7 +152,8 @@ def _judge(frames: Frames) -> Verdict:
         for check in applying
         if frames.has(*check.needs) and all(rows[name] for name in check.needs)
     ]
-    found = _collect(runnable, frames)
+    found = _collect(runnable, frames, say)
+    say("summing up")
     results = [
         _result(check, counts, found, _gaps(frames, check, rows, own=own)) for check in applying
     ]
@@ -160,7 +184,7 @@ class _Found:
     errors: Mapping[str, str]
 
 
-def _collect(checks: Sequence[Check], frames: Frames) -> _Found:
+def _collect(checks: Sequence[Check], frames: Frames, say: Say) -> _Found:
     """Per check and verdict: how many findings, and the smallest of them.
 
     One Spark job per family (A, S, T, R), whose checks share what they shuffle; a union of all
@@ -171,14 +195,23 @@ def _collect(checks: Sequence[Check], frames: Frames) -> _Found:
     rows: list[Row] = []
     errors: dict[str, str] = {}
     with ThreadPoolExecutor(max_workers=_JOBS_AT_A_TIME) as pool:
-        jobs = [pool.submit(_ranked(_family(members, frames)).collect) for members in families]
-        for members, job in zip(families, jobs, strict=True):
+        jobs = {
+            pool.submit(_ranked(_family(members, frames)).collect): members for members in families
+        }
+        say(f"running {len(checks)} checks: {', '.join(map(_names, families))}")
+        for number, job in enumerate(as_completed(jobs), start=1):
+            members = jobs[job]
+            say(f"{number} of {len(families)}: {_names(members)} done")
             try:
                 rows.extend(job.result())
             except (PySparkException, Py4JError, OSError) as error:
                 reason = f"the verification itself failed: {_first_line(error)}"
                 errors |= {check.id: reason for check in members}
     return _Found(rows=rows, errors=errors)
+
+
+def _names(checks: Sequence[Check]) -> str:
+    return checks[0].id if len(checks) == 1 else f"{checks[0].id} to {checks[-1].id}"
 
 
 def _family(checks: Sequence[Check], frames: Frames) -> DataFrame:

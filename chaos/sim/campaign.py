@@ -8,18 +8,23 @@ nodes, its kind and the code.
 from __future__ import annotations
 
 import multiprocessing
+import os
+import signal
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
+from multiprocessing.process import BaseProcess
 
+from chaos.parent_death import end_with_parent
 from chaos.sim.coverage import Coverage
 from chaos.sim.schedule import Schedule
 from chaos.sim.seeds import KINDS, Run, calmable_of, kind_of_seed, make_run, node_count_of_seed
 from chaos.sim.shrink import RUNS_MAX, shrink
 from chaos.sim.violation import Violation
 from chaos.sim.world import Parts
+from chaos.stop_signals import StopSignals
 from raft.log_format import CorruptLogError
 
 __all__ = [
@@ -190,13 +195,32 @@ def _results(seeds: range, nodes: int | None, jobs: int, kind: str | None) -> It
             yield _run_task(task, nodes, kind)
         return
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(max_workers=jobs, mp_context=context) as pool:
-        futures = [pool.submit(_run_task, task, nodes, kind) for task in tasks]
+    others = set(multiprocessing.active_children())
+    with ProcessPoolExecutor(
+        max_workers=jobs, mp_context=context, initializer=_begin_worker, initargs=(os.getpid(),)
+    ) as pool:
+        workers: set[BaseProcess] = set()
+        finished = False
         try:
+            # A worker whose start is torn in two would print a traceback of its own.
+            with StopSignals() as stopped:
+                futures = [pool.submit(_run_task, task, nodes, kind) for task in tasks]
+                workers = set(multiprocessing.active_children()) - others
+            stopped.check()
             for future in as_completed(futures):
                 yield future.result()
+            finished = True
         finally:
+            if not finished:  # nobody waits for the seeds that they are at
+                for worker in workers:
+                    worker.terminate()
             pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _begin_worker(parent: int) -> None:
+    """A worker ends with its campaign, also where that is killed; Ctrl-C is the campaign's."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    end_with_parent(parent)
 
 
 def _run_task(seeds: Sequence[int], nodes: int | None, kind: str | None) -> _TaskResult:

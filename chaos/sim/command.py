@@ -2,7 +2,7 @@
 
 Place in the data path: the command line parses options and calls `sim_command`; progress goes to
 stderr, results to stdout. Exit codes: 0 every seed passed, 1 a rule was broken, 2 every seed passed
-but a large campaign never came upon something it should have, 64 wrong options.
+but a large campaign never came upon something it should have, 64 wrong options, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -74,6 +74,8 @@ def sim_command(
     if replay_seed is not None:
         return _tell(replay(replay_seed, nodes, kind=kind), f"SEED={replay_seed}", out)
     result = _campaign(wanted, nodes, kind, jobs=jobs, out=out, err=err)
+    if result is None:
+        return 130
     for failure in result.failures[: _SHRUNK_MAX if keep is not None else 0]:
         assert keep is not None
         _shrink(failure, keep, out, err)
@@ -90,11 +92,13 @@ def _problem(nodes: int | None, kind: str | None) -> str | None:
 
 def _campaign(
     wanted: range, nodes: int | None, kind: str | None, *, jobs: int, out: TextIO, err: TextIO
-) -> CampaignResult:
-    shown = 0
+) -> CampaignResult | None:
+    """None where it was interrupted, which is told with what was found until then."""
+    shown = done = 0
 
     def show(result: CampaignResult) -> None:
-        nonlocal shown
+        nonlocal shown, done
+        done = result.seeds_run
         for failure in result.failures[shown:]:
             out.write(f"{failure}\n")
             out.flush()
@@ -103,7 +107,14 @@ def _campaign(
         err.write(f"\r{result.seeds_run}/{len(wanted)} seeds, {rate:.1f}/s, {shown} failed ")
         err.flush()
 
-    result = run_campaign(wanted, nodes, jobs, show, kind=kind)
+    try:
+        result = run_campaign(wanted, nodes, jobs, show, kind=kind)
+    except KeyboardInterrupt:
+        err.write(
+            f"\nledgermq: interrupted after {done} of {len(wanted)} seeds, {shown} of them failed;"
+            " nothing is left running or written\n"
+        )
+        return None
     err.write("\n")
     return result
 

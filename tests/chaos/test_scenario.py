@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
+import typing
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from chaos.scenario import ScenarioError, load_scenario, parse_scenario
+from chaos import scenario as sections
+from chaos.experiment import _lay_out
+from chaos.nemesis.catalogue import CATALOGUE
+from chaos.scenario import SECTIONS, ScenarioError, load_scenario, parse_scenario
+from chaos.scenario_ranges import RANGES
+from chaos.workload.load import slot_names
 
 SCENARIOS = sorted((Path(__file__).parents[2] / "scenarios").glob("*.toml"))
 
@@ -52,6 +62,20 @@ def test_defaults_and_repeats() -> None:
         ("[dedupe]\nwindow_ms = 5\n", "must cover the workload's retries"),
         ('[cluster.raft]\nheartbeat_ms = "fast"\n', r"cluster\.raft\.heartbeat_ms must be"),
         ("faults = 3\n", "faults must be a list"),
+        ("", "it is empty"),
+        ("# nothing\n\n", "it is empty"),
+        ('name = "x"\n', "it is empty"),
+        ("[cluster]\nreplicas = 0\n", r"cluster\.replicas must be 1\.\.7, not 0"),
+        ("[cluster]\ngroups = 27\n", r"cluster\.groups must be 1\.\.26, not 27"),
+        ('[cluster]\nengine = "rafd"\n', r"cluster\.engine: unknown 'rafd' \(did you mean 'raft'"),
+        ("[cluster.broker]\npull_count_mx = 5\n", r"pull_count_mx: there is no such setting"),
+        ("[cluster.broker]\ntransaction_check_max = 0\n", r"transaction_check_max: 0 is not above"),
+        ("[workload]\nsend_rate = 0.0000001\n", r"send_rate must be 0 or at least"),
+        ('[workload]\ntopics = ["a b"]\n', r"topics: 'a b' is no name of a topic"),
+        ('[workload]\ntopics = ["TBW102"]\n', r"'TBW102' is a topic of the system"),
+        ('name = "../x"\n[load]\n', r"name: '\.\./x' is not"),
+        ('[[faults]]\nname = "kill"\ngroup = "broker-b"\n', r"unknown group 'broker-b' \(did you"),
+        ('[[faults]]\nname = "slow-links"\nlatency_ms = -1\n', r"latency_ms must be 0\.\."),
     ],
 )
 def test_what_is_wrong_is_named(text: str, message: str) -> None:
@@ -67,3 +91,110 @@ def test_the_file_is_named(tmp_path: Path) -> None:
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(ScenarioError, match="not UTF-8"):
         load_scenario(path)
+
+
+def refusal_of(text: str) -> str | None:
+    """What is said against it; None where nothing is. Any other error is the test's failure."""
+    try:
+        parse_scenario(text, name="x")
+    except ScenarioError as error:
+        return str(error)
+    return None
+
+
+def numbers() -> Iterator[tuple[str, type]]:
+    """Every number of every section: its key and its type."""
+    for name in SECTIONS:
+        kind = getattr(sections, f"{name.capitalize()}Section")
+        for field, hint in typing.get_type_hints(kind).items():
+            if hint in {int, float}:
+                yield f"{name}.{field}", hint
+
+
+def with_number(key: str, value: str) -> str:
+    section, field = key.split(".")
+    others = {"rto_ms": 1000, "gap_ms": 1000, "lag_ms": 1000} if section == "limits" else {}
+    lines = [f"{name} = {number}" for name, number in others.items() if name != field]
+    return "\n".join([f"[{section}]", f"{field} = {value}", *lines, ""])
+
+
+def test_every_number_has_a_range_and_every_range_a_number() -> None:
+    assert {key for key, _ in numbers()} == set(RANGES)
+    assert set(SECTIONS) == {
+        field.name
+        for field in dataclasses.fields(sections.Scenario)
+        if "Section" in str(field.type)
+    }
+
+
+@pytest.mark.parametrize(("key", "kind"), list(numbers()), ids=str)
+def test_a_number_out_of_its_range_is_named(key: str, kind: type) -> None:
+    low, high = RANGES[key]
+    wrong = [f"{int(low) - 1}", f"{int(high) + 1}", "-9999999999999999999999"]
+    if kind is float:
+        wrong += ["nan", "inf", "-inf", "1e308", "-0.5"]
+    for value in wrong:
+        with pytest.raises(ScenarioError, match=rf"{key} must be"):
+            parse_scenario(with_number(key, value), name="x")
+    for value in (low, high):
+        refusal = refusal_of(with_number(key, f"{kind(value)}"))
+        # Legal by itself, and maybe not beside the other sections' defaults.
+        assert refusal is None or "must cover" in refusal or "_share must be at most" in refusal
+
+
+VALUES = st.one_of(
+    st.integers(),
+    st.floats(),
+    st.booleans(),
+    st.sampled_from([0, -1, 1, 7, 8, 1 << 63, "", "x", "raft", "leader", "broker-a", "fast"]),
+    st.text(max_size=8),
+    st.lists(st.one_of(st.integers(), st.text(max_size=4)), max_size=3),
+    st.dictionaries(st.sampled_from(["heartbeat_ms", "pull_count_max", "x"]), st.integers()),
+)
+KEYS = st.sampled_from(
+    [key for key, _ in numbers()]
+    + ["cluster.engine", "cluster.profile", "cluster.raft", "cluster.broker", "workload.topics"]
+    + [f"faults.{key}" for key in ("name", "at_s", "duration_s", "repeat", "every_s", "group")]
+    + [f"faults.{key}" for fault in CATALOGUE.values() for key in fault.parameters]
+)
+
+
+def toml(value: object) -> str:
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case str():
+            escaped = "".join(f"\\U{ord(c):08x}" for c in value if not 0xD800 <= ord(c) < 0xE000)
+            return f'"{escaped}"'
+        case list():
+            return "[" + ", ".join(map(toml, value)) + "]"
+        case dict():
+            return "{" + ", ".join(f"{key} = {toml(each)}" for key, each in value.items()) + "}"
+        case _:
+            return str(value)
+
+
+@settings(max_examples=400, suppress_health_check=[HealthCheck.too_slow])
+@given(changes=st.dictionaries(KEYS, VALUES, min_size=1, max_size=4))
+def test_whatever_a_file_says_it_is_refused_or_can_be_run(changes: dict[str, object]) -> None:
+    """A scenario is refused by name, or makes a cluster and a workload: nothing else is raised."""
+    tables: dict[str, dict[str, object]] = {"faults": {"name": "kill", "at_s": 1}}
+    for key, value in changes.items():
+        section, field = key.split(".")
+        tables.setdefault(section, {})[field] = value
+    lines = []
+    for name, table in tables.items():
+        lines.append("[[faults]]" if name == "faults" else f"[{name}]")
+        lines += [f"{key} = {toml(value)}" for key, value in table.items()]
+    text = "\n".join(lines) + "\n"
+    if refusal_of(text) is not None:
+        return
+    scenario = parse_scenario(text, name="x")
+    layout = _lay_out(scenario)
+    assert len(layout.brokers) == scenario.cluster.groups * scenario.cluster.replicas
+    assert len(set(slot_names(scenario.workload))) == len(slot_names(scenario.workload))
+
+
+@given(st.binary(max_size=200))
+def test_bytes_are_no_scenario_or_one(data: bytes) -> None:
+    assert refusal_of(data.decode(errors="replace")) != ""

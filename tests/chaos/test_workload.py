@@ -132,7 +132,7 @@ def test_every_shard_has_one_writer() -> None:
 
 
 def test_slots_are_distinct() -> None:
-    names = slot_names(parse_scenario("", name="x").workload)
+    names = slot_names(parse_scenario("[load]\n", name="x").workload)
     assert len(set(names)) == len(names)
 
 

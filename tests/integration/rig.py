@@ -19,7 +19,7 @@ import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -45,6 +45,7 @@ __all__ = [
     "ledgermq_here",
     "one_line",
     "request",
+    "running",
     "send_command",
     "tell",
 ]
@@ -69,6 +70,35 @@ def ledgermq(
         timeout=timeout_s,
         env=None if environment is None else dict(environment),
     )
+
+
+@contextlib.contextmanager
+def running(
+    *arguments: str | Path, ignoring: Sequence[signal.Signals] = ()
+) -> Iterator[subprocess.Popen[str]]:
+    """One command in a session of its own, killed at the end of the block where it still runs.
+
+    `ignoring`: signals that it finds ignored, as a shell's `&` and `nohup` leave them.
+    """
+
+    def ignore() -> None:
+        for number in (signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN if number in ignoring else signal.SIG_DFL)
+
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ledgermq", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+        preexec_fn=ignore,  # noqa: PLW1509 - it sets two signals, and nothing else can
+    )
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def ledgermq_here(*arguments: str | Path) -> subprocess.CompletedProcess[str]:

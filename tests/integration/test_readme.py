@@ -16,11 +16,12 @@ import pytest
 
 from chaos import cluster
 from chaos.processes import ProcessTable
-from tests.integration.rig import await_until, free_port, ledgermq, ledgermq_here
+from tests.integration.rig import await_until, free_port, ledgermq, ledgermq_here, running
 
 pytestmark = pytest.mark.cluster
 
 ROOT = Path(__file__).parents[2]
+IGNORABLE = (signal.SIGINT, signal.SIGHUP)
 PORTS = ("--base-port", "0", "--namesrv-port", "0", "--name-servers", "1")
 
 
@@ -87,43 +88,51 @@ def test_the_quick_try_as_written(directory: Path) -> None:
 def test_a_foreground_cluster_ends_with_its_terminal(
     directory: Path, number: signal.Signals
 ) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "ledgermq", "cluster", "up", str(directory), *PORTS],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    with process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        lines = [process.stdout.readline() for _ in range(4)]
-        assert any("leader" in line for line in lines)
+    with running("cluster", "up", directory, *PORTS) as process:
+        _await_up(process)
         table = ProcessTable(directory)
         assert len(table.names()) == 4
         # As a terminal does: to every process of the foreground group.
         os.killpg(process.pid, number)
-        assert process.wait(timeout=20) == 0
-        assert "Traceback" not in process.stderr.read()
+        out, err = process.communicate(timeout=20)
+        assert process.returncode == 0
+        assert f"the stores stay in {directory / 'nodes'}" in out
+        assert err == ""
         assert table.names() == []
 
 
+def test_an_ignored_interrupt_ends_it_and_an_ignored_hangup_does_not(directory: Path) -> None:
+    """As a script's `&` starts it, and as `nohup` does."""
+    with running("cluster", "up", directory, *PORTS, ignoring=list(IGNORABLE)) as process:
+        _await_up(process)
+        process.send_signal(signal.SIGHUP)
+        process.send_signal(signal.SIGCONT)
+        table = ProcessTable(directory)
+        assert all(table.find(name) is not None for name in table.names())
+        process.send_signal(signal.SIGINT)
+        assert "stopped: no process is left" in process.communicate(timeout=20)[0]
+        assert table.names() == []
+
+
+@pytest.mark.parametrize("ignoring", [(), IGNORABLE], ids=["heeded", "ignored"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_start_that_is_broken_off_leaves_nothing(directory: Path, number: signal.Signals) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "ledgermq", "cluster", "up", str(directory), "--detach", *PORTS],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    with process:
-        assert process.stderr is not None
+def test_a_start_that_is_broken_off_leaves_nothing(
+    directory: Path, number: signal.Signals, ignoring: tuple[signal.Signals, ...]
+) -> None:
+    with running("cluster", "up", directory, "--detach", *PORTS, ignoring=ignoring) as process:
         pids = directory / "pids"
         await_until(lambda: pids.exists() and any(pids.glob("*.json")), "it starts processes")
         process.send_signal(number)
-        assert process.wait(timeout=20) == 130
-        assert process.stderr.read() == ""
+        out, err = process.communicate(timeout=20)
+        assert (process.returncode, out) == (130, "")
+        assert err == f"ledgermq: interrupted: no process is left; {directory} stays\n"
     assert ProcessTable(directory).names() == []
+
+
+def _await_up(process: subprocess.Popen[str]) -> None:
+    assert process.stdout is not None
+    lines = [process.stdout.readline() for _ in range(4)]
+    assert any("leader" in line for line in lines), lines
 
 
 def test_a_detached_cluster_outlives_its_parent_and_down_stops_just_it(

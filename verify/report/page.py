@@ -100,16 +100,22 @@ def _moment(text: str) -> str:
 
 
 def _commands(source: RunSource) -> dict[str, str]:
-    """What to type; quoted, since names of a run may hold anything."""
-    scenario = _text(_members(source.manifest.get("scenario")).get("name"), "unnamed")
+    """What to type, by paths that exist; quoted, since they may hold anything.
+
+    The scenario is the copy in the run directory; a run without one is told to have its text saved.
+    """
     world = _text(source.manifest.get("world"), "local")
     seed = _text(source.manifest.get("seed"), "0")
     engine = _text(source.manifest.get("engine"), "raft")
-    run = source.run.resolve().name
+    directory = source.run.resolve()
+    copy = directory / "scenario.toml"
+    scenario = str(copy) if copy.is_file() else "SCENARIO.toml"
+    run = str(directory)
     return {
+        "saved_first": "" if copy.is_file() else scenario,
         "run": shlex.join(
             [
-                *("ledgermq", "chaos", "run", f"scenarios/{scenario}.toml"),
+                *("ledgermq", "chaos", "run", scenario),
                 *("--world", world, "--seed", seed),
                 *(() if engine == "raft" else ("--engine", engine)),
             ]

@@ -76,7 +76,8 @@ def test_it_says_what_matters(page: Page) -> None:
         "At least one promise was broken",
         "G1 Durable",
         "scenario leader-partition",
-        "ledgermq chaos run scenarios/leader-partition.toml --world local --seed 42",
+        "Save the scenario below as SCENARIO.toml, then:",
+        "ledgermq chaos run SCENARIO.toml --world local --seed 42",
         "A5 acknowledged but unseen",
         "35 violations",
         "p3-0",
@@ -93,6 +94,17 @@ def test_it_says_what_matters(page: Page) -> None:
         "the last of it",
     ):
         assert words in page.text
+
+
+def test_what_it_says_to_type_names_paths_that_exist(tmp_path: Path) -> None:
+    run = tmp_path / "a run"
+    write_run(run)
+    (run / "scenario.toml").write_text("[load]\n", encoding="utf-8")
+    build_report(run, run / "report.html")
+    text = Page((run / "report.html").read_text(encoding="utf-8")).text
+    typed = re.findall(r"ledgermq (?:chaos run|verify|report) (?:'([^']+)'|(\S+))", text)
+    assert len(typed) == 3
+    assert all(Path(quoted or plain).exists() for quoted, plain in typed)
 
 
 def test_figures_are_what_plotly_draws(page: Page) -> None:
