@@ -49,8 +49,12 @@ class Configurations:
         self._first = first
         self._in_log: list[Configuration] = []  # ascending
         self.in_force = first
+        # Those up to the first one are contained in it, and may be damaged by now.
         for index in storage.config_indexes[-_KEPT_COUNT_MAX - 1 :]:
-            self.append(storage.entries(index, index + 1, 0))
+            if index > first.index:
+                entries = storage.entries(index, index + 1, 0)
+                assert entries, f"the configuration at {index} can't be read"
+                self.append(entries)
 
     def at(self, index: Index) -> Configuration:
         """The one that a snapshot at `index` holds: the newest at or before it."""

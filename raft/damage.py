@@ -31,6 +31,8 @@ class Damage:
     they are not, the entries of the segment before the damage, from `suspect_index` on, are not
     confirmed either: they are self-consistent, and could still be stale. They are not served, but
     a repair that continues them and leads to what follows confirms them.
+    `terms_known`: the terms of all of them, and which are CONFIG entries, are known all the same,
+    from the head of the segment's sidecar.
     """
 
     first_index: Index
@@ -42,6 +44,7 @@ class Damage:
     path: str
     reason: str
     entries_known: bool = True
+    terms_known: bool = False
     suspect: tuple[Index, int] | None = None  # index and position of the first one
 
     @property

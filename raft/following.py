@@ -92,8 +92,10 @@ class Following:
         log = self._log
         conflict_index, conflict_term = log.last_index + 1, 0
         if log.first_index <= message.prev_log_index <= log.last_index:
-            conflict_term = log.term(message.prev_log_index)
-            conflict_index = log.first_index_of_term_at(message.prev_log_index)
+            known_term = log.term(message.prev_log_index)
+            if known_term is not None:  # else the entry is committed, and the leader an earlier one
+                conflict_term = known_term
+                conflict_index = log.first_index_of_term_at(message.prev_log_index)
         # The rounds of an earlier term are not those of this one, which the sender may lead too.
         read_round = message.read_round if message.term == current_term else 0
         self._outbox.send(

@@ -311,7 +311,7 @@ class Leadership:
             entries = log.entries(
                 peer.next_index, count_max=config.append_count_max, size_bytes_max=size_bytes_max
             )
-            if not entries:
+            if not entries or log.term(peer.next_index - 1) is None:
                 return  # damaged here, and being mended: heartbeats keep it in touch
             self._send_append(peer, entries)
             size_bytes = sum(len(entry.payload) for entry in entries)
@@ -321,13 +321,22 @@ class Leadership:
         """A heartbeat. To a peer that is being probed it is a probe."""
         if peer.state is ProgressState.PROBE:
             # What lies before the base can't be asked for; the answer tells whether it must be.
-            peer.next_index = max(peer.next_index, self._log.first_index)
+            next_index = max(peer.next_index, self._log.first_index)
+            # Nor can an entry of unknown term; what the peer has acknowledged needs no probe.
+            known_prev = self._log.known_prev(next_index - 1)
+            peer.next_index = max(known_prev, peer.match_index) + 1
             peer.probe_sent = True
         self._send_append(peer, ())
 
     def _send_append(self, peer: Progress, entries: tuple[Entry, ...]) -> None:
         log = self._log
         prev_log_index = max(peer.next_index, log.first_index) - 1
+        prev_log_term = log.term(prev_log_index)
+        if prev_log_term is None:  # a heartbeat may name any entry that the peer has as well
+            prev_log_index = log.known_prev(prev_log_index)
+            prev_log_term = log.term(prev_log_index)
+            assert prev_log_term is not None
+            assert not entries
         peer.commit_sent = log.commit_index
         self._outbox.send(
             AppendEntries(
@@ -335,7 +344,7 @@ class Leadership:
                 receiver=peer.node_id,
                 term=self._term,
                 prev_log_index=prev_log_index,
-                prev_log_term=log.term(prev_log_index),
+                prev_log_term=prev_log_term,
                 entries=entries,
                 leader_commit=log.commit_index,
                 read_round=self._reads.round,

@@ -233,6 +233,7 @@ class _Recovery:
             path=path,
             reason=reason,
             entries_known=known,
+            terms_known=True,
         )
         self._accept(summary, [damage])
 

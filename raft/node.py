@@ -61,7 +61,7 @@ from raft.replicated_log import (
     RetentionBounds,
     Slot,
 )
-from raft.restart import RestoredState, restore_newest
+from raft.restart import RestoredState, do_without, restore_newest
 from raft.snapshot import SnapshotHeader
 from raft.snapshot_keeper import SnapshotKeeper
 from raft.storage import Disk
@@ -147,7 +147,9 @@ class RaftNode:
         """The state as the newest snapshot has it, unless something damaged is needed for it."""
         store = self._store
         store.write_checkpoint(store.checkpoint.commit_index, 0, clean=False)
-        if store.log.damages and not await asyncio.to_thread(self._can_do_without):
+        if store.log.damages and not (
+            self._asked_in_vain and await asyncio.to_thread(do_without, store.log, store.snapshots)
+        ):
             return
         try:
             self._restored = await asyncio.to_thread(
@@ -159,16 +161,6 @@ class RaftNode:
             )
         except DamagedLogError as error:
             _log.error("the log is damaged: %s", error)
-
-    def _can_do_without(self) -> bool:
-        """Whether all that is damaged is contained in a good snapshot, and peers were asked for it
-        in vain: their logs may begin behind it by now. It was committed, so the node's word holds;
-        whoever reads it is refused."""
-        files = self._store.snapshots
-        last_damaged = self._store.log.damages[-1].last_index
-        return self._asked_in_vain and any(
-            index >= last_damaged and files.is_good(index) for index in files.indexes()
-        )
 
     def _assemble(self, store: NodeStore) -> None:
         config = self._config

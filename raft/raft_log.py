@@ -14,6 +14,7 @@ Invariants:
 - a committed entry is never truncated;
 - terms never fall from one index to the next, which lets `first_index_of_term_at` and
   `last_index_of_term` bisect;
+- an entry whose term is not known, since it is damaged, is committed: no leader has another one;
 - entries appended in the current step are in the cache;
 - an install leaves nothing but its base, which is committed and durable;
 - a report of an fsync counts only for an entry that can't have been truncated and written anew
@@ -58,7 +59,7 @@ class RaftLog:
         self._storage = storage
         self.first_index: Index = storage.first_index
         self.last_index: Index = storage.last_index
-        self.last_term: Term = storage.term(self.last_index)
+        self.last_term: Term = _known(storage.term(self.last_index))
         self.durable_index: Index = self.last_index
         # What compaction has dropped was committed; a hint may know more, but never more than
         # there is.
@@ -83,8 +84,9 @@ class RaftLog:
             )
             self.first_index = first_index
 
-    def term(self, index: Index) -> Term:
-        """Raises IndexError outside [first_index - 1, last_index]."""
+    def term(self, index: Index) -> Term | None:
+        """None where the entry is damaged and its term is not known. Raises IndexError outside
+        [first_index - 1, last_index]."""
         if index == self.last_index:
             return self.last_term
         if index >= self._cache_first:
@@ -95,7 +97,22 @@ class RaftLog:
         """Whether the log holds this entry. What compaction dropped was committed: it did."""
         if index > self.last_index:
             return False
-        return index < self.first_index - 1 or self.term(index) == term
+        if index < self.first_index - 1:
+            return True
+        known = self.term(index)
+        if known is None:
+            # What a leader sends agrees with all that is committed (5.4.3).
+            assert index <= self.commit_index, f"the term of {index} is not known"
+            return True
+        return known == term
+
+    def known_prev(self, index: Index) -> Index:
+        """An entry at or before `index` whose term is known; that at `index` itself, if it is."""
+        step = 1
+        while self.term(index) is None:
+            index = max(self.first_index - 1, index - step)
+            step *= 2
+        return index
 
     def entries(self, low: Index, *, count_max: int, size_bytes_max: int) -> tuple[Entry, ...]:
         """Entries from `low` on: at least one, then while they fit in both bounds; none where the
@@ -132,7 +149,7 @@ class RaftLog:
             f"truncation from {index}: committed {self.commit_index}, last {self.last_index}"
         )
         self._truncated_term = max(self._truncated_term, self.last_term)
-        self.last_term = self.term(index - 1)
+        self.last_term = _known(self.term(index - 1))
         self.last_index = index - 1
         self.durable_index = min(self.durable_index, index - 1)
         if index <= self._cache_first:
@@ -182,27 +199,31 @@ class RaftLog:
         return True
 
     def first_index_of_term_at(self, index: Index) -> Index:
-        """The first index whose entry has the term of the entry at `index`."""
-        term = self.term(index)
+        """The first index whose entry has the term of the entry at `index`, which is known; a
+        later one where an entry of unknown term stands before it."""
+        term = _known(self.term(index))
         low, high = self.first_index - 1, index
         if self.term(low) == term:
             return low
         while high - low > 1:  # term(low) < term == term(high)
             middle = (low + high) // 2
-            if self.term(middle) < term:
+            found = self.term(middle)
+            if found is None or found < term:
                 low = middle
             else:
                 high = middle
         return high
 
     def last_index_of_term(self, term: Term, index: Index) -> Index | None:
-        """The last index up to `index` whose entry has `term`; None if there is none."""
+        """The last index up to `index` whose entry has `term`; None if there is none, or where
+        an entry of unknown term hides it."""
         low, high = self.first_index - 1, index + 1
-        if self.term(low) > term:
+        if _known(self.term(low)) > term:
             return None
         while high - low > 1:  # term(low) <= term < term(high), if there is a high
             middle = (low + high) // 2
-            if self.term(middle) <= term:
+            found = self.term(middle)
+            if found is not None and found <= term:
                 low = middle
             else:
                 high = middle
@@ -218,6 +239,11 @@ class RaftLog:
             dropped_count += 1
         del self._cache[:dropped_count]
         self._cache_first += dropped_count
+
+
+def _known(term: Term | None) -> Term:
+    assert term is not None, "only what is committed may have an unknown term"
+    return term
 
 
 def _size_bytes(entry: Entry) -> int:

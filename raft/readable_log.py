@@ -2,7 +2,8 @@
 
 Place in the data path: stands between `raft.core` and `raft.segment_log`. What is damaged is not
 there for the core, for the time being: a follower that needs it waits, and goes on once
-`raft.mender` has mended it.
+`raft.mender` has mended it. The node makes a core only where every damaged entry of unknown term is
+contained in a snapshot, so that it is committed (`raft.restart`).
 """
 
 from __future__ import annotations
@@ -41,15 +42,19 @@ class ReadableLog:
     def config_indexes(self) -> Sequence[Index]:
         return self._log.config_indexes
 
-    def term(self, index: Index) -> Term:
-        return self._log.term(index)
+    def term(self, index: Index) -> Term | None:
+        """None where it is damaged and not known."""
+        try:
+            return self._log.term(index)
+        except DamagedLogError as error:
+            _log.debug("the term of %d is not known: %s", index, error)
+            return None
 
     def entries(self, low: Index, high: Index, size_max: int) -> tuple[Entry, ...]:
-        """None where the first of them is damaged; nothing beyond a damaged one."""
+        """None where the first of them is damaged, or not confirmed for a damage behind it; nothing
+        beyond a damaged one."""
         try:
             return self._log.entries(low, high, size_max)
         except DamagedLogError as error:
-            if error.damage.first_index <= low:
-                _log.debug("not sent: %s", error)
-                return ()
-            return self.entries(low, error.damage.first_index, size_max)
+            _log.debug("not sent: %s", error)
+            return ()

@@ -8,7 +8,12 @@ has not all come yet, or a crash fell between the snapshot and the reset of the 
 that of the group at that index all the same, and entries up to there only pass by when they come.
 Where the log has another entry at the snapshot's index, that entry was never committed.
 
-Invariant: `applied_index` is committed, in this log, and contained in the state.
+What a good snapshot contains need not be read again: neither its CONFIG entries nor, where no peer
+has a copy any more, damaged ones. They were committed, so that the node's word holds without them;
+whoever reads them is refused.
+
+Invariants: `applied_index` is committed, in this log, and contained in the state; a log that is
+served with damage holds the entry at the end of the snapshot that contains it.
 """
 
 from __future__ import annotations
@@ -24,7 +29,7 @@ from raft.replicated_log import RestorableStateMachine
 from raft.segment_log import SegmentLog
 from raft.snapshot import DamagedSnapshotError, SnapshotFiles, SnapshotHeader
 
-__all__ = ["RestoredState", "restore_newest"]
+__all__ = ["RestoredState", "do_without", "restore_newest"]
 
 _log = logging.getLogger(__name__)
 
@@ -42,6 +47,27 @@ class RestoredState:
     kept: tuple[LogBase, ...]
 
 
+def do_without(log: SegmentLog, files: SnapshotFiles) -> bool:
+    """Whether a good snapshot contains all that is damaged in the log, so that the node can take
+    part without it. Called once peers were asked in vain: their logs may begin behind it by now.
+
+    Where the log lacks the snapshot's last entry, a crash broke an install off: nothing of the log
+    is committed beyond the snapshot, and it is emptied, as the install was about to do. Raises
+    OSError.
+    """
+    last_damaged = max((damage.last_index for damage in log.damages), default=0)
+    good = _good_headers(files, 0)
+    if not good or good[-1].last.index < last_damaged:
+        return False
+    last = good[-1].last
+    if last.index <= log.last_index and log.chain(last.index) == last.chain:
+        log.tell_term(last.index, last.term)
+        return True
+    _log.warning("the log lacks entry %d of the snapshot, and is emptied for it", last.index)
+    log.reset(last)
+    return True
+
+
 def restore_newest(
     log: SegmentLog,
     files: SnapshotFiles,
@@ -53,9 +79,11 @@ def restore_newest(
     log lost its beginning and no snapshot is good, and DamagedLogError where an entry is damaged
     without which nothing can begin."""
     base = log.base
-    for index in log.config_indexes:
-        log.entries(index, index + 1, 0)  # the core is made of these
     good = _good_headers(files, base.index)
+    contained_index = good[-1].config_index if good else 0
+    for index in log.config_indexes:
+        if index > contained_index:
+            log.entries(index, index + 1, 0)  # the core is made of these
     if not good:
         if base.index:
             raise CorruptLogError(

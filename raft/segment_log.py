@@ -203,6 +203,10 @@ class SegmentLog:
         """Raises IndexError outside [base.index, last_index], DamagedLogError where unknown."""
         return self._table.term(index)
 
+    def tell_term(self, index: Index, term: Term) -> None:
+        """A snapshot knows the term of this entry, which the log may have lost."""
+        self._table.tell_term(index, term)
+
     def entries(self, low: Index, high: Index, size_max: int) -> tuple[Entry, ...]:
         """Entries of [low, high), at least one if low < high, then while within size_max bytes.
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from array import array
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from raft.damage import Damage
 from raft.log_format import CorruptLogError
@@ -147,9 +147,15 @@ def rebuild_known(disk: Disk, directory: str, summary: SegmentSummary) -> Rebuil
         file = disk.open(path, create=False)
     except FileNotFoundError:
         reason = "the file is missing"
-        return rebuild(summary.before, None, None, summary.end, path=path, reason=reason)
-    with closing(file):
-        return rebuild_closed(file, summary.before, summary.end_position, summary.end, path=path)
+        found = rebuild(summary.before, None, None, summary.end, path=path, reason=reason)
+    else:
+        with closing(file):
+            found = rebuild_closed(
+                file, summary.before, summary.end_position, summary.end, path=path
+            )
+    if found.damage is not None:
+        found.damage = replace(found.damage, terms_known=True)
+    return found
 
 
 def _add(index: SegmentIndex, fragment: Fragment) -> None:

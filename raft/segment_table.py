@@ -19,7 +19,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from raft.damage import DamagedLogError
+from raft.damage import Damage, DamagedLogError
 from raft.log_recovery import RecoveredLog
 from raft.messages import EntryKind, Index, LogBase, Term
 from raft.segment_index import SegmentIndex, SegmentSummary
@@ -44,6 +44,7 @@ class SegmentTable:
         self._positions = [summary.position for summary in self.closed]
         self._starts = recovered.term_starts  # first index of each run; the base begins one
         self._terms = recovered.term_values
+        self._terms_told: dict[Index, Term] = {}  # of damaged entries, by a snapshot
         self.config_indexes: list[Index] = recovered.config_indexes
         self._kept: dict[int, SegmentIndex] = {}
         self._cache: OrderedDict[int, SegmentIndex] = OrderedDict()
@@ -87,8 +88,10 @@ class SegmentTable:
         if index >= self._starts[-1]:
             return self._terms[-1]
         if self.damages:
-            self._check_known(index, by_end=False)
-        return self._terms[bisect_right(self._starts, index) - 1]
+            damage = self._unsure_of_term(index)
+            if damage is not None:
+                return self._term_between(damage, index)
+        return self._term_of_run(index)
 
     def position(self, index: Index) -> int:
         """Raises IndexError and DamagedLogError."""
@@ -142,9 +145,16 @@ class SegmentTable:
         )
 
     def knows_term(self, index: Index) -> bool:
-        """Not of a damaged entry of which only the place is known."""
-        damage = self.damages.at(index)
-        return damage is None or damage.entries_known
+        """Not of every damaged entry of which only the place is known."""
+        try:
+            self.term(index)
+        except DamagedLogError:
+            return False
+        return True
+
+    def tell_term(self, index: Index, term: Term) -> None:
+        """The term of an entry that is committed, from somebody who knows it."""
+        self._terms_told[index] = term
 
     def keep(self, index: SegmentIndex) -> None:
         """Damage was found in the segment, or mended: see the invariants."""
@@ -169,7 +179,7 @@ class SegmentTable:
         first, end = last.before.index + 1, last.last_index
         configs = self.config_indexes
         return SegmentSummary(
-            before=replace(last.before, term=self.term(last.before.index)),
+            before=self._before_last(),
             last_index=end,
             end_position=last.end_position,
             chain_after=last.chain(end),
@@ -237,6 +247,7 @@ class SegmentTable:
         self.last = SegmentIndex(base)
         self._starts = array("Q", [base.index])
         self._terms = array("Q", [base.term])
+        self._terms_told.clear()
         self.config_indexes.clear()
         self.damages.clear()
 
@@ -328,6 +339,38 @@ class SegmentTable:
         gone = self._cache.pop(position, None)
         if gone is not None:
             self._cached_count -= len(gone.offsets)
+
+    def _before_last(self) -> LogBase:
+        before = self.last.before
+        # Where the segment before is damaged up to its end, nobody may know.
+        known = self.knows_term(before.index)
+        return replace(before, term=self.term(before.index)) if known else before
+
+    def _term_of_run(self, index: Index) -> Term:
+        return self._terms[bisect_right(self._starts, index) - 1]
+
+    def _unsure_of_term(self, index: Index) -> Damage | None:
+        """The damage for which the run of the entry says nothing certain of its term."""
+        damage = self.damages.next(index)
+        if damage is None or damage.entries_known or damage.terms_known:
+            return None
+        return damage if index >= damage.suspect_index else None
+
+    def _term_between(self, damage: Damage, index: Index) -> Term:
+        """Terms never fall: where what stands before and what follows have the same, it is that
+        of every entry between. Raises DamagedLogError where they have not."""
+        told = self._terms_told.get(index)
+        if told is not None:
+            return told
+        low = self._term_of_run(max(damage.suspect_index - 1, self.base.index))
+        behind: Damage | None = damage
+        while behind is not None:
+            after = behind.last_index + 1
+            behind = self._unsure_of_term(after) if after <= self.last_index else None
+        high = self._term_of_run(min(after, self.last_index))
+        if low != high:
+            raise DamagedLogError(damage)
+        return low
 
     def _check(self, index: Index, low: Index) -> None:
         if not low <= index <= self.last.last_index:

@@ -221,14 +221,6 @@ class SnapshotFiles:
             raise DamagedSnapshotError(path, 8, f"it is of index {header.last.index}")
         return header
 
-    def is_good(self, index: Index) -> bool:
-        """Raises OSError."""
-        try:
-            self.verified(index)
-        except DamagedSnapshotError:
-            return False
-        return True
-
     def chunks(self, index: Index) -> Iterator[bytes]:
         """The state in it. Raises OSError and DamagedSnapshotError."""
         file = self.open(index)

@@ -84,8 +84,10 @@ class LogStorage(Protocol):
     def config_indexes(self) -> Sequence[Index]:
         """Where the log's CONFIG entries stand, ascending; few. Read once, at the start."""
 
-    def term(self, index: Index) -> Term:
-        """Raises IndexError outside [base.index, last_index]; the base has its term."""
+    def term(self, index: Index) -> Term | None:
+        """None where the entry is damaged and its term is not known; a core is made only of a log
+        in which every such entry is committed. The base and the last entry have their terms.
+        Raises IndexError outside [base.index, last_index]."""
 
     def entries(self, low: Index, high: Index, size_max: int) -> tuple[Entry, ...]:
         """Entries of [low, high), at least one if low < high, then while within size_max bytes.

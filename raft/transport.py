@@ -13,18 +13,18 @@ have moved since the configuration was written.
 Which store speaks: where the configuration names another store for a peer than the handshake
 proved, that peer was wiped, or is a disk from before it was replaced, or this node has not heard of
 a replacement yet. Its votes and acknowledgements are those of another store: they are dropped.
-Everything else passes, for a replaced member may lead the group by now. The stores of one name have
-a connection each: a caller takes the place of an earlier one of its own store, and of no other. What
-this node sends goes to the store that the configuration names, where any of the member's addresses
-leads to it.
+Everything else passes, for a replaced member may lead the group by now. The stores of one name
+have a connection each: a caller takes the place of an earlier one of its own store, and of no
+other. What this node sends goes to the store that the configuration names, where any of the
+member's addresses leads to it.
 
 Messages of one loop turn leave in one write. A message is lost, which Raft tolerates, where there
 is no connection or where the send queue is full; a lost connection is told as a hint. Dialling
 begins anew after 20 ms, then after twice as long each time up to 500 ms, and at once when the
 peer has called.
 
-Limits: write queue per peer, connections accepted, stores of one name, guests, time for a handshake,
-frame size.
+Limits: write queue per peer, connections accepted, stores of one name, guests, time for a
+handshake, frame size.
 """
 
 from __future__ import annotations
