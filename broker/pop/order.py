@@ -37,7 +37,7 @@ class OrderSet:
 
         The same attempt may pop again at once: its answer was lost.
         """
-        if self.attempt_id and self.attempt_id == attempt_id:
+        if self.is_of(attempt_id):
             return None
         changed = dict(self.visible_ms)
         ends = (
@@ -46,6 +46,10 @@ class OrderSet:
             if offset not in self.done
         )
         return min((end for end in ends if end > now_ms), default=None)
+
+    def is_of(self, attempt_id: str) -> bool:
+        """Whether it was popped by this attempt, which has a name."""
+        return bool(self.attempt_id) and self.attempt_id == attempt_id
 
     @property
     def next_offset(self) -> int:

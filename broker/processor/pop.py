@@ -23,6 +23,7 @@ from broker.filter.sql import filter_of
 from broker.outcomes import refused_of
 from broker.pop.commands import PopCommand, PopOrderCommand
 from broker.pop.extra_info import ORDER_REVIVE_QUEUE, Handle, pop_retry_topic, retry_flag
+from broker.pop.order import OrderSet
 from broker.pop.polling import HeldPop
 from broker.pop.reader import Slice, as_first_sent, read_slice, start_of
 from broker.pop.state import QueueKey
@@ -42,9 +43,8 @@ _RETRIES_FIRST_PERCENT: Final = 20
 _TOPIC_SIZE_MAX: Final = 255
 _HELD_PER_QUEUE_MAX: Final = 10_000
 _HELD_MAX: Final = 200_000
-_LOOKED_AT_MAX: Final = 2_048  # units of all queues, where a filter lets little pass
-_QUEUES_TAKEN_MAX: Final = 64  # of which one pop may move the group's offset
 _ATTEMPT_ID_SIZE_MAX: Final = 1_024
+_LOOK_AGAIN_MS: Final = 50  # at a queue whose outcome is under way
 
 
 @dataclass(slots=True, kw_only=True)
@@ -83,7 +83,6 @@ class _Catch:
     count: int = 0
     size: int = 0
     rest: int = 0  # messages that are left
-    looked_at: int = 0  # units
 
 
 class PopProcessor:
@@ -244,7 +243,6 @@ class PopProcessor:
         expected, start = self._start(pop, key)
         left = context.queues.get(topic, queue_id).next_offset - start
         is_full = catch.count >= pop.count_max or catch.size >= context.config.pull_size_max
-        is_full |= catch.looked_at >= _LOOKED_AT_MAX or len(catch.taken) >= _QUEUES_TAKEN_MAX
         if pop.is_order:
             if key in self._ahead or self._is_blocked(pop, key, catch.pop_ms):
                 return
@@ -265,7 +263,6 @@ class PopProcessor:
             wanted=pop.filter if topic == pop.topic.name else EVERYTHING,
         )
         catch.rest += context.queues.get(topic, queue_id).next_offset - found.next_offset
-        catch.looked_at += found.next_offset - found.start
         if found.next_offset == start:
             return
         catch.count += len(found.records)
@@ -289,10 +286,18 @@ class PopProcessor:
             return False
         until_ms = held.blocked_until_ms(pop.attempt_id, now_ms)
         if until_ms is None:
-            return False
+            # A message of the set may be on its way to being done or postponed: only the outcome
+            # says whether the queue is free. The same attempt asks for the same set again.
+            if held.is_of(pop.attempt_id) or not self._is_busy(key, held):
+                return False
+            until_ms = now_ms + _LOOK_AGAIN_MS
         wake_ms = self._context.monotonic_ms() + until_ms - now_ms
         pop.wake_ms = min(wake_ms, pop.wake_ms or wake_ms)
         return True
+
+    def _is_busy(self, key: QueueKey, held: OrderSet) -> bool:
+        busy = self._context.pop_busy
+        return bool(busy) and any((key, offset) in busy for offset in held.offsets)
 
     def _commands(self, pop: _Pop, catch: _Catch, taken: _Taken) -> list[Command]:
         commands: list[Command] = []

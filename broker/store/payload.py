@@ -67,7 +67,6 @@ __all__ = [
     "UnlockCommand",
     "UserCommand",
     "decode_payload",
-    "encode_command",
     "encode_header",
     "encode_table",
 ]
@@ -336,28 +335,21 @@ class Payload:
     may_have_words: bool = True  # of KEYS, in some record
 
 
-def encode_command(command: Command) -> bytes:
-    """As it stands in a table."""
+def encode_table(
+    store_timestamp_ms: int, runs: Sequence[Run], commands: Sequence[Command]
+) -> bytes:
+    """The table alone; its size does not depend on the positions within the units."""
     packed: bytes = msgpack.packb(
-        [_NAME_OF[type(command)], *(getattr(command, name) for name in command.__slots__)]
-    )
-    return packed
-
-
-def encode_table(store_timestamp_ms: int, runs: Sequence[Run], commands: Sequence[bytes]) -> bytes:
-    """The table alone, of commands that are encoded already; its size does not depend on the
-    positions within the units."""
-    packer = msgpack.Packer(autoreset=False)
-    packer.pack_array_header(3)
-    packer.pack(store_timestamp_ms)
-    packer.pack(
         [
-            [run.topic, run.queue_id, run.first_queue_offset, run.units, run.uniq_keys]
-            for run in runs
+            store_timestamp_ms,
+            [
+                [run.topic, run.queue_id, run.first_queue_offset, run.units, run.uniq_keys]
+                for run in runs
+            ],
+            [_command_to_list(command) for command in commands],
         ]
     )
-    packer.pack_array_header(len(commands))
-    return b"".join((packer.bytes(), *commands))
+    return packed
 
 
 def encode_header(table_size: int, flags: int = 0) -> bytes:
@@ -386,3 +378,7 @@ def decode_payload(payload: bytes) -> Payload:
         )
     except (ValueError, TypeError, KeyError, IndexError) as error:
         raise PayloadError(f"table can't be read: {error!r}") from error
+
+
+def _command_to_list(command: Command) -> list[Any]:
+    return [_NAME_OF[type(command)], *(getattr(command, name) for name in command.__slots__)]

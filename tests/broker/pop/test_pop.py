@@ -433,6 +433,63 @@ async def test_in_order_what_comes_again_is_counted(rig):
     assert rig.stored(RETRY) == []
 
 
+async def eventually(rig, done) -> None:
+    async with asyncio.timeout(5):
+        while not done():
+            rig.now_ms += 10
+            rig.context.pop_polling.expire(rig.passed_ms)
+            await asyncio.sleep(0)
+
+
+async def test_in_order_a_queue_waits_for_a_postponement_under_way(rig):
+    """Its holder is told that the message comes back later: nobody may have it before."""
+    await rig.send(b"a")
+    ((first, handle),) = messages(await rig.pop(order="true"))
+    rig.log.auto_commit = False
+    changing, waiting = FakeConnection(), FakeConnection()
+    fields = rig.ack_fields(first, handle, "T") | {"invisibleTime": "60000"}
+    rig.give(
+        rig.processors.pop_ack.change,
+        RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+        fields,
+        b"",
+        changing,
+    )
+    rig.now_ms += 10_000  # the first time is over
+    rig.give(rig.processors.pop.handle, POP, rig.fields(order="true", pollTime="900"), b"", waiting)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    rig.log.auto_commit = True
+    rig.log.commit()
+    await eventually(rig, lambda: changing.sent and waiting.sent)
+    assert changing.sent[0].code == ResponseCode.SUCCESS
+    assert waiting.sent[0].code == ResponseCode.POLLING_TIMEOUT
+
+
+@pytest.mark.parametrize("batch", [False, True])
+async def test_in_order_a_queue_waits_for_an_acknowledgement_under_way(rig, batch):
+    await rig.send(b"a", b"b")
+    ((first, handle),) = messages(await rig.pop(order="true", maxMsgNums="1"))
+    rig.log.auto_commit = False
+    done, waiting = FakeConnection(), FakeConnection()
+    if batch:
+        row = {"c": "G", "t": "T", "r": "0", "so": 0, "q": 0, "rq": 999, "it": 10_000}
+        row |= {"pt": int(handle.split(" ")[1]), "b": base64.b64encode(b"\1").decode()}
+        body = json.dumps({"acks": [row]}).encode()
+        rig.give(rig.processors.pop_ack.batch_ack, RequestCode.BATCH_ACK_MESSAGE, {}, body, done)
+    else:
+        fields = rig.ack_fields(first, handle, "T")
+        rig.give(rig.processors.pop_ack.ack, RequestCode.ACK_MESSAGE, fields, b"", done)
+    rig.now_ms += 10_000
+    rig.give(rig.processors.pop.handle, POP, rig.fields(order="true", pollTime="900"), b"", waiting)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    rig.log.auto_commit = True
+    rig.log.commit()
+    await eventually(rig, lambda: done.sent and waiting.sent)
+    assert [record.body for record, _ in messages(waiting.sent[0])] == [b"b"]
+
+
 async def test_batches_are_acknowledged_by_their_bits(rig):
     await rig.send(b"a", b"b", b"c")
     answer = await rig.pop()
