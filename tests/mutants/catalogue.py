@@ -7,6 +7,7 @@ still fits the source. The product has no switch for any of them.
 from __future__ import annotations
 
 from tests.mutants.broker_mutants import BROKER_MUTANTS
+from tests.mutants.consumer_mutants import CONSUMER_MUTANTS
 from tests.mutants.election_mutants import ELECTION_MUTANTS
 from tests.mutants.membership_mutants import MEMBERSHIP_MUTANTS
 from tests.mutants.mutant import Mutant
@@ -33,6 +34,7 @@ AREAS: dict[str, tuple[Mutant, ...]] = {
     "broker": BROKER_MUTANTS,
     "transactions": TRANSACTION_MUTANTS,
     "timers, POP, deletions": WAITING_MUTANTS,
+    "resets, locks, POP in order": CONSUMER_MUTANTS,
 }
 
 MUTANTS: dict[str, Mutant] = {

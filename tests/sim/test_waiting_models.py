@@ -11,7 +11,6 @@ from broker.pop.commands import (
     AckCommand,
     ChangeInvisibleCommand,
     PopCommand,
-    PopOrderCommand,
     ReviveCommand,
 )
 from broker.store.payload import DeliverTimersCommand, RecallTimerCommand
@@ -211,11 +210,6 @@ def test_a_message_stored_again_after_its_acknowledgement(popped: Popped) -> Non
 def test_a_holding_that_ends_without_its_copy(popped: Popped, added: list[Stored]) -> None:
     with pytest.raises(Violation, match=f"stored again {len(added)} times"):
         popped.revive(150, added)
-
-
-def test_a_pop_in_order_that_nobody_asked_for(popped: Popped) -> None:
-    with pytest.raises(Violation, match="no simulated client"):
-        popped.model.apply(PopOrderCommand(*KEY, 2, 2, 50, 100, "", [2]), 50, [])
 
 
 def test_what_consumers_were_told() -> None:

@@ -1,4 +1,4 @@
-"""Programs of client machines: they send, decide and read with the product's own client.
+"""Programs of client machines: they send and decide with the product's own client.
 
 Place in the data path: `cluster` runs one per client machine; what they ask and are told ends in
 `promises`. What a program must remember over a crash (which values it sent, how its local
@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from functools import partial
 
 from broker.delay.recall_handle import recall_handle
 from chaos.sim.group.options import GroupOptions
@@ -27,7 +26,6 @@ from client.broker_call import call_group
 from client.errors import ClientError
 from client.message import DeliveredMessage, Message, MessageQueue, SendResult
 from client.producer import Producer, ProducerSettings
-from client.pull_consumer import PullConsumer, PullConsumerSettings, PullStatus
 from client.retry import RetryPolicy
 from client.transaction_producer import (
     Decision,
@@ -43,12 +41,9 @@ from remoting.command import RemotingCommand
 __all__ = [
     "PAUSE_AFTER_ERROR_S",
     "TOPIC",
-    "Consumer",
     "Desk",
     "Sender",
     "TransactionSender",
-    "Watcher",
-    "drain",
     "insist",
     "until_known",
 ]
@@ -57,7 +52,6 @@ TOPIC = "T"
 _WORKERS = 2
 _ATTEMPTS_MAX = 4
 _BATCH_COUNT_MAX = 4
-_SUSPEND_MS = 3_000
 PAUSE_AFTER_ERROR_S = 0.1
 _LATE_RETRY_RATE = 0.15
 _LATE_RETRY_S = 15.0  # beyond the shortest dedupe window
@@ -339,129 +333,6 @@ class TransactionSender(TransactionObserver):
             self._desk.counts["decisions_acknowledged"] += 1
 
 
-class Consumer:
-    """Reads every queue of the topic in order, and commits how far it got."""
-
-    def __init__(self, desk: Desk, group: str) -> None:
-        self._desk = desk
-        self._group = group
-
-    async def run(self) -> None:
-        rng = current().rng
-        consumer = PullConsumer(
-            self._group, self._desk.name_servers, settings=PullConsumerSettings(timeout_ms=3_000)
-        )
-        await consumer.start()
-        queues = await until_known(lambda: consumer.queues(TOPIC))
-        async with asyncio.TaskGroup() as readers:
-            for queue in queues:
-                readers.create_task(self._read(consumer, queue, rng))
-
-    async def _read(self, consumer: PullConsumer, queue: MessageQueue, rng: random.Random) -> None:
-        offset: int | None = None
-        while True:
-            if not self._desk.reading:
-                await asyncio.sleep(_SUSPEND_MS / 1000)
-                continue
-            try:
-                if offset is None:
-                    offset = await self._fetch(consumer, queue)
-                offset = await self._pull(consumer, queue, offset)
-                if rng.random() < 0.3:
-                    await self._commit(consumer, queue, offset)
-                if rng.random() < 0.2:
-                    await _ask_max(self._desk, consumer, queue)
-                if rng.random() < 0.05:
-                    offset = await self._fetch(consumer, queue)
-            except ClientError:
-                self._desk.counts["reads_failed"] += 1
-                await asyncio.sleep(PAUSE_AFTER_ERROR_S)
-
-    async def _fetch(self, consumer: PullConsumer, queue: MessageQueue) -> int:
-        return await _fetch_offset(self._desk, self._group, consumer, queue)
-
-    async def _pull(self, consumer: PullConsumer, queue: MessageQueue, offset: int) -> int:
-        result = await consumer.pull(queue, offset, suspend_ms=_SUSPEND_MS)
-        for message in result.messages:
-            _show(self._desk.promises, message)
-        if result.status is PullStatus.OFFSET_ILLEGAL:
-            self._desk.counts["offsets_moved"] += 1
-        return result.next_begin_offset
-
-    async def _commit(self, consumer: PullConsumer, queue: MessageQueue, offset: int) -> None:
-        desk = self._desk
-        commit = desk.promises.begin_commit(
-            self._group, queue.topic, queue.queue_id, offset, desk.scheduler.now_us
-        )
-        await consumer.commit_offset(queue, offset)
-        commit.ended_us = desk.scheduler.now_us
-        desk.counts["offsets_committed"] += 1
-
-
-class Watcher:
-    """Asks how far consumers of a group have got, and where queues end. It hears of a new leader
-    only by asking, so it asks old ones."""
-
-    def __init__(self, desk: Desk, group: str) -> None:
-        self._desk = desk
-        self._group = group
-
-    async def run(self) -> None:
-        desk, rng = self._desk, current().rng
-        consumer = PullConsumer(
-            self._group, desk.name_servers, settings=PullConsumerSettings(timeout_ms=3_000)
-        )
-        await consumer.start()
-        queues = await until_known(lambda: consumer.queues(TOPIC))
-        while True:
-            await asyncio.sleep(rng.expovariate(1) * desk.options.send_interval_ms / 1000)
-            if not desk.reading:
-                continue
-            queue = rng.choice(queues)
-            try:
-                if rng.random() < 0.7:
-                    await _fetch_offset(desk, self._group, consumer, queue)
-                else:
-                    await _ask_max(desk, consumer, queue)
-            except ClientError:
-                desk.counts["reads_failed"] += 1
-
-
-async def _fetch_offset(desk: Desk, group: str, consumer: PullConsumer, queue: MessageQueue) -> int:
-    begun_us = desk.scheduler.now_us
-    offset = await consumer.fetch_offset(queue)
-    desk.promises.on_fetched(group, queue.topic, queue.queue_id, offset, begun_us)
-    return offset or 0
-
-
-async def _ask_max(desk: Desk, consumer: PullConsumer, queue: MessageQueue) -> None:
-    floor = desk.promises.max_offset_floor(queue.topic, queue.queue_id)
-    offset = await consumer.max_offset(queue)
-    desk.promises.on_max_offset(queue.topic, queue.queue_id, offset, floor)
-
-
-async def drain(desk: Desk, topics: Sequence[str]) -> None:
-    """Read every queue of the topics from its first kept offset to its end, once."""
-    consumer = PullConsumer("DRAIN", desk.name_servers)
-    await consumer.start()
-    for topic in topics:
-        for queue in await until_known(partial(consumer.queues, topic)):
-            await _drain_queue(desk, consumer, queue)
-    await consumer.stop()
-
-
-async def _drain_queue(desk: Desk, consumer: PullConsumer, queue: MessageQueue) -> None:
-    offset = await consumer.min_offset(queue)
-    desk.promises.on_min_offset(queue.topic, queue.queue_id, offset)
-    end = await consumer.max_offset(queue)
-    while offset < end:
-        result = await consumer.pull(queue, offset, max_count=256)
-        for message in result.messages:
-            _show(desk.promises, message)
-        offset = result.next_begin_offset
-    desk.counts["queues_drained"] += 1
-
-
 async def until_known(
     ask: Callable[[], Awaitable[tuple[MessageQueue, ...]]],
 ) -> tuple[MessageQueue, ...]:
@@ -474,11 +345,6 @@ async def until_known(
         if queues:
             return queues
         await asyncio.sleep(PAUSE_AFTER_ERROR_S)
-
-
-def _show(promises: Promises, message: DeliveredMessage) -> None:
-    queue = message.queue
-    promises.on_read(queue.topic, queue.queue_id, message.queue_offset, value_of(message.body))
 
 
 def _body(name: str, rng: random.Random, options: GroupOptions) -> bytes:

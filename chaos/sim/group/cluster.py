@@ -35,15 +35,18 @@ from broker.state_image import StateImage
 from chaos.sim import virtual_host
 from chaos.sim.coverage import Coverage
 from chaos.sim.group.broker_machine import BrokerMachine
-from chaos.sim.group.clients import TOPIC, Consumer, Desk, Sender, TransactionSender, Watcher, drain
+from chaos.sim.group.clients import TOPIC, Desk, TransactionSender
 from chaos.sim.group.committed_log import CommittedLog
-from chaos.sim.group.deleter import DELETED_TOPIC, Deleter
+from chaos.sim.group.deleter import DELETED_TOPIC
 from chaos.sim.group.machine import Machine, Site
 from chaos.sim.group.nemesis import GroupNemesis
 from chaos.sim.group.operator import GroupOperator
 from chaos.sim.group.options import GroupOptions, group_schedule
-from chaos.sim.group.pop_clients import POP_GROUP, POP_TOPIC, Popper
+from chaos.sim.group.order_clients import ORDER_GROUP, ORDER_TOPIC
+from chaos.sim.group.pop_clients import POP_GROUP, POP_TOPIC
+from chaos.sim.group.programs import client_programs
 from chaos.sim.group.promises import Promises
+from chaos.sim.group.readers import drain
 from chaos.sim.group.replicas import check_alike, check_queue, check_route, check_state
 from chaos.sim.group.settings import NameServerProgram, broker_config, memory_directory
 from chaos.sim.group.trace_rules import TraceRules
@@ -72,7 +75,7 @@ SETTLE_MS = 40_000
 QUIET_MS = 30_000
 """How long the group is left alone at the end, longer than a registration lasts."""
 
-_OTHER_TOPICS = (POP_TOPIC, DELETED_TOPIC)
+_OTHER_TOPICS = (POP_TOPIC, ORDER_TOPIC, DELETED_TOPIC)
 _CLOSINGS_MAX = 10
 _LOOK_US = 50_000  # between two looks at whether a phase is over
 
@@ -201,24 +204,11 @@ class GroupCluster:
         )
 
     def _build_clients(self) -> None:
-        desk, options = self._desk, self.options
-        programs: list[Callable[[], Any]] = [
-            Sender(desk, f"P{number}").run for number in range(options.producer_count)
-        ]
-        # Two of one group tell each other's offsets apart from stale ones.
-        share = self._rng.random() < 0.5
-        groups = [f"C{0 if share else number}" for number in range(options.consumer_count)]
-        programs += [Consumer(desk, group).run for group in groups]
-        if self._rng.random() < 0.5:
-            programs.append(Watcher(desk, groups[0]).run)
-        if options.pop_consumer_count:
-            programs.append(Sender(desk, "PP", POP_TOPIC).run)
-            programs += [Popper(desk).run for _ in range(options.pop_consumer_count)]
-        programs += [Deleter(desk).run for _ in range(options.deleter_count)]
+        programs = client_programs(self._desk, self._rng)
         for number, program in enumerate(programs):
             self._add_client(number, program)
         number = len(programs)
-        sender = TransactionSender(desk, "TP", lambda: self._crash_client(number))
+        sender = TransactionSender(self._desk, "TP", lambda: self._crash_client(number))
         self._add_client(number, sender.run)
 
     def _add_client(self, number: int, program: Callable[[], Any]) -> None:
@@ -369,15 +359,16 @@ class GroupCluster:
             raise Violation(
                 "liveness",
                 f"{self.log.undecided()} transactions undecided, {self.log.undelivered()} delayed "
-                f"messages undelivered, {self._unpopped()} not popped and done, or not all "
-                f"applied: {self._states()}",
+                f"messages undelivered, {self._unpopped()} not popped and done, "
+                f"{len(self.log.resets.pending)} resets not followed, or not all applied: "
+                f"{self._states()}",
             )
         self._desk.reading = False
 
     def _has_settled(self) -> bool:
         if self.log.undecided() or self.log.undelivered() or self._operator.is_busy:
             return False
-        if self._unpopped():
+        if self._unpopped() or self.log.resets.pending:
             return False
         statuses = [machine.status for machine in self.brokers]
         applied = {None if status is None else status.applied_index for status in statuses}
@@ -385,7 +376,9 @@ class GroupCluster:
         return len(applied) == 1 and applied == lasts and None not in applied
 
     def _unpopped(self) -> int:
-        return self.log.pop.pending(POP_GROUP, POP_TOPIC)
+        pop = self.log.pop
+        count = pop.pending(POP_GROUP, POP_TOPIC)
+        return count + pop.pending_in_order(ORDER_GROUP, ORDER_TOPIC)
 
     def _log_begin(self) -> int:
         """Below it some broker's log has lost its records, and may pass over them."""

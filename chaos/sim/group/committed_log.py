@@ -20,13 +20,17 @@ from typing import Final
 from broker.delay.levels import delay_ms
 from broker.pop.commands import (
     AckCommand,
+    AckOrderCommand,
     ChangeInvisibleCommand,
     PopCommand,
+    PopCommands,
+    PopOrderCommand,
     ReviveCommand,
 )
 from broker.store.payload import (
     UNIT,
     CheckCommand,
+    ClearResetCommand,
     Command,
     DecideCommand,
     DeleteTopicCommand,
@@ -34,14 +38,20 @@ from broker.store.payload import (
     DeliverTimersCommand,
     DiscardCommand,
     GroupCommand,
+    LockCommand,
     OffsetCommand,
     Payload,
     RecallTimerCommand,
+    ResetCommand,
     TopicCommand,
+    UnlockCommand,
     decode_payload,
 )
 from broker.topics import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_CHECK_MAX_TOPIC
-from chaos.sim.group.pop_model import PopModel
+from chaos.sim.group.asked import Asked
+from chaos.sim.group.lock_model import LockModel
+from chaos.sim.group.pop_model import PopModel, QueueKey
+from chaos.sim.group.reset_model import ResetModel
 from chaos.sim.group.stored import Stored, is_users, value_of
 from chaos.sim.group.timer_model import TimerModel
 from chaos.sim.violation import Violation
@@ -68,10 +78,15 @@ class CommittedLog:
         self.values: set[str] = set()  # stored anywhere, visible or not
         self.halves: list[Stored] = []
         self.decisions: dict[int, str] = {}  # by half queue offset
-        self.offsets: dict[tuple[str, str, int], int] = {}
+        self.offsets: dict[QueueKey, int] = {}
         self._delivered: dict[int, int] = {}  # next offset per schedule queue
         self._store_ms = 0
         self.floors: dict[tuple[str, int], int] = {}  # where queues of deleted topics ended
+        # Of a consumer offset every value that it ever had, None where it was deleted.
+        self.offset_history: dict[QueueKey, list[int | None]] = {}
+        self.asked = Asked(counts)
+        self.resets = ResetModel(counts)
+        self.locks = LockModel(counts)
         self.timers = TimerModel(counts)
         self.pop = PopModel(self.queues, self.offsets, self.floors, counts, log_begin)
 
@@ -170,15 +185,30 @@ class CommittedLog:
             case DeliverCommand():
                 self._deliver(command, added)
             case OffsetCommand():
-                self.offsets[command.group, command.topic, command.queue_id] = command.offset
+                self._commit_offset(command)
                 if command.topic == HALF_TOPIC:
                     self._check_progress(command.offset)
+            case ResetCommand():
+                self._reset(command)
+            case ClearResetCommand():
+                self.resets.clear(command)
             case DeliverTimersCommand():
                 self.timers.deliver(command, added)
             case RecallTimerCommand():
                 self.timers.recall(command)
-            case PopCommand() | AckCommand() | ChangeInvisibleCommand() | ReviveCommand():
-                self.pop.apply(command, self._store_ms, added)
+            case (
+                PopCommand()
+                | PopOrderCommand()
+                | AckCommand()
+                | AckOrderCommand()
+                | ChangeInvisibleCommand()
+                | ReviveCommand()
+            ):
+                self._pop(command, added)
+            case LockCommand():
+                self.locks.lock(command)
+            case UnlockCommand():
+                self.locks.unlock(command)
             case DeleteTopicCommand():
                 self._delete_topic(command.name)
             case TopicCommand():
@@ -187,6 +217,30 @@ class CommittedLog:
                 pass
             case _:
                 raise Violation("assert", f"no simulated client asks for {command}")
+
+    def _commit_offset(self, command: OffsetCommand) -> None:
+        key = (command.group, command.topic, command.queue_id)
+        self.asked.note("offset", *key, command.offset)
+        if key not in self.resets.pending:
+            self._set_offset(key, command.offset)
+
+    def _pop(self, command: PopCommands, added: Sequence[Stored]) -> None:
+        if isinstance(command, AckOrderCommand):
+            key = (command.group, command.topic, command.queue_id)
+            self.asked.note("ack_order", *key, command.offset, command.pop_ms)
+        self.pop.apply(command, self._store_ms, added)
+
+    def _reset(self, command: ResetCommand) -> None:
+        self.resets.reset(command)
+        for queue_id, offset in command.offsets:
+            key = (command.group, command.topic, queue_id)
+            self.asked.note("reset", *key, offset)
+            self._set_offset(key, offset)
+            self.pop.drop_queue(key)
+
+    def _set_offset(self, key: QueueKey, offset: int) -> None:
+        self.offsets[key] = offset
+        self.offset_history.setdefault(key, []).append(offset)
 
     def _decide(self, half_offset: int, decision: str, added: Sequence[Stored]) -> None:
         before = self.decisions.setdefault(half_offset, decision)
@@ -234,6 +288,9 @@ class CommittedLog:
                 self.floors[key] = len(queue)
         for of_group in [key for key in self.offsets if key[1] == name]:
             del self.offsets[of_group]
+            self.offset_history.setdefault(of_group, []).append(None)
+        self.resets.drop(topic=name)
+        self.locks.drop(topic=name)
         self.pop.drop_topic(name)
         self._counts["topics_deleted"] += 1
 

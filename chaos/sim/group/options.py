@@ -119,6 +119,12 @@ class GroupOptions:
     pop_consumer_count: int
     pop_invisible_ms_max: int
     deleter_count: int
+    orderly_consumer_count: int
+    """How many share the queues of a topic by locks."""
+    order_popper_count: int
+    """How many pop a topic in order."""
+    resetter_count: int
+    """1: somebody resets a group's offsets while its one consumer reads."""
 
     transaction_timeout_ms: int
     transaction_check_interval_ms: int
@@ -179,6 +185,7 @@ def _draw_mixed(seed: int, node_count: int) -> GroupOptions:
     send_interval_ms = int(timeout_min_ms * rng.choice((0.5, 1.0, 2.0)))
     # A generator of their own: what was added later leaves older seeds what they were.
     later = random.Random(f"later group options/{seed}/{node_count}")
+    latest = random.Random(f"latest group options/{seed}/{node_count}")
     return GroupOptions(
         seed=seed,
         node_count=node_count,
@@ -215,6 +222,9 @@ def _draw_mixed(seed: int, node_count: int) -> GroupOptions:
         pop_consumer_count=later.choice((0, 1, 2)),
         pop_invisible_ms_max=later.choice((500, 2_000, 5_000)),
         deleter_count=later.choice((0, 0, 1)),
+        resetter_count=latest.choice((0, 0, 1)),
+        orderly_consumer_count=latest.choice((0, 0, 2, 3)),
+        order_popper_count=latest.choice((0, 0, 2)),
         opening_failure_rate=later.choice((0.1, 0.1, 0.5)),
         transaction_timeout_ms=rng.choice((300, 1_000, 3_000)),
         transaction_check_interval_ms=rng.choice((300, 1_000, 2_000)),

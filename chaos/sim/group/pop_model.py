@@ -6,7 +6,8 @@ Place in the data path: `committed_log` hands it POP's commands and the records 
 Rules: a group pops a queue's messages one after the other, passes over none that its log still
 has, and none twice; a message that was acknowledged is never popped again, in whichever topic its
 copy stands; a holding that is over ends in the entry that stores the message again, not before its
-time by the entry's stamp; a command that names another holding changes nothing.
+time by the entry's stamp; a command that names another holding changes nothing. What is popped in
+order has a model of its own (`order_model`).
 """
 
 from __future__ import annotations
@@ -16,11 +17,14 @@ from typing import NamedTuple, TypeAlias
 
 from broker.pop.commands import (
     AckCommand,
+    AckOrderCommand,
     ChangeInvisibleCommand,
     PopCommand,
     PopCommands,
+    PopOrderCommand,
     ReviveCommand,
 )
+from chaos.sim.group.order_model import OrderModel
 from chaos.sim.group.stored import Stored, is_again
 from chaos.sim.violation import Violation
 
@@ -53,6 +57,7 @@ class PopModel:
         self._floors = floors
         self._counts = counts
         self._log_begin = log_begin
+        self.order = OrderModel(queues, offsets, floors, counts, log_begin)
         self._held: dict[QueueKey, dict[int, HeldMessage]] = {}
         self._taken: set[tuple[QueueKey, int]] = set()
         self._holdings: set[tuple[QueueKey, int, int]] = set()  # that ever were: with pop time
@@ -97,13 +102,38 @@ class PopModel:
                 self._pop(command)
             case AckCommand():
                 self._ack(command)
-            case ChangeInvisibleCommand(is_order=False):
+            case PopOrderCommand():
+                self._move(command, self.order.pop(command))
+            case AckOrderCommand():
+                self._move(command, self.order.ack(command))
+            case ChangeInvisibleCommand(is_order=True):
+                self.order.change(command)
+            case ChangeInvisibleCommand():
                 self._change(command)
             case ReviveCommand():
                 for group, topic, queue_id, offset, pop_ms in command.rows:
                     self._revive((group, topic, queue_id), offset, pop_ms, store_ms, added)
             case _:
                 raise Violation("assert", f"no simulated client asks for {command}")
+
+    def _move(self, command: PopOrderCommand | AckOrderCommand, offset: int | None) -> None:
+        if offset is not None:
+            self._offsets[command.group, command.topic, command.queue_id] = offset
+
+    def pending_in_order(self, group: str, topic: str) -> int:
+        """Messages of the topic that the group, which pops in order, has not done with."""
+        begin = self._log_begin()
+        return sum(
+            stored.position >= begin
+            for (name, queue_id), queue in self._queues.items()
+            if name == topic
+            for stored in queue[self._offsets.get((group, name, queue_id), 0) :]
+        )
+
+    def drop_queue(self, key: QueueKey) -> None:
+        """The group's offset of the queue was reset."""
+        self._held.pop(key, None)
+        self.order.drop(lambda other: other == key)
 
     def make_topic(self, topic: str) -> None:
         self._deleted.discard(topic)
@@ -117,6 +147,7 @@ class PopModel:
             for offset, message in held.items()
         }
         self._held = {key: held for key, held in self._held.items() if key[1] != topic}
+        self.order.drop(lambda key: key[1] == topic)
 
     def _pop(self, command: PopCommand) -> None:
         key = (command.group, command.topic, command.queue_id)

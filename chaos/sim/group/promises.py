@@ -6,7 +6,7 @@ for the verdict at the end of a seed.
 G1: a message that was acknowledged stands in the log where the answer said. G7: a send that ended
 as a definite failure stands nowhere; one of unknown outcome may stand once. A decision that was
 acknowledged is the one in the log. G6: a max offset is not below what was acknowledged before it
-was asked, a fetched consumer offset is one that was committed and not overwritten before. A read
+was asked, a fetched consumer offset is one that the log had since it was asked for. A read
 shows what the committed log has at that place, and nothing that is not committed yet. G5: what was
 told of a recall, of a pop, an acknowledgement or a postponed message is in the committed log when
 it is told. A deletion that was acknowledged has taken what was acknowledged before it was asked.
@@ -14,16 +14,16 @@ it is told. A deletion that was acknowledged has taken what was acknowledged bef
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 
 from chaos.sim.group.committed_log import CommittedLog
 from chaos.sim.group.pop_model import QueueKey
-from chaos.sim.group.stored import Stored
+from chaos.sim.group.stored import Stored, value_of
 from chaos.sim.violation import Violation
 
-__all__ = ["OffsetBook", "Promises", "Recall", "Value"]
+__all__ = ["Promises", "Recall", "Value"]
 
 
 class Recall(Enum):
@@ -50,32 +50,18 @@ class Value:
     recall: Recall = Recall.NONE
 
 
-@dataclass(slots=True, kw_only=True)
-class _Commit:
-    """A consumer offset somebody commits; `ended_us` None: unknown, so never certainly over."""
-
-    offset: int
-    begun_us: int
-    ended_us: int | None = None
-
-
-@dataclass(slots=True)
-class OffsetBook:
-    """One consumer group's commits of one queue, by one consumer at a time."""
-
-    commits: list[_Commit] = field(default_factory=list)
-
-
 class Promises:
     """Of one broker group. Methods raise Violation."""
 
     def __init__(self, log: CommittedLog, counts: dict[str, int]) -> None:
         self._log = log
+        self.asked = log.asked
+        self.resets = log.resets
+        self.locks = log.locks
         self._counts = counts
         self.values: dict[str, Value] = {}
         self.local: dict[str, str] = {}  # value of a half -> its producer's durable decision
         self.told: dict[str, str] = {}  # value of a half -> decision that was acknowledged
-        self._books: dict[tuple[str, str, int], OffsetBook] = {}
         self._ends: dict[tuple[str, int], int] = {}  # past the last acknowledged offset
         self._given: set[tuple[QueueKey, int, int]] = set()  # popped messages, with pop times
         self.acknowledged_count = 0
@@ -165,6 +151,17 @@ class Promises:
         if self._log.pop.holds(key, offset, pop_ms):
             raise Violation("G5", f"{key}: {offset} is acknowledged, and still held")
 
+    def on_popped_in_order(self, key: QueueKey, offset: int, pop_ms: int, value: str) -> None:
+        """A consumer was given this message, in order; an attempt that asks again gets it again."""
+        _, topic, queue_id = key
+        self.on_read(topic, queue_id, offset, value)
+        if not self._log.pop.order.has_given(key, offset, pop_ms):
+            raise Violation("G5", f"{key}: {value} is given at {offset}, the log has no such pop")
+
+    def on_order_acknowledged(self, key: QueueKey, offset: int, pop_ms: int) -> None:
+        if self._log.pop.order.is_open(key, offset, pop_ms):
+            raise Violation("G5", f"{key}: {offset} is acknowledged, and still held")
+
     # --- deletions -----------------------------------------------------------------------------
 
     def acknowledged_ends(self, topic: str) -> dict[tuple[str, int], int]:
@@ -188,6 +185,36 @@ class Promises:
             raise Violation("G3", f"{topic}/{queue_id} begins at {offset}, its floor is {floor}")
 
     # --- reads ---------------------------------------------------------------------------------
+
+    def on_pulled(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        messages: Sequence[tuple[int, bytes]],
+        next_offset: int,
+        *,
+        is_moved: bool,
+    ) -> None:
+        """A pull of everything from `offset`: no message is passed over, in a pull or between
+        two. `messages`: rows of offset and body."""
+        if is_moved:
+            return
+        expected = offset
+        for place, body in messages:
+            if place != expected:
+                raise Violation(
+                    "reads", f"a pull of {topic}/{queue_id} from {offset} brings {place} next"
+                )
+            self.on_read(topic, queue_id, place, value_of(body))
+            expected += 1
+        end = self._log.next_offset(topic, queue_id)
+        if next_offset < expected or (next_offset > expected and (messages or next_offset > end)):
+            raise Violation(
+                "reads",
+                f"a pull of {topic}/{queue_id} from {offset} brings {len(messages)} and sends on "
+                f"to {next_offset}",
+            )
 
     def on_read(self, topic: str, queue_id: int, offset: int, value: str) -> None:
         self._counts["messages_read"] += 1
@@ -216,38 +243,22 @@ class Promises:
 
     # --- consumer offsets ----------------------------------------------------------------------
 
-    def begin_commit(
-        self, group: str, topic: str, queue_id: int, offset: int, now_us: int
-    ) -> _Commit:
-        book = self._books.setdefault((group, topic, queue_id), OffsetBook())
-        commit = _Commit(offset=offset, begun_us=now_us)
-        book.commits.append(commit)
-        return commit
+    def begin_fetch(self, key: QueueKey) -> int:
+        """A group's offset is asked for now; the result goes to `on_fetched`."""
+        return len(self._log.offset_history.get(key, ()))
 
-    def on_fetched(
-        self, group: str, topic: str, queue_id: int, offset: int | None, begun_us: int
-    ) -> None:
-        """A fetch that began at `begun_us` is answered now (run format, S5)."""
+    def on_fetched(self, key: QueueKey, offset: int | None, since: int) -> None:
+        """It was what the log had when it was asked, or what it got until now (run format, S5)."""
         self._counts["offsets_fetched"] += 1
-        commits = self._books.get((group, topic, queue_id), OffsetBook()).commits
-        over = [one for one in commits if one.ended_us is not None and one.ended_us < begun_us]
-        newest_us = max((one.begun_us for one in over), default=-1)
-        possible = {
-            one.offset for one in commits if one.ended_us is None or one.ended_us >= newest_us
-        }
-        if offset is None:
-            if over:
-                raise Violation("G5", f"{group} has committed {topic}/{queue_id}, nothing is there")
-        elif offset not in possible:
-            raise Violation(
-                "G5",
-                f"{group} fetches {offset} of {topic}/{queue_id}, possible are {sorted(possible)}",
-            )
+        history = [None, *self._log.offset_history.get(key, ())]
+        if offset not in history[since:]:
+            raise Violation("G5", f"{key}: {offset} is fetched, possible are {history[since:]}")
 
     # --- the end -------------------------------------------------------------------------------
 
     def check_final(self) -> None:
         """When everything is healed and all nodes have applied the whole log."""
+        self.asked.check_final()
         places = {stored.value: stored for stored in self._log.by_key.values()}
         halves = {stored.value: stored for stored in self._log.halves}
         for value in self.values.values():

@@ -75,6 +75,8 @@ def check_state(node: NodeId, context: BrokerContext, log: CommittedLog) -> None
             )
     if dict(state.consumer_offsets) != log.offsets:
         raise Violation("G5", f"{node}: consumer offsets are not those of the log")
+    if {tuple(row) for row in state.resets.capture()} != log.resets.rows():
+        raise Violation("resets", f"{node}: other resets are pending than those of the log")
     if dict(state.floors.all()) != log.floors:
         raise Violation("G3", f"{node}: floors of deleted topics are not those of the log")
     waiting = {at: timer.stored.position for at, timer in log.timers.waiting.items()}
@@ -83,6 +85,15 @@ def check_state(node: NodeId, context: BrokerContext, log: CommittedLog) -> None
     held = {tuple(row[1:]) for row in state.pop.capture() if row[0] == "held"}
     if held != set(log.pop.rows()):
         raise Violation("G5", f"{node}: other popped messages are held than those of the log")
+    ordered = {
+        ((row[1], row[2], row[3]), row[5], tuple(row[7]), tuple(row[8]))
+        for row in state.pop.capture()
+        if row[0] == "order"
+    }
+    if ordered != log.pop.order.rows():
+        raise Violation("G5", f"{node}: other messages are popped in order than those of the log")
+    if {tuple(row) for row in state.queue_owners.capture()} != log.locks.rows():
+        raise Violation("locks", f"{node}: queues have other owners than in the log")
     if len(state.halves) != log.undecided():
         raise Violation(
             "G4", f"{node}: {len(state.halves)} halves are undecided, the log has {log.undecided()}"

@@ -1,0 +1,104 @@
+"""Orderly consumers of one group: each locks queues, consumes them, and lets go of them or not.
+
+Place in the data path: `programs` has them run on client machines; what they are granted ends in
+`lock_model`, what they read and commit in `promises`. They use the product's own locks, which are
+valid for less long than brokers keep them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+from chaos.sim.group.clients import TOPIC, Desk, until_known
+from chaos.sim.group.readers import commit_offset, fetch_offset, show_pull
+from chaos.sim.virtual_host import current, enter, leave
+from client.errors import ClientError
+from client.message import MessageQueue
+from client.pull_consumer import PullConsumer, PullConsumerSettings
+from client.queue_locks import QueueLocks
+
+__all__ = ["LOCK_GROUP", "OrderlyConsumer"]
+
+LOCK_GROUP = "L"
+_TIMEOUT_MS = 3_000
+_COUNT_MAX = 4
+_ROUNDS_MAX = 4
+_UNLOCK_RATE = 0.5
+_PACE = 2  # so many times rarer than sends
+
+
+class OrderlyConsumer:
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    async def run(self) -> None:
+        desk, process = self._desk, current()
+        consumer = PullConsumer(
+            LOCK_GROUP, desk.name_servers, settings=PullConsumerSettings(timeout_ms=_TIMEOUT_MS)
+        )
+        await consumer.start()
+        queues = await until_known(lambda: consumer.queues(TOPIC))
+        locks = QueueLocks(
+            consumer.instance,
+            LOCK_GROUP,
+            timeout_ms=_TIMEOUT_MS,
+            policy=consumer.settings.retry,
+        )
+        named = {(queue.topic, queue.queue_id): queue for queue in queues}
+
+        def holds(topic: str, queue_id: int) -> bool:
+            if not process.alive:
+                return False
+            before = enter(process)  # by its own clock
+            try:
+                return locks.holds(named[topic, queue_id])
+            finally:
+                leave(before)
+
+        desk.promises.locks.join(LOCK_GROUP, consumer.client_id, holds)
+        while True:
+            pace = _PACE * desk.options.send_interval_ms / 1000
+            await asyncio.sleep(process.rng.expovariate(1) * pace)
+            if desk.reading:
+                await self._round(consumer, locks, queues, process.rng)
+
+    async def _round(
+        self,
+        consumer: PullConsumer,
+        locks: QueueLocks,
+        queues: tuple[MessageQueue, ...],
+        rng: random.Random,
+    ) -> None:
+        model = self._desk.promises.locks
+        wanted = rng.sample(queues, rng.randint(1, len(queues)))
+        answer = await locks.lock(wanted)
+        granted = sorted(answer.granted)
+        for queue in granted:
+            model.on_granted(LOCK_GROUP, consumer.client_id, queue.topic, queue.queue_id)
+        for queue in granted:
+            try:
+                await self._consume(consumer, locks, queue, rng)
+            except ClientError:
+                self._desk.counts["reads_failed"] += 1
+        if granted and rng.random() < _UNLOCK_RATE:
+            await locks.unlock(granted)
+
+    async def _consume(
+        self, consumer: PullConsumer, locks: QueueLocks, queue: MessageQueue, rng: random.Random
+    ) -> None:
+        desk = self._desk
+        offset = await fetch_offset(desk, LOCK_GROUP, consumer, queue)
+        for _ in range(rng.randint(1, _ROUNDS_MAX)):
+            result = await consumer.pull(queue, offset, _COUNT_MAX)
+            show_pull(desk, queue, offset, result)
+            for _ in result.messages:
+                if not locks.holds(queue):
+                    return
+                desk.promises.locks.on_consumed(
+                    LOCK_GROUP, consumer.client_id, queue.topic, queue.queue_id
+                )
+                desk.counts["messages_consumed_in_order"] += 1
+            offset = result.next_begin_offset
+        if locks.holds(queue):
+            await commit_offset(desk, LOCK_GROUP, consumer, queue, offset)
