@@ -73,6 +73,8 @@ class BrokerConfig:
     transaction_check_max: int = 15
     transaction_retention_ms: int = 72 * 3_600_000
     registration_interval_ms: int = 30_000
+    connections_max: int = 4_096  # to clients; no more than half of the files it may open
+    connections_reserved: int = 64  # beyond: for operators and members alone
     client_silence_ms_max: int = 120_000
     clients_per_group_max: int = 10_000
     held_pulls_max: int = 100_000
@@ -175,6 +177,7 @@ _POSITIVE = (
     "transaction_check_max",
     "registration_interval_ms",
     "client_silence_ms_max",
+    "connections_max",
     "file_reserved_time_hours",
     "timer_max_delay_sec",
     "max_hash_slot_num",

@@ -70,6 +70,7 @@ class BrokerContext:
     # Whether a client that was let in under this account may learn what is sent to a topic.
     may_publish: Callable[[str | None, str], bool] = lambda account, topic: True
     retain_now: Callable[[], None] = lambda: None  # what is old is to go, whatever the hour
+    store_address: str = ""  # "ip:port" in records and message ids; default: what is advertised
     ready: bool = False  # this node leads and may propose, as the log told last
     term: int = 0
     store_host: bytes = field(init=False)
@@ -77,7 +78,8 @@ class BrokerContext:
     own_topics: frozenset[str] = field(init=False)  # which every broker of this name has
 
     def __post_init__(self) -> None:
-        self.store_host = host_bytes(self.config.advertised)
+        self.store_address = self.store_address or self.config.advertised
+        self.store_host = host_bytes(self.store_address)
         self.store_host_hex = self.store_host.hex().upper()
         self.own_topics = frozenset(system_topics(self.config.cluster, self.config.group))
 

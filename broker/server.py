@@ -28,6 +28,7 @@ from typing import Any, Final
 
 from broker.acl.access_control import AccessControl
 from broker.acl.accounts import AclFileError
+from broker.acl.needs import OPERATORS
 from broker.acl.user_table import UserTable
 from broker.applied_entries import AppliedEntries
 from broker.clients import Clients
@@ -36,6 +37,7 @@ from broker.config import BrokerConfig, ConfigError, split_address
 from broker.context import BrokerContext
 from broker.delay.delivery import DelayDelivery
 from broker.forwarding import Forwarding
+from broker.host_names import numeric_address
 from broker.housekeeping import Housekeeper
 from broker.indexer import Indexer
 from broker.long_polling import LongPolling
@@ -103,6 +105,7 @@ class Broker:
 
     def __init__(self, config: BrokerConfig) -> None:
         self.config = config
+        self._store_address = numeric_address(config.advertised)
         self._tasks = TaskOwner()
         self._queues = ConsumeQueues(
             # Two descriptors each: a quarter of what the process may have.
@@ -141,7 +144,14 @@ class Broker:
         self._housekeeper = Housekeeper(self.context, self._tasks, self._remoting)
         host, port = split_address("listen", config.listen)
         self._server = RemotingServer(
-            host, port, self._on_request, self._on_close, greeting=greeting
+            host,
+            port,
+            self._on_request,
+            self._on_close,
+            connections_max=config.connections_max,
+            reserved_max=config.connections_reserved,
+            reserved_codes=OPERATORS,
+            greeting=greeting,
         )
         self._processors = Processors(self.context, self._tasks, self.context.locks, self._indexer)
         self._handlers = dispatch_of(self._processors)
@@ -177,7 +187,7 @@ class Broker:
             proposer=Proposer(
                 self.log,
                 state,
-                store_host=host_bytes(config.advertised),
+                store_host=host_bytes(self._store_address),
                 clock_ms=clocks.stamp_ms,
                 limits=config.proposer,
             ),
@@ -192,11 +202,12 @@ class Broker:
             monotonic_ms=_monotonic_ms,
             random=rng,
             unique_ids=UniqueIdGenerator(
-                ip=split_address("advertised", config.advertised)[0],
+                ip=split_address("advertised", self._store_address)[0],
                 pid=os.getpid(),
                 instance=rng.getrandbits(32),
             ),
             broker_addresses=config.brokers,
+            store_address=self._store_address,
         )
 
     # Life --------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ import typer
 from ledgermq.cluster_commands import cluster_app
 from ledgermq.endings import log_to_stderr, reason_of, stop_with
 from ledgermq.exit_codes import EXIT_ERROR, EXIT_OK, EXIT_USAGE
-from ledgermq.options import AccessKey, Json, NameServers, SecretKey, Tls
+from ledgermq.options import AccessKey, Json, NameServers, SecretKey, Tls, name_server_list
 
 __all__ = ["app"]
 
@@ -172,10 +172,10 @@ def send(
     """Send one message, or one per line of stdin, and print where each is stored."""
     from ledgermq.quick_try import QuickTryError, instance_settings, send_lines  # noqa: PLC0415
 
+    servers = _servers(name_servers)
     lines = [text] if text else (line.rstrip("\n") for line in sys.stdin)
     try:
         instance = instance_settings(access_key=access_key, secret_key=secret_key, tls=tls)
-        servers = name_servers.split(";")
         _run(send_lines(servers, topic, lines, tags=tags, keys=keys, instance=instance))
     except QuickTryError as error:
         stop_with(error)
@@ -194,12 +194,19 @@ def tail(
     """Print a topic's messages as they come."""
     from ledgermq.quick_try import QuickTryError, instance_settings, tail_topic  # noqa: PLC0415
 
+    servers = _servers(name_servers)
     try:
         instance = instance_settings(access_key=access_key, secret_key=secret_key, tls=tls)
-        servers = name_servers.split(";")
         _run(tail_topic(servers, topic, from_start=from_start, count=count, instance=instance))
     except QuickTryError as error:
         stop_with(error)
+
+
+def _servers(text: str) -> list[str]:
+    try:
+        return name_server_list(text)
+    except ValueError as error:
+        stop_with(error, EXIT_USAGE)
 
 
 # The laboratory --------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ __all__ = [
     "SecretKey",
     "Settings",
     "Tls",
+    "name_server_list",
     "settings_of",
 ]
 
@@ -32,7 +33,7 @@ Node = Annotated[str, typer.Argument(metavar="NODE", help="A node's name, such a
 Process = Annotated[str, typer.Argument(metavar="NODE", help="n1, broker-a-n1 or namesrv-0.")]
 Group = Annotated[str | None, typer.Option(help="Default: the only one.")]
 Patience = Annotated[float, typer.Option("--timeout", help="Seconds to wait for a catch-up.")]
-NameServers = Annotated[str, typer.Option("--namesrv", help="Name servers, A;B.")]
+NameServers = Annotated[str, typer.Option("--namesrv", help="Name servers, HOST:PORT;HOST:PORT.")]
 AccessKey = Annotated[str, typer.Option(envvar="LEDGERMQ_ACCESS_KEY", help="Of an account.")]
 SecretKey = Annotated[
     str, typer.Option(envvar="LEDGERMQ_SECRET_KEY", help="Better given by the environment.")
@@ -42,6 +43,20 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", help="KEY=VALUE, a setting of the brokers; may be repeated."),
 ]
+
+
+def name_server_list(text: str) -> list[str]:
+    """The addresses in "A;B", host names or numbers. Raises ValueError naming what is none."""
+    addresses = [part.strip() for part in text.split(";") if part.strip()]
+    if not addresses:
+        raise ValueError("--namesrv: names no name server")
+    for address in addresses:
+        host, separator, port = address.rpartition(":")
+        if not separator or not host or not port.isascii() or not port.isdecimal():
+            raise ValueError(f"--namesrv: {address!r} is not HOST:PORT")
+        if not 0 < int(port) <= 0xFFFF:
+            raise ValueError(f"--namesrv: {address!r} has no port of 1..65535")
+    return addresses
 
 
 def settings_of(texts: Iterable[str]) -> dict[str, int | bool | str]:

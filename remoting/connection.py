@@ -123,6 +123,8 @@ class Connection(asyncio.Protocol):
         """Address of this end, "ip:port"."""
         self.unfinished_size = 0
         """Bytes held of a frame that is not complete yet."""
+        self.has_requested = False
+        """Whether a whole frame ever came."""
         self.last_active = self._loop.time()
         """Loop time, in seconds, at which bytes last came or a frame was last sent."""
 
@@ -197,6 +199,12 @@ class Connection(asyncio.Protocol):
         command.flag |= FLAG_ONEWAY
         self.send(command)
 
+    def hand_requests_to(self, on_request: RequestHandler | None) -> RequestHandler | None:
+        """Give requests to another handler from now on, also those read already that wait for
+        their turn; returns the one before."""
+        before, self._on_request = self._on_request, on_request
+        return before
+
     def close(self) -> None:
         """Send what is queued, then close. Open requests end with ConnectionLostError."""
         if self._transport is None or self._closed:
@@ -241,6 +249,7 @@ class Connection(asyncio.Protocol):
         if self._decoder.pending_size != self.unfinished_size:
             self._note_unfinished(self._decoder.pending_size)
         if self._accepted:
+            self.has_requested = self.has_requested or bool(commands)
             self._read += commands
             if not self._is_read_paused:
                 self._hand_on()

@@ -96,7 +96,7 @@ class Greeter:
         self._greetings_max = greetings_max
         self._first_byte_timeout = first_byte_timeout
         self._loop = asyncio.get_running_loop()
-        self._greeted: set[asyncio.Task[None]] = set()
+        self._greeted: dict[asyncio.Task[None], None] = {}  # oldest first
         self._accepting = [self._loop.create_task(self._accept(listener)) for listener in listeners]
 
     async def stop(self) -> None:
@@ -119,13 +119,19 @@ class Greeter:
                 continue  # the peer gave up before it was accepted
             peer = join_host(str(address[0]), int(address[1]))
             if len(self._greeted) >= self._greetings_max:
-                _log.warning("refusing %s: %d connections begin already", peer, len(self._greeted))
-                accepted.close()
-                continue
+                # Who begins and says nothing keeps nobody out.
+                oldest = next(iter(self._greeted))
+                del self._greeted[oldest]
+                _log.warning(
+                    "ending the oldest of %d connections that begin, for %s",
+                    self._greetings_max,
+                    peer,
+                )
+                oldest.cancel()
             accepted.setblocking(False)
             task = self._loop.create_task(self._greet(accepted, peer))
-            self._greeted.add(task)
-            task.add_done_callback(self._greeted.discard)
+            self._greeted[task] = None
+            task.add_done_callback(lambda done: self._greeted.pop(done, None))
 
     async def _greet(self, accepted: socket.socket, peer: str) -> None:
         """From an accepted socket to a connection; the socket is closed where there is none."""

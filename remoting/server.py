@@ -4,7 +4,8 @@ Place in the data path: brokers and name servers stand behind it; each request o
 reaches their `on_request`.
 
 Invariants: at most `connections_max` connections at a time, and no more than half of the files
-that the process may open (one more is closed at once, with a log line); a connection idle for
+that the process may open, and a reserve for operators and members beyond (`remoting.admission` says
+who goes and who is refused, with a log line); a connection idle for
 `idle_timeout_ms` is closed; TLS and PROXY preambles are taken where `greeting` says so; unfinished
 frames take at most about `unfinished_size_max` bytes in all, answers that peers don't read
 `unsent_size_max` (the largest one's connection is closed); after `stop` none is left.
@@ -16,9 +17,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import socket
+from collections.abc import Set as AbstractSet
+from typing import Final
 
+from remoting.admission import Admission, Place
+from remoting.codes import ResponseCode
+from remoting.command import RemotingCommand
 from remoting.connection import CloseHandler, Connection, ConnectionLimits, RequestHandler
 from remoting.greeting import Greeter, Greeting, refuse_plain_text
 from remoting.message_id import join_host
@@ -28,6 +35,7 @@ __all__ = ["RemotingServer"]
 
 _log = logging.getLogger(__name__)
 _BACKLOG = 1024
+_REFUSALS_LOG_S: Final = 1.0
 
 
 class RemotingServer:
@@ -41,6 +49,8 @@ class RemotingServer:
         on_close: CloseHandler | None = None,
         *,
         connections_max: int = 4096,
+        reserved_max: int = 64,
+        reserved_codes: AbstractSet[int] = frozenset(),
         idle_timeout_ms: int = 120_000,
         unfinished_size_max: int = 256 << 20,
         unsent_size_max: int = 512 << 20,
@@ -54,7 +64,14 @@ class RemotingServer:
         self._port = port
         self._on_request = on_request
         self._on_close = on_close
-        self._connections_max = connections_share(connections_max)
+        self._admission = Admission[Connection](
+            connections_max=connections_share(connections_max),
+            reserved_max=reserved_max if reserved_codes else 0,
+            reserved_codes=reserved_codes,
+        )
+        self._reserved: dict[Connection, RequestHandler | None] = {}  # their proper handlers
+        self._refused_count = 0  # since the last log line about it
+        self._refused_logged_at = -math.inf
         self._idle_timeout = idle_timeout_ms / 1000
         self._limits = limits or ConnectionLimits()
         self._unfinished_size_max = unfinished_size_max
@@ -143,7 +160,7 @@ class RemotingServer:
             [listener],
             self._greeting,
             self._make_connection,
-            greetings_max=self._connections_max,
+            greetings_max=self._admission.connections_max,
             first_byte_timeout=self._idle_timeout,
         )
 
@@ -161,15 +178,48 @@ class RemotingServer:
 
     def _admit(self, connection: Connection) -> None:
         self._connections.add(connection)
-        if len(self._connections) > self._connections_max:
-            _log.warning(
-                "refusing %s: %d connections are open already",
-                connection.peer,
-                self._connections_max,
-            )
-            connection.abort("too many connections")
-        elif not self._listens:
+        if not self._listens:
             connection.abort("the server stops")
+            return
+        place, evicted = self._admission.admit(connection, asyncio.get_running_loop().time())
+        if place is Place.RESERVE:
+            # Kept, since it may be the one that refuses plain text.
+            self._reserved[connection] = connection.hand_requests_to(self._on_reserved_request)
+        if evicted is not None:
+            self._log_refusal(evicted, "it asked for nothing, and others want its place")
+            evicted.abort("others want its place")
+        elif place is Place.NONE:
+            self._log_refusal(connection, "no place is left")
+            connection.abort("too many connections")
+
+    def _on_reserved_request(self, connection: Connection, command: RemotingCommand) -> None:
+        handler = self._reserved[connection]
+        if handler is not None and self._admission.takes(connection, command.code):
+            handler(connection, command)
+        elif not command.is_oneway:
+            connection.send(
+                command.response(
+                    ResponseCode.SYSTEM_BUSY,
+                    f"{self._admission.connections_max} connections are open already: only"
+                    " operators and members are served on further ones",
+                )
+            )
+
+    def _log_refusal(self, connection: Connection, why: str) -> None:
+        """One line a second: a flood of connections must not become one of lines."""
+        self._refused_count += 1
+        now = asyncio.get_running_loop().time()
+        if now - self._refused_logged_at < _REFUSALS_LOG_S:
+            return
+        _log.warning(
+            "refusing %s: %d connections are open already; %s (%d refused since the last line)",
+            connection.peer,
+            self._admission.connections_max,
+            why,
+            self._refused_count,
+        )
+        self._refused_count = 0
+        self._refused_logged_at = now
 
     def _note_unfinished(self, grown: int) -> None:
         self._unfinished_size += grown
@@ -205,6 +255,10 @@ class RemotingServer:
 
     def _forget(self, connection: Connection) -> None:
         self._connections.discard(connection)
+        self._reserved.pop(connection, None)
+        promoted = self._admission.forget(connection, asyncio.get_running_loop().time())
+        if promoted is not None:
+            promoted.hand_requests_to(self._reserved.pop(promoted))
         self._slow.discard(connection)
         if not self._connections:
             self._all_closed.set()

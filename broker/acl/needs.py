@@ -28,6 +28,7 @@ from remoting.command import RemotingCommand
 
 __all__ = [
     "FREE",
+    "OPERATORS",
     "MalformedRequestError",
     "Needs",
     "administration_of",
@@ -114,6 +115,20 @@ _QUESTIONS: Final = frozenset(
         RequestCode.LEDGERMQ_CLOCK,
     }
 )
+
+
+_OF_CLIENTS: Final = frozenset(
+    {
+        RequestCode.GET_MAX_OFFSET,
+        RequestCode.GET_MIN_OFFSET,
+        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+        RequestCode.GET_EARLIEST_MSG_STORETIME,
+        RequestCode.CHECK_CLIENT_CONFIG,
+        RequestCode.POLLING_INFO,
+    }
+)
+OPERATORS: Final = (_ADMIN | _QUESTIONS) - _OF_CLIENTS
+"""What operators' tools and the members of a group ask, and clients at work do not."""
 
 
 class MalformedRequestError(ValueError):

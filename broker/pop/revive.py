@@ -145,9 +145,7 @@ class PopRevive:
         properties.setdefault("1ST_POP_TIME", str(due.pop_ms))
         if is_dead:
             origin = stored.topic.removeprefix(f"{RETRY_PREFIX}{group}_")
-            message_id = offset_msg_id(
-                *split_host(context.config.advertised), stored.physical_offset
-            )
+            message_id = offset_msg_id(*split_host(context.store_address), stored.physical_offset)
             properties.setdefault("ORIGIN_MESSAGE_ID", message_id)
             properties |= {
                 "RETRY_TOPIC": origin,

@@ -77,7 +77,7 @@ class ReplyProcessor:
             "flag": str(request.integer(names.flag)),
             "reconsumeTimes": str(request.integer_or(names.reconsume, 0)),
             "bornHost": request.connection.peer,
-            "storeHost": self._context.config.advertised,
+            "storeHost": self._context.store_address,
             "storeTimestamp": str(now_ms),
         }
         text = request.fields.get(names.properties) or ""

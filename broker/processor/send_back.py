@@ -107,7 +107,7 @@ class SendBackProcessor:
         properties.setdefault("RETRY_TOPIC", record.topic)
         properties.setdefault(
             "ORIGIN_MESSAGE_ID",
-            offset_msg_id(*split_host(context.config.advertised), record.physical_offset),
+            offset_msg_id(*split_host(context.store_address), record.physical_offset),
         )
         if topic.name.startswith(DLQ_PREFIX):
             properties["DLQ_ORIGIN_TOPIC"] = properties["RETRY_TOPIC"]

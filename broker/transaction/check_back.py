@@ -148,9 +148,7 @@ class CheckBack:
                     "commitLogOffset": str(half.position),
                     "msgId": key,
                     "transactionId": key,
-                    "offsetMsgId": offset_msg_id(
-                        *split_host(context.config.advertised), half.position
-                    ),
+                    "offsetMsgId": offset_msg_id(*split_host(context.store_address), half.position),
                     "topic": HALF_TOPIC,
                     "bname": context.config.group,
                 },

@@ -3,6 +3,7 @@ left behind end."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import shlex
@@ -16,6 +17,9 @@ import pytest
 
 from chaos import cluster
 from chaos.processes import ProcessTable
+from client.message import Message
+from client.producer import Producer
+from remoting.message_id import parse_offset_msg_id
 from tests.integration.rig import await_until, free_port, ledgermq, ledgermq_here, running
 
 pytestmark = pytest.mark.cluster
@@ -163,6 +167,19 @@ def test_a_detached_cluster_outlives_its_parent_and_down_stops_just_it(
             cluster.down(other)
 
 
+def offset_msg_id_of_a_send(name_server: str, address: str) -> str:
+    """The offset message id of a send, by a client that finds the broker by its route."""
+
+    async def send() -> str:
+        async with Producer("by-name", [name_server]) as producer:
+            result = await producer.send(Message(topic="T", body=b"x"))
+            assert producer.instance.routes.nodes() == [address]
+            assert result.offset_msg_id is not None
+            return result.offset_msg_id
+
+    return asyncio.run(send())
+
+
 def _is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
@@ -171,9 +188,13 @@ def _is_alive(pid: int) -> bool:
     return True
 
 
-def test_a_name_server_and_a_broker_by_hand(tmp_path: Path) -> None:
-    """`ledgermq namesrv --listen` and `ledgermq broker --config`, each with its line on stdout."""
-    name_server, listen, raft = (f"127.0.0.1:{free_port()}" for _ in range(3))
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_a_name_server_and_a_broker_by_hand(tmp_path: Path, host: str) -> None:
+    """`ledgermq namesrv --listen` and `ledgermq broker --config`, each with its line on stdout.
+
+    Addresses may be names: what clients are told stays the name, records have its address.
+    """
+    name_server, listen, raft = (f"{host}:{free_port()}" for _ in range(3))
     config = tmp_path / "broker.toml"
     config.write_text(
         f'group = "broker-a"\nnode = "n0"\nlisten = "{listen}"\nraft_listen = "{raft}"\n'
@@ -201,6 +222,8 @@ def test_a_name_server_and_a_broker_by_hand(tmp_path: Path) -> None:
             assert process.stdout.readline().strip() == line
         sent = ledgermq("send", "T", "by hand", "--namesrv", name_server)
         assert sent.returncode == 0, sent.stderr
+        told = parse_offset_msg_id(offset_msg_id_of_a_send(name_server, listen))
+        assert told[:2] == ("127.0.0.1", int(listen.rpartition(":")[2]))
         for process in processes[::-1]:
             process.send_signal(signal.SIGTERM)
             assert process.wait(timeout=15) == 0

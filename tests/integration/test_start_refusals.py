@@ -37,6 +37,10 @@ def taken() -> Iterator[int]:
         (("cluster", "up", "x", "--engine", "paxos"), "paxos"),
         (("namesrv", "--listen", "nowhere"), "nowhere"),
         (("sim", "--seeds", "many"), "many"),
+        (("send", "T", "x", "--namesrv", "junk"), "junk"),
+        (("send", "T", "x", "--namesrv", "localhost:many"), "localhost:many"),
+        (("tail", "T", "--namesrv", "localhost:70000"), "localhost:70000"),
+        (("tail", "T", "--namesrv", ";"), "no name server"),
         (("verify", "/nowhere/run"), "/nowhere/run"),
         (("chaos", "run", "/nowhere/s.toml"), "/nowhere/s.toml"),
     ],
@@ -55,6 +59,20 @@ def test_a_cluster_directory_that_can_not_be_made_is_named(tmp_path: Path) -> No
     (tmp_path / "file").write_text("x")
     done = ledgermq("cluster", "up", tmp_path / "file", "--base-port", "0", "--namesrv-port", "0")
     assert str(tmp_path / "file") in one_line(done, 2)
+
+
+# Host names -------------------------------------------------------------------------------------
+
+
+def test_an_advertised_name_that_nobody_knows_is_named(tmp_path: Path) -> None:
+    config = tmp_path / "broker.toml"
+    config.write_text(
+        f'group = "broker-a"\nnode = "n0"\nlisten = "127.0.0.1:{free_port()}"\n'
+        f'advertised = "no-such-host.invalid:1"\nstore = "{tmp_path / "store"}"\n'
+        f'raft_listen = "127.0.0.1:{(port := free_port())}"\n[peers]\nn0 = "127.0.0.1:{port}"\n'
+    )
+    line = one_line(ledgermq("broker", "--config", config), 64)
+    assert "advertised: no address of 'no-such-host.invalid' is known" in line
 
 
 # Ports -----------------------------------------------------------------------------------------

@@ -494,6 +494,49 @@ async def test_connections_are_bounded(caplog: pytest.LogCaptureFixture) -> None
     await echo.server.stop()
 
 
+async def test_who_only_connects_keeps_nobody_out() -> None:
+    echo = Echo(connections_max=20)
+    await echo.server.start()
+    port = echo.server.port
+    silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(20)]
+    await until(lambda: len(echo.server.connections) == 20)
+    await asyncio.sleep(1.0)  # so long a connection may take to its first request
+    client = RemotingClient()
+    answer = await client.request(echo.server.address, RemotingCommand(code=1), 3000)
+    assert answer.remark == "ok"
+    assert await asyncio.wait_for(silent[0][0].read(1), 5) == b"", "the oldest made room"
+    await client.close()
+    for _, writer in silent:
+        writer.close()
+    await echo.server.stop()
+
+
+async def test_operators_are_served_beside_a_full_house() -> None:
+    echo = Echo(connections_max=3, reserved_max=2, reserved_codes={3})
+    await echo.server.start()
+    address = echo.server.address
+    guests = [RemotingClient() for _ in range(3)]
+    for guest in guests:
+        await guest.request(address, RemotingCommand(code=1), 3000)
+    others = [RemotingClient() for _ in range(5)]
+    for other in others:  # one after the other takes a place of the reserve
+        refused = await other.request(address, RemotingCommand(code=1), 3000)
+        assert refused.code == ResponseCode.SYSTEM_BUSY
+        assert "only operators and members" in (refused.remark or "")
+    operator = RemotingClient()
+    assert (await operator.request(address, RemotingCommand(code=3), 3000)).code == 0
+    late = RemotingClient()
+    await late.request(address, RemotingCommand(code=1), 3000)
+    assert len(echo.server.connections) == 5
+    assert (await operator.request(address, RemotingCommand(code=3), 3000)).code == 0
+    await guests[0].close()  # a place is free: the oldest of the reserve is an ordinary one now
+    await until(lambda: len(echo.server.connections) == 4)
+    assert (await operator.request(address, RemotingCommand(code=1), 3000)).remark == "ok"
+    for client in (*guests, *others, operator, late):
+        await client.close()
+    await echo.server.stop()
+
+
 async def test_idle_connections_are_closed() -> None:
     echo = Echo(idle_timeout_ms=200)
     await echo.server.start()
