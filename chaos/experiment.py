@@ -45,6 +45,7 @@ from chaos.run_export import HISTORY_FILE, ExportResult, export_run
 from chaos.run_manifest import describe_environment, write_manifest
 from chaos.scenario import Scenario
 from chaos.settle import await_caught_up, await_settled, drain_all, read_system_queues
+from chaos.sparse_files import cut_trailing_holes
 from chaos.stop_signals import heeded_stop_signals
 from chaos.watch import ClusterWatch
 from chaos.workload.context import WorkContext
@@ -227,6 +228,8 @@ class _Experiment:
 
     def give_up(self, reason: str) -> None:
         """Leave a manifest that says that the run did not end, and why."""
+        if (self._run / "nodes").is_dir():
+            cut_trailing_holes(self._run / "nodes")
         facts = {**self._facts(), "complete": False, "harness_error": reason}
         write_manifest(self._run, facts, {})
 

@@ -1,7 +1,8 @@
 """Turns a run directory that an experiment has filled into one that the verifier may read.
 
 Place in the data path: the last step of `chaos.experiment`, after every process has stopped:
-history and traces become Parquet, files are listed with their digests, run.json is written last.
+history and traces become Parquet, files of stores are cut to what was written of them and listed
+with their digests, run.json is written last.
 
 Invariant: nothing in the run directory changes after run.json has appeared.
 
@@ -17,6 +18,7 @@ from pathlib import Path
 from chaos.cluster_layout import ClusterLayout
 from chaos.run_manifest import TableFile, list_node_files, write_manifest
 from chaos.run_tables import read_history, write_faults, write_ops, write_raft
+from chaos.sparse_files import cut_trailing_holes
 
 __all__ = ["HISTORY_FILE", "ExportResult", "export_run"]
 
@@ -56,6 +58,7 @@ def export_run(
         path=run / "raft" / "raft.parquet",
         rows=write_raft(traces, run / "raft" / "raft.parquet", started_ns=started_ns),
     )
+    cut_trailing_holes(run / "nodes")
     listed = {"ops": [ops], "faults": [faults], "raft": [raft], "nodes": list_node_files(run)}
     manifest = write_manifest(run, facts, listed)
     return ExportResult(manifest=manifest, ops=ops.rows, faults=faults.rows, raft=raft.rows)

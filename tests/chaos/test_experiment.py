@@ -70,6 +70,24 @@ def test_manifest_is_complete_and_true(run: Path, manifest: dict) -> None:
 
 
 @pytest.mark.cluster
+def test_it_is_as_large_as_what_was_written(run: Path) -> None:
+    """Whoever hashes, copies or packs it meets no gigabyte of zeros, and brokers can go on."""
+    files = [path.stat() for path in run.rglob("*") if path.is_file()]
+    on_disk = sum(file.st_blocks * 512 for file in files)
+    assert sum(file.st_size for file in files) < 2 * on_disk < 128 << 20
+    layout = layout_from_json((run / "cluster.json").read_text())
+    for place in layout.brokers:
+        store = layout.store_directory(run, place)
+        done = subprocess.run(
+            [sys.executable, "-m", "ledgermq", "store", "check", str(store)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.cluster
 def test_every_user_queue_is_drained(manifest: dict) -> None:
     user = [queue for queue in manifest["queues"] if queue["topic"] == "orders"]
     assert len(user) == 2
