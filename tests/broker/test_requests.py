@@ -111,6 +111,29 @@ async def test_bounds_are_read_on_the_leader_only(rig):
         assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
 
 
+async def test_bounds_are_read_after_their_read_point(rig):
+    """What was committed before it is in the answer: an end that is too low loses messages of a
+    group that begins there."""
+    proved = asyncio.Event()
+    read_index = rig.log.read_index
+
+    async def late() -> int:
+        await proved.wait()
+        return await read_index()
+
+    rig.log.read_index = late
+    offsets = OffsetProcessor(rig.context, rig.tasks)
+    fields = {"topic": "T", "queueId": "0"}
+    asked = asyncio.create_task(rig.ask(offsets.maximum, RequestCode.GET_MAX_OFFSET, fields))
+    send = SendProcessor(rig.context)
+    for key in ("second", "third"):
+        stored = await rig.ask(send.handle, RequestCode.SEND_MESSAGE_V2, send_fields(key=key), b"x")
+        assert stored.code == ResponseCode.SUCCESS
+    assert not asked.done()
+    proved.set()
+    assert (await asked).ext_fields["offset"] == "3"
+
+
 @pytest.mark.parametrize(
     ("fields", "code"),
     [

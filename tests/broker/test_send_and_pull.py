@@ -281,6 +281,35 @@ async def test_tags_filter_on_the_broker(rig):
     assert none.ext_fields["nextBeginOffset"] == "4"
 
 
+@pytest.mark.parametrize("tag", ["café", "订单", "\U0001f600", "a b"])
+async def test_tags_of_any_language_filter_on_the_broker(rig, tag):
+    send, pull = SendProcessor(rig.context), PullProcessor(rig.context, rig.tasks)
+    for at, each in enumerate([tag, "blue", tag]):
+        await rig.ask(send.handle, SEND, send_fields(key=f"K{at}", TAGS=each), each.encode())
+    fields = pull_fields(subscription=f"red || {tag}")
+    found = await rig.ask(pull.handle, RequestCode.PULL_MESSAGE, fields)
+    assert [record.body.decode() for record in decode_records(found.body)] == [tag, tag]
+
+
+@pytest.mark.parametrize("size_max", [1, 1_200, 2_500, 3_600])
+async def test_a_pull_that_is_cut_by_bytes_goes_on_with_the_next_message(rig, size_max):
+    send, pull = SendProcessor(rig.context), PullProcessor(rig.context, rig.tasks)
+    for at in range(7):
+        tags = {} if at == 3 else {"TAGS": "red"}
+        await rig.ask(send.handle, SEND, send_fields(key=f"K{at}", **tags), bytes(1_000))
+    at, read, pulls = 0, [], 0
+    while at < 7:
+        fields = pull_fields(offset=at, maxMsgBytes=str(size_max), subscription="red")
+        found = await rig.ask(pull.handle, RequestCode.PULL_MESSAGE, fields)
+        offsets = [record.queue_offset for record in decode_records(found.body)]
+        assert offsets, "one message is answered with however small the size is"
+        read += offsets
+        at = int(found.ext_fields["nextBeginOffset"])
+        pulls += 1
+    assert read == [0, 1, 2, 4, 5, 6]
+    assert pulls > 1, "it was cut"
+
+
 async def test_a_held_pull_wakes_for_its_tag_only(rig):
     send, pull = SendProcessor(rig.context), PullProcessor(rig.context, rig.tasks)
     await rig.ask(send.handle, SEND, send_fields(key="first"), b"0")

@@ -8,11 +8,11 @@ import pytest
 
 from broker.processor.send import SendProcessor
 from broker.processor.transaction import EndTransactionProcessor
-from broker.store.payload import DecideCommand, decode_payload
+from broker.store.payload import UNIT, DecideCommand, decode_payload
 from broker.topics import HALF_TOPIC, OP_TOPIC, TRANS_CHECK_MAX_TOPIC
 from broker.transaction.check_back import CHECK_GROUP, CheckBack
 from remoting.codes import RequestCode, ResponseCode
-from remoting.message import decode_record, parse_offset_msg_id
+from remoting.message import decode_record, parse_offset_msg_id, tags_code
 from tests.broker.rig import FakeConnection, Rig, send_fields
 
 COMMIT, ROLLBACK = "8", "12"
@@ -26,10 +26,13 @@ async def rig(tmp_path):
     rig.queues.close()
 
 
-async def half(rig: Rig, key: str = "K1", topic: str = "T", queue: int = 2) -> dict[str, str]:
+async def half(
+    rig: Rig, key: str = "K1", topic: str = "T", queue: int = 2, **properties: str
+) -> dict[str, str]:
     """Send a half; the END_TRANSACTION fields for it, without the decision."""
     send = SendProcessor(rig.context)
-    fields = send_fields(topic=topic, queue=queue, key=key, TRAN_MSG="true", PGROUP="PG")
+    own = properties | {"TRAN_MSG": "true", "PGROUP": "PG"}
+    fields = send_fields(topic=topic, queue=queue, key=key, **own)
     answer = await rig.ask(send.handle, RequestCode.SEND_MESSAGE_V2, fields, b"pay")
     assert answer.code == ResponseCode.SUCCESS
     assert answer.ext_fields["queueId"] == str(queue)
@@ -73,6 +76,16 @@ async def test_a_half_is_invisible_and_its_commit_is_one_entry(rig):
     op = decode_record(rig.context.read_record(int.from_bytes(op_unit[:8], "big")))
     assert op.body == b"0,"
     assert op.property_map() == {"TAGS": "d"}
+
+
+async def test_what_is_committed_has_the_tags_keys_and_properties_of_its_half(rig):
+    own = {"TAGS": "red", "KEYS": "order-7 7", "colour": "café"}
+    fields = await half(rig, **own)
+    assert (await end(rig, fields, COMMIT)).code == ResponseCode.SUCCESS
+    position, _, code = UNIT.unpack(rig.queues.get("T", 2).read(0, 1))
+    committed = decode_record(rig.context.read_record(position)).property_map()
+    assert own.items() <= committed.items()
+    assert code == tags_code("red"), "a consumer's tags are compared with it"
 
 
 @pytest.mark.parametrize(("first", "second"), [(COMMIT, ROLLBACK), (ROLLBACK, COMMIT)])

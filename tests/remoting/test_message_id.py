@@ -54,6 +54,8 @@ def test_tags_code() -> None:
     assert tags_code(None) == 0
     assert tags_code("") == 0
     assert tags_code("TagA") == java_string_hash("TagA")
+    assert tags_code("订单") == 1_129_459, "of UTF-16 units, as Java has it"
+    assert tags_code("\U0001f600") == 1_772_899
 
 
 def test_offset_msg_id() -> None:
