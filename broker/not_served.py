@@ -50,6 +50,16 @@ _SLAVES: Final = "what slaves copy from their master: replicas have it from the 
 NOT_SERVED: Final[dict[RequestCode, str]] = {
     **dict.fromkeys(
         (
+            *(_C.POP_LITE_MESSAGE, _C.LITE_SUBSCRIPTION_CTL, _C.ACK_LITE_MESSAGE),
+            *(_C.NOTIFY_UNSUBSCRIBE_LITE, _C.GET_BROKER_LITE_INFO, _C.GET_PARENT_TOPIC_INFO),
+            *(_C.GET_LITE_TOPIC_INFO, _C.GET_LITE_CLIENT_INFO, _C.GET_LITE_GROUP_INFO),
+            _C.TRIGGER_LITE_DISPATCH,
+        ),
+        "there are no lite topics",
+    ),
+    _C.SWITCH_TIMER_ENGINE: "timers are kept in one way",
+    **dict.fromkeys(
+        (
             *(_C.QUERY_BROKER_OFFSET, _C.GET_TOPIC_CONFIG_LIST, _C.GET_TOPIC_NAME_LIST),
             *(_C.TRIGGER_DELETE_FILES, _C.GET_CLIENT_CONFIG, _C.SUSPEND_CONSUMER),
             *(_C.RESUME_CONSUMER, _C.RESET_CONSUMER_OFFSET_IN_CONSUMER),
