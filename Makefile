@@ -26,7 +26,7 @@ help:
 	@echo "make fuzz    MINUTES=$(MINUTES) each against a broker, a group and one behind accounts and TLS"
 	@echo "make mutants the simulator against every planted bug, which it must see"
 	@echo "make security who must not get in does not: what each one hears, what the log says"
-	@echo "make interop real RocketMQ clients against ledgermq (TARGET=rocketmq: against RocketMQ itself)"
+	@echo "make interop real RocketMQ clients and RocketMQ's own tests against ledgermq (TARGET=rocketmq: against RocketMQ itself)"
 	@echo "make mqadmin mqadmin's commands against ledgermq, compared with RocketMQ"
 	@echo "make campaigns  default clients, Java and ours, while leaders die and members come and go"
 	@echo "make venv    the environment alone: $(LEDGERMQ)"
@@ -99,7 +99,8 @@ mutants: $(STAMP)
 	$(BIN)/python -m tests.mutants.campaign --output figures/mutants.json
 
 # RocketMQ's own clients. TARGET: ledgermq, rocketmq, or one of what tests/interop/targets.py lists;
-# ONLY: cases, with * and ?; CLIENT: java-5.3.3 java-4.9.8 go-2.1.2 python.
+# ONLY: cases, with * and ?; CLIENT: java-5.5.0 java-5.3.3 java-4.9.8 grpc-5.2.0 go-2.1.2 python,
+# suite-5.5.0 (RocketMQ's integration tests).
 TARGET ?= ledgermq
 ONLY ?=
 CLIENT ?=
@@ -121,7 +122,8 @@ security: $(STAMP)
 mqadmin: $(STAMP)
 	@mkdir -p figures runs/interop
 	$(BIN)/python -m tests.interop.mqadmin_accounts --output runs/interop/mqadmin_accounts.json
-	$(BIN)/python -m tests.interop.mqadmin --accounts runs/interop/mqadmin_accounts.json --output figures/mqadmin.json
+	$(BIN)/python -m tests.interop.mqadmin --version 5.3.3 --output figures/mqadmin.json
+	$(BIN)/python -m tests.interop.mqadmin --version 5.5.0 --accounts runs/interop/mqadmin_accounts.json --output figures/mqadmin.json
 	$(BIN)/python -m tests.interop.mqadmin --document docs/INTEROP.md
 
 campaigns: $(STAMP)

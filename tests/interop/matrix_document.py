@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tests.interop.matrix import Matrix, Outcome
 from tests.interop.python_cases import CASES
-from tests.interop.run import CLIENTS
+from tests.interop.run import CLIENTS, GRPC, SUITE
 from tests.interop.security import SECURED_CASES
 from tests.interop.targets import TARGETS
 
@@ -36,7 +36,7 @@ def source_cases() -> dict[str, tuple[str, ...]]:
     """The cases of every client, as its sources name them, in their order."""
     cases = {
         f"java-{version}": _named(r'all\.add\(\s*"([^"]+)"', f"java/src/{folder}/**/*.java")
-        for version, folder in (("5.3.3", "client5"), ("4.9.8", "client4"))
+        for version, folder in (("5.5.0", "client5"), ("5.3.3", "client5"), ("4.9.8", "client4"))
     }
     shared = _named(r'all\.add\(\s*"([^"]+)"', "java/src/main/**/*.java")
     return {
@@ -47,6 +47,8 @@ def source_cases() -> dict[str, tuple[str, ...]]:
             *(case for case in SECURED_CASES if case != "secured-plain-text"),
         ),
         "python": (*(f"python-{name}" for name in CASES), *SECURED_CASES),
+        GRPC: _named(r'all\.add\(\s*"([^"]+)"', "java/src/grpc/**/*.java"),
+        SUITE: _named(r'\n +"([\w.]+IT)"', "suite/**/Suite.java"),
     }
 
 
@@ -56,7 +58,7 @@ def _named(pattern: str, files: str) -> tuple[str, ...]:
 
 
 def _label(target: str) -> str:
-    """`1`, `3`, `kill`, `acl`, `tls` of ours; `R`, `R-acl`, `R-tls` of RocketMQ."""
+    """`1`, `3`, `kill` and the like of ours; `R`, `R-acl`, `R-tls` of RocketMQ."""
     project, _, what = target.partition("-")
     return "-".join(part for part in (_SHORT[project], what) if part)
 

@@ -1,6 +1,7 @@
-"""Every sub-command of mqadmin 5.3, run against ledgermq and against RocketMQ, compared.
+"""Every sub-command of mqadmin, run against ledgermq and against RocketMQ, compared.
 
-    python -m tests.interop.mqadmin [--target ledgermq-3] [--theirs FILE] [--output FILE]
+    python -m tests.interop.mqadmin [--version 5.5.0] [--target ledgermq-3] [--theirs FILE]
+        [--output FILE]
     python -m tests.interop.mqadmin --document docs/INTEROP.md
 
 mqadmin exits with 0 whatever happens: only what it printed, and what it changed, tells. Where
@@ -13,6 +14,7 @@ numbers, addresses, names and times are taken out, equal lines counted once. A c
     refused         is answered with a reason
     not served      is answered "request type ... not supported"
 
+The tool and RocketMQ are of the same version; figures of other versions stay in the output.
 `--document` writes the table of a document anew from the figures.
 """
 
@@ -40,7 +42,7 @@ from tests.interop.mqadmin_commands import (
     WHY,
     Command,
     Expectation,
-    all_commands,
+    commands_of,
     filled,
     pattern,
 )
@@ -53,6 +55,7 @@ from tests.interop.toolchain import Toolchain
 FIGURES = Path("figures") / "mqadmin.json"
 BEGIN = "<!-- mqadmin: python -m tests.interop.mqadmin --document docs/INTEROP.md -->\n"
 END = "<!-- end of mqadmin -->"
+VERSIONS = ("5.5.0", "5.3.3")  # the newest first
 VERDICTS = ("not served", "refused", "works (other)", "works")  # the worst first
 LIKENESS_MIN = 0.8
 _BY = {"file": "its file", "ask": "the name server's answer"}
@@ -88,6 +91,7 @@ class Printed:
 class Row:
     """One command, compared."""
 
+    version: str
     command: str
     verdict: str
     judged_by: str
@@ -152,12 +156,13 @@ def kept_text(text: str, names: dict[str, str]) -> str:
     return re.sub(r"\b(?!127\.|10\.)(?:\d{1,3}\.){3}\d{1,3}(?=[@:])", "HOST", kept)[:_TEXT_MAX]
 
 
-def compare(command: Command, ours: Printed, theirs: Printed) -> Row:
+def compare(version: str, command: Command, ours: Printed, theirs: Printed) -> Row:
     like = likeness(ours.text, theirs.text)
     verdict, reason = _verdict(command, ours, theirs, like)
     by = [_BY.get(word, word) for word in (effect.line.split()[0] for effect in command.effects)]
     by = by or ["its output" if command.wanted else "its output's shape"]
     return Row(
+        version=version,
         command=command.line,
         verdict=verdict,
         judged_by=", ".join(dict.fromkeys(by)),
@@ -214,9 +219,16 @@ def _reason(text: str) -> str:
 class Tool:
     """mqadmin in a machine of its own, which takes commands one after the other."""
 
-    def __init__(self, directory: Path, servers: str, tools: Toolchain, *flags: str) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        servers: str,
+        tools: Toolchain,
+        *flags: str,
+        version: str = VERSIONS[0],
+    ) -> None:
         """`flags` end with "-" where nothing is to be furnished."""
-        command = java_command(tools.require_java(), tools.java_client("5.3.3"), directory / "home")
+        command = java_command(tools.require_java(), tools.java_client(version), directory / "home")
         command[-1] = "interop.Mqadmin"
         options = [flag for flag in flags if flag != "-"]
         command[1:1] = ["-Djava.security.manager=allow", *options]
@@ -253,13 +265,15 @@ class Tool:
 
 
 @contextlib.contextmanager
-def _target(name: str, directory: Path, tools: Toolchain) -> Iterator[Target]:
+def _target(name: str, directory: Path, tools: Toolchain, version: str) -> Iterator[Target]:
     if name != "rocketmq":
         with started(name, directory, tools) as target:
             yield target
         return
     directory.mkdir(parents=True)
-    real = Rocketmq(directory, tools, settings=_ROCKETMQ_SETTINGS, flags=_ROCKETMQ_FLAGS)
+    real = Rocketmq(
+        directory, tools, version=version, settings=_ROCKETMQ_SETTINGS, flags=_ROCKETMQ_FLAGS
+    )
     try:
         real.start()
         yield real
@@ -267,13 +281,14 @@ def _target(name: str, directory: Path, tools: Toolchain) -> Iterator[Target]:
         real.stop()
 
 
-def run_all(name: str, directory: Path, tools: Toolchain) -> list[Printed]:
+def run_all(name: str, directory: Path, tools: Toolchain, version: str) -> list[Printed]:
     """Every command's text on the target `name`."""
-    with _target(name, directory, tools) as target:
-        tool = Tool(directory, ";".join(target.name_servers), tools)
+    with _target(name, directory, tools, version) as target:
+        tool = Tool(directory, ";".join(target.name_servers), tools, version=version)
         try:
             names = {**tool.furnished, "directory": str(directory), **_files(directory)}
-            return [_run(command, tool, names, _master_of(target)) for command in all_commands()]
+            master = _master_of(target)
+            return [_run(command, tool, names, master) for command in commands_of(version)]
         finally:
             tool.stop()
 
@@ -353,16 +368,19 @@ def summary(rows: Sequence[dict[str, Any]]) -> str:
 
 def document_table(figures: dict[str, Any]) -> str:
     """The table of docs/INTEROP.md, as Markdown."""
-    lines = [summary(figures["rows"]) + ".", "", "| sub-command | verdict | judged by | reason |"]
-    lines.append("|---|---|---|---|")
-    for name, row in sorted(by_name(figures["rows"]).items()):
+    rows = figures["rows"]
+    versions = sorted({row["version"] for row in rows}, reverse=True)
+    told = {each: by_name([row for row in rows if row["version"] == each]) for each in versions}
+    lines = [f"mqadmin {each}: {summary(list(told[each].values()))}.\n" for each in versions]
+    lines.append(f"| sub-command | {' | '.join(versions)} | judged by | reason |")
+    lines.append("|---" * (len(versions) + 3) + "|")
+    for name, row in sorted(by_name(rows).items()):
         works = row["verdict"] == "works"
-        judged = {
-            each["judged_by"] for each in figures["rows"] if each["command"].split()[0] == name
-        }
+        judged = {each["judged_by"] for each in rows if each["command"].split()[0] == name}
         by = ", ".join(sorted(judged)) if works else ""
         reason = re.sub(r"\s*\|\s*", " / ", row["reason"])
-        lines.append(f"| {name} | {row['verdict']} | {by} | {reason} |")
+        verdicts = [told[each][name]["verdict"] if name in told[each] else "" for each in versions]
+        lines.append(f"| {name} | {' | '.join(verdicts)} | {by} | {reason} |")
     lines += ["", "| with accounts | as | must say | |", "|---|---|---|---|"]
     for row in figures["accounts"]:
         wanted = row["wanted"].replace("|", "\\|")
@@ -389,6 +407,7 @@ def _kept(path: Path | None, run: Callable[[], list[Printed]]) -> list[Printed]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--version", default=VERSIONS[0], help="of mqadmin and of RocketMQ")
     parser.add_argument("--target", default="ledgermq-3")
     parser.add_argument("--theirs", type=Path, help="what RocketMQ printed, kept by an earlier run")
     parser.add_argument("--ours", type=Path, help="likewise")
@@ -405,20 +424,27 @@ def main() -> int:
     parent.mkdir(parents=True, exist_ok=True)
     root = Path(tempfile.mkdtemp(prefix="mqadmin-", dir=parent)).resolve()
     tools = Toolchain.look_up()
-    theirs = _kept(arguments.theirs, lambda: run_all("rocketmq", root / "rocketmq", tools))
-    ours = _kept(arguments.ours, lambda: run_all(arguments.target, root / arguments.target, tools))
+    version, target = arguments.version, arguments.target
+    theirs = _kept(arguments.theirs, lambda: run_all("rocketmq", root / "rocketmq", tools, version))
+    ours = _kept(arguments.ours, lambda: run_all(target, root / target, tools, version))
     known = {each.command: each for each in theirs}
-    commands = {command.line: command for command in all_commands()}
-    rows = [asdict(compare(commands[each.command], each, known[each.command])) for each in ours]
+    commands = {command.line: command for command in commands_of(version)}
+    rows = [
+        asdict(compare(version, commands[each.command], each, known[each.command])) for each in ours
+    ]
     for row in rows:
         say(f"{row['verdict']:14} {row['command']}  {row['reason']}".rstrip())
     say(summary(rows))
     if arguments.output is not None:
-        accounts = arguments.accounts
-        told = [] if accounts is None else json.loads(accounts.read_text(encoding="utf-8"))
+        figures = {"rows": rows, "accounts": []}
+        if arguments.output.exists():
+            earlier = json.loads(arguments.output.read_text(encoding="utf-8"))
+            figures["rows"] += [row for row in earlier["rows"] if row["version"] != version]
+            figures["accounts"] = earlier["accounts"]
+        if arguments.accounts is not None:
+            figures["accounts"] = json.loads(arguments.accounts.read_text(encoding="utf-8"))
         arguments.output.parent.mkdir(parents=True, exist_ok=True)
-        values = {"target": arguments.target, "rows": rows, "accounts": told}
-        arguments.output.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
+        arguments.output.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""The sub-commands of mqadmin 5.3, how each is run, and what shows that it worked. Pure.
+"""The sub-commands of mqadmin 5.5 and 5.3, how each is run, and what shows that it worked. Pure.
 
 A line is a command; "$name" is what the program furnished. Behind "=>" stands what it must print
 (a regular expression, searched over all lines). Lines indented below it show its effect, and what
@@ -14,7 +14,15 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-__all__ = ["WHY", "Command", "Expectation", "all_commands", "filled", "pattern"]
+__all__ = [
+    "WHY",
+    "Command",
+    "Expectation",
+    "all_commands",
+    "commands_of",
+    "filled",
+    "pattern",
+]
 
 CLUSTER = "DefaultCluster"
 _FILE = "file "
@@ -28,7 +36,7 @@ topicList -c => DefaultCluster\s+$topic\s+$group\s
 topicRoute -t $topic
 topicStatus -t $topic => ^$name\s+0\s+0\s+[1-9]
 topicClusterList -t $topic
-brokerStatus -b $broker => brokerVersionDesc\s+: V5_3_3
+brokerStatus -b $broker => brokerVersionDesc\s+: V5_\d_\d
 brokerStatus -c DefaultCluster => $broker\s+msgPutTotalTodayNow\s+: [1-9]
 getBrokerConfig -b $broker => ^brokerName\s+=\s+$name$
 getBrokerConfig -c DefaultCluster => ^=+Master: $broker=+$
@@ -51,7 +59,7 @@ producer -b $broker => producer group \($producers\)
 producerConnection -g $producers -t $topic
 consumerConnection -g $group
 consumerProgress -g $group => ^$topic\s+$name\s+0\s+[1-9]
-consumerProgress => ^$group\s+1\s+V5_3_3\s+PUSH\s+CLUSTERING
+consumerProgress => ^$group\s+1\s+V5_\d_\d\s+PUSH\s+CLUSTERING
 consumerStatus -g $group => Rebalance OK
 consumerStatus -g $group -i $client => ^pullBatchSize\s+: 32$
 brokerConsumeStats -b $broker => ^$topic\s+$group\s+$name\s
@@ -170,10 +178,22 @@ startMonitoring
 clusterRT -a 2 -s 64 -i 1 -p true => DefaultCluster\|$name\|\d
 """
 
+# What 5.3 has not.
+_COMMANDS_OF_5_5 = r"""
+switchTimerEngine -b $broker -e F => success
+getBrokerLiteInfo -b $broker
+getLiteClientInfo -p $topic -g $group -c $client
+getLiteGroupInfo -p $topic -g $group
+getLiteTopicInfo -p $topic -l lite
+getParentTopicInfo -p $topic
+triggerLiteDispatch -p $topic -g $group
+"""
+
 _CONTROLLER = "there is no Controller: replicas agree through Raft"
 _COLD = "who reads old messages is not held back: nothing counts what was cold"
 _STATIC = "there are no static (logical) topics"
 _ROCKSDB = "there is no RocksDB store"
+_LITE = "there are no lite topics"
 _CONTAINER = "brokers are processes of their own, in no container"
 WHY = {
     "updateColdDataFlowCtrGroupConfig": _COLD,
@@ -194,6 +214,13 @@ WHY = {
     "exportMetadataInRocksDB": _ROCKSDB,
     "rocksDBConfigToJson": _ROCKSDB,
     "checkRocksdbCqWriteProgress": _ROCKSDB,
+    "switchTimerEngine": "timers are kept in one way",
+    "getBrokerLiteInfo": _LITE,
+    "getLiteClientInfo": _LITE,
+    "getLiteGroupInfo": _LITE,
+    "getLiteTopicInfo": _LITE,
+    "getParentTopicInfo": _LITE,
+    "triggerLiteDispatch": _LITE,
 }
 
 
@@ -233,10 +260,15 @@ class Command:
         return self.line.split()[0]
 
 
-def all_commands(text: str = _COMMANDS) -> list[Command]:
+def commands_of(version: str) -> list[Command]:
+    """Those of mqadmin's `version`, in the order in which they run."""
+    return all_commands(_COMMANDS if version.startswith("5.3.") else _COMMANDS_OF_5_5 + _COMMANDS)
+
+
+def all_commands(text: str = _COMMANDS_OF_5_5 + _COMMANDS) -> list[Command]:
     """Raises ValueError for an effect without a command or an expectation."""
     commands: list[Command] = []
-    for row in text.strip("\n").splitlines():
+    for row in filter(None, text.splitlines()):
         line, _, wanted = (part.strip() for part in row.partition(" => "))
         if not row.startswith(" "):
             commands.append(Command(line=line, wanted=wanted, effects=()))

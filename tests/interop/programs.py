@@ -17,10 +17,18 @@ from pathlib import Path
 from tests.interop.matrix import MidpointReached, Outcome, parse_line
 from tests.interop.targets import Target
 
-__all__ = ["java_command", "run_program"]
+__all__ = ["java_command", "run_program", "suite_command"]
 
 SILENCE_S_MAX = 240.0
 HEAP = "256m"
+SUITE_HEAP = "768m"
+
+
+def suite_command(java: str, built: Path, home: Path) -> list[str]:
+    """The program with RocketMQ's integration tests, up to its own arguments."""
+    *command, _ = java_command(java, built, home)
+    command[1:2] = [f"-Xmx{SUITE_HEAP}", f"-Djava.io.tmpdir={home}"]
+    return [*command, "interop.Suite"]
 
 
 def java_command(java: str, built: Path, home: Path) -> list[str]:

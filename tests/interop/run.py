@@ -20,16 +20,27 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.interop.matrix import Matrix
-from tests.interop.programs import java_command, run_program
+from tests.interop.programs import java_command, run_program, suite_command
 from tests.interop.secured import SecuredTarget
 from tests.interop.security import SECURED_CASES, run_secured
-from tests.interop.targets import TARGETS, Target, started
+from tests.interop.targets import TARGETS, Ledgermq, Target, started
 from tests.interop.toolchain import MissingToolError, Toolchain
 
 JAVA_CLIENTS = {"java-5.5.0": "5.5.0", "java-5.3.3": "5.3.3", "java-4.9.8": "4.9.8"}
-CLIENTS = (*JAVA_CLIENTS, "go-2.1.2", "python")
+GRPC = "grpc-5.2.0"
+SUITE = "suite-5.5.0"  # RocketMQ's own integration tests
+CLIENTS = (*JAVA_CLIENTS, GRPC, "go-2.1.2", "python", SUITE)
 GROUPS = {
-    "ledgermq": ("ledgermq-1", "ledgermq-3", "ledgermq-kill", "ledgermq-acl", "ledgermq-tls"),
+    "ledgermq": (
+        "ledgermq-1",
+        "ledgermq-3",
+        "ledgermq-kill",
+        "ledgermq-acl",
+        "ledgermq-tls",
+        "ledgermq-proxy",
+        "ledgermq-proxy-kill",
+        "ledgermq-groups",
+    ),
     "rocketmq": ("rocketmq", "rocketmq-acl", "rocketmq-tls"),
 }
 CASES_AT_ONCE = 8
@@ -45,9 +56,21 @@ def client_program(client: str, tools: Toolchain, home: Path) -> list[str]:
     if client in JAVA_CLIENTS:
         built = tools.java_client(JAVA_CLIENTS[client])
         return java_command(tools.require_java(), built, home)
+    if client == GRPC:
+        *command, main = java_command(tools.require_java(), tools.grpc_client(), home)
+        return [*command, "-Dinterop.cases=interop.GrpcCases", main]
+    if client == SUITE:
+        return suite_command(tools.require_java(), tools.suite(), home)
     if client == "go-2.1.2":
         return [str(tools.go_client())]
     return [sys.executable, "-m", "tests.interop.python_cases"]
+
+
+def serves(target: str, client: str) -> bool:
+    """Whether the client is for that target: some are for their own alone."""
+    if target == "ledgermq-groups" or client == SUITE:
+        return target == "ledgermq-groups" and client == SUITE
+    return target.startswith("ledgermq-proxy") == (client == GRPC)
 
 
 def chosen(cases: Sequence[str], patterns: list[str]) -> list[str]:
@@ -61,6 +84,8 @@ def run_client(
     client: str, target: Target, tools: Toolchain, directory: Path, arguments: argparse.Namespace
 ) -> Matrix:
     matrix = Matrix()
+    if not serves(target.name, client):
+        return matrix
     if isinstance(target, SecuredTarget):
         if not chosen(SECURED_CASES, arguments.only):
             return matrix
@@ -84,6 +109,8 @@ def run_client(
     say(f"== {client} on {target.name}: {len(cases)} cases")
     mode = "faults" if target.breaks else "steady"
     command = [*program, ";".join(target.name_servers), str(arguments.at_once), mode, *cases]
+    if isinstance(target, Ledgermq) and target.proxy is not None:
+        command.insert(1, f"-Dinterop.proxy={target.proxy}")
     log = directory / f"{client}.log"
     matrix.add(run_program(command, client=client, target=target, cases=cases, log=log, say=say))
     return matrix

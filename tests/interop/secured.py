@@ -22,7 +22,7 @@ from tests.interop.rocketmq import Rocketmq
 from tests.interop.toolchain import MissingToolError, Toolchain
 from tests.remoting.certificates import Authority
 
-__all__ = ["SECURED_TARGETS", "SecuredTarget", "secured"]
+__all__ = ["SECURED_TARGETS", "SecuredTarget", "ledgermq_process", "secured"]
 
 SECURED_TARGETS = ("ledgermq-acl", "ledgermq-tls", "rocketmq-acl", "rocketmq-tls")
 ACL_VERSION = "5.2.0"
@@ -147,14 +147,15 @@ def _ledgermq(
     target.log = directory / "broker.log"
     with contextlib.ExitStack() as running:
         for kind in ("namesrv", "broker"):
-            running.enter_context(_process(directory, kind))
+            running.enter_context(ledgermq_process(directory, kind))
         log = target.log
         await_until(lambda: ", ready" in log.read_text(encoding="utf-8"), "a leader", READY_S)
         yield target
 
 
 @contextlib.contextmanager
-def _process(directory: Path, kind: str) -> Iterator[None]:
+def ledgermq_process(directory: Path, kind: str) -> Iterator[None]:
+    """A broker or a name server by the `kind`.toml in `directory`, until the end."""
     with (directory / f"{kind}.log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "ledgermq", kind, "--config", str(directory / f"{kind}.toml")],

@@ -3,6 +3,8 @@
     ledgermq-1      one broker alone
     ledgermq-3      a group of three
     ledgermq-kill   a group of three whose leader is killed in the middle of the cases
+    ledgermq-proxy  a group of three behind RocketMQ's proxy; ledgermq-proxy-kill (`proxy.py`)
+    ledgermq-groups three groups of one broker, for RocketMQ's own integration tests (`groups.py`)
     rocketmq        a name server and a broker from RocketMQ's Maven jars
     ...-acl, -tls   behind accounts, and behind accounts and TLS (`secured.py`)
 
@@ -19,13 +21,24 @@ from pathlib import Path
 from typing import Protocol
 
 from tests.integration.rig import Processes, await_until
+from tests.interop.groups import three_groups
+from tests.interop.proxy import proxy
 from tests.interop.rocketmq import Rocketmq
 from tests.interop.secured import SECURED_TARGETS, secured
 from tests.interop.toolchain import Toolchain
 
 __all__ = ["TARGETS", "Target", "started"]
 
-TARGETS = ("ledgermq-1", "ledgermq-3", "ledgermq-kill", "rocketmq", *SECURED_TARGETS)
+TARGETS = (
+    "ledgermq-1",
+    "ledgermq-3",
+    "ledgermq-kill",
+    "rocketmq",
+    *SECURED_TARGETS,
+    "ledgermq-proxy",
+    "ledgermq-proxy-kill",
+    "ledgermq-groups",
+)
 RESTART_AFTER_S = 3.0
 WHOLE_TIMEOUT_S = 60.0
 
@@ -52,10 +65,11 @@ class Target(Protocol):
 class Ledgermq:
     """Our brokers."""
 
-    def __init__(self, group: Processes, *, breaks: bool) -> None:
+    def __init__(self, name: str, group: Processes, *, proxy: str | None = None) -> None:
         self.group = group
-        self.breaks = breaks
-        self.name = f"ledgermq-{'kill' if breaks else len(group.brokers)}"
+        self.breaks = name.endswith("kill")
+        self.name = name
+        self.proxy = proxy  # where clients with gRPC are served
         self.kills = 0
 
     @property
@@ -91,6 +105,10 @@ def started(name: str, directory: Path, tools: Toolchain) -> Iterator[Target]:
         with secured(name, directory, tools) as target:
             yield target
         return
+    if name == "ledgermq-groups":
+        with three_groups(name, directory) as groups:
+            yield groups
+        return
     if name == "rocketmq":
         real = Rocketmq(directory, tools)
         try:
@@ -102,6 +120,13 @@ def started(name: str, directory: Path, tools: Toolchain) -> Iterator[Target]:
     replicas = 1 if name == "ledgermq-1" else 3
     settings = {"trace_topic_enable": True}
     with Processes(directory, replicas=replicas, broker_settings=settings) as group:
-        yield Ledgermq(group.start(), breaks=name == "ledgermq-kill")
+        group.start()
+        if name.startswith("ledgermq-proxy"):
+            beside = directory / "proxy"
+            beside.mkdir()
+            with proxy(beside, group.name_servers, tools) as endpoint:
+                yield Ledgermq(name, group, proxy=endpoint)
+        else:
+            yield Ledgermq(name, group)
         # A broker that is to come back does so before all of them are stopped.
-        time.sleep(RESTART_AFTER_S if name == "ledgermq-kill" else 0)
+        time.sleep(RESTART_AFTER_S if name.endswith("kill") else 0)

@@ -16,7 +16,7 @@ from tests.interop.matrix_document import (
     source_cases,
     updated,
 )
-from tests.interop.run import client_program
+from tests.interop.run import CLIENTS, client_program, serves
 from tests.interop.toolchain import MissingToolError, Toolchain
 
 
@@ -59,13 +59,28 @@ def test_the_table_has_a_column_per_client_and_names_what_is_red_and_missing():
 
 
 @pytest.mark.parametrize(
-    ("client", "tool"), [("java-5.3.3", "Java"), ("java-4.9.8", "Java"), ("go-2.1.2", "Go")]
+    ("client", "tool"),
+    [
+        ("java-5.5.0", "Java"),
+        ("java-4.9.8", "Java"),
+        ("grpc-5.2.0", "Java"),
+        ("suite-5.5.0", "Java"),
+        ("go-2.1.2", "Go"),
+    ],
 )
 def test_a_missing_tool_is_named(client, tool, tmp_path, monkeypatch):
     monkeypatch.setattr("tests.interop.toolchain.BUILD", tmp_path)
     nothing = Toolchain(java=None, maven="/bin/false", go=None)
     with pytest.raises(MissingToolError, match=f"{tool}.* is not on this machine"):
         client_program(client, nothing, tmp_path)
+
+
+def test_clients_meet_the_targets_that_are_for_them():
+    assert [client for client in CLIENTS if serves("ledgermq-groups", client)] == ["suite-5.5.0"]
+    assert [client for client in CLIENTS if serves("ledgermq-proxy-kill", client)] == ["grpc-5.2.0"]
+    others = [client for client in CLIENTS if client not in {"suite-5.5.0", "grpc-5.2.0"}]
+    for target in ("ledgermq-kill", "rocketmq", "ledgermq-tls"):
+        assert [client for client in CLIENTS if serves(target, client)] == others
 
 
 def test_figures_of_a_later_run_replace_its_own_cells_only():

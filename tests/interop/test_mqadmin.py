@@ -9,6 +9,7 @@ import pytest
 
 from tests.interop.mqadmin import (
     VERDICTS,
+    VERSIONS,
     Printed,
     by_name,
     compare,
@@ -17,7 +18,7 @@ from tests.interop.mqadmin import (
     summary,
 )
 from tests.interop.mqadmin_accounts import CASES, SECRETS, TLS_CASES, TLS_SECRETS
-from tests.interop.mqadmin_commands import WHY, all_commands, filled, pattern
+from tests.interop.mqadmin_commands import WHY, all_commands, commands_of, filled, pattern
 
 ROOT = Path(__file__).parents[2]
 ALL_CASES = (*CASES, *TLS_CASES)
@@ -37,7 +38,7 @@ def judged(text: str, ours: str, theirs: str, *, effects: tuple[str, str] = ("",
         )
         for shown, effect in zip((ours, theirs), effects, strict=True)
     ]
-    row = compare(command, *printed)
+    row = compare("5.5.0", command, *printed)
     return row.verdict, row.reason
 
 
@@ -110,14 +111,18 @@ def document_rows(title: str) -> list[list[str]]:
 
 
 def test_the_document_names_every_sub_command():
-    rows = {name: (verdict, reason) for name, verdict, _, reason in document_rows("sub-command")}
-    assert sorted(rows) == sorted({command.name for command in all_commands()})
-    told = [{"command": name, "verdict": verdict} for name, (verdict, _) in rows.items()]
-    assert f"{summary(told)}.\n" in (ROOT / "docs" / "INTEROP.md").read_text("utf-8")
-    for name, (verdict, reason) in rows.items():
-        assert verdict in VERDICTS
-        assert (verdict == "works") == (reason == ""), name
-    assert sorted(name for name, (verdict, _) in rows.items() if verdict != "works") == sorted(WHY)
+    rows = document_rows("sub-command")
+    for column, version in enumerate(VERSIONS, 1):
+        verdicts = {row[0]: row[column] for row in rows if row[column]}
+        assert sorted(verdicts) == sorted({command.name for command in commands_of(version)})
+        told = [{"command": name, "verdict": verdict} for name, verdict in verdicts.items()]
+        document = (ROOT / "docs" / "INTEROP.md").read_text("utf-8")
+        assert f"mqadmin {version}: {summary(told)}.\n" in document
+        assert set(verdicts.values()) <= set(VERDICTS)
+    wrong = {row[0]: row[-1] for row in rows if {*row[1:3]} - {"works", ""}}
+    assert sorted(wrong) == sorted(WHY)
+    assert all(wrong.values())
+    assert not any(row[-1] for row in rows if row[0] not in wrong)
 
 
 def test_the_document_names_every_case_with_accounts():
@@ -129,6 +134,14 @@ def test_the_document_names_every_case_with_accounts():
 
 
 def test_a_table_survives_what_stands_in_its_cells():
-    row = {"command": "a", "verdict": "refused", "judged_by": "", "reason": "x | y"}
-    table = document_table({"rows": [row], "accounts": []})
-    assert "| a | refused |  | x / y |" in table
+    row = {"version": "5.5.0", "command": "a", "verdict": "refused", "judged_by": ""}
+    older = row | {
+        "version": "5.3.3",
+        "command": "b",
+        "verdict": "works",
+        "judged_by": "its output",
+    }
+    rows = [row | {"reason": "x | y"}, older | {"reason": ""}]
+    table = document_table({"rows": rows, "accounts": []})
+    assert "| a | refused |  |  | x / y |" in table
+    assert "| b |  | works | its output |  |" in table

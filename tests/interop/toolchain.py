@@ -60,6 +60,19 @@ class Toolchain:
         flags = (f"-Drocketmq.version={version}",)
         return self._maven(HERE / "server", None, "package", f"rocketmq-{version}", *flags)
 
+    def grpc_client(self) -> Path:
+        """Directory with classes/ and lib/ of our programs for the client with gRPC."""
+        return self._maven(HERE / "java", "client-grpc", "process-classes", "client-grpc")
+
+    def proxy(self, version: str) -> Path:
+        """Directory with lib/ of RocketMQ's proxy."""
+        flags = (f"-Drocketmq.version={version}",)
+        return self._maven(HERE / "proxy", None, "package", f"proxy-{version}", *flags)
+
+    def suite(self) -> Path:
+        """Directory with classes/ and lib/ of RocketMQ's integration tests."""
+        return self._maven(HERE / "suite", None, "process-classes", "suite")
+
     def go_client(self) -> Path:
         """The Go program."""
         if self.go is None:
