@@ -16,9 +16,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from raft.log_format import CorruptLogError
-from raft.messages import Index
+from raft.messages import Index, LogBase
 
-__all__ = ["Damage", "DamageList", "DamagedLogError", "RepairMismatchError"]
+__all__ = [
+    "Damage",
+    "DamageList",
+    "DamagedLogError",
+    "NeverCommittedError",
+    "RepairMismatchError",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +79,23 @@ class DamagedLogError(CorruptLogError):
 
 class RepairMismatchError(Exception):
     """The entries given are not the ones that are missing; nothing of them is kept."""
+
+
+class NeverCommittedError(Exception):
+    """A peer's committed entries contradict this log: what stands behind `cut` never was committed.
+
+    `cut` is the place where the log may end: it is contained in what the peer has committed. The
+    entry there may be damaged, or missing, in this log; with the cut as its end it is known again.
+    """
+
+    def __init__(self, cut: LogBase) -> None:
+        super().__init__(f"entries from {cut.index + 1} on never were committed")
+        self.cut = cut
+
+    @property
+    def index(self) -> Index:
+        """The first entry that never was committed."""
+        return self.cut.index + 1
 
 
 class DamageList:

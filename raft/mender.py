@@ -6,10 +6,11 @@ takes part only once `mended` was called, or once `in_vain` told that nobody has
 can do without.
 
 Invariants: entries handed out were verified, and those that may be stale are not called committed;
-damage is never cut off, unless a peer's committed entry proves that what stood there never was
-committed; closed segments are verified again and again within a rate, on a thread.
+damage is never cut off, unless a peer's committed entries prove that what stood there never was
+committed, and never while there is a core: its leader proves it then, by what it sends. Closed
+segments are verified again and again within a rate, on a thread.
 
-Source: raft/repair.py, raft/scrub.py.
+Source: raft/repair.py, raft/log_repair.py, raft/scrub.py.
 """
 
 from __future__ import annotations
@@ -19,13 +20,14 @@ import contextlib
 import logging
 from collections.abc import Callable, Collection, Iterator
 
-from raft.damage import Damage, DamagedLogError, RepairMismatchError
+from raft.damage import Damage, DamagedLogError, NeverCommittedError, RepairMismatchError
 from raft.log_format import CorruptLogError
 from raft.messages import (
     Entry,
     FetchEntries,
     FetchEntriesReply,
     Index,
+    LogBase,
     NodeId,
     PeerMessage,
 )
@@ -43,7 +45,8 @@ _log = logging.getLogger(__name__)
 
 
 class Mender:
-    """`commit_index` is what is known to be committed here; `send` flushes by itself."""
+    """`commit_index` is what is known to be committed here; `send` flushes by itself; `end_at`
+    drops what stands behind a place, unless there is a core."""
 
     def __init__(
         self,
@@ -56,7 +59,7 @@ class Mender:
         peers: Callable[[], Collection[NodeId]],
         commit_index: Callable[[], Index],
         send: Callable[[PeerMessage], None],
-        truncate_from: Callable[[Index], None],
+        end_at: Callable[[LogBase], None],
         mended: Callable[[], None],
         in_vain: Callable[[], None],
     ) -> None:
@@ -68,7 +71,7 @@ class Mender:
         self._peers = peers
         self._commit_index = commit_index
         self._send = send
-        self._truncate_from = truncate_from
+        self._end_at = end_at
         self._mended = mended
         self._in_vain = in_vain
         self._repair = Repair(node_id)
@@ -152,61 +155,40 @@ class Mender:
         request = self._repair.answered(reply) if self._free.is_set() else None
         if request is None:
             return
-        first = request.first_index
-        known = self._log.damages
         try:
-            self._log.repair(first, reply.entries, chain_before=reply.chain_before)
+            self._judge(request.first_index, reply)
         except RepairMismatchError as error:
             _log.warning("what %s sent is not what stood here: %s", reply.sender, error)
             self._repair.refuse()
-            # Where the damage has grown, stale entries stood before it: they prove nothing.
-            if self._log.damages == known:
-                self._give_up_if_never_committed(reply)
+        except NeverCommittedError as found:
+            self._repair.refuse()
+            self._drop_uncommitted(found, reply)
         except ValueError:  # a truncation, or a reset, was faster
             self._repair.taken()
         else:
             self._repair.taken()
         self._look()
 
-    def _give_up_if_never_committed(self, reply: FetchEntriesReply) -> None:
-        """A committed entry of the peer that differs from this node's at the same index proves
-        that this node's, and all behind it, never were committed: the group has other ones."""
-        log, first = self._log, reply.entries[0].index
-        if reply.chain_before != log.chain(first - 1):
-            self._drop_uncommitted(first - 1, reply)
-            return
-        damage = next((one for one in log.damages if one.first_index == first), None)
-        if damage is None:
-            return
-        if damage.entries_known:
-            for entry in reply.entries:
-                if not self._fits(entry):
-                    self._drop_uncommitted(entry.index, reply)
-                    return
-        elif damage.count == 1:
-            self._drop_uncommitted(first, reply)
+    def _judge(self, first: Index, reply: FetchEntriesReply) -> None:
+        if not self._repair.is_proof:
+            self._log.repair(
+                first,
+                reply.entries,
+                chain_before=reply.chain_before,
+                committed_index=reply.commit_index,
+            )
+        elif first <= reply.commit_index:
+            self._log.compare(reply.entries[0], reply.chain_before)
 
-    def _fits(self, entry: Entry) -> bool:
-        """Whether it is the one that stood here, which is mended then."""
-        try:
-            self._log.repair(entry.index, (entry,))
-        except RepairMismatchError:
-            return False
-        except ValueError:  # behind the damage
-            return True
-        return True
-
-    def _drop_uncommitted(self, index: Index, reply: FetchEntriesReply) -> None:
-        if not self._log.first_index <= index <= reply.commit_index:
-            return
-        if index <= self._commit_index():
+    def _drop_uncommitted(self, found: NeverCommittedError, reply: FetchEntriesReply) -> None:
+        if found.index <= self._commit_index():
             raise CorruptLogError(
                 "commitlog",
                 self._log.end_position,
-                f"entry {index} is committed here and at {reply.sender}, and differs",
+                f"entry {found.index} is committed here and at {reply.sender}, and differs",
             )
-        _log.warning("entries from %d on never were committed, and are dropped", index)
-        self._truncate_from(index)
+        _log.warning("what %s has committed contradicts this log: %s", reply.sender, found)
+        self._end_at(found.cut)
 
     async def _mend(self) -> None:
         while True:
@@ -237,6 +219,7 @@ class Mender:
         if request is not None:
             self._send(request)
         elif self._repair.in_vain is not None:
+            self._log.forget_repairs()
             self._tell_in_vain(self._repair.in_vain, self._repair.answered_in_vain)
             self._in_vain()
 

@@ -198,7 +198,7 @@ class RaftNode:
             peers=self._peers,
             commit_index=self._commit_index,
             send=self._send_now,
-            truncate_from=self._truncate_from,
+            end_at=self._end_at,
             mended=self._was_mended.set,
             in_vain=self._on_in_vain,
         )
@@ -490,10 +490,10 @@ class RaftNode:
         self._asked_in_vain = True
         self._was_mended.set()
 
-    def _truncate_from(self, index: Index) -> None:
+    def _end_at(self, cut: LogBase) -> None:
         """While there is a core, only the core truncates; its leader will tell it to."""
         if self._phase is Phase.REPAIRING:
-            self._store.log.truncate_from(index)
+            self._store.log.end_at(cut)
 
     # --- what the core's shell tells -----------------------------------------------------------
 

@@ -22,7 +22,7 @@ from raft.checkpoint import Checkpoint, WrongStoreError, read_checkpoint, write_
 from raft.disk import OsDisk, make_durable_directory
 from raft.hard_state import HardStateFile
 from raft.identity import IdentityFile, StoreIdentity
-from raft.messages import Index
+from raft.messages import HardState, Index
 from raft.node_config import NodeConfig
 from raft.segment_files import NO_ROOM
 from raft.segment_log import SegmentLog
@@ -99,7 +99,6 @@ class NodeStore:
             hard_state=self.hard_state_file,
         )
         files.callback(self.log.close)
-        self.hard_state = self.hard_state_file.state
         found = self.log.recovery
         _log.info(
             "the log holds entries %d..%d, %d bytes; %d torn bytes dropped%s",
@@ -121,6 +120,11 @@ class NodeStore:
         )
         self._identity_file.save(identity)
         return identity
+
+    @property
+    def hard_state(self) -> HardState:
+        """The durable one."""
+        return self.hard_state_file.state
 
     def bear(self, roster: bytes) -> None:
         """The store is born with this configuration, durably. Raises OSError."""

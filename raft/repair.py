@@ -8,6 +8,11 @@ One request is out at a time. A peer that lacks a good copy, does not answer in 
 entries that are not the ones that stood here is passed over; once all were asked in vain, that is
 told and the next damage is looked at. Asking begins anew after a while.
 
+A peer that lacks the entry, but tells that it has committed earlier ones, is asked for the last of
+those: if this node has another one there, what it has behind it never was committed, and nobody
+will ever have a copy. The first entry of a leader's term is such a one, so that a group which goes
+on without this node always gives the proof.
+
 Invariant: an answer counts only for the request that is out.
 
 Source: Alagappan et al., "Protocol-aware recovery" (FAST '18): a damaged entry is fetched from
@@ -48,6 +53,8 @@ class Repair:
         self._wanted_first: Index = 0
         self._in_vain: set[Index] = set()  # firsts that nobody has, until asking begins anew
         self._pause_until_ms = 0
+        self._proof: tuple[NodeId, Index] | None = None  # whom to ask for which committed entry
+        self._is_proof = False  # so the request that is out does
         self.in_vain: Wanted | None = None  # no peer that answers has it; told once per round
         self.answered_in_vain: frozenset[NodeId] = frozenset()  # who has said so
 
@@ -62,6 +69,10 @@ class Repair:
             self.refuse()
         if now_ms < self._pause_until_ms:
             return None
+        if self._proof is not None:
+            (receiver, index), self._proof = self._proof, None
+            self._is_proof = True
+            return self._ask(receiver, Wanted(first_index=index, last_index=index), now_ms)
         first = next((one for one in wanted if one.first_index not in self._in_vain), None)
         if first is None:
             self._in_vain.clear()
@@ -78,18 +89,27 @@ class Repair:
             self._refused.clear()
             self._heard.clear()
             return None
+        # Another peer first for each request: one that is slow or wrong costs a turn, not all.
+        receiver = left[(self._request_id + 1) % len(left)]
+        self._is_proof = False
+        return self._ask(receiver, first, now_ms)
+
+    def _ask(self, receiver: NodeId, wanted: Wanted, now_ms: int) -> FetchEntries:
         self._request_id += 1
         self._asked_ms = now_ms
-        # Another peer first for each request: one that is slow or wrong costs a turn, not all.
-        receiver = left[self._request_id % len(left)]
         self._request = FetchEntries(
             sender=self._node_id,
             receiver=receiver,
             request_id=self._request_id,
-            first_index=first.first_index,
-            last_index=first.last_index,
+            first_index=wanted.first_index,
+            last_index=wanted.last_index,
         )
         return self._request
+
+    @property
+    def is_proof(self) -> bool:
+        """Whether the request that is out asks for a committed entry to be compared."""
+        return self._is_proof
 
     def answered(self, reply: FetchEntriesReply) -> FetchEntries | None:
         """The request that the reply answers, if it brings entries; None where it is of no use."""
@@ -104,6 +124,8 @@ class Repair:
         first = reply.entries[0].index if reply.entries else 0
         if reply.missing or first != request.first_index:
             self.refuse()
+            if reply.missing and not self._is_proof and reply.commit_index < request.first_index:
+                self._proof = reply.sender, reply.commit_index
             return None
         return request
 

@@ -181,16 +181,23 @@ class SegmentFiles:
     def exists(self, position: int) -> bool:
         return segment_name(position) in self._disk.list(self._directory)
 
-    def open_for_repair(self, position: int) -> DiskFile:
-        """The segment's file, to be closed by the caller; one beside it where it is gone."""
+    def open_for_repair(self, position: int, *, begins: bool) -> DiskFile:
+        """The segment's file, to be closed by the caller; one beside it where it is gone, empty
+        where the repair `begins`."""
         try:
             return self._disk.open(self.path(position), create=False)
         except FileNotFoundError:
-            return self._disk.open(f"{self.path(position)}.repair", create=True)
+            file = self._disk.open(f"{self.path(position)}.repair", create=True)
+            if begins:
+                file.truncate(0)
+            return file
 
     def end_repair(self, position: int) -> None:
-        """A file that was built beside is whole and durable: it takes its place."""
-        if f"{segment_name(position)}.repair" in self._disk.list(self._directory):
+        """A file that was built beside is whole and durable: it takes its place. What is left of
+        one that was not finished is of no use where the segment was made anew."""
+        names = self._disk.list(self._directory)
+        name = segment_name(position)
+        if f"{name}.repair" in names and name not in names:
             self._disk.rename(f"{self.path(position)}.repair", self.path(position))
             self._disk.sync_directory(self._directory)
 

@@ -333,16 +333,33 @@ class SegmentLog:
 
         Durable with the next sync. Raises OSError, and then for every later call.
         """
-        table = self._table
-        if not self.first_index <= index <= table.last_index + 1:
-            raise IndexError(f"index {index} is outside {self.first_index}..{table.last_index + 1}")
-        if index == table.last_index + 1:
-            return
-        cut = table.cut_before(index)
+        last_index = self._table.last_index
+        if not self.first_index <= index <= last_index + 1:
+            raise IndexError(f"index {index} is outside {self.first_index}..{last_index + 1}")
+        if index <= last_index:
+            self._cut(self._table.cut_before(index))
+
+    def end_at(self, cut: LogBase) -> None:
+        """Drop what never was committed, as a NeverCommittedError says: nobody steps a core yet.
+
+        Where the entry at the cut is damaged here, its place is known again: the mark names it
+        before a byte is dropped. Raises OSError, and then for every later call.
+        """
+        assert self.base.index <= cut.index < self._table.last_index
+        self.enter_term(cut.term)
+        self._cut(cut)
+
+    def enter_term(self, term: Term) -> None:
+        """At a start: an entry of this term is taken from others. Raises OSError."""
+        if self._hard_state is not None and term > self._hard_state.durable_term:
+            self._hard_state.enter(term)
+
+    def _cut(self, cut: LogBase) -> None:
+        table, index = self._table, cut.index + 1
         with self._sync_lock, self._writing():
             # First the claim, then the bytes: the mark never names what is gone.
             lowered = cut.position < self._marked.position
-            gone = table.truncate_from(index)
+            gone = table.truncate_from(cut)
             if lowered or gone:
                 self._reset_mark(min(cut, self._marked, key=lambda one: one.position))
             last = table.last.before.position
@@ -352,6 +369,7 @@ class SegmentLog:
                 for position in gone[:-1]:
                     self._files.remove(position)
             self._files.open_last(last, cut.position - last)
+            self._repair.forget()
             self._tail_cache.truncate_from(index)
             self._forget_read(cut.position)
             self._publish_tail()
@@ -438,18 +456,34 @@ class SegmentLog:
         return tuple(self._reads.entries(low, high, size_max, confirmed=False))
 
     def repair(
-        self, first_index: Index, entries: Sequence[Entry], *, chain_before: int | None = None
+        self,
+        first_index: Index,
+        entries: Sequence[Entry],
+        *,
+        chain_before: int | None = None,
+        committed_index: Index = 0,
     ) -> None:
         """Put a peer's entries in the place of damaged ones, from `wanted_index` on.
 
         They may be fewer than are missing; those behind the damage are passed over. `chain_before`
-        is the chain that they continue with the peer. Durable when this returns. Raises ValueError
-        (not the entries that are wanted next), RepairMismatchError (not the entries that stood
-        here: begin anew at `wanted_index`), and OSError, and then for every later call.
+        is the chain that they continue with the peer, where they are committed up to
+        `committed_index`. Durable when this returns. Raises ValueError (not the entries that are
+        wanted next), RepairMismatchError (not the entries that stood here: begin anew at
+        `wanted_index`), NeverCommittedError (what stood here never was committed), and OSError, and
+        then for every later call.
         """
         with self._writing():
-            position = self._repair.repair(first_index, entries, chain_before)
+            position = self._repair.repair(first_index, entries, chain_before, committed_index)
         self._forget_read(position)
+
+    def forget_repairs(self) -> None:
+        """Nobody could go on with what was begun: begin anew at `wanted_index`."""
+        self._repair.forget()
+
+    def compare(self, entry: Entry, chain_before: int) -> None:
+        """Look whether a committed entry of a peer, which continues `chain_before`, contradicts
+        this log. Raises NeverCommittedError, RepairMismatchError and OSError as `repair` does."""
+        self._repair.compare(entry, chain_before)
 
     def scrub(self) -> Scrub:
         """Verifies the closed segments of now, a step at a time, on any thread."""

@@ -91,7 +91,11 @@ class SegmentTable:
             damage = self._unsure_of_term(index)
             if damage is not None:
                 return self._term_between(damage, index)
-        return self._term_of_run(index)
+        return self.term_of_run(index)
+
+    def term_of_run(self, index: Index) -> Term:
+        """What the runs say, confirmed or not."""
+        return self._terms[bisect_right(self._starts, index) - 1]
 
     def position(self, index: Index) -> int:
         """Raises IndexError and DamagedLogError."""
@@ -204,12 +208,13 @@ class SegmentTable:
             damage = self.damages.next(damage.last_index + 1)
         return False
 
-    def truncate_from(self, index: Index) -> list[int]:
-        """Drop the entry and all behind it; the positions of closed segments that are so no more.
+    def truncate_from(self, cut: LogBase) -> list[int]:
+        """Drop what stands behind `cut`; the positions of closed segments that are so no more.
 
-        Newest first; the last of them is the log's last segment again.
+        Newest first; the last of them is the log's last segment again. Where the entry at the cut
+        is damaged, the cut is what the damage leads to from now on.
         """
-        cut = self.cut_before(index)
+        index = cut.index + 1
         reopened: list[int] = []
         while index <= self.last.before.index:
             place = len(self.closed) - 1
@@ -218,12 +223,18 @@ class SegmentTable:
             self._forget(self.last.before.position)
             del self.closed[place], self._firsts[place], self._positions[place]
         self.last.truncate_from(index)
+        self.last.end_position = cut.position
+        if self.last.chains:
+            self.last.chains[-1] = cut.chain
         self.damages.truncate_from(index, cut.position, cut.chain)
         while self._starts[-1] >= index:
             self._starts.pop()
             self._terms.pop()
         while self.config_indexes and self.config_indexes[-1] >= index:
             self.config_indexes.pop()
+        if self._terms[-1] != cut.term:
+            self._starts.append(cut.index)
+            self._terms.append(cut.term)
         return reopened
 
     def drop_segments(self, count: int, base: LogBase) -> None:
@@ -346,9 +357,6 @@ class SegmentTable:
         known = self.knows_term(before.index)
         return replace(before, term=self.term(before.index)) if known else before
 
-    def _term_of_run(self, index: Index) -> Term:
-        return self._terms[bisect_right(self._starts, index) - 1]
-
     def _unsure_of_term(self, index: Index) -> Damage | None:
         """The damage for which the run of the entry says nothing certain of its term."""
         damage = self.damages.next(index)
@@ -357,20 +365,27 @@ class SegmentTable:
         return damage if index >= damage.suspect_index else None
 
     def _term_between(self, damage: Damage, index: Index) -> Term:
-        """Terms never fall: where what stands before and what follows have the same, it is that
-        of every entry between. Raises DamagedLogError where they have not."""
+        """Raises DamagedLogError where it is not known."""
+        low, high = self.term_bounds(damage, index)
+        if low != high:
+            raise DamagedLogError(damage)
+        return low
+
+    def term_bounds(self, damage: Damage, index: Index) -> tuple[Term, Term]:
+        """Between which terms that of an entry of the damage is, or of one before it that is not
+        confirmed: they never fall, and what stands before and what follows is known."""
+        if damage.entries_known or damage.terms_known:
+            term = self.term_of_run(index)
+            return term, term
         told = self._terms_told.get(index)
         if told is not None:
-            return told
-        low = self._term_of_run(max(damage.suspect_index - 1, self.base.index))
+            return told, told
+        low = self.term_of_run(max(damage.suspect_index - 1, self.base.index))
         behind: Damage | None = damage
         while behind is not None:
             after = behind.last_index + 1
             behind = self._unsure_of_term(after) if after <= self.last_index else None
-        high = self._term_of_run(min(after, self.last_index))
-        if low != high:
-            raise DamagedLogError(damage)
-        return low
+        return low, self.term_of_run(min(after, self.last_index))
 
     def _check(self, index: Index, low: Index) -> None:
         if not low <= index <= self.last.last_index:

@@ -14,6 +14,7 @@ from raft.messages import (
     FetchEntries,
     FetchEntriesReply,
     Index,
+    LogBase,
     NodeId,
     PeerMessage,
 )
@@ -66,14 +67,14 @@ class Node:
             peers=lambda: {NodeId("a"), NodeId("b")},
             commit_index=lambda: commit_index,
             send=self.sent.append,
-            truncate_from=self.truncate_from,
+            end_at=self.end_at,
             mended=lambda: None,
             in_vain=lambda: None,
         )
 
-    def truncate_from(self, index: Index) -> None:
-        self.truncated.append(index)
-        self.log.truncate_from(index)
+    def end_at(self, cut: LogBase) -> None:
+        self.truncated.append(cut.index + 1)
+        self.log.end_at(cut)
 
     def answer_to(self, request: PeerMessage) -> FetchEntriesReply:
         assert isinstance(request, FetchEntries)
