@@ -11,7 +11,7 @@ LEDGERMQ := $(BIN)/ledgermq
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check format sim bench failovers drills long planted mutants fuzz security interop mqadmin campaigns clean
+.PHONY: help venv demo test check format sim bench failovers drills damage long planted mutants fuzz security interop mqadmin campaigns clean
 
 help:
 	@echo "make demo    set up, run the main experiment, verify it with Spark, write its report"
@@ -20,6 +20,7 @@ help:
 	@echo "make sim     simulate SEEDS=$(SEEDS): real cores, logs and whole groups, on both cores"
 	@echo "make bench   measure this machine; figures go to figures/"
 	@echo "make drills  corruption, full disks, a replaced node and delayed messages, on real processes"
+	@echo "make damage  every page of a replica's store damaged in turn: does its group heal?"
 	@echo "make failovers  two hundred kills and cuts of the leader, verified; a rolling restart"
 	@echo "make long    a broker with ten million messages: memory and restarts (13 GB of disk)"
 	@echo "make planted experiments on brokers with a planted bug, which must fail"
@@ -83,6 +84,11 @@ drills: $(STAMP)
 	$(BIN)/python -m tests.drills.full_disk --output figures/full_disk.json
 	$(BIN)/python -m tests.drills.replace_node --output figures/replace_node.json
 	$(BIN)/python -m tests.drills.delays --output figures/delays.json
+
+# Thousands of small groups on simulated disks, each with another page of one store damaged.
+damage: $(STAMP)
+	@mkdir -p figures
+	$(BIN)/python -m tests.sim.damage_campaign --output figures/damage.json
 
 long: $(STAMP)
 	@mkdir -p figures

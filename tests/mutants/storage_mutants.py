@@ -205,7 +205,7 @@ STORAGE_MUTANTS = (
         patches=(
             SourcePatch(
                 module="raft.segment_log",
-                within="SegmentLog.truncate_from",
+                within="SegmentLog._cut",
                 before="""
                 self._files.remove_last()
                 for position in gone[:-1]:
@@ -226,7 +226,7 @@ STORAGE_MUTANTS = (
         patches=(
             SourcePatch(
                 module="raft.segment_log",
-                within="SegmentLog.truncate_from",
+                within="SegmentLog._cut",
                 before="""
                 if lowered or gone:
                     self._reset_mark(min(cut, self._marked, key=lambda one: one.position))
