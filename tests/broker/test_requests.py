@@ -15,12 +15,14 @@ from broker.processor.clients import ClientProcessor
 from broker.processor.groups import GroupProcessor
 from broker.processor.known_properties import KnownProperties
 from broker.processor.offsets import OffsetProcessor
+from broker.processor.pull import PullProcessor
 from broker.processor.send import SendProcessor
 from broker.topics import SYS_FLAG_UNIT_SUB
 from remoting.codes import RequestCode, ResponseCode
 from remoting.message import tags_code
 from remoting.properties import parse_properties_text
 from tests.broker.rig import FakeConnection, Rig, send_fields
+from tests.broker.test_send_and_pull import pull_fields
 
 
 @pytest.fixture
@@ -64,6 +66,21 @@ async def test_a_query_sees_the_commits_that_came_before_it(rig):
     assert not asked.done()
     rig.log.commit()
     assert (await asked).ext_fields["offset"] == "2"
+
+
+async def test_a_query_sees_the_commit_that_came_with_a_pull(rig):
+    offsets, pull = OffsetProcessor(rig.context, rig.tasks), PullProcessor(rig.context, rig.tasks)
+    rig.log.auto_commit = False
+    asked = pull_fields(sysFlag="5", commitOffset="1")
+    assert (await rig.ask(pull.handle, RequestCode.PULL_MESSAGE, asked)).code == 0
+    query = asyncio.create_task(
+        rig.ask(offsets.query, RequestCode.QUERY_CONSUMER_OFFSET, offset_fields())
+    )
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not query.done()
+    rig.log.commit()
+    assert (await query).ext_fields["offset"] == "1"
 
 
 async def test_a_query_behind_a_commit_without_an_outcome_is_refused(rig):
