@@ -17,6 +17,7 @@ import json
 import logging
 import zlib
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from raft.durable_record import read_now, replace
 from raft.messages import Index
@@ -46,10 +47,11 @@ class Checkpoint:
     clean: bool = False
 
 
-def read_checkpoint(disk: Disk, *, group: str, node: str) -> Checkpoint:
+def read_checkpoint(disk: Disk, *, store: Path, group: str, node: str) -> Checkpoint:
     """What the file at the root of `disk` says; zeros where there is none or it is damaged.
 
-    Raises OSError, and WrongStoreError where it names another group or node.
+    `store` is where that root is, for the error. Raises OSError, and WrongStoreError where the file
+    names another group or node.
     """
     empty = Checkpoint(group=group, node=node)
     text = read_now(disk, _PATH, _FILE_SIZE_MAX)
@@ -69,7 +71,7 @@ def read_checkpoint(disk: Disk, *, group: str, node: str) -> Checkpoint:
         return empty
     if (found.group, found.node) != (group, node):
         raise WrongStoreError(
-            f"{_PATH}: the store belongs to {found.group}/{found.node}, not to {group}/{node}"
+            f"{store}: the store belongs to {found.group}/{found.node}, not to {group}/{node}"
         )
     return found
 

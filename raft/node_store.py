@@ -66,7 +66,9 @@ class NodeStore:
         with self._timed("lock"):
             files.callback(StoreLock(config.store).release)
         with self._timed("marks"):
-            self.checkpoint = read_checkpoint(self._disk, group=config.group, node=config.node_id)
+            self.checkpoint = read_checkpoint(
+                self._disk, store=config.store, group=config.group, node=config.node_id
+            )
             self._identity_file = IdentityFile(self._disk)
             known = self._identity_file.load()
             self.hard_state_file = HardStateFile(self._disk)

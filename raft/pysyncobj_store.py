@@ -45,7 +45,9 @@ class PySyncObjStore:
             raise WrongStoreError(f"{config.store} was written by the engine raft")
         config.engine_config().directory.mkdir(parents=True, exist_ok=True)
         files.callback(StoreLock(config.store).release)
-        self.checkpoint = read_checkpoint(self._disk, group=config.group, node=config.node_id)
+        self.checkpoint = read_checkpoint(
+            self._disk, store=config.store, group=config.group, node=config.node_id
+        )
         self.log = SegmentLog(
             self._disk,
             "commitlog",

@@ -214,7 +214,7 @@ def test_damage_that_no_peer_can_mend_is_told_and_not_served(one: Processes) -> 
     (name,) = one.brokers
     for number in range(20):
         one.send("T", b"x" * 200, f"K{number}")
-    assert one.terminate(name) == 0
+    one.kill(name)  # without the snapshot of a clean stop, which would contain what is damaged
     path = log_file(one, name)
     data = bytearray(path.read_bytes())
     starts = [at for at in range(len(data)) if data.startswith(b"LMQ1", at)]

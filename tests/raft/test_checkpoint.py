@@ -17,7 +17,7 @@ NOTHING = Checkpoint(group="broker-a", node="n1")
 
 
 def read(path: Path) -> Checkpoint:
-    return read_checkpoint(OsDisk(path.parent), group="broker-a", node="n1")
+    return read_checkpoint(OsDisk(path.parent), store=path.parent, group="broker-a", node="n1")
 
 
 @pytest.fixture
@@ -65,4 +65,4 @@ def test_what_it_is_not_says_nothing(path: Path, text: str) -> None:
 
 def test_another_nodes_is_refused(path: Path) -> None:
     with pytest.raises(WrongStoreError, match="belongs to broker-a/n1, not to broker-a/n2"):
-        read_checkpoint(OsDisk(path.parent), group="broker-a", node="n2")
+        read_checkpoint(OsDisk(path.parent), store=path.parent, group="broker-a", node="n2")
