@@ -13,6 +13,9 @@ from chaos.sim.options import FAULTS
 
 __all__ = ["COMMON_COUNTERS", "CORE_COUNTERS", "GROUP_COUNTERS", "Coverage"]
 
+RARE_COUNTERS: tuple[str, ...] = ("resets_followed_behind", "oneway_commits_lost")
+"""Of what a campaign may well not come upon."""
+
 COMMON_COUNTERS: tuple[str, ...] = (
     "virtual_ms",
     "crashes",
@@ -128,6 +131,9 @@ GROUP_COUNTERS: tuple[str, ...] = (
     "messages_consumed_in_order",
     "messages_popped_in_order",
     "messages_acknowledged_in_order",
+    "registry_changes",
+    "halves_resumed",
+    "oneway_commits_seen",
     "requests_told",
     "requests_refused",
     "max_offsets_read",
@@ -157,7 +163,7 @@ class Coverage:
     __slots__ = ("counts",)
 
     def __init__(self) -> None:
-        names = (*COMMON_COUNTERS, *CORE_COUNTERS, *GROUP_COUNTERS)
+        names = (*COMMON_COUNTERS, *CORE_COUNTERS, *GROUP_COUNTERS, *RARE_COUNTERS)
         self.counts: dict[str, int] = dict.fromkeys(names, 0)
         self.counts.update((f"fault:{name}", 0) for name in (*FAULTS, *GROUP_FAULTS))
 

@@ -108,6 +108,8 @@ class VirtualProcess:
         self.open_trace: Callable[[int], Any] = _no_trace
         self.on_fsync: Callable[[int], None] = lambda _: None
         self.on_apply: Callable[[Sequence[CommittedEntry]], None] = _nothing_to_apply
+        # Whether the program ends in good order by what one of its callbacks raised.
+        self.on_callback_error: Callable[[Exception], bool] = lambda _: False
         self.disk_usage: Callable[[], dict[str, int]] = lambda: _ROOMY
         self.descriptors: set[int] = set()  # real ones that the program has open
         self.areas: list[mmap.mmap] = []

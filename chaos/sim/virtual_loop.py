@@ -250,6 +250,10 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         if isinstance(error, Violation):
             self.process.failures.append(error)
             return
+        if isinstance(error, Exception) and "handle" in context:
+            is_its_end = self.process.on_callback_error(error)
+            if is_its_end:
+                return
         text = f"{self.process.name}: {context.get('message')}: {type(error).__name__}: {error}"
         failure = Violation("escaped", text)
         failure.__cause__ = error if isinstance(error, Exception) else None

@@ -34,7 +34,7 @@ AREAS: dict[str, tuple[Mutant, ...]] = {
     "broker": BROKER_MUTANTS,
     "transactions": TRANSACTION_MUTANTS,
     "timers, POP, deletions": WAITING_MUTANTS,
-    "resets, locks, POP in order": CONSUMER_MUTANTS,
+    "resets, locks, POP in order, administration": CONSUMER_MUTANTS,
 }
 
 MUTANTS: dict[str, Mutant] = {

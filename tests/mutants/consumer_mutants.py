@@ -1,4 +1,5 @@
-"""Planted bugs in what consumers share: offset resets, locks of queues, pops in order."""
+"""Planted bugs in what consumers share (offset resets, locks of queues, pops in order), and in what
+administrators change."""
 
 from __future__ import annotations
 
@@ -314,4 +315,111 @@ _ORDER_MUTANTS = (
     ),
 )
 
-CONSUMER_MUTANTS = _RESET_MUTANTS + _LOCK_MUTANTS + _ORDER_MUTANTS
+_ADMIN_MUTANTS = (
+    Mutant(
+        name="offset query overtakes the commit before it",
+        kind="group",
+        breaks="who commits oneway and asks at once is told what was before",
+        published="this broker, until clients of others waited for it",
+        expected=("G7",),
+        patches=(
+            SourcePatch(
+                module="broker.processor.offsets",
+                within="OffsetProcessor._query",
+                before="await self._context.proposer.offset_settled(group, topic, queue_id)",
+                after="pass",
+            ),
+        ),
+    ),
+    Mutant(
+        name="half resumed twice",
+        kind="group",
+        breaks="a transaction that was given up can be committed beside its second half",
+        expected=("G4",),
+        patches=(
+            SourcePatch(
+                module="broker.processor.maintenance",
+                within="MaintenanceProcessor.resume_half",
+                before="""
+                record.queue_offset in resumed
+                or context.proposer.in_flight_key(pending.dedupe_key) is not None
+                """,
+                after="False",
+            ),
+        ),
+    ),
+    Mutant(
+        name="resumed halves not in the snapshot",
+        kind="group",
+        breaks="a node that begins with a snapshot resumes a half a second time",
+        expected=("G4", "replicas"),
+        patches=(
+            SourcePatch(
+                module="broker.state",
+                within="BrokerState.parts",
+                before='"resumed": self.resumed,',
+                after='"resumed": ResumedHalves(),',
+            ),
+        ),
+    ),
+    Mutant(
+        name="users not in the snapshot",
+        kind="group",
+        breaks="a node that begins with a snapshot knows no user",
+        expected=("registry", "replicas"),
+        patches=(
+            SourcePatch(
+                module="broker.state",
+                within="BrokerState.parts",
+                before='"users": self.users,',
+                after='"users": UserTable(),',
+            ),
+        ),
+    ),
+    Mutant(
+        name="deleted user keeps what was granted",
+        kind="group",
+        breaks="a user that is made again may do what its predecessor was allowed",
+        expected=("registry",),
+        patches=(
+            SourcePatch(
+                module="broker.acl.user_table",
+                within="UserTable.apply",
+                before="self._entries.pop(command.name, None)",
+                after="pass",
+            ),
+        ),
+    ),
+    Mutant(
+        name="deleted group leaves its offsets",
+        kind="group",
+        breaks="the next group of that name goes on where the deleted one was",
+        expected=("G5",),
+        patches=(
+            SourcePatch(
+                module="broker.state",
+                within="BrokerState._delete_group",
+                before="if command.clean_offset:",
+                after="if False:",
+            ),
+        ),
+    ),
+    Mutant(
+        name="unknown outcome of a request handed on called a failure",
+        kind="group",
+        breaks="a client is told that its message is surely not stored, and it is",
+        expected=("G7",),
+        patches=(
+            SourcePatch(
+                module="broker.forwarding",
+                within="Forwarding._ask",
+                before="""
+                request.reply(ResponseCode.SYSTEM_ERROR, f"outcome unknown: {error}")
+                """,
+                after="request.reply(ResponseCode.SYSTEM_BUSY, str(error))",
+            ),
+        ),
+    ),
+)
+
+CONSUMER_MUTANTS = _RESET_MUTANTS + _LOCK_MUTANTS + _ORDER_MUTANTS + _ADMIN_MUTANTS

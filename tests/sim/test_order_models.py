@@ -51,6 +51,17 @@ def test_what_nobody_knows_may_be_in_the_log() -> None:
     asked.check_final()
 
 
+def test_what_was_overtaken_never_comes() -> None:
+    asked = Asked(Counter())
+    with asked.question("offset", 7):
+        pass
+    asked.overtaken("offset", 7)
+    asked.check_final()
+    asked.note("offset", 7)
+    with pytest.raises(Violation, match="surely refused"):
+        asked.check_final()
+
+
 # Resets ------------------------------------------------------------------------------------------
 
 

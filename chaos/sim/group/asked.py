@@ -69,6 +69,11 @@ class Asked:
             if self._done[effect] <= question.count_before:
                 raise Violation("told", f"{effect} is answered as done, the log has it not")
 
+    def overtaken(self, *effect: Hashable) -> None:
+        """Its own asker was told meanwhile that it is not done: so it never may be."""
+        self._perhaps.discard(effect)
+        self._refused.add(effect)
+
     def check_final(self) -> None:
         """When all nodes have applied the whole log."""
         for effect in sorted(self._refused - self._perhaps, key=repr):

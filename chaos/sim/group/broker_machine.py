@@ -278,9 +278,17 @@ class BrokerMachine(Machine):
         process.disk_time_us = self._draw_sync_us
         process.disk_usage = self._disk_usage
         process.on_fsync = self._derived.on_fsync
+        process.on_callback_error = self._on_callback_error
         process.loop.on_fuse = self._on_step_fuse
         self.broker = None
         self.disk.has_failed = False
+
+    def _on_callback_error(self, error: Exception) -> bool:
+        """As broker.server.run_broker has it; but only an error of the disk is no finding."""
+        if self.broker is None or not (isinstance(error, OSError) and self.disk.has_failed):
+            return False
+        self.broker.fail(error)
+        return True
 
     def _disk_usage(self) -> dict[str, int]:
         free = _DISK_SIZE // 50 if self.disk_is_full else _DISK_SIZE // 2

@@ -24,6 +24,7 @@ from chaos.sim.scheduler import Scheduler
 from chaos.sim.virtual_host import current
 from client.broker_call import call_group
 from client.errors import ClientError
+from client.instance import InstanceSettings
 from client.message import DeliveredMessage, Message, MessageQueue, SendResult
 from client.producer import Producer, ProducerSettings
 from client.retry import RetryPolicy
@@ -34,7 +35,9 @@ from client.transaction_producer import (
     HalfMessage,
     TransactionObserver,
     TransactionProducer,
+    TransactionSettings,
 )
+from remoting.acl_signature import Signer
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 
@@ -49,6 +52,7 @@ __all__ = [
 ]
 
 TOPIC = "T"
+_JAVA = 0  # as RemotingCommand.language
 _WORKERS = 2
 _ATTEMPTS_MAX = 4
 _BATCH_COUNT_MAX = 4
@@ -65,6 +69,13 @@ _RECALLED_TWICE_RATE = 0.3
 _OTHER_TOPICS_PACE = 3  # what goes to them comes more rarely
 
 
+class _JavaClient(Signer):
+    """Signs nothing; lets a request pass for one of a Java client: brokers hand those on."""
+
+    def sign(self, command: RemotingCommand) -> None:
+        command.language = _JAVA
+
+
 @dataclass(slots=True, kw_only=True)
 class Desk:
     """What all clients of a seed share."""
@@ -74,9 +85,17 @@ class Desk:
     counts: dict[str, int]
     scheduler: Scheduler
     name_servers: tuple[str, ...]
+    leads: Callable[[str], bool]
+    """Whether the broker of this address leads, and is ready."""
     sending: bool = True
     reading: bool = True
     names: dict[str, str] = field(default_factory=dict)  # of halves, by UNIQ_KEY
+
+    def instance(self) -> InstanceSettings:
+        """Of the client that the current process makes."""
+        if current().rng.random() < self.options.forwarded_rate:
+            return InstanceSettings(signer=_JavaClient("", ""))
+        return InstanceSettings()
 
 
 class Sender:
@@ -93,6 +112,7 @@ class Sender:
         settings = ProducerSettings(
             timeout_ms=rng.choice(_SEND_TIMEOUTS_MS),
             retry=RetryPolicy(attempts_max=rng.choice(_SEND_ATTEMPTS_MAX)),
+            instance=self._desk.instance(),
         )
         producer = Producer(self._group, self._desk.name_servers, settings=settings)
         await producer.start()
@@ -252,7 +272,10 @@ class TransactionSender(TransactionObserver):
     async def run(self) -> None:
         desk, rng = self._desk, current().rng
         self._open.clear()
-        producer = TransactionProducer(self._group, desk.name_servers, self, observer=self)
+        settings = TransactionSettings(producer=ProducerSettings(instance=desk.instance()))
+        producer = TransactionProducer(
+            self._group, desk.name_servers, self, settings=settings, observer=self
+        )
         await producer.start()
         await until_known(lambda: producer.queues(TOPIC))  # brokers are to know it before it sends
         while True:

@@ -180,6 +180,7 @@ class GroupCluster:
             counts=self.counts,
             scheduler=self.scheduler,
             name_servers=servers,
+            leads=self._leads,
         )
         self._build_clients()
         self._operator = GroupOperator(
@@ -427,6 +428,10 @@ class GroupCluster:
         for program in self._programs:
             assert program.server is not None
             check_route(program.server, TOPIC, address)
+
+    def _leads(self, address: str) -> bool:
+        statuses = [one.status for one in self.brokers if one.config.advertised == address]
+        return any(status is not None and status.ready for status in statuses)
 
     def _leader_and_term(self) -> tuple[NodeId, Term]:
         for machine in self.brokers:

@@ -33,24 +33,30 @@ from broker.store.payload import (
     ClearResetCommand,
     Command,
     DecideCommand,
+    DeleteGroupCommand,
     DeleteTopicCommand,
+    DeleteUserCommand,
     DeliverCommand,
     DeliverTimersCommand,
     DiscardCommand,
+    GrantCommand,
     GroupCommand,
     LockCommand,
     OffsetCommand,
     Payload,
     RecallTimerCommand,
     ResetCommand,
+    ResumeCommand,
     TopicCommand,
     UnlockCommand,
+    UserCommand,
     decode_payload,
 )
 from broker.topics import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_CHECK_MAX_TOPIC
 from chaos.sim.group.asked import Asked
 from chaos.sim.group.lock_model import LockModel
 from chaos.sim.group.pop_model import PopModel, QueueKey
+from chaos.sim.group.registry_model import RegistryModel
 from chaos.sim.group.reset_model import ResetModel
 from chaos.sim.group.stored import Stored, is_users, value_of
 from chaos.sim.group.timer_model import TimerModel
@@ -87,6 +93,9 @@ class CommittedLog:
         self.asked = Asked(counts)
         self.resets = ResetModel(counts)
         self.locks = LockModel(counts)
+        self.registry = RegistryModel()
+        self.resumed: set[int] = set()  # copies of halves that were given up
+        self.log_begin = log_begin
         self.timers = TimerModel(counts)
         self.pop = PopModel(self.queues, self.offsets, self.floors, counts, log_begin)
 
@@ -213,8 +222,16 @@ class CommittedLog:
                 self._delete_topic(command.name)
             case TopicCommand():
                 self.pop.make_topic(command.name)
-            case GroupCommand():
-                pass
+            case (
+                UserCommand()
+                | DeleteUserCommand()
+                | GrantCommand()
+                | GroupCommand()
+                | DeleteGroupCommand()
+            ):
+                self._register(command)
+            case ResumeCommand():
+                self._resume(command, added)
             case _:
                 raise Violation("assert", f"no simulated client asks for {command}")
 
@@ -223,6 +240,46 @@ class CommittedLog:
         self.asked.note("offset", *key, command.offset)
         if key not in self.resets.pending:
             self._set_offset(key, command.offset)
+
+    def _register(
+        self,
+        command: UserCommand | DeleteUserCommand | GrantCommand | GroupCommand | DeleteGroupCommand,
+    ) -> None:
+        match command:
+            case UserCommand():
+                self.asked.note("user", command.name, command.password)
+            case GrantCommand():
+                for row in command.entries:
+                    self.asked.note("grant", command.user, row[1])
+            case GroupCommand():
+                self.asked.note("group", command.name, command.config["retryMaxTimes"])
+            case DeleteGroupCommand():
+                self.asked.note("delete_group", command.name, command.clean_offset)
+                self._drop_group(command)
+        self.registry.apply(command)
+        self._counts["registry_changes"] += 1
+
+    def _drop_group(self, command: DeleteGroupCommand) -> None:
+        self.resets.drop(group=command.name)
+        self.locks.drop(group=command.name)
+        self.pop.drop_group(command.name)
+        if command.clean_offset:
+            self._drop_offsets(lambda key: key[0] == command.name)
+
+    def _drop_offsets(self, unwanted: Callable[[QueueKey], bool]) -> None:
+        for key in [key for key in self.offsets if unwanted(key)]:
+            del self.offsets[key]
+            self.offset_history.setdefault(key, []).append(None)
+
+    def _resume(self, command: ResumeCommand, added: Sequence[Stored]) -> None:
+        """A half that was given up is in the entry again, the first time that somebody asks."""
+        copy = self.queues[TRANS_CHECK_MAX_TOPIC, 0][command.queue_offset]
+        halves = [one for one in added if one.topic == HALF_TOPIC and one.value == copy.value]
+        if command.queue_offset in self.resumed or len(halves) != 1:
+            raise Violation("G4", f"{copy.value} is resumed again, or {len(halves)} times")
+        self.resumed.add(command.queue_offset)
+        self.asked.note("resume", command.queue_offset)
+        self._counts["halves_resumed"] += 1
 
     def _pop(self, command: PopCommands, added: Sequence[Stored]) -> None:
         if isinstance(command, AckOrderCommand):
@@ -286,9 +343,7 @@ class CommittedLog:
         for key, queue in self.queues.items():
             if key[0] == name:
                 self.floors[key] = len(queue)
-        for of_group in [key for key in self.offsets if key[1] == name]:
-            del self.offsets[of_group]
-            self.offset_history.setdefault(of_group, []).append(None)
+        self._drop_offsets(lambda key: key[1] == name)
         self.resets.drop(topic=name)
         self.locks.drop(topic=name)
         self.pop.drop_topic(name)

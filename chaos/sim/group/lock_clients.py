@@ -35,7 +35,9 @@ class OrderlyConsumer:
     async def run(self) -> None:
         desk, process = self._desk, current()
         consumer = PullConsumer(
-            LOCK_GROUP, desk.name_servers, settings=PullConsumerSettings(timeout_ms=_TIMEOUT_MS)
+            LOCK_GROUP,
+            desk.name_servers,
+            settings=PullConsumerSettings(timeout_ms=_TIMEOUT_MS, instance=self._desk.instance()),
         )
         await consumer.start()
         queues = await until_known(lambda: consumer.queues(TOPIC))

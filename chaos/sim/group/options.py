@@ -123,6 +123,10 @@ class GroupOptions:
     """How many share the queues of a topic by locks."""
     order_popper_count: int
     """How many pop a topic in order."""
+    forwarded_rate: float
+    """Share of client programs that pass for Java's, whose requests followers hand on."""
+    admin_count: int
+    """1: somebody changes users and groups, resumes transactions, commits offsets oneway."""
     resetter_count: int
     """1: somebody resets a group's offsets while its one consumer reads."""
 
@@ -223,6 +227,8 @@ def _draw_mixed(seed: int, node_count: int) -> GroupOptions:
         pop_invisible_ms_max=later.choice((500, 2_000, 5_000)),
         deleter_count=later.choice((0, 0, 1)),
         resetter_count=latest.choice((0, 0, 1)),
+        forwarded_rate=latest.choice((0.0, 0.5, 1.0)),
+        admin_count=latest.choice((0, 0, 1)),
         orderly_consumer_count=latest.choice((0, 0, 2, 3)),
         order_popper_count=latest.choice((0, 0, 2)),
         opening_failure_rate=later.choice((0.1, 0.1, 0.5)),

@@ -48,7 +48,9 @@ class OrderPopper:
     async def run(self) -> None:
         desk, rng = self._desk, current().rng
         consumer = PopConsumer(
-            ORDER_GROUP, desk.name_servers, settings=PopConsumerSettings(timeout_ms=_TIMEOUT_MS)
+            ORDER_GROUP,
+            desk.name_servers,
+            settings=PopConsumerSettings(timeout_ms=_TIMEOUT_MS, instance=self._desk.instance()),
         )
         await consumer.start()
         while True:

@@ -32,7 +32,9 @@ class Popper:
     async def run(self) -> None:
         desk, rng = self._desk, current().rng
         consumer = PopConsumer(
-            POP_GROUP, desk.name_servers, settings=PopConsumerSettings(timeout_ms=3_000)
+            POP_GROUP,
+            desk.name_servers,
+            settings=PopConsumerSettings(timeout_ms=3_000, instance=self._desk.instance()),
         )
         await consumer.start()
         while True:

@@ -135,6 +135,10 @@ class PopModel:
         self._held.pop(key, None)
         self.order.drop(lambda other: other == key)
 
+    def drop_group(self, group: str) -> None:
+        self._held = {key: held for key, held in self._held.items() if key[0] != group}
+        self.order.drop(lambda key: key[0] == group)
+
     def make_topic(self, topic: str) -> None:
         self._deleted.discard(topic)
 

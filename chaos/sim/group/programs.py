@@ -9,6 +9,7 @@ import random
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeAlias
 
+from chaos.sim.group.admin_clients import OnewayCommitter, Registrar, Resumer
 from chaos.sim.group.clients import Desk, Sender
 from chaos.sim.group.deleter import Deleter
 from chaos.sim.group.lock_clients import OrderlyConsumer
@@ -40,6 +41,8 @@ def client_programs(desk: Desk, rng: random.Random) -> list[Program]:
     programs += [Deleter(desk).run for _ in range(options.deleter_count)]
     for _ in range(options.resetter_count):
         programs += [RewoundConsumer(desk).run, Resetter(desk).run]
+    for _ in range(options.admin_count):
+        programs += [Registrar(desk).run, Resumer(desk).run, OnewayCommitter(desk).run]
     programs += [OrderlyConsumer(desk).run for _ in range(options.orderly_consumer_count)]
     if options.order_popper_count:
         programs.append(Sender(desk, "PQ", ORDER_TOPIC).run)

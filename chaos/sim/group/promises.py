@@ -58,6 +58,7 @@ class Promises:
         self.asked = log.asked
         self.resets = log.resets
         self.locks = log.locks
+        self.registry = log.registry
         self._counts = counts
         self.values: dict[str, Value] = {}
         self.local: dict[str, str] = {}  # value of a half -> its producer's durable decision
@@ -253,6 +254,23 @@ class Promises:
         history = [None, *self._log.offset_history.get(key, ())]
         if offset not in history[since:]:
             raise Violation("G5", f"{key}: {offset} is fetched, possible are {history[since:]}")
+
+    def on_overtaken(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """A query on the same connection was answered as if this commit before it were not."""
+        self._counts["oneway_commits_lost"] += 1
+        self.asked.overtaken("offset", group, topic, queue_id, offset)
+
+    # --- administration ------------------------------------------------------------------------
+
+    def on_user_deleted(self, name: str) -> None:
+        """Its one administrator was told that there is no such user."""
+        if self.registry.knows_user(name):
+            raise Violation("told", f"user {name} is answered as deleted, and is in the log")
+
+    def stored_in(self, topic: str) -> Sequence[Stored]:
+        """What the log has in queue 0 of a topic, as far as every broker can read it."""
+        begin = self._log.log_begin()
+        return [one for one in self._log.queues.get((topic, 0), ()) if one.position >= begin]
 
     # --- the end -------------------------------------------------------------------------------
 

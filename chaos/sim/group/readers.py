@@ -46,7 +46,7 @@ class Consumer:
         consumer = PullConsumer(
             self._group,
             self._desk.name_servers,
-            settings=PullConsumerSettings(timeout_ms=_TIMEOUT_MS),
+            settings=PullConsumerSettings(timeout_ms=_TIMEOUT_MS, instance=self._desk.instance()),
         )
         await consumer.start()
         queues = await until_known(lambda: consumer.queues(TOPIC))
@@ -95,7 +95,9 @@ class Watcher:
     async def run(self) -> None:
         desk, rng = self._desk, current().rng
         consumer = PullConsumer(
-            self._group, desk.name_servers, settings=PullConsumerSettings(timeout_ms=_TIMEOUT_MS)
+            self._group,
+            desk.name_servers,
+            settings=PullConsumerSettings(timeout_ms=_TIMEOUT_MS, instance=self._desk.instance()),
         )
         await consumer.start()
         queues = await until_known(lambda: consumer.queues(TOPIC))

@@ -94,6 +94,12 @@ def check_state(node: NodeId, context: BrokerContext, log: CommittedLog) -> None
         raise Violation("G5", f"{node}: other messages are popped in order than those of the log")
     if {tuple(row) for row in state.queue_owners.capture()} != log.locks.rows():
         raise Violation("locks", f"{node}: queues have other owners than in the log")
+    if {row[0] for row in state.resumed.capture()} != log.resumed:
+        raise Violation("G4", f"{node}: other halves were resumed than those of the log")
+    if sorted(map(list, state.users.capture()), key=repr) != log.registry.user_rows():
+        raise Violation("registry", f"{node}: other users than those of the log")
+    if state.groups != log.registry.groups:
+        raise Violation("registry", f"{node}: other groups than those of the log")
     if len(state.halves) != log.undecided():
         raise Violation(
             "G4", f"{node}: {len(state.halves)} halves are undecided, the log has {log.undecided()}"

@@ -45,7 +45,7 @@ class RewoundConsumer:
         consumer = PullConsumer(
             RESET_GROUP,
             self._desk.name_servers,
-            settings=PullConsumerSettings(timeout_ms=_TIMEOUT_MS),
+            settings=PullConsumerSettings(timeout_ms=_TIMEOUT_MS, instance=self._desk.instance()),
         )
         await consumer.start()
         queues = await until_known(lambda: consumer.queues(TOPIC))
@@ -86,6 +86,8 @@ class RewoundConsumer:
         result = await consumer.pull(queue, offset, _COUNT_MAX, suspend_ms=SUSPEND_MS)
         if show_pull(desk, queue, offset, result):
             desk.promises.resets.on_sent_back(key, offset, result.next_begin_offset)
+        elif not desk.leads(result.address):
+            desk.promises.resets.on_behind(key, offset)
         return result.next_begin_offset
 
 
@@ -99,7 +101,9 @@ class Resetter:
         desk, rng = self._desk, current().rng
         admin = Admin(desk.name_servers, settings=AdminSettings(timeout_ms=_TIMEOUT_MS))
         consumer = PullConsumer(
-            "RA", desk.name_servers, settings=PullConsumerSettings(timeout_ms=_TIMEOUT_MS)
+            "RA",
+            desk.name_servers,
+            settings=PullConsumerSettings(timeout_ms=_TIMEOUT_MS, instance=self._desk.instance()),
         )
         await admin.start()
         await consumer.start()

@@ -5,9 +5,10 @@ of a consumer. Knows nothing of the broker's table.
 
 Rules: a consumer's pull is answered with another offset only where a reset asks for it, and where
 the queue begins later now; each reset sends the one consumer of a group back once at most: what it
-reads after that it reads on from there. While a reset is not followed the group's offset is the
-reset's, whatever is committed, and it ends only once the consumer has pulled from there.
-At the end each was followed.
+reads after that it reads on from there. (Twice where a replica that had not heard of the reset yet
+answered the pull in between: it shows committed messages, as followers do.) While a reset is not
+followed the group's offset is the reset's, whatever is committed, and it ends only once the
+consumer has pulled from there. At the end each was followed.
 """
 
 from __future__ import annotations
@@ -94,6 +95,14 @@ class ResetModel:
     def on_pull(self, key: _Key, offset: int) -> None:
         """The consumer pulls from here now, and until it hears where it leads."""
         self._places.setdefault(key, []).append(offset)
+
+    def on_behind(self, key: _Key, offset: int) -> None:
+        """A replica that does not lead answered the pull from where the consumer was sent: it may
+        not have heard of the reset, so that the leader sends the consumer once more."""
+        made, followed = self._made.get(key, []), self._followed.get(key, 0)
+        if followed and self._pending.get(key) == made[followed - 1] == offset:
+            self._followed[key] = followed - 1
+            self._counts["resets_followed_behind"] += 1
 
     def on_sent_back(self, key: _Key, offset: int, to: int) -> None:
         """A pull of the one consumer from `offset` was answered with another place to go on."""
