@@ -126,6 +126,10 @@ class BrokerConfig:
             split_address(name, address)
         for address in self.name_servers:
             split_address("name_servers", address)
+        if self.message_size_max > MESSAGE_SIZE_MAX:
+            raise ConfigError(
+                f"message_size_max: {self.message_size_max} is above {MESSAGE_SIZE_MAX}"
+            )
         try:
             hours_of_day(self.delete_when)
         except ValueError as error:
@@ -165,6 +169,8 @@ class BrokerConfig:
         )
 
 
+MESSAGE_SIZE_MAX = 6 << 20
+"""Records of a batch, their properties and keys fit one entry of the log, which has 8 MiB."""
 _POSITIVE = (
     "heartbeat_ms",
     "election_timeout_ms_min",

@@ -11,7 +11,8 @@ proposals only once everything before is applied) and thrown away when it ends.
 Invariants: offsets are given in the order in which records enter the log (promise G3); a key or a
 half has at most one proposal in flight, later ones wait for its outcome (promises G2, G4); no
 proposal is answered twice, none is forgotten; a refusal without a log entry is definite; what waits
-is bounded, by number and by bytes.
+is bounded, by number and by bytes, commands included; a proposal that fits no entry is refused
+alone, not with what it came with.
 """
 
 from __future__ import annotations
@@ -35,12 +36,20 @@ from broker.store.payload import (
     OffsetCommand,
     Run,
     TopicCommand,
+    encode_command,
     encode_header,
     encode_table,
 )
 from broker.store.record import PendingRecord
 from broker.topics import SCHEDULE_TOPIC, Topic
-from raft.replicated_log import NotLeaderError, ProposalResult, ProposalStatus, ReplicatedLog, Slot
+from raft.replicated_log import (
+    LogFullError,
+    NotLeaderError,
+    ProposalResult,
+    ProposalStatus,
+    ReplicatedLog,
+    Slot,
+)
 
 __all__ = ["BusyError", "Proposal", "Proposer", "ProposerLimits"]
 
@@ -58,9 +67,9 @@ class BusyError(Exception):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProposerLimits:
     pending_max: int = 10_000  # proposals that wait for a batch
-    pending_size_max: int = 256 << 20  # bytes of their records
+    pending_size_max: int = 256 << 20  # bytes of their records and commands
     batch_records_max: int = 1_024
-    batch_size_max: int = 1 << 18  # bytes of records; one larger proposal goes alone
+    batch_size_max: int = 1 << 18  # likewise; one larger proposal goes alone
     entries_in_flight_max: int = 6
 
 
@@ -78,7 +87,8 @@ class Proposal:
     half_queue_offset: int | None = None  # the half that it decides or discards
     ends_batch: bool = False  # what is submitted later stands in a later entry
     waiting: list[Callable[[], None]] = field(default_factory=list)  # called after `on_done`
-    size: int = 0  # bytes of its records, once it is submitted
+    size: int = 0  # bytes of its records and commands, once it is submitted
+    encoded: list[bytes] = field(default_factory=list)  # its commands, likewise
 
 
 class Proposer:
@@ -102,6 +112,7 @@ class Proposer:
         self._flush_scheduled = False
         self._next_offsets: dict[tuple[str, int], int] = {}
         self._taken: dict[tuple[str, int], int | None] = {}  # what the last entry's places moved
+        self._alone = 0  # how many of those that wait first fitted no entry together
         self._last_store_ms = 0
         self._waiting_for: dict[str, list[Callable[[ProposalStatus | None], None]]] = {}
         self._keys: dict[str, PendingRecord] = {}
@@ -159,6 +170,9 @@ class Proposer:
         if self._pending_size >= self._limits.pending_size_max:
             raise BusyError(f"proposals of {self._pending_size} bytes wait already")
         proposal.size = sum([record.size for record in proposal.records])
+        if proposal.commands:
+            proposal.encoded = [encode_command(command) for command in proposal.commands]
+            proposal.size += sum(map(len, proposal.encoded))
         self._pending_size += proposal.size
         self._pending.append(proposal)
         for record in proposal.records:
@@ -179,7 +193,7 @@ class Proposer:
         """Forget the overlay and refuse what waits. Entries in flight answer through the log."""
         waiting = list(self._pending)
         self._pending.clear()
-        self._pending_size = 0
+        self._pending_size = self._alone = 0
         self._next_offsets.clear()
         for proposal in waiting:
             self._finish(proposal, None)
@@ -195,6 +209,7 @@ class Proposer:
         if not self._pending or self._in_flight >= self._limits.entries_in_flight_max:
             return
         batch = self._take_batch()
+        self._taken.clear()  # the log may refuse before it asks for the payload
         try:
             future = self._log.propose(lambda slot: self._encode(batch, slot))
         except NotLeaderError:
@@ -202,17 +217,28 @@ class Proposer:
                 self._finish(proposal, None)
             self.lost_leadership()
             return
-        except ValueError:  # an entry larger than the log takes: the limits before it have a gap
-            _log.exception("a batch of %d proposals is no entry", len(batch))
+        except ValueError as error:
             self._take_places_back()
-            for proposal in batch:
-                self._finish(proposal, ProposalStatus.TRUNCATED)
+            self._refused_by_log(batch, error)
             self._schedule_flush()
             return
         self._in_flight += 1
         future.add_done_callback(lambda done: self._on_result(batch, done))
         if self._pending:
             self._schedule_flush()
+
+    def _refused_by_log(self, batch: list[Proposal], error: ValueError) -> None:
+        """There is no room for the entry, or it is too large: the limits before it have a gap. Then
+        one of them is the culprit, and the others go into entries of their own."""
+        if len(batch) > 1 and not isinstance(error, LogFullError):
+            _log.warning("%d proposals are no entry, each is proposed alone: %s", len(batch), error)
+            self._pending.extendleft(reversed(batch))
+            self._pending_size += sum([proposal.size for proposal in batch])
+            self._alone += len(batch)
+            return
+        _log.error("%d proposals are not stored: %s", len(batch), error)
+        for proposal in batch:
+            self._finish(proposal, ProposalStatus.TRUNCATED)
 
     def _take_batch(self) -> list[Proposal]:
         limits, pending = self._limits, self._pending
@@ -228,8 +254,9 @@ class Proposer:
             batch.append(pending.popleft())
             records += len(proposal.records)
             size += proposal.size
-            if proposal.ends_batch:
+            if proposal.ends_batch or self._alone:
                 break
+        self._alone = max(0, self._alone - 1)
         self._pending_size -= size
         return batch
 
@@ -240,11 +267,11 @@ class Proposer:
         )
         self._taken.clear()
         grouped: dict[tuple[str, int], list[PendingRecord]] = {}
-        commands: list[Command] = []
+        commands: list[bytes] = []
         for proposal in batch:
             for record in proposal.records:
                 grouped.setdefault((record.topic, record.queue_id), []).append(record)
-            commands += proposal.commands
+            commands += proposal.encoded
         runs = [self._place_run(key, records) for key, records in grouped.items()]
         at = slot.position + PAYLOAD_HEADER.size + len(encode_table(store_ms, runs, commands))
         pieces: list[bytes] = []

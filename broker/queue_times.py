@@ -7,12 +7,19 @@ Store timestamps never go back along a queue, so a search by time is a bisection
 
 from __future__ import annotations
 
+from typing import Final
+
 from broker.context import BrokerContext
 from broker.store.consume_queue import ConsumeQueue
 from broker.store.payload import UNIT
-from remoting.message import decode_record
+from remoting.sys_flag import BORN_HOST_IPV6
 
 __all__ = ["first_stored_at", "stored_ms"]
+
+
+_SYS_FLAG_AT: Final = 36
+_STORED_AT: Final = 56  # 12 bytes later behind a born host of IPv6 (docs/FORMATS.md section 8)
+_HEAD_SIZE: Final = 76
 
 
 def stored_ms(context: BrokerContext, queue: ConsumeQueue, offset: int) -> int:
@@ -20,11 +27,14 @@ def stored_ms(context: BrokerContext, queue: ConsumeQueue, offset: int) -> int:
     unit = queue.read(offset, 1)
     if not unit:
         return 0
+    position, size, _ = UNIT.unpack(unit)
     try:
-        record = context.read_record(UNIT.unpack(unit)[0])
+        head = context.read(position, min(size, _HEAD_SIZE))  # a bisection looks at many
     except LookupError:  # retention takes it at this moment
         return 0
-    return decode_record(record, check_crc=False).store_timestamp_ms
+    sys_flag = int.from_bytes(head[_SYS_FLAG_AT : _SYS_FLAG_AT + 4], "big")
+    at = _STORED_AT + 12 if sys_flag & BORN_HOST_IPV6 else _STORED_AT
+    return int.from_bytes(head[at : at + 8], "big", signed=True)
 
 
 def first_stored_at(context: BrokerContext, queue: ConsumeQueue, timestamp_ms: int) -> int:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from broker.config import BrokerConfig, ConfigError
+from broker.config import MESSAGE_SIZE_MAX, BrokerConfig, ConfigError
 from broker.topics import TRACE_TOPIC
 from remoting.java_properties import properties_lines
 
@@ -104,8 +104,8 @@ _LIST: Final = (
         "maxMessageSize",
         "message_size_max",
         "the largest body that a send may bring",
-        lambda value: isinstance(value, int) and 0 < value <= 12 << 20,
-        "1 to 12582912, so that a record fits a frame",
+        lambda value: isinstance(value, int) and 0 < value <= MESSAGE_SIZE_MAX,
+        f"1 to {MESSAGE_SIZE_MAX}, so that a batch fits an entry of the log",
     ),
     _changeable("transactionTimeOut", "transaction_timeout_ms", "how old a half is at its check"),
     _changeable(

@@ -29,6 +29,7 @@ __all__ = ["decode", "decode_answer", "decode_request", "encode", "parse"]
 
 T = TypeVar("T")
 _DEPTH_MAX: Final = 64
+_STRANGERS_BODY_SIZE_MAX: Final = 4 << 20  # of standard JSON of the shape that is wanted
 _STRANGERS_SIZE_MAX: Final = 1 << 20  # of standard JSON with nulls or numbers as text
 _STRANGERS_DIALECT_SIZE_MAX: Final = 1 << 16
 _STRANGERS_ANSWER_SIZE_MAX: Final = 1 << 18
@@ -51,8 +52,11 @@ def decode(body: bytes, kind: type[T]) -> T:
 
 
 def decode_request(body: bytes, kind: type[T]) -> T:
-    """The same for a server, where the body comes from anybody: as large as a frame where it is
-    standard JSON of that shape, bounded where it takes the tolerant way. Raises BodyError."""
+    """The same for a server, where the body comes from anybody: bounded, since three bytes of it
+    may become a hundred in memory, and more so where it takes the tolerant way. Raises BodyError.
+    """
+    if len(body) > _STRANGERS_BODY_SIZE_MAX:
+        raise BodyError(f"{len(body)} bytes; at most {_STRANGERS_BODY_SIZE_MAX} are read")
     return _decode(
         body,
         kind,

@@ -402,14 +402,16 @@ def encode_batch_body(items: Iterable[BatchItem]) -> bytes:
     return b"".join(parts)
 
 
-def decode_batch_body(encoded: bytes) -> list[BatchItem]:
+def decode_batch_body(encoded: bytes, *, count_max: int | None = None) -> list[BatchItem]:
     """Undoes `encode_batch_body`; magic and CRC of an item are ignored, as RocketMQ does.
 
-    Raises RecordError where lengths contradict each other.
+    Raises RecordError where lengths contradict each other, or more than `count_max` stand there.
     """
     items: list[BatchItem] = []
     at = 0
     while at < len(encoded):
+        if len(items) == count_max:
+            raise RecordError(f"a batch of more than {count_max} messages")
         left = len(encoded) - at
         if left < _BATCH_HEAD.size + 2:
             raise RecordError(f"{left} bytes at {at} are too few for a message of a batch")

@@ -16,7 +16,7 @@ PopReviveService, MessageRequestModeManager.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias, assert_never
 
@@ -76,6 +76,10 @@ class PopState:
 
     def held(self, key: QueueKey) -> int:
         return len(self._held.get(key, ()))
+
+    def held_offsets(self, key: QueueKey) -> Mapping[int, Holding]:
+        """What is held of the queue, by offset; not to be changed."""
+        return self._held.get(key, {})
 
     def holding(self, key: QueueKey, offset: int) -> Holding | None:
         return self._held.get(key, {}).get(offset)

@@ -34,6 +34,7 @@ __all__ = ["AdminProcessor"]
 
 _QUEUE_COUNT_MAX = 1_024
 _LIST_SIZE_MAX = 1 << 20
+_NAME_SIZE_MAX = 255  # of a retry topic
 _FILTER_TYPES = (None, "", "SINGLE_TAG", "MULTI_TAG")
 
 
@@ -113,6 +114,11 @@ class AdminProcessor:
         context.require_leader()  # a follower has handed the request on already
         if not name.strip():
             raise RefusedError(ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
+        if len(name) > _NAME_SIZE_MAX:
+            raise RefusedError(
+                ResponseCode.INVALID_PARAMETER,
+                f"a topic of {len(name)} characters; there is none above {_NAME_SIZE_MAX}",
+            )
         _check_not_system(context, name)
         # Also of a topic that seems to be gone: what is in flight may come to nothing, and who was
         # deposed without knowing it has not seen the topic made anew. The entry proves both.

@@ -7,6 +7,8 @@ Rules: RocketMQ ClientManageProcessor; facts section 2a (HeartbeatData).
 
 from __future__ import annotations
 
+import contextlib
+
 import msgspec
 
 from broker.clients import ClientsFullError, Subscription
@@ -33,6 +35,8 @@ __all__ = ["ClientProcessor"]
 
 _CLIENT_ID_SIZE_MAX = 1_024
 _SUBSCRIPTIONS_MAX = 1_024
+_GROUPS_MAX = 1_024
+_BODY_SIZE_MAX = 4 << 20
 _TOPIC_SIZE_MAX = 1_024
 _SQL_SIZE_MAX = 131_072  # characters in one heartbeat: a quarter of a second to compile
 
@@ -79,6 +83,7 @@ class ClientProcessor:
 
     def heartbeat(self, request: Request) -> None:
         """HEART_BEAT."""
+        _check("bytes of a heartbeat", len(request.command.body), _BODY_SIZE_MAX)
         try:
             heartbeat = _decoder.decode(request.command.body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -86,6 +91,7 @@ class ClientProcessor:
         _check_names(heartbeat)
         clients, now_ms = self._context.clients, self._context.monotonic_ms()
         language, version = language_name(request.command.language), request.command.version
+        retry_topics: dict[str, Topic] = {}
         try:
             for producer in heartbeat.producerDataSet:
                 clients.producer_seen(
@@ -116,9 +122,11 @@ class ClientProcessor:
                     notifies=self._notifies(consumer.groupName),
                 )
                 if consumer.messageModel == "CLUSTERING":
-                    self._make_retry_topic(consumer)
+                    self._want_retry_topic(consumer, retry_topics)
         except ClientsFullError as error:
             raise RefusedError(ResponseCode.SYSTEM_BUSY, str(error)) from error
+        finally:
+            self._make_topics(retry_topics)
         request.reply(
             ResponseCode.SUCCESS,
             None,
@@ -166,24 +174,28 @@ class ClientProcessor:
         config = self._context.state.groups.get(group)
         return config is None or config.get("notifyConsumerIdsChangedEnable") is not False
 
-    def _make_retry_topic(self, consumer: _Consumer) -> None:
+    def _want_retry_topic(self, consumer: _Consumer, wanted: dict[str, Topic]) -> None:
         context = self._context
         name = f"{RETRY_PREFIX}{consumer.groupName}"
         if not context.log.status().ready or context.proposer.topic(name) is not None:
             return
-        if len(context.state.topics) >= context.state.limits.topics_max:
+        if len(context.state.topics) + len(wanted) >= context.state.limits.topics_max:
             return  # without it the group still consumes; its retries are refused by name
         count = max(1, retry_queue_count(context, consumer.groupName))
-        topic = Topic(
+        wanted[name] = Topic(
             name=name,
             read_queue_count=count,
             write_queue_count=count,
             sys_flag=SYS_FLAG_UNIT_SUB if consumer.unitMode else 0,
         )
-        try:
-            context.proposer.submit(Proposal(commands=[topic.command()], on_done=lambda _: None))
-        except BusyError:
-            return  # the next heartbeat makes it
+
+    def _make_topics(self, topics: dict[str, Topic]) -> None:
+        """One proposal, however many there are: it is one of those that may wait."""
+        commands = [topic.command() for topic in topics.values()]
+        if not commands:
+            return
+        with contextlib.suppress(BusyError):  # the next heartbeat makes them
+            self._context.proposer.submit(Proposal(commands=[*commands], on_done=lambda _: None))
 
 
 def _check_names(heartbeat: _Heartbeat) -> None:
@@ -194,6 +206,7 @@ def _check_names(heartbeat: _Heartbeat) -> None:
             check_group_name(group)
     except TopicNameError as error:
         raise RefusedError(ResponseCode.INVALID_PARAMETER, f"{error}.") from error
+    _check("groups in one heartbeat", len(groups), _GROUPS_MAX)
     _check("characters of a client id", len(heartbeat.clientID), _CLIENT_ID_SIZE_MAX)
     sql_size = 0
     for consumer in heartbeat.consumerDataSet:

@@ -43,6 +43,8 @@ _RETRIES_FIRST_PERCENT: Final = 20
 _TOPIC_SIZE_MAX: Final = 255
 _HELD_PER_QUEUE_MAX: Final = 10_000
 _HELD_MAX: Final = 200_000
+_LOOKED_AT_MAX: Final = 2_048  # units of all queues, where a filter lets little pass
+_QUEUES_TAKEN_MAX: Final = 64  # of which one pop may move the group's offset
 _ATTEMPT_ID_SIZE_MAX: Final = 1_024
 _LOOK_AGAIN_MS: Final = 50  # at a queue whose outcome is under way
 
@@ -83,6 +85,7 @@ class _Catch:
     count: int = 0
     size: int = 0
     rest: int = 0  # messages that are left
+    looked_at: int = 0  # units
 
 
 class PopProcessor:
@@ -243,6 +246,7 @@ class PopProcessor:
         expected, start = self._start(pop, key)
         left = context.queues.get(topic, queue_id).next_offset - start
         is_full = catch.count >= pop.count_max or catch.size >= context.config.pull_size_max
+        is_full |= catch.looked_at >= _LOOKED_AT_MAX or len(catch.taken) >= _QUEUES_TAKEN_MAX
         if pop.is_order:
             if key in self._ahead or self._is_blocked(pop, key, catch.pop_ms):
                 return
@@ -263,6 +267,7 @@ class PopProcessor:
             wanted=pop.filter if topic == pop.topic.name else EVERYTHING,
         )
         catch.rest += context.queues.get(topic, queue_id).next_offset - found.next_offset
+        catch.looked_at += found.next_offset - found.start
         if found.next_offset == start:
             return
         catch.count += len(found.records)

@@ -19,6 +19,7 @@ import msgspec
 
 from broker.context import BrokerContext
 from broker.outcomes import refused_of
+from broker.pop.batch_ack import BITS_SIZE_MAX, BatchAcks
 from broker.pop.commands import AckCommand, AckOrderCommand, ChangeInvisibleCommand
 from broker.pop.extra_info import ORDER_REVIVE_QUEUE, Handle, HandleError, pop_retry_topic
 from broker.pop.state import QueueKey
@@ -33,8 +34,8 @@ from remoting.errors import BodyError
 __all__ = ["PopAckProcessor"]
 
 _INVISIBLE_MS_MAX: Final = 12 * 3_600_000
-_BITS_SIZE_MAX: Final = 512  # bytes
 _ACKS_MAX: Final = 4_096
+_BODY_SIZE_MAX: Final = 4 << 20  # as many acks, with bitsets of as many bytes as there may be
 _OFFSET_MAX: Final = (1 << 63) - 1
 
 
@@ -95,21 +96,30 @@ class PopAckProcessor:
         acks = _acks_of(request.command.body)
         if not acks:
             raise RefusedError(ResponseCode.NO_MESSAGE, "no message is acknowledged")
-        commands: list[Command] = []
-        busy: list[tuple[QueueKey, int]] = []
-        ordered: list[QueueKey] = []
+        wanted = BatchAcks()
         for ack in acks:
             topic = ack.t if ack.r == "0" else pop_retry_topic(ack.t, ack.c)
-            key = (ack.c, topic, ack.q)
-            offsets = _offsets_of(ack)
-            if ack.rq == ORDER_REVIVE_QUEUE:
-                commands += [AckOrderCommand(*key, offset, ack.pt) for offset in offsets]
-                busy += [(key, offset) for offset in offsets]
-                ordered.append(key)
-            elif offsets:
-                commands.append(AckCommand(*key, [[offset, ack.pt] for offset in offsets]))
-                busy += [(key, offset) for offset in offsets]
-        self._propose(request, commands, busy, lambda: self._acked(request, ordered))
+            is_order = ack.rq == ORDER_REVIVE_QUEUE
+            wanted.add((ack.c, topic, ack.q), ack.pt, ack.so, _bits_of(ack), is_order=is_order)
+        state = self._context.state.pop
+        plain, ordered = wanted.plain(state), wanted.ordered(state)
+        busy = [
+            ((command.group, command.topic, command.queue_id), offset)
+            for command in plain
+            for offset, _ in command.rows
+        ]
+        busy += [
+            ((command.group, command.topic, command.queue_id), command.offset)
+            for command in ordered
+        ]
+        # Where nothing is held the entry is as good as empty, but it proves that this node leads:
+        # who was deposed without knowing it can't tell what is held.
+        self._propose(
+            request,
+            [*plain, *ordered],
+            busy,
+            lambda: self._acked(request, wanted.ordered_queues()),
+        )
 
     def change(self, request: Request) -> None:
         """CHANGE_MESSAGE_INVISIBLETIME."""
@@ -217,6 +227,11 @@ class PopAckProcessor:
 
 def _acks_of(body: bytes) -> list[_BatchAck]:
     """Raises RefusedError."""
+    if len(body) > _BODY_SIZE_MAX:
+        raise RefusedError(
+            ResponseCode.INVALID_PARAMETER,
+            f"{len(body)} bytes of acks; at most {_BODY_SIZE_MAX} are allowed",
+        )
     try:
         raw = fastjson.decode_request(body, _BatchAckBody).acks
         acks = [_ack_of(bytes(item)) for item in raw[:_ACKS_MAX]]
@@ -245,17 +260,17 @@ def _ack_of(item: bytes) -> _BatchAck:
     )
 
 
-def _offsets_of(ack: _BatchAck) -> list[int]:
-    """The offsets whose bits are set, from the start offset on. Raises RefusedError."""
+def _bits_of(ack: _BatchAck) -> bytes:
+    """Which offsets from the start offset on are meant. Raises RefusedError."""
     try:
         bits = base64.b64decode(ack.b or "", validate=True)
     except binascii.Error as error:
         raise RefusedError(ResponseCode.INVALID_PARAMETER, f"bitset: {error}") from error
-    if len(bits) > _BITS_SIZE_MAX or not 0 <= ack.so < _OFFSET_MAX - 8 * _BITS_SIZE_MAX:
+    if len(bits) > BITS_SIZE_MAX or not 0 <= ack.so < _OFFSET_MAX - 8 * BITS_SIZE_MAX:
         raise RefusedError(
             ResponseCode.INVALID_PARAMETER,
-            f"a bitset of {len(bits)} bytes at {ack.so}; at most {_BITS_SIZE_MAX} are allowed",
+            f"a bitset of {len(bits)} bytes at {ack.so}; at most {BITS_SIZE_MAX} are allowed",
         )
     if not (0 <= ack.q < 1 << 31 and 0 <= ack.pt <= _OFFSET_MAX):
         raise RefusedError(ResponseCode.INVALID_PARAMETER, f"queue {ack.q}, pop time {ack.pt}")
-    return [ack.so + at for at in range(8 * len(bits)) if bits[at // 8] >> at % 8 & 1]
+    return bits

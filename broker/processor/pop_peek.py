@@ -38,24 +38,26 @@ class PopPeekProcessor:
         records: list[bytes] = []
         starts: list[str] = []
         offsets: list[str] = []
-        rest = 0
+        rest, size_left = 0, context.config.pull_size_max
         for key in self._queues(request, with_retries=True):
             start = self._start(key)
-            found = read_slice(
-                context,
-                key[1],
-                key[2],
-                start,
-                count_max=max(1, left - len(records)),
-                size_max=context.config.pull_size_max,
-                wanted=EVERYTHING,
-            )
-            if found.records and len(records) < left:
-                records += found.records
-                place = f"{retry_flag(key[1])} {key[2]}"
-                starts.append(f"{place} {found.start}")
-                offsets.append(f"{place} {','.join(map(str, found.offsets))}")
-                start = found.next_offset
+            if len(records) < left and size_left > 0:  # else they are only counted
+                found = read_slice(
+                    context,
+                    key[1],
+                    key[2],
+                    start,
+                    count_max=left - len(records),
+                    size_max=size_left,
+                    wanted=EVERYTHING,
+                )
+                if found.records:
+                    records += found.records
+                    size_left -= sum(map(len, found.records))
+                    place = f"{retry_flag(key[1])} {key[2]}"
+                    starts.append(f"{place} {found.start}")
+                    offsets.append(f"{place} {','.join(map(str, found.offsets))}")
+                    start = found.next_offset
             rest += max(0, context.queues.get(key[1], key[2]).next_offset - start)
         request.reply(
             ResponseCode.SUCCESS if records else ResponseCode.PULL_NOT_FOUND,
@@ -76,7 +78,8 @@ class PopPeekProcessor:
         context = self._context
         context.require_leader()
         poll_ms = max(0, min(request.integer("pollTime"), _POLL_MS_MAX))
-        keys = list(self._queues(request, with_retries=not request.boolean_or("order", False)))
+        with_retries = not request.boolean_or("order", False)
+        self._check(request)
         attempt_id = request.fields.get("attemptId") or ""
         deadline_ms = context.monotonic_ms() + poll_ms
 
@@ -93,7 +96,13 @@ class PopPeekProcessor:
                 request.reply(ResponseCode.SERVICE_NOT_AVAILABLE, context.not_leader_remark())
                 return
             now_ms = context.clock_ms()
-            if any(self._has_message(key, attempt_id, now_ms) for key in keys):
+            try:
+                keys = self._queues(request, with_retries=with_retries)
+                has_message = any(self._has_message(key, attempt_id, now_ms) for key in keys)
+            except RefusedError as refused:  # what it was let in for is gone
+                request.refuse(refused)
+                return
+            if has_message:
                 answer(True)
             elif context.monotonic_ms() >= deadline_ms:
                 answer(False)

@@ -83,7 +83,8 @@ class ProgressProcessor:
 
     def _consume_stats(self, request: Request) -> None:
         group = request.text("consumerGroup")
-        listed = [name for name in (request.fields.get("topicList") or "").split(";") if name]
+        named = (request.fields.get("topicList") or "").split(";")
+        listed = [name for name in dict.fromkeys(named) if name]
         wanted = listed or [name for name in [request.fields.get("topic")] if name]
         offsets = offsets_of(self._context, group)
         if not wanted:
@@ -96,6 +97,11 @@ class ProgressProcessor:
         for name in wanted:
             topic = self._context.state.topics.get(name)
             if topic is not None:
+                if len(table) + topic.read_queue_count > _STATS_ROWS_MAX:
+                    raise RefusedError(
+                        ResponseCode.SYSTEM_ERROR,
+                        f"more than {_STATS_ROWS_MAX} queues: ask by topic",
+                    )
                 table |= self._progress(group, topic, topic.read_queue_count, offsets)
                 tps += self._context.stats.tps("GROUP_GET_NUMS", f"{name}@{group}")
         _reply(request, {"consumeTps": tps, "offsetTable": encode_queue_table(table.items())})

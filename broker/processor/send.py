@@ -50,8 +50,9 @@ from remoting.properties import parse_properties_text
 __all__ = ["SendProcessor"]
 
 _BATCH_COUNT_MAX: Final = 4_096
-_UNIQ_KEY_SIZE_MAX: Final = 1_024  # half a million of them are kept in memory; clients' have 32
-
+_UNIQ_KEY_SIZE_MAX: Final = 1_024  # an entry's table holds them; clients' have 32
+_HEADING_KEY_SIZE_MAX: Final = 128  # a batch's: each of its messages without one gets it
+_BATCH_KEYS_SIZE_MAX: Final = 1 << 20  # of all keys of a batch, which stand in its entry once more
 
 _MESSAGE_ILLEGAL: Final = (
     "the message is illegal, maybe msg body or properties length not matched. "
@@ -259,14 +260,11 @@ class SendProcessor:
             sys_flag=request.integer(names.sys_flag),
         )
         try:
-            items = decode_batch_body(request.command.body)
+            items = decode_batch_body(request.command.body, count_max=_BATCH_COUNT_MAX)
         except RecordError as error:
             raise RefusedError(ResponseCode.MESSAGE_ILLEGAL, f"batch: {error}") from error
-        if not items or len(items) > _BATCH_COUNT_MAX:
-            raise RefusedError(
-                ResponseCode.MESSAGE_ILLEGAL,
-                f"a batch of {len(items)} messages; allowed are 1 to {_BATCH_COUNT_MAX}",
-            )
+        if not items:
+            raise RefusedError(ResponseCode.MESSAGE_ILLEGAL, "a batch of no messages")
         dedupes = topic.dedupes
         records: list[PendingRecord] = []
         for at, (body, properties, flag) in enumerate(items):
@@ -303,6 +301,11 @@ class SendProcessor:
                 )
             )
         keys = [record.dedupe_key for record in records if record.dedupe_key is not None]
+        if sum(map(len, keys)) > _BATCH_KEYS_SIZE_MAX:
+            raise RefusedError(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"UNIQ_KEYs of a batch with more than {_BATCH_KEYS_SIZE_MAX} characters together",
+            )
         if len(set(keys)) < len(keys):
             raise RefusedError(
                 ResponseCode.MESSAGE_ILLEGAL, "two messages of the batch have one UNIQ_KEY"
@@ -341,6 +344,8 @@ def _batch_heading(request: Request, names: SendNames) -> KnownProperties:
     """What is said of a batch as a whole. Raises RefusedError for what no batch can be."""
     heading = KnownProperties.of(request.fields.get(names.properties) or "")
     topic, sys_flag = request.text(names.topic), request.integer(names.sys_flag)
+    if heading.uniq_key is not None and len(heading.uniq_key) > _HEADING_KEY_SIZE_MAX:
+        raise _too_long(heading.uniq_key, _HEADING_KEY_SIZE_MAX)
     if topic.startswith(RETRY_PREFIX):
         raise RefusedError(
             ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {topic}"
@@ -354,10 +359,10 @@ def _batch_heading(request: Request, names: SendNames) -> KnownProperties:
     return heading
 
 
-def _too_long(key: str) -> RefusedError:
+def _too_long(key: str, size_max: int = _UNIQ_KEY_SIZE_MAX) -> RefusedError:
     return RefusedError(
         ResponseCode.MESSAGE_ILLEGAL,
-        f"a UNIQ_KEY of {len(key)} characters; at most {_UNIQ_KEY_SIZE_MAX} are allowed",
+        f"a UNIQ_KEY of {len(key)} characters; at most {size_max} are allowed",
     )
 
 

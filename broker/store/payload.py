@@ -67,6 +67,7 @@ __all__ = [
     "UnlockCommand",
     "UserCommand",
     "decode_payload",
+    "encode_command",
     "encode_header",
     "encode_table",
 ]
@@ -335,21 +336,28 @@ class Payload:
     may_have_words: bool = True  # of KEYS, in some record
 
 
-def encode_table(
-    store_timestamp_ms: int, runs: Sequence[Run], commands: Sequence[Command]
-) -> bytes:
-    """The table alone; its size does not depend on the positions within the units."""
+def encode_command(command: Command) -> bytes:
+    """As it stands in a table."""
     packed: bytes = msgpack.packb(
-        [
-            store_timestamp_ms,
-            [
-                [run.topic, run.queue_id, run.first_queue_offset, run.units, run.uniq_keys]
-                for run in runs
-            ],
-            [_command_to_list(command) for command in commands],
-        ]
+        [_NAME_OF[type(command)], *(getattr(command, name) for name in command.__slots__)]
     )
     return packed
+
+
+def encode_table(store_timestamp_ms: int, runs: Sequence[Run], commands: Sequence[bytes]) -> bytes:
+    """The table alone, of commands that are encoded already; its size does not depend on the
+    positions within the units."""
+    packer = msgpack.Packer(autoreset=False)
+    packer.pack_array_header(3)
+    packer.pack(store_timestamp_ms)
+    packer.pack(
+        [
+            [run.topic, run.queue_id, run.first_queue_offset, run.units, run.uniq_keys]
+            for run in runs
+        ]
+    )
+    packer.pack_array_header(len(commands))
+    return b"".join((packer.bytes(), *commands))
 
 
 def encode_header(table_size: int, flags: int = 0) -> bytes:
@@ -378,7 +386,3 @@ def decode_payload(payload: bytes) -> Payload:
         )
     except (ValueError, TypeError, KeyError, IndexError) as error:
         raise PayloadError(f"table can't be read: {error!r}") from error
-
-
-def _command_to_list(command: Command) -> list[Any]:
-    return [_NAME_OF[type(command)], *(getattr(command, name) for name in command.__slots__)]

@@ -64,6 +64,7 @@ class MemoryLog:
         self.snapshot_position: int | None = None  # None: at the log's end
         self.follower_position: int | None = None
         self.writable = True
+        self.entry_size_max = 8 << 20
         self.damage: Damage | None = None
 
     def status(self) -> LogStatus:
@@ -89,6 +90,8 @@ class MemoryLog:
             raise NotLeaderError(None)
         slot = self.next_slot()
         payload = bytes(fill(slot))
+        if len(payload) > self.entry_size_max:
+            raise ValueError(f"payload of {len(payload)} bytes")
         stored = Entry(index=slot.index, term=self.term, kind=EntryKind.DATA, payload=payload)
         header, self.chain = encode_header(stored, len(self.data), self.chain)
         self.data += header + payload

@@ -23,6 +23,7 @@ from broker.store.payload import (
     Run,
     TopicCommand,
     decode_payload,
+    encode_command,
     encode_header,
     encode_table,
 )
@@ -155,7 +156,7 @@ COMMANDS = st.one_of(
 @settings(deadline=None)
 @given(INT64, st.lists(RUNS, max_size=4), st.lists(COMMANDS, max_size=6), st.binary(max_size=50))
 def test_a_payload_reads_back_as_it_was_written(stored, runs, commands, records):
-    table = encode_table(stored, runs, commands)
+    table = encode_table(stored, runs, list(map(encode_command, commands)))
     payload = decode_payload(encode_header(len(table)) + table + records)
     assert payload.store_timestamp_ms == stored
     assert payload.runs == runs

@@ -3,7 +3,8 @@
 `Structures.next()` gives one whole frame. Most of its fields fit, so that it gets past the first
 checks; one or two don't: numbers beyond their width, texts of 100 kB, names of system topics,
 separators within properties, counts that lie, JSON with names twice, of other types and nested
-deeply, bodies that inflate to far more than they are. Pure, by seed.
+deeply, bodies that inflate to far more than they are, lists and bitsets that stand for far more
+(`inflation`). Pure, by seed.
 
 What would only end the exercise is left out: settings that forbid sends, changes of members, and
 the canary's topic.
@@ -28,9 +29,12 @@ from remoting.errors import FrameError
 from remoting.frame import encode
 from remoting.message import encode_batch_body
 from remoting.properties import PROPERTIES_SIZE_MAX
+from tests.fuzz.inflation import inflated, inflated_fields
 
 __all__ = ["NAME_SERVER_FIELDS", "Structures"]
 
+_INFLATED_SHARE: Final = 0.06
+_INFLATED_SIZE: Final = 60_000
 _LEFT_OUT: Final = {RequestCode.LEDGERMQ_CHANGE_MEMBER, RequestCode.UPDATE_BROKER_CONFIG}
 _TOPICS: Final = ["T0", "T1", "T2", "Golden", "%RETRY%G0", "%RETRY%G0_T0", "%DLQ%G0"]
 _GROUPS: Final = ["G0", "G1", "PG", "golden-consumers", "golden-producers"]
@@ -115,6 +119,8 @@ class Structures:
         fields = {field.name: self._value(field) for field in row.fields}
         for _ in range(rng.choice((0, 0, 0, 1, 1, 2))):
             self._spoil(fields, row)
+        if rng.random() < _INFLATED_SHARE:
+            fields = inflated_fields(rng, fields, _INFLATED_SIZE)
         if row.code == RequestCode.DELETE_TOPIC_IN_BROKER and fields.get("topic") == "T0":
             fields["topic"] = "T1"  # the greedy client needs one
         command = RemotingCommand(
@@ -230,7 +236,11 @@ class Structures:
             case RequestCode.UPDATE_NAMESRV_CONFIG:
                 return rng.choice((b"enableTopicList=true", b"kvConfigPath=/x", b"=\n=", b"\xff"))
         value = self._json_body(code)
-        return b"" if value is None else self._spoilt_json(value)
+        if value is None:
+            return b""
+        if rng.random() < _INFLATED_SHARE:
+            return json.dumps(inflated(rng, value, _INFLATED_SIZE)).encode()
+        return self._spoilt_json(value)
 
     def _batch(self) -> bytes:
         rng = self._random
@@ -238,6 +248,8 @@ class Structures:
             (rng.randbytes(rng.randrange(50)), self._properties().encode()[:30_000], 0)
             for _ in range(rng.choice((0, 1, 2, 5, 200)))
         ]
+        if rng.random() < _INFLATED_SHARE:  # each gets the batch's key
+            items = [(b"", b"", 0)] * 4_096
         body = bytearray(encode_batch_body(items))
         if body and rng.random() < 0.4:  # lengths and counts that lie
             at = rng.randrange(len(body))

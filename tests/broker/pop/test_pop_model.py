@@ -24,7 +24,15 @@ from broker.pop.commands import (
 from broker.pop.state import PopState
 from broker.state import BrokerState, StateLimits
 from broker.state_image import decode_image
-from broker.store.payload import UNIT, Payload, Run, decode_payload, encode_header, encode_table
+from broker.store.payload import (
+    UNIT,
+    Payload,
+    Run,
+    decode_payload,
+    encode_command,
+    encode_header,
+    encode_table,
+)
 from broker.topics import system_topics
 
 KEY = ("G", "T", 0)
@@ -252,7 +260,7 @@ def test_what_the_broker_keeps_of_pops_is_in_payloads_and_snapshots():
         ReviveCommand([["G", "T", 0, 7, 1_000]]),
     ]
     run = Run("T", 0, 0, UNIT.pack(0, 10, 0) + UNIT.pack(10, 10, 0), None)
-    table = encode_table(1_000, [run], commands)
+    table = encode_table(1_000, [run], list(map(encode_command, commands)))
     payload = decode_payload(encode_header(len(table)) + table)
     assert payload == Payload(1_000, [run], commands)
     state.apply(payload, 0)
