@@ -8,8 +8,8 @@ Rules: RocketMQ RecallMessageProcessor. There a recall is itself a message that 
 when the time has come, and is answered with success whether or not there is such a message. Here
 success says that the message will not be delivered: it was taken out now, or it does not wait any
 more before its time, that is, an earlier attempt took it out. Whether its time has come is judged
-by this clock and by the stamps in the log, so that clocks that differ make no delivered message
-a recalled one.
+by the group's time, which is never behind a stamp in the log: no delivered message is taken for a
+recalled one.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class RecallProcessor:
             queue_offset = await self._find(handle)
             if queue_offset is not None:
                 self._recall(request, handle, queue_offset)
-            elif handle.deliver_ms <= self._reached_ms():
+            elif handle.deliver_ms <= self._context.clock_ms():
                 raise _illegal("timestamp invalid")
             else:
                 self._answer(request, handle, "the message does not wait any more")
@@ -119,11 +119,6 @@ class RecallProcessor:
             properties.get("UNIQ_KEY") == handle.uniq_key
             and properties.get("REAL_TOPIC") == handle.topic
         )
-
-    def _reached_ms(self) -> int:
-        """What of time the group has seen: a leader before, whose clock was ahead of ours, may
-        have delivered what ours says lies ahead; its entry is stamped with the time it had."""
-        return max(self._context.clock_ms(), self._context.state.store_timestamp_ms)
 
     def _answer(self, request: Request, handle: RecallHandle, remark: str | None) -> None:
         fields = {"msgId": handle.uniq_key, "MSG_REGION": self._context.config.region}

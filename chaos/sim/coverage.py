@@ -119,6 +119,7 @@ GROUP_COUNTERS: tuple[str, ...] = (
     "topics_deleted",
     "deletions_told",
     "clients_crashed_in_transactions",
+    "clock_jumps_when_calm",
     "messages_read",
     "reads_failed",
     "offsets_committed",

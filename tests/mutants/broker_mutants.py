@@ -135,24 +135,6 @@ BROKER_MUTANTS = (
         ),
     ),
     Mutant(
-        name="store timestamp from the leader's clock alone",
-        kind="group",
-        breaks="time goes back in the log where the new leader's clock is behind the old one's",
-        expected=("G5", "stopped"),
-        patches=(
-            SourcePatch(
-                module="broker.proposer",
-                within="Proposer._encode",
-                before="""
-                store_ms = self._last_store_ms = max(
-                    self._clock_ms(), self._last_store_ms, self._state.store_timestamp_ms
-                )
-                """,
-                after="store_ms = self._last_store_ms = self._clock_ms()",
-            ),
-        ),
-    ),
-    Mutant(
         name="delayed messages and their progress in two entries",
         kind="group",
         breaks="a failover between them delivers again",

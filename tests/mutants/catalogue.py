@@ -7,6 +7,7 @@ still fits the source. The product has no switch for any of them.
 from __future__ import annotations
 
 from tests.mutants.broker_mutants import BROKER_MUTANTS
+from tests.mutants.clock_mutants import CLOCK_MUTANTS
 from tests.mutants.consumer_mutants import CONSUMER_MUTANTS
 from tests.mutants.election_mutants import ELECTION_MUTANTS
 from tests.mutants.membership_mutants import MEMBERSHIP_MUTANTS
@@ -32,6 +33,7 @@ AREAS: dict[str, tuple[Mutant, ...]] = {
     "retention": RETENTION_MUTANTS,
     "shell": SHELL_MUTANTS,
     "broker": BROKER_MUTANTS,
+    "clocks": CLOCK_MUTANTS,
     "transactions": TRANSACTION_MUTANTS,
     "timers, POP, deletions": WAITING_MUTANTS,
     "resets, locks, POP in order, administration": CONSUMER_MUTANTS,

@@ -101,21 +101,6 @@ _TIMER_MUTANTS = (
             ),
         ),
     ),
-    Mutant(
-        name="recall judged by the leader's clock alone",
-        kind="group",
-        breaks="a leader whose clock is behind calls recalled what the one before delivered",
-        published="this broker, until the simulator had timers",
-        expected=("G5",),
-        patches=(
-            SourcePatch(
-                module="broker.processor.recall",
-                within="RecallProcessor._reached_ms",
-                before="return max(self._context.clock_ms(), self._context.state.store_timestamp_ms)",
-                after="return self._context.clock_ms()",
-            ),
-        ),
-    ),
 )
 
 _POP_MUTANTS = (

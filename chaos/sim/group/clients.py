@@ -15,13 +15,14 @@ import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+from broker.delay.levels import delay_ms, schedule_queue_id
 from broker.delay.recall_handle import recall_handle
 from chaos.sim.group.options import GroupOptions
 from chaos.sim.group.promises import Promises, Value
 from chaos.sim.group.settings import GROUP
 from chaos.sim.group.stored import value_of
 from chaos.sim.scheduler import Scheduler
-from chaos.sim.virtual_host import current
+from chaos.sim.virtual_host import WALL_START_MS, current
 from client.broker_call import call_group
 from client.errors import ClientError
 from client.instance import InstanceSettings
@@ -140,6 +141,7 @@ class Sender:
         options, promises = self._desk.options, self._desk.promises
         level = rng.choice((1, 1, 2)) if rng.random() < options.delay_rate else 0
         value = promises.new_value(is_delayed=level > 0)
+        value.delay_ms = delay_ms(schedule_queue_id(level)) if level else None
         message = Message(
             topic=TOPIC,
             body=_body(value.name, rng, options),
@@ -160,10 +162,12 @@ class Sender:
     async def _send_timer(self, producer: Producer, rng: random.Random) -> None:
         promises = self._desk.promises
         value = promises.new_value(is_delayed=True)
-        delay_ms = int(rng.random() * _TIMER_DELAY_MS_MAX)
-        deliver_ms = current().clock.wall_ns() // 1_000_000 + delay_ms
+        wanted_ms = int(rng.random() * _TIMER_DELAY_MS_MAX)
+        # Whatever this machine's clock says: the application knows when it wants it.
+        deliver_ms = WALL_START_MS + self._desk.scheduler.now_us // 1_000 + wanted_ms
         if rng.random() < 0.3:
-            properties = {"TIMER_DELAY_MS": str(delay_ms)}
+            properties = {"TIMER_DELAY_MS": str(wanted_ms)}
+            value.delay_ms = wanted_ms
         else:
             properties = {"TIMER_DELIVER_MS": str(deliver_ms)}
             value.not_before_ms = deliver_ms
@@ -240,6 +244,7 @@ async def insist(
         try:
             result = await attempt()
         except ClientError as error:
+            promises.check_refusal(values, error)
             for value, was_unknown in zip(values, before, strict=True):
                 value.unknown = was_unknown
                 promises.on_failed(value, definite=error.definite)

@@ -60,6 +60,7 @@ from chaos.sim.group.registry_model import RegistryModel
 from chaos.sim.group.reset_model import ResetModel
 from chaos.sim.group.stored import Stored, is_users, value_of
 from chaos.sim.group.timer_model import TimerModel
+from chaos.sim.group.true_time import TrueTime
 from chaos.sim.violation import Violation
 from raft.messages import EntryKind, Index, NodeId, Term
 from raft.replicated_log import CommittedEntry
@@ -73,8 +74,15 @@ _TRANSACTION_TOPICS: Final = frozenset({HALF_TOPIC, OP_TOPIC, TRANS_CHECK_MAX_TO
 class CommittedLog:
     """Of one broker group. Every method raises Violation."""
 
-    def __init__(self, counts: dict[str, int], log_begin: Callable[[], int]) -> None:
-        """`log_begin` tells below which position some broker's log has lost its records."""
+    def __init__(
+        self,
+        counts: dict[str, int],
+        log_begin: Callable[[], int],
+        true_time: TrueTime | None = None,
+    ) -> None:
+        """`log_begin` tells below which position some broker's log has lost its records. Without
+        `true_time` nothing is judged by it."""
+        self.true_time = true_time
         self._counts = counts
         self._entries: dict[Index, tuple[Term, int]] = {}  # term and chain
         self._first_index: Index = 1
@@ -97,7 +105,9 @@ class CommittedLog:
         self.resumed: set[int] = set()  # copies of halves that were given up
         self.log_begin = log_begin
         self.timers = TimerModel(counts)
-        self.pop = PopModel(self.queues, self.offsets, self.floors, counts, log_begin)
+        self.pop = PopModel(
+            self.queues, self.offsets, self.floors, counts, log_begin, true_time=true_time
+        )
 
     def next_offset(self, topic: str, queue_id: int) -> int:
         return len(self.queues.get((topic, queue_id), ()))
@@ -124,6 +134,8 @@ class CommittedLog:
         if payload.store_timestamp_ms < self._store_ms:
             raise Violation("G5", f"entry {entry.index} is stamped before the one before it")
         self._store_ms = payload.store_timestamp_ms
+        if self.true_time is not None:
+            self.true_time.on_stamp(self._store_ms)
         added: list[Stored] = []
         for run in payload.runs:
             queue = self.queues.setdefault((run.topic, run.queue_id), [])
@@ -156,6 +168,7 @@ class CommittedLog:
             value=value_of(record.body),
             store_ms=store_ms,
             code=code,
+            true_ms=0 if self.true_time is None else self.true_time.now_ms(),
         )
 
     @staticmethod

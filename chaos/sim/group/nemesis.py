@@ -16,12 +16,12 @@ from chaos.sim.disk import DiskFault
 from chaos.sim.group.broker_machine import BrokerMachine
 from chaos.sim.group.machine import Machine
 from chaos.sim.group.operator import GroupOperator
+from chaos.sim.group.wall_clocks import WallClocks
 from chaos.sim.nemesis import Nemesis
 from raft.messages import NodeId
 
 __all__ = ["GroupNemesis"]
 
-_WALL_JUMP_MS_MAX = 5_000
 _FAILED_RESTART_US_MIN = 10_000  # who finds its disk full is not started in the same breath again
 _STOP_STEPS_MAX = 60
 _STOP_DISK_OPERATIONS_MAX = 12
@@ -53,12 +53,14 @@ class GroupNemesis(Nemesis[BrokerMachine]):
         clients: Sequence[Machine],
         name_servers: Sequence[Machine],
         operator: GroupOperator,
+        wall_clocks: WallClocks,
         opening_failure_rate: float,
         **others: Any,
     ) -> None:
         super().__init__(**others)
         self._opening_failure_rate = opening_failure_rate
         self._operator = operator
+        self._wall_clocks = wall_clocks
         self._clients = clients
         self._name_servers = name_servers
 
@@ -155,10 +157,7 @@ class GroupNemesis(Nemesis[BrokerMachine]):
         return node.name
 
     def _wall_clock_jump(self) -> str | None:
-        node = self._rng.choice(self._nodes)
-        jump_ms = int(_WALL_JUMP_MS_MAX * (2 * self._rng.random() - 1))
-        node.clock.wall_offset_ms += jump_ms
-        return f"{node.name} {jump_ms}ms"
+        return self._wall_clocks.jump_some(self._rng)
 
     def _rot_disk(self) -> str | None:
         """A closed segment of a broker is damaged while it is down."""

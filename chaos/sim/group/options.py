@@ -62,6 +62,8 @@ GROUP_CALMABLE = (
     "garbage_rate",
     "clock_rate_spread",
     "wall_clock_spread_ms",
+    "wall_clocks_begin_wrong",
+    "wall_clocks_jump_when_calm",
     "timer_lateness_us_max",
 )
 """What goes wrong all the time, as far as drawn, and can be switched off while shrinking."""
@@ -96,6 +98,10 @@ class GroupOptions:
 
     clock_rate_spread: float
     wall_clock_spread_ms: int
+    wall_clocks_begin_wrong: bool
+    """Whether those of a minority of the brokers are minutes or hours off from the beginning."""
+    wall_clocks_jump_when_calm: bool
+    """Whether, once the group is whole again, each broker's jumps an hour forth and back."""
     timer_lateness_us_max: int
     restart_us_max: int
     opening_failure_rate: float
@@ -190,12 +196,13 @@ def _draw_mixed(seed: int, node_count: int) -> GroupOptions:
     # A generator of their own: what was added later leaves older seeds what they were.
     later = random.Random(f"later group options/{seed}/{node_count}")
     latest = random.Random(f"latest group options/{seed}/{node_count}")
+    clocks = random.Random(f"clock group options/{seed}/{node_count}")
     return GroupOptions(
         seed=seed,
         node_count=node_count,
         name_server_count=rng.choice((1, 2)),
         fault_time_us=int(timeout_min_ms * 1000 * rng.uniform(20, 40)),
-        fault_rates=_draw_faults(rng),
+        fault_rates=_with_jumps(_draw_faults(rng), clocks),
         heartbeat_ms=heartbeat_ms,
         election_timeout_ms_min=timeout_min_ms,
         election_timeout_ms_max=2 * timeout_min_ms,
@@ -210,6 +217,8 @@ def _draw_mixed(seed: int, node_count: int) -> GroupOptions:
         garbage_rate=rng.choice((0.0, 0.0, 0.3)),
         clock_rate_spread=rng.choice((0.0, 0.01, 0.05)),
         wall_clock_spread_ms=rng.choice((0, 50, 2_000)),
+        wall_clocks_begin_wrong=clocks.random() < 0.2,
+        wall_clocks_jump_when_calm=clocks.random() < 0.25,
         timer_lateness_us_max=rng.choice((0, 1_000, 10_000)),
         restart_us_max=int(timeout_min_ms * 1000 * rng.choice((0.1, 1.0, 4.0))),
         fault_duration_us_max=int(timeout_min_ms * 1000 * rng.choice((2.0, 5.0, 8.0))),
@@ -256,6 +265,13 @@ def group_schedule(options: GroupOptions) -> Schedule:
         faults=faults,
         options=asdict(options),
     )
+
+
+def _with_jumps(rates: dict[str, float], rng: random.Random) -> dict[str, float]:
+    """Wall clocks that jump are no rarity, and cost nothing."""
+    if rates and rng.random() < 0.3:
+        rates.setdefault("wall_clock_jump", rng.choice((0.5, 1.0, 2.0)))
+    return rates
 
 
 def _draw_faults(rng: random.Random) -> dict[str, float]:

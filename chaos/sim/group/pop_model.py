@@ -26,6 +26,7 @@ from broker.pop.commands import (
 )
 from chaos.sim.group.order_model import OrderModel
 from chaos.sim.group.stored import Stored, is_again
+from chaos.sim.group.true_time import TrueTime
 from chaos.sim.violation import Violation
 
 __all__ = ["HeldMessage", "PopModel", "QueueKey"]
@@ -36,6 +37,7 @@ QueueKey: TypeAlias = tuple[str, str, int]  # group, topic, queue id
 class HeldMessage(NamedTuple):
     pop_ms: int
     visible_ms: int
+    due_ms: int = 0  # by the true time, about when it is visible again
 
 
 class PopModel:
@@ -51,7 +53,10 @@ class PopModel:
         floors: Mapping[tuple[str, int], int],
         counts: dict[str, int],
         log_begin: Callable[[], int],
+        *,
+        true_time: TrueTime | None = None,
     ) -> None:
+        self._true_time = true_time
         self._queues = queues
         self._offsets = offsets
         self._floors = floors
@@ -70,7 +75,7 @@ class PopModel:
         """What is held now: group, topic, queue id, offset, pop time, visible again at."""
         for key, held in self._held.items():
             for offset, message in held.items():
-                yield (*key, offset, *message)
+                yield (*key, offset, message.pop_ms, message.visible_ms)
 
     def has_held(self, key: QueueKey, offset: int, pop_ms: int) -> bool:
         """Whether this holding is or was committed."""
@@ -168,7 +173,8 @@ class PopModel:
             if offset >= len(queue) or queue[offset].position >= begin:
                 raise Violation("G5", f"{key}: a pop passes over {offset}, which the log has")
         self._offsets[key] = command.next_offset
-        message = HeldMessage(command.pop_ms, command.pop_ms + command.invisible_ms)
+        visible_ms = command.pop_ms + command.invisible_ms
+        message = HeldMessage(command.pop_ms, visible_ms, self._due_ms(command.invisible_ms))
         for offset in command.offsets:
             value = queue[offset].value
             if (key, offset) in self._taken:
@@ -196,7 +202,8 @@ class PopModel:
     def _change(self, command: ChangeInvisibleCommand) -> None:
         key = (command.group, command.topic, command.queue_id)
         if self.holds(key, command.offset, command.pop_ms):
-            message = HeldMessage(command.next_pop_ms, command.visible_ms)
+            due_ms = self._due_ms(command.visible_ms - command.next_pop_ms)
+            message = HeldMessage(command.next_pop_ms, command.visible_ms, due_ms)
             self._hold(key, command.offset, message)
             self._counts["messages_postponed"] += 1
 
@@ -214,10 +221,16 @@ class PopModel:
             raise Violation(
                 "G5", f"{key}: {value} is stored again {message.visible_ms - store_ms} ms too early"
             )
+        if self._true_time is not None:
+            self._true_time.check_late(value, message.due_ms, self._true_time.now_ms())
         stored = self._queues[key[1], key[2]][offset]
         if len(copies) != 1 and (copies or stored.position >= self._log_begin()):
             raise Violation("G5", f"{key}: {value} is stored again {len(copies)} times")
         self._counts["messages_revived"] += len(copies)
+
+    def _due_ms(self, invisible_ms: int) -> int:
+        """Of what becomes invisible now."""
+        return 0 if self._true_time is None else self._true_time.now_ms() + invisible_ms
 
     def _value(self, key: QueueKey, offset: int) -> str:
         return self._queues[key[1], key[2]][offset].value

@@ -14,7 +14,8 @@ it is told. A deletion that was acknowledged has taken what was acknowledged bef
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -22,6 +23,7 @@ from chaos.sim.group.committed_log import CommittedLog
 from chaos.sim.group.pop_model import QueueKey
 from chaos.sim.group.stored import Stored, value_of
 from chaos.sim.violation import Violation
+from client.errors import ClientError, MaybeStoredError
 
 __all__ = ["Promises", "Recall", "Value"]
 
@@ -47,6 +49,8 @@ class Value:
     unknown: bool = False  # an attempt of unknown outcome
     attempts: int = 0
     not_before_ms: int = 0  # the time of delivery that was asked for; 0: none
+    begun_ms: int = 0  # by the true time
+    delay_ms: int | None = None  # that was asked for, from when it is stored
     recall: Recall = Recall.NONE
 
 
@@ -72,6 +76,8 @@ class Promises:
     def new_value(self, *, is_half: bool = False, is_delayed: bool = False) -> Value:
         value = Value(name=f"v{len(self.values)}", is_half=is_half, is_delayed=is_delayed)
         self.values[value.name] = value
+        if self._log.true_time is not None:
+            value.begun_ms = self._log.true_time.now_ms()
         return value
 
     def on_acknowledged(self, value: Value, topic: str, queue_id: int, offset: int) -> None:
@@ -90,6 +96,14 @@ class Promises:
         self._counts["sends_refused" if definite else "sends_unknown"] += 1
         if not definite:
             value.unknown = True
+
+    def check_refusal(self, values: Sequence[Value], error: ClientError) -> None:
+        """An attempt has ended so. What nobody has sent before is no repetition, whatever clocks
+        say."""
+        if isinstance(error, MaybeStoredError) and all(
+            value.attempts == 1 and value.name not in self._log.values for value in values
+        ):
+            raise Violation("time", f"{values[0].name} is refused as sent before: {error}")
 
     def is_stored(self, value: Value) -> bool:
         """Whether an earlier attempt is committed already, as far as anybody has applied."""
@@ -229,6 +243,20 @@ class Promises:
                 f"{queue[offset].value}",
             )
 
+    @contextlib.contextmanager
+    def held(self, suspend_ms: int) -> Iterator[None]:
+        """Around a pull that may be held for so long: it ends by then, where the group is calm."""
+        times = self._log.true_time
+        was_calm = times is not None and times.is_calm
+        begun_ms = times.now_ms() if times is not None else 0
+        try:
+            yield
+        finally:
+            if times is not None and was_calm:
+                late_ms = times.now_ms() - begun_ms - suspend_ms
+                if late_ms > times.late_ms_max() + suspend_ms // 5:
+                    raise Violation("time", f"a pull is held {late_ms} ms longer than it asked")
+
     def max_offset_floor(self, topic: str, queue_id: int) -> int:
         """What a max offset asked for now must not be below."""
         return self._ends.get((topic, queue_id), 0)
@@ -309,6 +337,10 @@ class Promises:
             raise Violation(
                 "G5", f"{name} is delivered {value.not_before_ms - stored.store_ms} ms too early"
             )
+        times = self._log.true_time
+        if stored is not None and times is not None:
+            due_ms = value.not_before_ms or value.begun_ms + (value.delay_ms or 0)
+            times.check(name, due_ms, stored.true_ms, delay_ms=value.delay_ms)
 
     def _check_half(self, value: Value, is_stored: bool, places: Mapping[str, Stored]) -> None:
         name = value.name

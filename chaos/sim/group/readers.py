@@ -76,7 +76,8 @@ class Consumer:
                 await asyncio.sleep(PAUSE_AFTER_ERROR_S)
 
     async def _pull(self, consumer: PullConsumer, queue: MessageQueue, offset: int) -> int:
-        result = await consumer.pull(queue, offset, suspend_ms=SUSPEND_MS)
+        with self._desk.promises.held(SUSPEND_MS):
+            result = await consumer.pull(queue, offset, suspend_ms=SUSPEND_MS)
         if show_pull(self._desk, queue, offset, result):
             self._desk.promises.resets.on_sent_back(
                 (self._group, queue.topic, queue.queue_id), offset, result.next_begin_offset

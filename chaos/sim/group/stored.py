@@ -39,6 +39,7 @@ class Stored:
     value: str
     store_ms: int
     code: int = 0
+    true_ms: int = 0  # when it was applied first
 
     @property
     def place(self) -> str:
