@@ -50,6 +50,7 @@ class Value:
     attempts: int = 0
     not_before_ms: int = 0  # the time of delivery that was asked for; 0: none
     begun_ms: int = 0  # by the true time
+    acknowledged_ms: int = 0  # likewise; it may have been sent again long after it was begun
     delay_ms: int | None = None  # that was asked for, from when it is stored
     recall: Recall = Recall.NONE
 
@@ -87,6 +88,8 @@ class Promises:
         if before is not None and before != (topic, queue_id, offset):
             raise Violation("G2", f"{value.name} is acknowledged at {before} and at {offset}")
         value.acknowledged = (topic, queue_id, offset)
+        if self._log.true_time is not None and before is None:
+            value.acknowledged_ms = self._log.true_time.now_ms()
         if not value.is_half and not value.is_delayed:
             key = (topic, queue_id)
             self._ends[key] = max(self._ends.get(key, 0), offset + 1)
@@ -340,7 +343,9 @@ class Promises:
         times = self._log.true_time
         if stored is not None and times is not None:
             due_ms = value.not_before_ms or value.begun_ms + (value.delay_ms or 0)
-            times.check(name, due_ms, stored.true_ms, delay_ms=value.delay_ms)
+            times.check_early(name, due_ms, stored.true_ms, delay_ms=value.delay_ms)
+            due_ms = max(due_ms, value.acknowledged_ms + (value.delay_ms or 0))
+            times.check_late(name, due_ms, stored.true_ms)
 
     def _check_half(self, value: Value, is_stored: bool, places: Mapping[str, Stored]) -> None:
         name = value.name

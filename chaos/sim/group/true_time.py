@@ -51,7 +51,9 @@ class TrueTime:
         if ahead_ms > self._error_ms():
             raise Violation("time", f"a stamp is {ahead_ms} ms ahead of the true time")
 
-    def check(self, name: str, due_ms: int, delivered_ms: int, *, delay_ms: int | None) -> None:
+    def check_early(
+        self, name: str, due_ms: int, delivered_ms: int, *, delay_ms: int | None
+    ) -> None:
         """`delay_ms`: what was asked for; None: `due_ms` itself was."""
         options = self._options
         rates = 2 * options.clock_rate_spread
@@ -62,7 +64,6 @@ class TrueTime:
             early_ms_max = (rates + slew) * delay_ms + rates * _CATCH_UP_MS + _ROUND_MS
         if delivered_ms < due_ms - early_ms_max:
             raise Violation("time", f"{name} is delivered {due_ms - delivered_ms} ms early")
-        self.check_late(name, due_ms, delivered_ms)
 
     def check_late(self, name: str, due_ms: int, delivered_ms: int) -> None:
         """Of what is delivered at all."""
