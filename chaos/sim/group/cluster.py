@@ -38,6 +38,7 @@ from chaos.sim.group.broker_machine import BrokerMachine
 from chaos.sim.group.clients import TOPIC, Desk, TransactionSender
 from chaos.sim.group.committed_log import CommittedLog
 from chaos.sim.group.deleter import DELETED_TOPIC
+from chaos.sim.group.jumps_when_calm import JumpsWhenCalm, is_whole
 from chaos.sim.group.machine import Machine, Site
 from chaos.sim.group.nemesis import GroupNemesis
 from chaos.sim.group.operator import GroupOperator
@@ -51,7 +52,7 @@ from chaos.sim.group.replicas import check_alike, check_queue, check_route, chec
 from chaos.sim.group.settings import NameServerProgram, broker_config, memory_directory
 from chaos.sim.group.trace_rules import TraceRules
 from chaos.sim.group.true_time import TrueTime
-from chaos.sim.group.wall_clocks import HOUR_MS, WallClocks
+from chaos.sim.group.wall_clocks import WallClocks
 from chaos.sim.schedule import Schedule, options_of
 from chaos.sim.scheduler import Scheduler
 from chaos.sim.tcp import SimTcp
@@ -62,9 +63,8 @@ from chaos.sim.world import Parts
 from raft.core import Core
 from raft.hard_state import HardStateFile
 from raft.messages import Index, NodeId, Term
-from raft.replicated_log import CommittedEntry, Phase
+from raft.replicated_log import CommittedEntry
 from raft.segment_log import SegmentLog
-from remoting.connection import Connection
 
 __all__ = ["LIVENESS_TIMEOUTS_MAX", "QUIET_MS", "SERVE_GRACE_MS", "SETTLE_MS", "GroupCluster"]
 
@@ -80,8 +80,6 @@ QUIET_MS = 30_000
 
 _OTHER_TOPICS = (POP_TOPIC, ORDER_TOPIC, DELETED_TOPIC)
 _CLOSINGS_MAX = 10
-_CLOCK_WRONG_US = 2_500_000  # before it leads, and after
-_UNDER_WAY_MAX = 20
 _LOOK_US = 50_000  # between two looks at whether a phase is over
 
 
@@ -367,7 +365,10 @@ class GroupCluster:
             if not machine.alive:
                 machine.start()
         if self.options.wall_clocks_jump_when_calm:
-            self._check_clocks()
+            if not self._run_until(self._serve_deadline_us() + SETTLE_MS * 1000, self._is_whole):
+                raise Violation("liveness", f"not all nodes come back: {self._states()}")
+            jumps = JumpsWhenCalm(self.brokers, self._wall_clocks, self.true_time, self._site)
+            jumps.run(lambda us: self._run_until(self.scheduler.now_us + us), self._rng)
         self._desk.sending = False
         deadline_us = self._serve_deadline_us() + SETTLE_MS * 1000
         if not self._run_until(deadline_us, self._has_settled):
@@ -380,49 +381,8 @@ class GroupCluster:
             )
         self._desk.reading = False
 
-    def _check_clocks(self) -> None:
-        """While clients go on, each broker's wall clock jumps an hour, and back, and it leads."""
-        if not self._run_until(self._serve_deadline_us() + SETTLE_MS * 1000, self._is_whole):
-            raise Violation("liveness", f"not all nodes come back: {self._states()}")
-        self.true_time.begin_calm()
-        sign = self._rng.choice((1, -1))
-        for machine in self.brokers:
-            for jump_ms in (sign * HOUR_MS, 0):
-                before = self._known_clients()
-                self.trace.add("sim", f"{machine.name}'s clock is {jump_ms} ms off")
-                if jump_ms:
-                    self._wall_clocks.jump(machine, jump_ms)
-                else:
-                    self._wall_clocks.set_right(machine)
-                self._run_until(self.scheduler.now_us + _CLOCK_WRONG_US)
-                if not before <= self._known_clients() | self._closed(before):
-                    raise Violation("time", "brokers have forgotten clients that are connected")
-                leader = next((one for one in self.brokers if one.leads), None)
-                if leader is not None and leader is not machine:
-                    leader.transfer(machine.name)
-                self._run_until(self.scheduler.now_us + _CLOCK_WRONG_US)
-                self.counts["clock_jumps_when_calm"] += 1
-
     def _is_whole(self) -> bool:
-        """Everybody serves and has applied what is committed, but for what is under way."""
-        statuses = [machine.status for machine in self.brokers]
-        known = [status for status in statuses if status is not None]
-        if self._operator.is_busy or len(known) < len(statuses):
-            return False
-        newest = max(status.commit_index for status in known)
-        return any(status.ready for status in known) and all(
-            status.phase is Phase.SERVING and newest - status.applied_index < _UNDER_WAY_MAX
-            for status in known
-        )
-
-    def _known_clients(self) -> set[Connection]:
-        """Whom brokers hold for members of groups."""
-        contexts = [one.broker.context for one in self.brokers if one.broker is not None]
-        return {connection for context in contexts for connection in context.clients._places}
-
-    @staticmethod
-    def _closed(connections: set[Connection]) -> set[Connection]:
-        return {connection for connection in connections if connection.closed}
+        return not self._operator.is_busy and is_whole(self.brokers)
 
     def _has_settled(self) -> bool:
         if self.log.undecided() or self.log.undelivered() or self._operator.is_busy:
