@@ -276,9 +276,9 @@ class Core(Elections):
                     self._leadership.begin_transfer(target, self._now_ms)
             case ChangeMembership(change=change):
                 self._on_change(change)
-            case RoomChanged(writable=writable):
+            case RoomChanged(writable=writable, can_begin=can_begin):
                 self._following.writable = writable
-                self._timer.is_without_room = not writable
+                self._note_room(writable=writable, can_begin=can_begin)
             case ReplayChanged(replaying=replaying):
                 self._timer.is_replaying = replaying
             case ChunkStored():
@@ -410,8 +410,11 @@ class Core(Elections):
             )
 
     def _may_campaign(self) -> bool:
-        """A voter may; so may one whose removal is not known to be committed, for its log may be
-        what the others need (4.2.2). Its own vote does not count then."""
+        """A voter may that has room for a leader's first entries; so may one whose removal is not
+        known to be committed, for its log may be what the others need (4.2.2). Its own vote does
+        not count then."""
+        if not self._can_begin:
+            return False
         if self._is_voter:
             return True
         before = self._configurations.replaced

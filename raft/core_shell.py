@@ -26,7 +26,8 @@ Invariants:
 - a leader acts on nothing before the Tick that is due: after a pause it first finds out that it
   has lost its followers;
 - entries are taken only where the log has room for them; a leader without room, or one whose fsync
-  hangs, hands leadership to a follower that is better off.
+  hangs, hands leadership to a follower that is better off. What the core writes unasked as a leader
+  has its room before the node campaigns, and when it wins.
 
 Over 500 lines, because every entry that may step the core, and all that one Ready sets off, stand
 together: their order is the contract.
@@ -165,6 +166,7 @@ class CoreShell:
         self._apply_scheduled = False
         self._is_replaying = False
         self.writable = True
+        self._can_begin = True  # there is room for what a leader writes first
         self.edge = Edge(fail)
         self.stopped = False
 
@@ -327,12 +329,13 @@ class CoreShell:
     def look_for_room(self) -> None:
         """Called now and then: room may have come back."""
         if not self.writable and self._log.reserve(2 * _ROOM_SIZE_MIN):
+            self._can_begin = True
             self._set_writable(writable=True)
 
     @stops_node
     def _tick_entry(self, now_ms: int) -> None:
         if now_ms >= self.core.next_deadline_ms:
-            self._carry_out(self.core.step(Tick(now_ms=now_ms)))
+            self._tick(now_ms)
 
     @stops_node
     def _on_timer(self, *, late: bool = False) -> None:
@@ -346,7 +349,7 @@ class CoreShell:
             self._timer = self._loop.call_later(_LATE_TIMER_GRACE_MS / 1000, again)
             return
         if overdue_ms >= 0:
-            self._carry_out(self.core.step(Tick(now_ms=now_ms)))
+            self._tick(now_ms)
         self._leave_a_hanging_disk()
         self._arm_timer()
 
@@ -419,11 +422,17 @@ class CoreShell:
 
     def _step(self, event: Event) -> None:
         core = self.core
-        if core.role is Role.LEADER and event.now_ms >= core.next_deadline_ms:
-            # After a pause a leader first finds out whether it still is one.
-            self._carry_out(core.step(Tick(now_ms=event.now_ms)))
+        if core.role is not Role.LEADER:
+            self._keep_room_to_begin(event.now_ms)
+        elif event.now_ms >= core.next_deadline_ms:
+            self._tick(event.now_ms)  # a leader first finds out whether it still is one
         self._carry_out(core.step(event))
         self._arm_timer()
+
+    def _tick(self, now_ms: int) -> None:
+        if self.core.role is not Role.LEADER:
+            self._keep_room_to_begin(now_ms)
+        self._carry_out(self.core.step(Tick(now_ms=now_ms)))
 
     def _carry_out(self, ready: Ready) -> None:
         self._schedule_turn_end()  # before anybody who is answered wakes: the trace goes first
@@ -531,10 +540,23 @@ class CoreShell:
                 self._set_writable(writable=False)
         return has_room
 
+    def _keep_room_to_begin(self, now_ms: int) -> None:
+        """Any event may make this node the leader, and the core writes at once then. A start, a
+        truncation and an install give back what was reserved, and somebody else may have it now."""
+        if self._log.reserve(_ROOM_SIZE_MIN) == self._can_begin:
+            return
+        self._can_begin = not self._can_begin
+        if not self._can_begin:
+            _log.warning("the log has no room for what a leader begins with")
+            self.writable = False
+        event = RoomChanged(now_ms=now_ms, writable=self.writable, can_begin=self._can_begin)
+        self._carry_out(self.core.step(event))
+
     def _set_writable(self, *, writable: bool) -> None:
         _log.warning("the log has %s", "room again" if writable else "no room for more entries")
         self.writable = writable
-        self._step(RoomChanged(now_ms=self.now_ms(), writable=writable))
+        now_ms = self.now_ms()
+        self._step(RoomChanged(now_ms=now_ms, writable=writable, can_begin=self._can_begin))
         if not writable:
             self._leave_to_a_better_one("has no room")
 

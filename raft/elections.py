@@ -54,6 +54,7 @@ class Elections(abc.ABC):
         self._role = Role.FOLLOWER
         self._leader_id: NodeId | None = None
         self._leader_is_unreachable = False
+        self._can_begin = True
         self._vote_in(membership)
         if self._is_sole_voter():
             timer.deadline_ms = now_ms  # there is nobody to wait for
@@ -187,6 +188,13 @@ class Elections(abc.ABC):
         self._outbox.term_is_durable = False
 
     # Elections.
+
+    def _note_room(self, *, writable: bool, can_begin: bool) -> None:
+        """Whether the log takes entries at all, and a leader's first ones."""
+        self._timer.is_without_room = not writable
+        self._can_begin = can_begin
+        if not can_begin and self._role in {Role.PRE_CANDIDATE, Role.CANDIDATE}:
+            self._become_follower(self._current_term, None)
 
     def _campaign(self) -> None:
         if not self._may_campaign():

@@ -172,11 +172,13 @@ class RoomChanged:
 
     Without room a follower takes no entries and says so in its replies, a leader goes on leading
     (handing over is the shell's decision, and refusing proposals its duty), and a campaign waits
-    for nodes that have room.
+    for nodes that have room. `can_begin`: there is room for what a leader writes first, a no-op and
+    a configuration; without it the node can't lead, and does not campaign.
     """
 
     now_ms: int
     writable: bool
+    can_begin: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

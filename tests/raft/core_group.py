@@ -443,8 +443,9 @@ class Group:
     def remove(self, name: str, gone: str) -> Ready:
         return self.change(name, RemoveMember(node_id=NodeId(gone)))
 
-    def room(self, name: str, *, writable: bool) -> Ready:
-        return self.step(name, RoomChanged(now_ms=self.now_ms, writable=writable))
+    def room(self, name: str, *, writable: bool, can_begin: bool = True) -> Ready:
+        event = RoomChanged(now_ms=self.now_ms, writable=writable, can_begin=can_begin)
+        return self.step(name, event)
 
     def replay(self, name: str, *, replaying: bool) -> Ready:
         return self.step(name, ReplayChanged(now_ms=self.now_ms, replaying=replaying))

@@ -163,7 +163,10 @@ class Walk:
                 self.change(node)
         elif self.changes:
             if self.rng.random() < 0.5:
-                self.group.room(name, writable=self.rng.random() < 0.7)
+                can_begin = self.rng.random() < 0.8
+                writable = can_begin and self.rng.random() < 0.9
+                self.group.room(name, writable=writable, can_begin=can_begin)
+                assert can_begin or node.core.role in {Role.LEADER, Role.FOLLOWER}
             else:
                 self.group.replay(name, replaying=self.rng.random() < 0.5)
 

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import threading
 import time
 from pathlib import Path
 
 import pytest
 
+from chaos.sim.disk import SimDisk
 from raft.events import Role
+from raft.log_recovery import RecoveredLog
+from raft.messages import NodeId
+from raft.node import RaftNode
 from raft.replicated_log import LogFullError, NotLeaderError, ProposalStatus
-from tests.raft.node_group import eventually, payload
+from raft.segment_log import SegmentLog
+from tests.raft.node_group import Recorder, eventually, free_port, node_config, payload
 from tests.raft.test_node import bench, running
 from tests.raft.test_node_snapshots import write
 
@@ -121,3 +127,46 @@ async def test_a_follower_without_room_says_so_and_takes_nothing(
         reply = made.transport.sent[-1]
         assert getattr(reply, "writable", None) is False
         assert made.node.status().last_index == 0
+
+
+@pytest.mark.parametrize("room", [0, 1, 100, 10_000, 64 << 10, (64 << 10) + 200, 128 << 10])
+async def test_a_start_whose_room_somebody_else_has_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    """A start cuts what was reserved behind the log's end, and a sole voter leads at once: its
+    first entry may find a full disk."""
+    disk = SimDisk(random.Random(1))
+    peers = {NodeId("n0"): f"127.0.0.1:{free_port()}"}
+    config = node_config(tmp_path, "n0", peers, segment_size_bytes_max=1 << 20)
+    node = RaftNode(config, Recorder(), disk=disk)
+    await node.start()
+    await eventually(lambda: node.status().ready, "it leads")
+    await node.propose(payload(b"first"))
+    node.fail(RuntimeError("killed"))
+    await node.stop()
+    disk.process_crash()
+    settle = SegmentLog._settle
+
+    def settled(log: SegmentLog, recovered: RecoveredLog) -> None:
+        settle(log, recovered)
+        disk.capacity_bytes = disk.used_bytes + room
+
+    monkeypatch.setattr(SegmentLog, "_settle", settled)
+    node = RaftNode(config, Recorder(), disk=disk)
+    await node.start()
+    failed = asyncio.create_task(node.wait_failed())
+    ticks = node._shell.core._timer.deadline_ms if node._shell is not None else 0
+    await eventually(
+        lambda: (
+            node.status().ready
+            or (node._shell is not None and node._shell.core._timer.deadline_ms > ticks)
+        ),
+        "it leads, or has waited for its turn",
+    )
+    assert not failed.done()
+    assert node.status().ready == (room >= 64 << 10)
+    disk.capacity_bytes = None
+    await eventually(lambda: node.status().ready and node.status().writable, "there is room")
+    assert (await node.propose(payload(b"second"))).status is ProposalStatus.COMMITTED
+    failed.cancel()
+    await node.stop()

@@ -550,6 +550,35 @@ def test_a_report_of_the_hard_state_lets_heartbeats_be_answered_without_waiting(
     assert (len(ready.messages), len(ready.messages_after_sync)) == (1, 0)
 
 
+def test_who_has_no_room_for_a_first_entry_does_not_campaign() -> None:
+    group = Group(3)
+    group.room(N1, writable=False, can_begin=False)
+    group.tick(N1)
+    group.stabilize()
+    assert group.core(N1).role is R.FOLLOWER
+    group.room(N1, writable=False, can_begin=True)
+    group.elect(N1)
+
+
+def test_a_campaign_ends_with_the_room_for_a_first_entry() -> None:
+    group = Group(3)
+    group.tick(N1)
+    assert group.core(N1).role is R.PRE_CANDIDATE
+    group.room(N1, writable=False, can_begin=False)
+    group.stabilize()
+    assert group.core(N1).role is R.FOLLOWER
+
+
+def test_who_has_no_room_for_a_first_entry_takes_no_leadership_over() -> None:
+    group = Group(3)
+    group.elect(N1)
+    group.room(N2, writable=False, can_begin=False)
+    group.receive(TimeoutNow(sender=N1, receiver=N2, term=group.core(N1).current_term))
+    group.stabilize()
+    assert group.core(N1).role is R.LEADER
+    assert group.core(N2).role is R.FOLLOWER
+
+
 def test_room_has_no_effect_on_leading() -> None:
     group = Group(3)
     group.elect(N1)
