@@ -116,6 +116,7 @@ class Proposer:
         self._last_store_ms = 0
         self._waiting_for: dict[str, list[Callable[[ProposalStatus | None], None]]] = {}
         self._keys: dict[str, PendingRecord] = {}
+        self._deleting: dict[str, int] = {}  # how many deletions of the topic are in flight
         self._topics: dict[str, tuple[Command, Topic | None]] = {}  # None: it is deleted
         self._decisions: dict[int, Proposal] = {}
         self._offsets: dict[tuple[str, str, int], Proposal] = {}  # the newest of each
@@ -127,6 +128,10 @@ class Proposer:
         if name in self._topics:
             return self._topics[name][1]
         return self._state.topics.get(name)
+
+    def is_being_deleted(self, topic: str) -> bool:
+        """Whether a deletion is in flight, whatever else of the topic is."""
+        return topic in self._deleting
 
     def in_flight_key(self, key: str) -> PendingRecord | None:
         """The record in flight that carries this dedupe key."""
@@ -183,6 +188,7 @@ class Proposer:
                 self._topics[command.name] = command, Topic.of_command(command)
             elif isinstance(command, DeleteTopicCommand):
                 self._topics[command.name] = command, None
+                self._deleting[command.name] = self._deleting.get(command.name, 0) + 1
             elif isinstance(command, OffsetCommand):
                 self._offsets[command.group, command.topic, command.queue_id] = proposal
         if proposal.half_queue_offset is not None:
@@ -327,6 +333,11 @@ class Proposer:
             self._finish(proposal, status)
         self._schedule_flush()
 
+    def _deletion_ended(self, topic: str) -> None:
+        self._deleting[topic] -= 1
+        if not self._deleting[topic]:
+            del self._deleting[topic]
+
     def _finish(self, proposal: Proposal, status: ProposalStatus | None) -> None:
         for record in proposal.records:
             key = record.dedupe_key
@@ -337,6 +348,8 @@ class Proposer:
                 newest = self._topics.get(command.name)
                 if newest is not None and newest[0] is command:
                     del self._topics[command.name]
+                if isinstance(command, DeleteTopicCommand):
+                    self._deletion_ended(command.name)
             elif isinstance(command, OffsetCommand):
                 queue = command.group, command.topic, command.queue_id
                 if self._offsets.get(queue) is proposal:

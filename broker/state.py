@@ -12,7 +12,7 @@ applied the same entries are equal, whether they applied all of them or began wi
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, assert_never
 
@@ -29,6 +29,7 @@ from broker.pop.commands import (
     RequestModeCommand,
     ReviveCommand,
 )
+from broker.pop.extra_info import pop_retry_topic
 from broker.pop.state import PopState
 from broker.queue_floors import QueueFloors
 from broker.queue_owners import QueueOwners
@@ -60,6 +61,7 @@ from broker.store.payload import (
     UserCommand,
 )
 from broker.store.time_marks import TimeMarks
+from broker.topic_deletions import TopicDeletions
 from broker.topics import HALF_TOPIC, TIMER_TOPIC, Topic
 from broker.transaction.half_table import Half, HalfTable
 from broker.transaction.resumed import ResumedHalves
@@ -100,6 +102,7 @@ class BrokerState:
         self.timers = TimerTable()
         self.resets = OffsetResets()
         self.floors = QueueFloors()
+        self.deletions = TopicDeletions()
         self.resumed = ResumedHalves()
         self.queue_owners = QueueOwners()
         self.pop = PopState()
@@ -114,6 +117,7 @@ class BrokerState:
             "timers": self.timers,
             "resets": self.resets,
             "floors": self.floors,
+            "deletions": self.deletions,
             "owners": self.queue_owners,
             "pop": self.pop,
             "resumed": self.resumed,
@@ -131,16 +135,24 @@ class BrokerState:
         """The queue's max offset: the next message's place."""
         return self.next_offsets.get((topic, queue_id), 0)
 
-    def apply(self, payload: Payload, position: int) -> None:
-        """Apply one committed payload, which stands at `position`: its runs, then its commands."""
+    def apply(self, payload: Payload, position: int) -> Sequence[str]:
+        """Apply one committed payload, which stands at `position`: its runs, then its commands.
+
+        Returns the names of the topics that it deleted.
+        """
         now_ms = payload.store_timestamp_ms
         assert now_ms >= self.store_timestamp_ms, "store timestamps never go back"
         self.time_marks.note(position, now_ms, before_ms=self.store_timestamp_ms)
         self.store_timestamp_ms = now_ms
         for run in payload.runs:
             self._apply_run(run, now_ms)
+        deleted: list[str] = []
         for command in payload.commands:
-            self._apply_command(command)
+            if isinstance(command, DeleteTopicCommand):
+                deleted += self._delete_topic(command.name, _end_of(payload, position))
+            else:
+                self._apply_command(command)
+        return deleted
 
     def _apply_run(self, run: Run, now_ms: int) -> None:
         key = (run.topic, run.queue_id)
@@ -169,6 +181,8 @@ class BrokerState:
 
     def _apply_command(self, command: Command) -> None:
         match command:
+            case DeleteTopicCommand():
+                raise AssertionError("deletions need their place")
             case OffsetCommand():
                 key = (command.group, command.topic, command.queue_id)
                 if not self.resets or self.resets.get(*key) is None:
@@ -200,8 +214,6 @@ class BrokerState:
                 self.topics_changed_ms = self.store_timestamp_ms
             case GroupCommand():
                 self.groups[command.name] = dict(command.config)
-            case DeleteTopicCommand():
-                self._delete_topic(command.name)
             case DeleteGroupCommand():
                 self._delete_group(command)
             case ResetCommand():
@@ -242,8 +254,31 @@ class BrokerState:
         end = command.next_offset if isinstance(command, PopCommand) else command.start + 1
         return end <= self.floors.get(command.topic, command.queue_id)
 
-    def _delete_topic(self, name: str) -> None:
-        self.topics.pop(name, None)
+    def _delete_topic(self, name: str, end: int) -> Sequence[str]:
+        """With the topics of those of its messages that groups popped and shall pop again."""
+        names = [name, *self._pop_retry_topics(name)]
+        for one in names:
+            self._delete_one_topic(one, end)
+        return names
+
+    def _pop_retry_topics(self, topic: str) -> list[str]:
+        """A name may be that of the retries of a group that pulls, too: then it stays."""
+        groups = {group for group, name, _ in self.consumer_offsets if name == topic}
+        names = {pop_retry_topic(topic, group): group for group in groups}
+        shared = {
+            name
+            for group, name, _ in self.consumer_offsets
+            if name in names and group != names[name]
+        }
+        return sorted(
+            name
+            for name, group in names.items()
+            if name in self.topics and name not in shared and f"{group}_{topic}" not in self.groups
+        )
+
+    def _delete_one_topic(self, name: str, end: int) -> None:
+        if self.topics.pop(name, None) is not None:
+            self.deletions.note(name, end)
         self.topics_version += 1
         self.topics_changed_ms = self.store_timestamp_ms
         self.floors.topic_deleted(name, self.next_offsets)
@@ -313,6 +348,15 @@ class BrokerState:
         whoever holds this state sees the other one."""
         assert other.limits == self.limits, "replicas of a group have the same limits"
         vars(self).update(vars(other))
+
+
+def _end_of(payload: Payload, position: int) -> int:
+    """Behind the entry's records: what stands in the entry of a deletion came before it."""
+    end = position
+    for run in payload.runs:
+        last, size, _ = UNIT.unpack_from(run.units, len(run.units) - UNIT.size)
+        end = max(end, last + size)
+    return end
 
 
 def _positions(units: bytes) -> Iterable[int]:

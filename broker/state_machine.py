@@ -20,7 +20,7 @@ from broker.applied_entries import AppliedEntries
 from broker.state import BrokerState
 from broker.state_image import StateImage, decode_image
 from broker.store.consume_queues import ConsumeQueues
-from broker.store.payload import DeleteTopicCommand, Run, decode_payload
+from broker.store.payload import Run, decode_payload
 from raft.messages import EntryKind, Index
 from raft.replicated_log import CommittedEntry, LogStatus
 
@@ -67,15 +67,12 @@ class BrokerStateMachine:
             payload = decode_payload(entry.payload)
             if applied is not None:
                 applied.put(entry, payload)
-            topics_version = self.state.topics_version
-            self.state.apply(payload, entry.position)
+            deleted = self.state.apply(payload, entry.position)
             for run in payload.runs:
                 self._queues.get(run.topic, run.queue_id).append(run.first_queue_offset, run.units)
                 self._on_arrival(run)
-            if self.state.topics_version != topics_version:
-                for command in payload.commands:
-                    if isinstance(command, DeleteTopicCommand):
-                        self._queues.delete_topic(command.name)
+            for topic in deleted:
+                self._queues.delete_topic(topic)
         self._passed(entries)
         if self.state.topics_version != self._told_topics_version:
             self._told_topics_version = self.state.topics_version

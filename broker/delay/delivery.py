@@ -5,7 +5,8 @@ queue becomes one proposal: the final messages and the queue's progress, in ONE 
 no crash and no failover delivers a message twice or not at all (promise G5).
 
 Invariants: a message is never delivered before its time by the group's time; within a level,
-delivery keeps the order; one delivery per queue is under way at a time. RocketMQ keeps the
+delivery keeps the order; one delivery per queue is under way at a time; what was sent to a topic
+that is deleted is passed over. RocketMQ keeps the
 progress in a file that is written every ten seconds and repeats deliveries after a failover.
 Rules: RocketMQ ScheduleMessageService.
 """
@@ -55,17 +56,20 @@ class DelayDelivery:
         if queue is None or first >= queue.next_offset:
             return
         records: list[PendingRecord] = []
-        size_total = 0
+        size_total = count = 0
         for position, size, deliver_ms in UNIT.iter_unpack(queue.read(first, _COUNT_MAX)):
             if deliver_ms > now_ms or (records and size_total + size > _SIZE_MAX):
                 break
             try:
-                records.append(self._final_record(context.read(position, size)))
-            except RefusedError as refused:  # it waits until it is repaired
+                record = self._final_record(context.read(position, size))
+            except RefusedError as refused:  # until it is repaired, or its topic's end is known
                 _log.warning("delayed messages wait: %s", refused)
                 break
-            size_total += size
-        if not records:
+            count += 1
+            if record is not None:
+                records.append(record)
+                size_total += size
+        if not count:
             return
         self._under_way.add(queue_id)
 
@@ -76,7 +80,7 @@ class DelayDelivery:
             context.proposer.submit(
                 Proposal(
                     records=records,
-                    commands=[DeliverCommand(queue_id, first, first + len(records))],
+                    commands=[DeliverCommand(queue_id, first, first + count)],
                     on_done=done,
                 )
             )
@@ -84,7 +88,7 @@ class DelayDelivery:
             self._under_way.discard(queue_id)
             _log.info("the delivery of delayed messages waits: too many proposals are pending")
 
-    def _final_record(self, stored: bytes) -> PendingRecord:
+    def _final_record(self, stored: bytes) -> PendingRecord | None:
         return delivered_record(self._context, stored, _without_delay)
 
 

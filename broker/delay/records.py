@@ -1,7 +1,8 @@
 """A delayed message as its consumers get it: under its real topic, without what made it wait.
 
 Place in the data path: made by the deliveries of `broker.delay`, stored by `broker.proposer`.
-It has no dedupe key: the key counted when the delayed message was stored. Sources: RocketMQ
+It has no dedupe key: the key counted when the delayed message was stored. Of a topic that was
+deleted meanwhile nothing is delivered. Sources: RocketMQ
 ScheduleMessageService.messageTimeUp, TimerMessageStore.convertMessage.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from broker.context import BrokerContext
+from broker.deleted_topics import is_of_deleted_topic
 from broker.store.record import PendingRecord, RecordTemplate, host_bytes
 from remoting.message import MessageRecord, decode_record, encode_properties, tags_code
 
@@ -20,11 +22,14 @@ def delivered_record(
     context: BrokerContext,
     stored: bytes,
     change: Callable[[MessageRecord, dict[str, str]], None],
-) -> PendingRecord:
-    """`change` edits the properties."""
+) -> PendingRecord | None:
+    """`change` edits the properties. None where its topic was deleted. Raises RefusedError while it
+    is being deleted."""
     record = decode_record(stored)
     properties = record.property_map()
     topic, queue_id = properties["REAL_TOPIC"], int(properties["REAL_QID"])
+    if is_of_deleted_topic(context, topic, record.physical_offset, properties):
+        return None
     change(record, properties)
     template = RecordTemplate(
         topic=topic,

@@ -4,7 +4,8 @@ Place in the data path: on the ready leader. `round`, called at each short tick,
 into one proposal: the final messages and their removal from the table, in ONE log entry, so that no
 crash and no failover delivers a message twice or not at all (promise G5). `recall` takes one out.
 
-Invariants: nothing is delivered before its time by the group's time; a message is under delivery
+Invariants: nothing is delivered before its time by the group's time, and nothing that was sent to
+a topic that is deleted: it is only taken out; a message is under delivery
 or under recall at most once at a time, so one of the two wins; what can't be read because it is
 damaged here waits until it is repaired, and holds up nothing else.
 Rules: RocketMQ TimerMessageStore (TIMER_ENQUEUE_MS and TIMER_DEQUEUE_MS on what is delivered).
@@ -96,21 +97,25 @@ class Timers:
         offsets: list[int] = []
         size_total = 0
         for offset in due:
-            record = self._final_record(offset, now_ms)
-            if record is None:
+            try:
+                record = self._final_record(offset, now_ms)
+            except RefusedError as refused:
+                _log.warning("timer message %d waits: %s", offset, refused)
+                self._unreadable[offset] = monotonic_ms + _DAMAGED_WAIT_MS
                 continue
-            if records and size_total + record.size > _SIZE_MAX:
-                break
-            records.append(record)
+            if record is not None:
+                if records and size_total + record.size > _SIZE_MAX:
+                    break
+                records.append(record)
+                size_total += record.size
             offsets.append(offset)
-            size_total += record.size
-        if not records:
+        if not offsets:
             return False
 
         def done(status: ProposalStatus | None) -> None:
             self._under_way.difference_update(offsets)
             if status is ProposalStatus.COMMITTED:
-                self._context.stats.timers_delivered(len(offsets))
+                self._context.stats.timers_delivered(len(records))
 
         try:
             self._context.proposer.submit(
@@ -123,6 +128,7 @@ class Timers:
         return True
 
     def _final_record(self, queue_offset: int, now_ms: int) -> PendingRecord | None:
+        """None where its topic was deleted. Raises RefusedError: it waits."""
         timer = self._context.state.timers.get(queue_offset)
         assert timer is not None
 
@@ -131,10 +137,5 @@ class Timers:
             properties["TIMER_ENQUEUE_MS"] = str(record.store_timestamp_ms)
             properties["TIMER_DEQUEUE_MS"] = str(now_ms)
 
-        try:
-            stored = self._context.read(timer.position, timer.size)
-        except RefusedError as refused:
-            _log.warning("timer message %d waits: %s", queue_offset, refused)
-            self._unreadable[queue_offset] = self._context.monotonic_ms() + _DAMAGED_WAIT_MS
-            return None
+        stored = self._context.read(timer.position, timer.size)
         return delivered_record(self._context, stored, change)

@@ -90,8 +90,19 @@ class PopRevive:
             due
             for due in found
             if due not in self._unreadable and (due.key, due.offset) not in busy
-            if self._context.proposer.topic(due.key[1]) is not None  # no deletion is on its way
+            if not self._is_being_deleted(due)
         ][:_COUNT_MAX]
+
+    def _is_being_deleted(self, due: Due) -> bool:
+        """With the topic its retries go: behind the deletion they would come into the next one."""
+        group, topic, _ = due.key
+        origin = topic.removeprefix(pop_retry_topic("", group))
+        proposer = self._context.proposer
+        return (
+            proposer.topic(topic) is None
+            or proposer.is_being_deleted(topic)
+            or proposer.is_being_deleted(origin)
+        )
 
     def _propose(
         self, records: list[PendingRecord], commands: list[Command], revived: list[Due]

@@ -122,7 +122,7 @@ class AdminProcessor:
         _check_not_system(context, name)
         # Also of a topic that seems to be gone: what is in flight may come to nothing, and who was
         # deposed without knowing it has not seen the topic made anew. The entry proves both.
-        if len(context.state.floors) >= FLOORS_MAX:
+        if max(len(context.state.floors), len(context.state.deletions)) >= FLOORS_MAX:
             raise RefusedError(
                 ResponseCode.SYSTEM_BUSY, f"{FLOORS_MAX} queues of deleted topics are kept already"
             )

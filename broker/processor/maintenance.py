@@ -15,7 +15,7 @@ from broker.context import BrokerContext
 from broker.request import RefusedError, Request
 from broker.store.payload import ResumeCommand
 from broker.topics import TRANS_CHECK_MAX_TOPIC
-from broker.transaction.records import resumed_record
+from broker.transaction.records import is_for_deleted_topic, resumed_record
 from broker.transaction.resumed import RESUMED_MAX
 from remoting.codes import ResponseCode
 from remoting.errors import RecordError
@@ -69,6 +69,10 @@ class MaintenanceProcessor:
             raise RefusedError(
                 ResponseCode.SYSTEM_ERROR,
                 f"the message is one of {record.topic}, not of {TRANS_CHECK_MAX_TOPIC}",
+            )
+        if is_for_deleted_topic(context, record.physical_offset, record.property_map()):
+            raise RefusedError(
+                ResponseCode.TOPIC_NOT_EXIST, "the topic of the half was deleted: it has no other"
             )
         pending = resumed_record(context, record)
         assert pending.dedupe_key is not None

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from broker.context import BrokerContext
+from broker.deleted_topics import first_of_living_topic
 from broker.filter.message_filter import EVERYTHING, TAG, FilterError, MessageFilter
 from broker.filter.sql import filter_of
 from broker.outcomes import refused_of
@@ -244,6 +245,8 @@ class PopProcessor:
         context, state = self._context, self._context.state
         _, topic, queue_id = key
         expected, start = self._start(pop, key)
+        if topic != pop.topic.name:
+            start = first_of_living_topic(context, pop.topic.name, topic, queue_id, start)
         left = context.queues.get(topic, queue_id).next_offset - start
         is_full = catch.count >= pop.count_max or catch.size >= context.config.pull_size_max
         is_full |= catch.looked_at >= _LOOKED_AT_MAX or len(catch.taken) >= _QUEUES_TAKEN_MAX

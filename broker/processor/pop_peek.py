@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from broker.context import BrokerContext
+from broker.deleted_topics import first_of_living_topic
 from broker.filter.message_filter import EVERYTHING
 from broker.pop.extra_info import pop_retry_topic, retry_flag
 from broker.pop.polling import HeldPop
@@ -38,9 +39,12 @@ class PopPeekProcessor:
         records: list[bytes] = []
         starts: list[str] = []
         offsets: list[str] = []
+        topic = request.text("topic")
         rest, size_left = 0, context.config.pull_size_max
         for key in self._queues(request, with_retries=True):
             start = self._start(key)
+            if key[1] != topic:
+                start = first_of_living_topic(context, topic, key[1], key[2], start)
             if len(records) < left and size_left > 0:  # else they are only counted
                 found = read_slice(
                     context,

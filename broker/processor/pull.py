@@ -20,6 +20,7 @@ from typing import Final
 
 from broker.clients import Subscription
 from broker.context import BrokerContext
+from broker.deleted_topics import RetryFilter
 from broker.filter.message_filter import EVERYTHING, TAG, FilterError, MessageFilter
 from broker.filter.sql import filter_of
 from broker.long_polling import HeldPull
@@ -163,7 +164,8 @@ class PullProcessor:
 
     def _filter(self, request: Request, group: str, topic: str, flag: int) -> MessageFilter:
         if topic.startswith("%RETRY%"):
-            return EVERYTHING  # retried messages pass the group's filter again (filterSupportRetry)
+            # Retried messages pass the group's filter again (filterSupportRetry).
+            return RetryFilter(self._context)
         if flag & _FLAG_SUBSCRIPTION:
             return self._carried_filter(request)
         clients = self._context.clients

@@ -3,7 +3,8 @@
 Place in the data path: a decision becomes one proposal that holds the op record, the decide
 command and, for a commit, the final message: one log entry, so that no crash separates them
 (promise G4). Idempotent: the same decision again is answered as done; a contrary one is refused
-with 604; the first wins, and while it is in flight later ones wait for it.
+with 604; the first wins, and while it is in flight later ones wait for it. A half whose topic was
+deleted is rolled back, whatever is asked for: a commit is told so with 604 as well.
 
 Rules: RocketMQ EndTransactionProcessor, with the checks that it leaves out (that the record at the
 offset is really this half, that the message id is its own). Differences: docs/DIVERGENCE.md.
@@ -23,7 +24,12 @@ from broker.store.record import PendingRecord
 from broker.tasks import TaskOwner
 from broker.topics import HALF_TOPIC
 from broker.transaction.half_table import Decision, Half
-from broker.transaction.records import final_record, op_record
+from broker.transaction.records import (
+    final_record,
+    is_for_deleted_topic,
+    op_record,
+    real_place,
+)
 from raft.replicated_log import NotLeaderError, ProposalStatus
 from remoting import sys_flag as flags
 from remoting.codes import ResponseCode
@@ -132,17 +138,26 @@ class EndTransactionProcessor:
     def _propose(
         self, request: Request, half: Half, record: MessageRecord, decision: Decision
     ) -> None:
-        context = self._context
+        context, asked = self._context, decision
         records: list[PendingRecord] = [op_record(context, half)]
-        if decision == "commit":
+        properties = record.property_map()
+        if is_for_deleted_topic(context, half.position, properties):
+            decision = "rollback"
+        elif decision == "commit":
             records.insert(0, final_record(context, half, record))
 
         def done(status: ProposalStatus | None) -> None:
             refused = refused_of(status, context.not_leader_remark)
-            if refused is None:
+            if refused is not None:
+                request.refuse(refused)
+            elif decision == asked:
                 request.reply(ResponseCode.SUCCESS)
             else:
-                request.refuse(refused)
+                request.reply(
+                    ResponseCode.ILLEGAL_OPERATION,
+                    f"transaction already {_PAST[decision]}: "
+                    f"its topic[{real_place(properties)[0]}] was deleted",
+                )
 
         proposal = Proposal(
             records=records,

@@ -3,7 +3,8 @@
 Place in the data path: runs on the ready leader every `transaction_check_interval_ms`; each check
 is first counted in the log (so that no failover starts the count anew), then sent to a live
 producer of the half's group. After `transaction_check_max` checks, or past its retention, a half
-is discarded into TRANS_CHECK_MAX_TIME_TOPIC.
+is discarded into TRANS_CHECK_MAX_TIME_TOPIC. Nobody is asked about a half whose topic was deleted:
+it is rolled back.
 
 Unlike RocketMQ a half is never appended anew, and a check that no producer could be asked is not
 counted: it waits until one is there. The half queue's progress is committed when it has moved.
@@ -18,10 +19,15 @@ import logging
 from broker.context import BrokerContext
 from broker.proposer import BusyError, Proposal
 from broker.request import RefusedError
-from broker.store.payload import CheckCommand, DiscardCommand, OffsetCommand
+from broker.store.payload import CheckCommand, DecideCommand, DiscardCommand, OffsetCommand
 from broker.topics import HALF_TOPIC
 from broker.transaction.half_table import Half
-from broker.transaction.records import discarded_record, real_place
+from broker.transaction.records import (
+    discarded_record,
+    is_for_deleted_topic,
+    op_record,
+    real_place,
+)
 from raft.replicated_log import ProposalStatus
 from remoting.codes import RequestCode
 from remoting.command import FLAG_ONEWAY, RemotingCommand
@@ -87,6 +93,12 @@ class CheckBack:
             _log.exception("half message at %d can't be read", half.position)
             raise
         properties = record.property_map()
+        try:
+            if is_for_deleted_topic(context, half.position, properties):
+                self._roll_back(half)
+                return 1
+        except RefusedError:  # a deletion is on its way
+            return 0
         immunity_ms = _immunity_ms(properties)
         if immunity_ms is not None and age_ms < immunity_ms:
             return 0
@@ -103,6 +115,17 @@ class CheckBack:
             )
         )
         return 1
+
+    def _roll_back(self, half: Half) -> None:
+        _log.warning("half message %d is rolled back: its topic was deleted", half.queue_offset)
+        self._submit(
+            Proposal(
+                records=[op_record(self._context, half)],
+                commands=[DecideCommand(half.queue_offset, half.position, "rollback", False)],
+                on_done=lambda _: None,
+                half_queue_offset=half.queue_offset,
+            )
+        )
 
     def _discard(self, half: Half, record: MessageRecord) -> None:
         _log.warning("half message %d is discarded after %d checks", half.queue_offset, half.checks)

@@ -12,6 +12,7 @@ from typing import Final
 from broker.context import BrokerContext
 from broker.delay.timers import check_timers
 from broker.delay.waiting import DELAYING, DelayError, Waiting, waiting_of
+from broker.deleted_topics import is_of_deleted_topic
 from broker.request import RefusedError
 from broker.store.record import PendingRecord, RecordTemplate, host_bytes
 from broker.topics import HALF_TOPIC, OP_TOPIC, TRANS_CHECK_MAX_TOPIC
@@ -20,7 +21,14 @@ from remoting import sys_flag as flags
 from remoting.codes import ResponseCode
 from remoting.message import MessageRecord, append_properties, tags_code
 
-__all__ = ["discarded_record", "final_record", "op_record", "real_place", "resumed_record"]
+__all__ = [
+    "discarded_record",
+    "final_record",
+    "is_for_deleted_topic",
+    "op_record",
+    "real_place",
+    "resumed_record",
+]
 
 _OP_TAG: Final = "d"
 _OP_PROPERTIES: Final = b"TAGS\x01d\x02"
@@ -29,6 +37,12 @@ _OP_PROPERTIES: Final = b"TAGS\x01d\x02"
 def real_place(properties: dict[str, str]) -> tuple[str, int]:
     """(topic, queue id) that a half message was sent to."""
     return properties["REAL_TOPIC"], int(properties["REAL_QID"])
+
+
+def is_for_deleted_topic(context: BrokerContext, position: int, properties: dict[str, str]) -> bool:
+    """Whether a half, or its copy, that stands there was sent to a topic that is gone. Raises
+    RefusedError (2) while the topic is being deleted."""
+    return is_of_deleted_topic(context, real_place(properties)[0], position, properties)
 
 
 def final_record(context: BrokerContext, half: Half, record: MessageRecord) -> PendingRecord:

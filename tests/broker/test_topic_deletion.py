@@ -8,15 +8,24 @@ from pathlib import Path
 
 import pytest
 
+from broker.deleted_topics import first_of_living_topic
 from broker.processor.admin import AdminProcessor
+from broker.processor.maintenance import MaintenanceProcessor
 from broker.processor.offsets import OffsetProcessor
 from broker.processor.send import SendProcessor
+from broker.processor.transaction import EndTransactionProcessor
 from broker.proposer import Proposal
 from broker.state import BrokerState
-from broker.store.payload import UNIT, DeleteTopicCommand, OffsetCommand
+from broker.store.payload import UNIT, DeleteTopicCommand, DiscardCommand, OffsetCommand
+from broker.transaction.check_back import CheckBack
+from broker.transaction.records import discarded_record
+from client.answers import error_of
+from client.errors import ContraryDecisionError
 from raft.replicated_log import ProposalStatus
 from remoting.codes import RequestCode, ResponseCode
+from remoting.message import decode_record
 from tests.broker.rig import FakeConnection, Rig, send_fields
+from tests.broker.test_transactions import end, half
 
 
 @pytest.fixture
@@ -189,3 +198,107 @@ async def test_a_group_misses_nothing_of_a_topic_made_anew(rig: Rig) -> None:
     queue.trim(UNIT.unpack(queue.read(4, 1))[0])  # now retention has taken some of it
     told = await rig.ask(offsets.query, RequestCode.QUERY_CONSUMER_OFFSET, fields)
     assert told.code == ResponseCode.QUERY_NOT_FOUND
+
+
+# What waits --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("decision", ["8", "12"])
+@pytest.mark.parametrize("made_anew", [True, False])
+async def test_a_half_of_a_deleted_topic_is_rolled_back(
+    rig: Rig, decision: str, made_anew: bool
+) -> None:
+    await send(rig, "a")
+    fields = await half(rig, queue=0)
+    await delete(rig)
+    if made_anew:
+        await send(rig, "b")
+    for _ in range(2):
+        answer = await end(rig, fields, decision)
+        if decision == "8":
+            told = error_of(answer.code, answer.remark, "n0")
+            assert isinstance(told, ContraryDecisionError)
+            assert told.definite
+            assert "transaction already rolled back" in (answer.remark or "")
+        else:
+            assert answer.code == ResponseCode.SUCCESS
+    assert len(rig.state.halves) == 0
+    assert bounds(rig) == ((1, 2) if made_anew else (1, 1))
+
+
+async def test_nobody_is_asked_about_a_half_of_a_deleted_topic(rig: Rig) -> None:
+    await half(rig, queue=0)
+    await delete(rig)
+    await send(rig, "b")
+    producer = FakeConnection()
+    rig.context.clients.producer_seen("PG", "c", producer, rig.now_ms)  # type: ignore[arg-type]
+    rig.now_ms += 600_000
+    CheckBack(rig.context).round()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert producer.sent == []
+    assert len(rig.state.halves) == 0
+    assert bounds(rig) == (0, 1)
+
+
+async def test_a_decision_waits_for_a_deletion_in_flight(rig: Rig) -> None:
+    """It would come to stand behind it, or alone."""
+    await send(rig, "a")
+    fields = await half(rig, queue=0)
+    rig.log.auto_commit = False
+    rig.context.proposer.submit(
+        Proposal(commands=[DeleteTopicCommand("T")], on_done=lambda _: None, ends_batch=True)
+    )
+    connection = FakeConnection()
+    processor = EndTransactionProcessor(rig.context, rig.tasks)
+    asked = fields | {"commitOrRollback": "8"}
+    rig.give(processor.handle, RequestCode.END_TRANSACTION, asked, b"", connection)
+    assert [answer.code for answer in connection.sent] == [ResponseCode.SYSTEM_BUSY]
+    rig.log.auto_commit = True
+    rig.log.commit()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert (await end(rig, fields, "8")).code == ResponseCode.ILLEGAL_OPERATION
+
+
+async def test_a_half_that_was_given_up_is_not_resumed_into_the_next_topic(rig: Rig) -> None:
+    fields = await half(rig, queue=0)
+    record = decode_record(rig.context.read_record(int(fields["commitLogOffset"])))
+    copy = discarded_record(rig.context, record)
+    done: asyncio.Future[ProposalStatus | None] = asyncio.get_running_loop().create_future()
+    command = DiscardCommand(int(fields["tranStateTableOffset"]))
+    rig.context.proposer.submit(
+        Proposal(records=[copy], commands=[command], on_done=done.set_result)
+    )
+    await done
+    await delete(rig)
+    await send(rig, "b")
+    resume = {"msgId": f"{rig.context.store_host_hex}{copy.position:016X}"}
+    processor = MaintenanceProcessor(rig.context)
+    answer = await rig.ask(processor.resume_half, RequestCode.RESUME_CHECK_HALF_MESSAGE, resume)
+    assert answer.code == ResponseCode.TOPIC_NOT_EXIST
+
+
+async def test_retries_beside_those_of_another_group_are_passed_over(rig: Rig) -> None:
+    """`%RETRY%g_T` is that of group `g_T` too, which keeps its own."""
+    await send(rig, "a")
+    await send(rig, "r", "%RETRY%g_T")
+    for group, topic in (("g", "T"), ("g", "%RETRY%g_T"), ("g_T", "%RETRY%g_T")):
+        rig.state.consumer_offsets[group, topic, 0] = 0
+    await delete(rig)
+    assert "%RETRY%g_T" in rig.state.topics
+    await send(rig, "b")
+    await send(rig, "new", "%RETRY%g_T")
+    start = first_of_living_topic(rig.context, "T", "%RETRY%g_T", 0, 0)
+    assert start == 1, "of the topic that stands now"
+    assert first_of_living_topic(rig.context, "U", "%RETRY%g_T", 0, 0) == 0
+    rig.state.consumer_offsets["g", "T", 0] = 0
+    del rig.state.consumer_offsets["g_T", "%RETRY%g_T", 0]
+    await delete(rig)
+    assert "%RETRY%g_T" not in rig.state.topics
+
+
+async def test_deletions_are_noted_of_topics_alone(rig: Rig) -> None:
+    for number in range(5):
+        rig.state._delete_topic(f"never-{number}", 100)
+    assert len(rig.state.deletions) == 0

@@ -148,7 +148,7 @@ BROKER_MUTANTS = (
                 context.proposer.submit(
                     Proposal(
                         records=records,
-                        commands=[DeliverCommand(queue_id, first, first + len(records))],
+                        commands=[DeliverCommand(queue_id, first, first + count)],
                         on_done=done,
                     )
                 )
@@ -157,7 +157,7 @@ BROKER_MUTANTS = (
                 context.proposer.submit(Proposal(records=records, on_done=lambda _: None))
                 context.proposer.submit(
                     Proposal(
-                        commands=[DeliverCommand(queue_id, first, first + len(records))],
+                        commands=[DeliverCommand(queue_id, first, first + count)],
                         on_done=done,
                     )
                 )

@@ -94,8 +94,8 @@ TRANSACTION_MUTANTS = (
             SourcePatch(
                 module="broker.processor.transaction",
                 within="EndTransactionProcessor._propose",
-                before='if decision == "commit":',
-                after="if half is not None:",
+                before='elif decision == "commit":',
+                after="else:",
             ),
         ),
     ),

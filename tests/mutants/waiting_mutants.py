@@ -246,7 +246,7 @@ _DELETION_MUTANTS = (
         patches=(
             SourcePatch(
                 module="broker.state",
-                within="BrokerState._delete_topic",
+                within="BrokerState._delete_one_topic",
                 before="self.resets.drop_topic(name)",
                 after="""
                 self.resets.drop_topic(name)
@@ -300,7 +300,7 @@ _DELETION_MUTANTS = (
             SourcePatch(
                 module="broker.processor.admin",
                 within="AdminProcessor.delete_topic",
-                before="if len(context.state.floors) >= FLOORS_MAX:",
+                before="if max(len(context.state.floors), len(context.state.deletions)) >= FLOORS_MAX:",
                 after="""
                 if context.proposer.topic(name) is None:
                     request.reply(ResponseCode.SUCCESS)

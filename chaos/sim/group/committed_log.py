@@ -104,6 +104,7 @@ class CommittedLog:
         self.registry = RegistryModel()
         self.resumed: set[int] = set()  # copies of halves that were given up
         self.log_begin = log_begin
+        self._topics: set[str] = set()  # that were made, and are there
         self.timers = TimerModel(counts)
         self.pop = PopModel(
             self.queues, self.offsets, self.floors, counts, log_begin, true_time=true_time
@@ -234,6 +235,7 @@ class CommittedLog:
             case DeleteTopicCommand():
                 self._delete_topic(command.name)
             case TopicCommand():
+                self._topics.add(command.name)
                 self.pop.make_topic(command.name)
             case (
                 UserCommand()
@@ -353,13 +355,20 @@ class CommittedLog:
         self._counts["delayed_deliveries"] += len(waiting)
 
     def _delete_topic(self, name: str) -> None:
-        for key, queue in self.queues.items():
-            if key[0] == name:
-                self.floors[key] = len(queue)
-        self._drop_offsets(lambda key: key[1] == name)
-        self.resets.drop(topic=name)
-        self.locks.drop(topic=name)
-        self.pop.drop_topic(name)
+        """With what groups popped of it and shall pop again."""
+        groups = {group for group, topic, _ in self.offsets if topic == name}
+        retries = {f"%RETRY%{group}_{name}" for group in groups} & self._topics
+        for gone in (name, *sorted(retries)):
+            self._topics.discard(gone)
+            for key, queue in self.queues.items():
+                if key[0] == gone:
+                    self.floors[key] = len(queue)
+            for of_group in [key for key in self.offsets if key[1] == gone]:
+                del self.offsets[of_group]
+                self.offset_history.setdefault(of_group, []).append(None)
+            self.resets.drop(topic=gone)
+            self.locks.drop(topic=gone)
+            self.pop.drop_topic(gone)
         self._counts["topics_deleted"] += 1
 
     def undelivered(self) -> int:
