@@ -6,11 +6,13 @@ Their ports take plain text and TLS, as RocketMQ's do by default.
 from __future__ import annotations
 
 import contextlib
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 from tests.integration.rig import await_until, free_port
 from tests.interop.secured import ledgermq_process
+from tests.interop.toolchain import MissingToolError
 from tests.remoting.certificates import Authority
 
 __all__ = ["Groups", "three_groups"]
@@ -34,7 +36,9 @@ class Groups:
 
 @contextlib.contextmanager
 def three_groups(name: str, directory: Path) -> Iterator[Groups]:
-    """Ready; `directory` is there and kept."""
+    """Ready; `directory` is there and kept. Raises MissingToolError."""
+    if shutil.which("openssl") is None:
+        raise MissingToolError("openssl is not on this machine")
     certificate = Authority(directory).issue("server")
     listening = (
         f'tls_mode = "permissive"\ntls_cert_file = "{certificate.cert}"\n'
