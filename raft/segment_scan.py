@@ -114,7 +114,8 @@ class Fragment:
                 low = middle + 1
             else:
                 high = middle
-        if self.positions[low] != position:
+        # Behind the beginning of the last entry: a damaged record may claim any end.
+        if low == len(self.positions) or self.positions[low] != position:
             return None
         chain = self.chains[low - 1] if low else self.chain_before
         return self.first_index + low - 1, chain
