@@ -24,7 +24,7 @@ Invariants:
 - a failed write or fsync, a broken invariant and a state machine that raises all stop the node:
   nothing is sent after it;
 - a leader acts on nothing before the Tick that is due: after a pause it first finds out that it
-  has lost its followers;
+  has lost its followers (`raft.attended_clock` says which pauses count);
 - entries are taken only where the log has room for them; a leader without room, or one whose fsync
   hangs, hands leadership to a follower that is better off. What the core writes unasked as a leader
   has its room before the node campaigns, and when it wins.
@@ -44,6 +44,7 @@ from collections import deque
 from collections.abc import Callable
 
 from raft.applier import Applier
+from raft.attended_clock import AttendedClock
 from raft.core import Core
 from raft.damage import DamagedLogError
 from raft.edge import Edge, stops_node
@@ -130,7 +131,11 @@ class CoreShell:
         self._log = log = store.log
         self._state_machine = state_machine
         self._transport = transport
-        self._clock = clock
+        self._clock = AttendedClock(
+            clock,
+            period_ms=max(1, config.raft.heartbeat_ms // 2),
+            budget_ms=config.raft.election_timeout_ms_max,
+        )
         self._on_configuration = on_configuration
         self._on_install = on_install
         self._on_chunk_wanted = on_chunk_wanted
@@ -162,6 +167,7 @@ class CoreShell:
         self._not_leading = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ms = 0
+        self._look_timer: asyncio.TimerHandle | None = None
         self._turn_end_scheduled = False
         self._apply_scheduled = False
         self._is_replaying = False
@@ -180,6 +186,7 @@ class CoreShell:
         self._note_commit(core.commit_index)
         self._note_replay()
         self._arm_timer()
+        self._look()
 
     def shut(self) -> None:
         """Nothing is done from now on; what is open is answered."""
@@ -187,11 +194,15 @@ class CoreShell:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._look_timer is not None:
+            self._look_timer.cancel()
+            self._look_timer = None
         self._proposals.stop()
         self._reads.stop()
 
     def now_ms(self) -> int:
-        return int(self._clock() * 1000)
+        """The core's time: stalls of the loop count in it up to a bound only."""
+        return self._clock.now_ms()
 
     # --- what the broker asks ------------------------------------------------------------------
 
@@ -572,6 +583,11 @@ class CoreShell:
         if target is not None and core.progress[target].writable and core.ready:
             _log.warning("this leader %s: handing leadership to %s", why, target)
             self._step(TransferLeadership(now_ms=self.now_ms(), target=target))
+
+    def _look(self) -> None:
+        """The loop is at work: what keeps this from being called for long is a stall."""
+        self._clock.look()
+        self._look_timer = self._loop.call_later(self._clock.period_ms / 1000, self._look)
 
     # --- scheduling ----------------------------------------------------------------------------
 

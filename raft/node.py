@@ -531,7 +531,7 @@ class RaftNode:
     @stops_node
     def _on_chunk_stored(self, chunk: InstallSnapshot, received: Received) -> None:
         assert self._shell is not None
-        now_ms = self._now_ms()
+        now_ms = self._shell.now_ms()
         if not received.whole:
             self._shell.step_entry(
                 ChunkStored(

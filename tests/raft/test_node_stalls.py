@@ -1,0 +1,60 @@
+"""A machine that gives its nodes no processor for a while: nobody is deposed for it.
+
+All nodes share one loop here, so that blocking it starves them together, as a machine does that has
+far more to do than it has cores.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+
+from raft.node import RaftNode
+from tests.raft.node_group import Group, eventually, payload
+
+
+def term_of(group: Group) -> int:
+    return max(node.status().term for node in group.nodes.values())
+
+
+async def starve(seconds: float) -> None:
+    time.sleep(seconds)  # noqa: ASYNC251 - blocking the loop is the point
+
+
+@pytest.mark.parametrize("stall_ms", [250, 450, 550])
+async def test_a_starved_group_keeps_its_leader(tmp_path: Path, stall_ms: int) -> None:
+    group = Group(tmp_path, 3)
+    await group.start()
+    try:
+        leader = group.nodes[await group.leader()]
+        before = term_of(group)
+        for _ in range(8):
+            await starve(stall_ms / 1000)
+            await asyncio.sleep(stall_ms / 1000)  # as much processor as was missing
+            result = await leader.propose(payload(b"x"))
+            assert result.status.name == "COMMITTED"
+        assert term_of(group) == before
+        assert leader.status().ready
+    finally:
+        await group.stop()
+
+
+async def test_a_leader_that_is_gone_is_replaced_all_the_same(tmp_path: Path) -> None:
+    """However starved the others are: half of the time that passes counts."""
+    group = Group(tmp_path, 3)
+    await group.start()
+    try:
+        first = await group.leader()
+        await group.crash(first)
+        others: list[RaftNode] = [node for name, node in group.nodes.items() if name != first]
+
+        def another_leads() -> bool:
+            time.sleep(0.05)
+            return any(node.status().ready for node in others)
+
+        await eventually(another_leads, "another leads")
+    finally:
+        await group.stop()
