@@ -110,11 +110,8 @@ class SegmentFiles:
         """Make the next segment the last one; the one before stays open for reading."""
         self._keep_open(self.position, self.last)
         target = self.path(position)
-        if self._next is not None:
-            self._last, self._size = self._next, self._next_size
-            self._next, self._next_size = None, 0
-            self._disk.rename(self._next_path, target)
-        else:
+        self._last, self._size = self._take_next(target)
+        if self._last is None:
             self._last, self._size = self._disk.open(target, create=True), 0
         self.position = position
         self.cached.begin(position)
@@ -134,6 +131,13 @@ class SegmentFiles:
                 settle(file)
 
     # --- closed segments -----------------------------------------------------------------------
+
+    def close_lost(self, position: int) -> None:
+        """Where a closed segment's name is gone, read no more of the file that had it."""
+        if position != self.position and not self.exists(position):
+            file = self._read_files.pop(position, None)
+            if file is not None:
+                file.close()
 
     def closed(self, position: int) -> DiskFile:
         """An open file of a closed segment; the least recently used ones are closed."""
@@ -229,6 +233,18 @@ class SegmentFiles:
             size = needed
             self.last.allocate(size)
         self._size = size
+
+    def _take_next(self, target: str) -> tuple[DiskFile | None, int]:
+        """The file made ahead, under its name; None where there is none any more."""
+        file, size = self._next, self._next_size
+        self._next, self._next_size = None, 0
+        if file is not None:
+            try:
+                self._disk.rename(self._next_path, target)
+            except FileNotFoundError:  # nothing was in it: somebody tidied up
+                file.close()
+                return None, 0
+        return file, size
 
     def _prepare_next(self, size: int) -> None:
         if self._next is None:

@@ -68,10 +68,15 @@ class VerifiedReads:
         return entries
 
     def verify(self, low: Index, high: Index) -> list[Damage]:
-        """Compare entries of closed segments once more; the damage in [low, high)."""
+        """Compare entries of closed segments once more; the damage in [low, high).
+
+        What can still be read of a file that has lost its name counts as lost: the next start
+        could not read it.
+        """
         damages, first = self._table.damages, low
         while low < high:
             segment = self._table.segment_of(low)
+            self._files.close_lost(segment.before.position)
             start = segment.position(low)
             stop = min(high, segment.last_index + 1)
             stop = min(stop, max(low + 1, segment.index_at(start + _ENTRIES_READ_SIZE_MAX)))

@@ -400,14 +400,17 @@ def cases(history: History, *, page_size: int) -> Iterator[Case]:
         is_sidecar = path.endswith(".index")
         if is_sidecar and not sidecars:
             continue
+        in_log = path.startswith("commitlog/")
         yield Case(blow=Blow(kind=Kind.LOST, path=path), sidecars=sidecars)
+        if in_log:
+            yield Case(blow=Blow(kind=Kind.LOST, path=path), sidecars=sidecars, online=True)
         content = disk.content(path)
         size = len(content.rstrip(b"\0"))
         for start, kind in itertools.product(range(0, size, page_size), Kind):
             if kind is not Kind.LOST:
                 blow = Blow(kind=kind, path=path, start=start, end=start + page_size)
                 yield Case(blow=blow, sidecars=sidecars)
-                if path.startswith("commitlog/") and not is_sidecar:
+                if in_log:
                     yield Case(blow=blow, sidecars=sidecars, online=True)
 
 

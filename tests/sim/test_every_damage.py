@@ -55,6 +55,16 @@ def of_the_tail(plan: Plan, sidecars: bool) -> list[Case]:
     return [Case(blow=blow, sidecars=sidecars) for blow in blows]
 
 
+def test_a_file_that_loses_its_name_while_it_is_open_is_made_anew() -> None:
+    """Else the next start would be the first to miss it."""
+    found = history(PLANS[0])
+    disk = found.disks[found.victim]
+    paths = [path for path in disk.paths() if path.startswith("commitlog/")]
+    for path in paths:
+        blow = Blow(kind=Kind.LOST, path=path)
+        assert run_case(found, Case(blow=blow, sidecars=True, online=True)), path
+
+
 def test_a_node_that_asks_nobody_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Repair, "next", lambda *_: None)
     (case, *_) = of_the_tail(PLANS[0], sidecars=True)
