@@ -14,7 +14,7 @@ would be too. Source: RocketMQ ConsumerOffsetManager.resetOffsetTable.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 from broker.state_part import Row, natural, text
@@ -50,8 +50,8 @@ class OffsetResets:
         if self._pending.get((group, topic, queue_id)) == offset:
             del self._pending[group, topic, queue_id]
 
-    def drop_topic(self, topic: str) -> None:
-        self._keep(lambda key: key[1] != topic)
+    def drop_topics(self, topics: Collection[str]) -> None:
+        self._keep(lambda key: key[1] not in topics)
 
     def drop_group(self, group: str) -> None:
         self._keep(lambda key: key[0] != group)

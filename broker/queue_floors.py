@@ -11,7 +11,7 @@ Invariants: floors rise only; a floor is never above the queue's end.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from broker.state_part import Row, natural, text
@@ -40,9 +40,11 @@ class QueueFloors:
     def all(self) -> Mapping[tuple[str, int], int]:
         return self._floors
 
-    def topic_deleted(self, topic: str, next_offsets: Mapping[tuple[str, int], int]) -> None:
+    def topics_deleted(
+        self, topics: Collection[str], next_offsets: Mapping[tuple[str, int], int]
+    ) -> None:
         for key, end in next_offsets.items():
-            if key[0] == topic:
+            if key[0] in topics:
                 assert end >= self._floors.get(key, 0), f"{key}: the queue ends below its floor"
                 self._floors[key] = end
 

@@ -11,7 +11,7 @@ Source: RocketMQ RebalanceLockManager, which forgets all in a failover.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final, TypeAlias
 
 from broker.state_part import Row, natural, text
@@ -59,9 +59,9 @@ class QueueOwners:
                 self._count -= 1
         self._drop_empty(group)
 
-    def drop_topic(self, topic: str) -> None:
+    def drop_topics(self, topics: Collection[str]) -> None:
         for group, owners in list(self._owners.items()):
-            for queue in [queue for queue in owners if queue[0] == topic]:
+            for queue in [queue for queue in owners if queue[0] in topics]:
                 del owners[queue]
                 self._count -= 1
             self._drop_empty(group)

@@ -12,7 +12,7 @@ applied the same entries are equal, whether they applied all of them or began wi
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, assert_never
 
@@ -135,7 +135,7 @@ class BrokerState:
         """The queue's max offset: the next message's place."""
         return self.next_offsets.get((topic, queue_id), 0)
 
-    def apply(self, payload: Payload, position: int) -> Sequence[str]:
+    def apply(self, payload: Payload, position: int) -> Collection[str]:
         """Apply one committed payload, which stands at `position`: its runs, then its commands.
 
         Returns the names of the topics that it deleted.
@@ -146,10 +146,10 @@ class BrokerState:
         self.store_timestamp_ms = now_ms
         for run in payload.runs:
             self._apply_run(run, now_ms)
-        deleted: list[str] = []
+        deleted: set[str] = set()
         for command in payload.commands:
             if isinstance(command, DeleteTopicCommand):
-                deleted += self._delete_topic(command.name, _end_of(payload, position))
+                deleted |= {*self._delete_topic(command.name, _end_of(payload, position))}
             else:
                 self._apply_command(command)
         return deleted
@@ -254,11 +254,22 @@ class BrokerState:
         end = command.next_offset if isinstance(command, PopCommand) else command.start + 1
         return end <= self.floors.get(command.topic, command.queue_id)
 
-    def _delete_topic(self, name: str, end: int) -> Sequence[str]:
-        """With the topics of those of its messages that groups popped and shall pop again."""
-        names = [name, *self._pop_retry_topics(name)]
-        for one in names:
-            self._delete_one_topic(one, end)
+    def _delete_topic(self, name: str, end: int) -> Collection[str]:
+        """With the topics of those of its messages that groups popped and shall pop again: what is
+        theirs goes in one pass, however many groups there are."""
+        names = {name, *self._pop_retry_topics(name)}
+        for one in sorted(names):
+            if self.topics.pop(one, None) is not None:
+                self.deletions.note(one, end)
+        self.topics_version += 1
+        self.topics_changed_ms = self.store_timestamp_ms
+        self.floors.topics_deleted(names, self.next_offsets)
+        self.resets.drop_topics(names)
+        self.queue_owners.drop_topics(names)
+        self.pop.drop_topics(names)
+        self.consumer_offsets = {
+            key: offset for key, offset in self.consumer_offsets.items() if key[1] not in names
+        }
         return names
 
     def _pop_retry_topics(self, topic: str) -> list[str]:
@@ -275,19 +286,6 @@ class BrokerState:
             for name, group in names.items()
             if name in self.topics and name not in shared and f"{group}_{topic}" not in self.groups
         )
-
-    def _delete_one_topic(self, name: str, end: int) -> None:
-        if self.topics.pop(name, None) is not None:
-            self.deletions.note(name, end)
-        self.topics_version += 1
-        self.topics_changed_ms = self.store_timestamp_ms
-        self.floors.topic_deleted(name, self.next_offsets)
-        self.resets.drop_topic(name)
-        self.queue_owners.drop_topic(name)
-        self.pop.drop_topic(name)
-        self.consumer_offsets = {
-            key: offset for key, offset in self.consumer_offsets.items() if key[1] != name
-        }
 
     def _delete_group(self, command: DeleteGroupCommand) -> None:
         self.groups.pop(command.name, None)

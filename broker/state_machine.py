@@ -71,8 +71,8 @@ class BrokerStateMachine:
             for run in payload.runs:
                 self._queues.get(run.topic, run.queue_id).append(run.first_queue_offset, run.units)
                 self._on_arrival(run)
-            for topic in deleted:
-                self._queues.delete_topic(topic)
+            if deleted:
+                self._queues.delete_topics(deleted)
         self._passed(entries)
         if self.state.topics_version != self._told_topics_version:
             self._told_topics_version = self.state.topics_version

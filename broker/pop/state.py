@@ -16,7 +16,7 @@ PopReviveService, MessageRequestModeManager.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias, assert_never
 
@@ -170,9 +170,9 @@ class PopState:
         if holding is not None and holding.pop_ms == command.pop_ms:
             self._hold(key, command.offset, Holding(command.next_pop_ms, command.visible_ms))
 
-    def drop_topic(self, topic: str) -> None:
-        self._keep(lambda key: key[1] != topic)
-        self.modes = {key: mode for key, mode in self.modes.items() if key[0] != topic}
+    def drop_topics(self, topics: Collection[str]) -> None:
+        self._keep(lambda key: key[1] not in topics)
+        self.modes = {key: mode for key, mode in self.modes.items() if key[0] not in topics}
 
     def drop_group(self, group: str) -> None:
         self._keep(lambda key: key[0] != group)

@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import logging
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from broker.store.consume_queue import NO_ROOM, ConsumeQueue
@@ -139,9 +139,9 @@ class ConsumeQueues:
         for queue in crossed:
             queue.drop_files()
 
-    def delete_topic(self, topic: str) -> None:
-        """Its queues go on empty where they end, and their files go. Raises OSError."""
-        queues = [queue for (name, _), queue in self._queues.items() if name == topic]
+    def delete_topics(self, topics: Collection[str]) -> None:
+        """Their queues go on empty where they end, and their files go. Raises OSError."""
+        queues = [queue for (name, _), queue in self._queues.items() if name in topics]
         for queue in queues:
             queue.begin_at(queue.next_offset)
         if queues:

@@ -96,7 +96,7 @@ def test_deleted_topics_and_groups_have_no_owners():
     owners = QueueOwners()
     owners.lock("G", "a", [("T", 0), ("U", 0)])
     owners.lock("H", "a", [("T", 0)])
-    owners.drop_topic("T")
+    owners.drop_topics({"T"})
     assert (len(owners), owners.groups()) == (1, ["G"])
     owners.drop_group("G")
     assert (len(owners), owners.groups()) == (0, [])

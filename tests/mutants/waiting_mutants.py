@@ -246,10 +246,10 @@ _DELETION_MUTANTS = (
         patches=(
             SourcePatch(
                 module="broker.state",
-                within="BrokerState._delete_one_topic",
-                before="self.resets.drop_topic(name)",
+                within="BrokerState._delete_topic",
+                before="self.resets.drop_topics(names)",
                 after="""
-                self.resets.drop_topic(name)
+                self.resets.drop_topics(names)
                 for key in [key for key in self.next_offsets if key[0] == name]:
                     del self.next_offsets[key]
                 """,
@@ -264,7 +264,7 @@ _DELETION_MUTANTS = (
         patches=(
             SourcePatch(
                 module="broker.queue_floors",
-                within="QueueFloors.topic_deleted",
+                within="QueueFloors.topics_deleted",
                 before="self._floors[key] = end",
                 after="pass",
             ),

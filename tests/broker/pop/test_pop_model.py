@@ -270,7 +270,7 @@ def test_what_the_broker_keeps_of_pops_is_in_payloads_and_snapshots():
     twin.restore(decode_image(state.capture().encode()))
     assert twin.pop == state.pop
     assert twin.pop.modes == state.pop.modes
-    state.pop.drop_topic("T")
+    state.pop.drop_topics({"T"})
     assert (len(state.pop), state.pop.modes) == (0, {})
     state.pop.drop_group("G")
     assert len(state.pop.orders) == 0
