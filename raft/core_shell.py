@@ -67,7 +67,7 @@ from raft.events import (
     Tick,
     TransferLeadership,
 )
-from raft.group_commit import GroupCommit, SyncRound
+from raft.group_commit import GroupCommit, SyncRound, SyncThread
 from raft.log_format import HEADER_SIZE
 from raft.membership import Configuration, MembershipChange
 from raft.messages import AppendEntries, Index, InstallSnapshot, Message, NodeId, Term
@@ -160,7 +160,10 @@ class CoreShell:
             log, state_machine, self._proposals, self.trace, on_segment_end=on_segment_end
         )
         self.applier.begin_at(restored.applied_index, restored.state_index)
-        self.group_commit = GroupCommit(log, store.hard_state_file, self._on_synced)
+        self._sync_thread = SyncThread()
+        self.group_commit = GroupCommit(
+            log, store.hard_state_file, self._on_synced, self._sync_thread.carry_out
+        )
         self._commit_index: Index = 0  # as traced
         self._noop_index: Index = 0  # of the term led; it may propose once that is applied
         self._statuses: deque[LogStatus] = deque()
@@ -199,6 +202,11 @@ class CoreShell:
             self._look_timer = None
         self._proposals.stop()
         self._reads.stop()
+
+    async def end_rounds(self) -> None:
+        """Begin no more rounds of fsync, wait for the one under way, end the thread."""
+        await self.group_commit.stop()
+        await self._sync_thread.stop()
 
     def now_ms(self) -> int:
         """The core's time: stalls of the loop count in it up to a bound only."""

@@ -1,8 +1,8 @@
-"""Group commit: one thread that makes rounds of changes durable, so that the loop never waits.
+"""Group commit: rounds of changes are made durable on a thread, so that the loop never waits.
 
-Place in the data path: `raft.node` tells what each Ready wants durable and what it wants sent
+Place in the data path: `raft.core_shell` tells what each Ready wants durable and what it wants sent
 after. While one round is under way the next one fills, so one fsync serves all that came
-meanwhile.
+meanwhile. `SyncThread` carries the rounds out; the simulator puts virtual time in its place.
 
 Invariants:
 - rounds are carried out one at a time, each with the hard state first and the log after it
@@ -22,12 +22,20 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeAlias
 
 from raft.hard_state import HardStateFile
 from raft.messages import HardState, Index, Message, Term
 from raft.segment_log import SegmentLog, SyncedTo
 
-__all__ = ["GroupCommit", "SelfVote", "SyncRound"]
+__all__ = ["CarryOut", "GroupCommit", "SelfVote", "SyncRound", "SyncThread"]
+
+CarryOut: TypeAlias = Callable[
+    [Sequence[Callable[[], object]], Callable[[BaseException | None], None]], None
+]
+"""Called with the steps of a round, to be done in order off the loop, up to the first that raises,
+and with what is to be called on the loop after that, with what was raised."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,26 +62,53 @@ class SyncRound:
     messages: list[Message] = field(default_factory=list)
 
 
+class SyncThread:
+    """One thread that carries rounds out, one after the other; `carry_out` is a `CarryOut`."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="raft-fsync")
+
+    def carry_out(
+        self,
+        steps: Sequence[Callable[[], object]],
+        done: Callable[[BaseException | None], None],
+    ) -> None:
+        self._pool.submit(_do_all, steps).add_done_callback(partial(self._return, done))
+
+    async def stop(self) -> None:
+        """Wait for the round under way, then end the thread."""
+        await asyncio.to_thread(self._pool.shutdown)
+
+    def _return(self, done: Callable[[BaseException | None], None], future: Future[None]) -> None:
+        """On the thread: back to the loop, with whatever was raised."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(done, future.exception())
+
+
 class GroupCommit:
-    """`on_done(round, error)` is called on the loop; after an error nothing more is begun."""
+    """`on_done(round, error)` is called on the loop; after an error nothing more is begun.
+
+    `carry_out` does the work of a round.
+    """
 
     def __init__(
         self,
         log: SegmentLog,
         hard_state: HardStateFile,
         on_done: Callable[[SyncRound, BaseException | None], None],
+        carry_out: CarryOut,
     ) -> None:
         self._log = log
         self._hard_state = hard_state
         self._on_done = on_done
-        self._loop = asyncio.get_running_loop()
+        self._carry_out = carry_out
         self._running: SyncRound | None = None
         self._next: SyncRound | None = None
         self._ended = False
         self._error: BaseException | None = None
         self._idle = asyncio.Event()
         self._idle.set()
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="raft-fsync")
 
     def want_log(self) -> None:
         """The log was appended to or truncated."""
@@ -117,7 +152,7 @@ class GroupCommit:
         if self._running.syncs_log:
             log = self._log
             self._running.durable = SyncedTo(index=log.last_index, term=log.last_term)
-        self._thread.submit(self._persist, self._running).add_done_callback(self._persisted)
+        self._carry_out(self._steps(self._running), self._finish)
 
     @property
     def running_for_s(self) -> float:
@@ -125,36 +160,36 @@ class GroupCommit:
         return 0.0 if self._running is None else time.monotonic() - self._running.begun_at_s
 
     async def stop(self) -> None:
-        """Wait for the round under way, then end the thread."""
-        self._ended = True
+        """Begin no more rounds, and wait for the one under way."""
+        self.end()
         await self._idle.wait()
-        await asyncio.to_thread(self._thread.shutdown)
+
+    def end(self) -> None:
+        """Begin no more rounds."""
+        self._ended = True
 
     def persist_rest(self) -> None:
         """After `stop`: all that was wanted is durable now. Raises OSError, and what a round has
         raised: entries must not become durable behind a hard state that did not."""
         assert self._ended, "rounds go on"
+        assert self._running is None, "a round is under way"
         if self._error is not None:
             raise self._error
         rest, self._next = self._next or SyncRound(), None
         rest.syncs_log = True
-        self._persist(rest)
+        _do_all(self._steps(rest))
 
     def _filling(self) -> SyncRound:
         if self._next is None:
             self._next = SyncRound()
         return self._next
 
-    def _persist(self, work: SyncRound) -> None:
-        """On the thread. It reads of a round only what no one changes any more."""
-        self._hard_state.persist()
+    def _steps(self, work: SyncRound) -> list[Callable[[], object]]:
+        """Hard state before log. They read of a round only what no one changes any more."""
+        steps: list[Callable[[], object]] = [self._hard_state.persist]
         if work.syncs_log:
-            self._log.sync()
-
-    def _persisted(self, future: Future[None]) -> None:
-        """On the thread: back to the loop, with whatever was raised."""
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._finish, future.exception())
+            steps.append(self._log.sync)
+        return steps
 
     def _finish(self, error: BaseException | None) -> None:
         done, self._running = self._running, None
@@ -163,3 +198,8 @@ class GroupCommit:
         if error is not None:
             self._ended, self._error = True, error
         self._on_done(done, error)
+
+
+def _do_all(steps: Sequence[Callable[[], object]]) -> None:
+    for step in steps:
+        step()

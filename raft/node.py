@@ -26,6 +26,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import functools
 import logging
 import time
 from collections.abc import Callable, Iterable
@@ -219,17 +220,20 @@ class RaftNode:
         self._background.cancel()
         await asyncio.wait([self._background])
         if self._shell is not None:
-            await self._shell.group_commit.stop()
+            await self._shell.end_rounds()
         self._background = None
         try:
             if was_running and self._shell is not None:
                 # A failure here still tells that what was written may not be safe.
-                await asyncio.to_thread(self._shell.group_commit.persist_rest)
                 self._shell.trace.flush()
                 applied_index = self._shell.applier.applied_index
-                await asyncio.to_thread(self._snapshots.write_last, applied_index)
-                commit_index = self._shell.core.commit_index
-                self._store.write_checkpoint(commit_index, applied_index, clean=True)
+                await asyncio.to_thread(
+                    self._store.end_cleanly,
+                    self._shell.group_commit.persist_rest,
+                    functools.partial(self._snapshots.write_last, applied_index),
+                    commit_index=self._shell.core.commit_index,
+                    applied_index=applied_index,
+                )
         finally:
             self._store.close()
 
@@ -358,8 +362,7 @@ class RaftNode:
             shell = self._shell
             if shell is None:
                 continue
-            # Not beyond what is durable here: what a crash leaves of the log must fit the hint.
-            commit_index = min(shell.core.commit_index, shell.core.durable_index)
+            commit_index = shell.core.commit_hint
             if self._store.checkpoint.commit_index != commit_index:
                 await asyncio.to_thread(
                     self._store.write_checkpoint,

@@ -16,7 +16,7 @@ import contextlib
 import logging
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from raft.checkpoint import Checkpoint, WrongStoreError, read_checkpoint, write_checkpoint
 from raft.disk import OsDisk, make_durable_directory
@@ -46,13 +46,16 @@ class NodeStore:
     """
 
     def __init__(self, config: NodeConfig, disk: Disk | None) -> None:
+        """`disk`: what stands in the place of the directory; nobody else may use it."""
         self._config = config
-        if disk is None:
-            make_durable_directory(config.store)
-            disk = OsDisk(config.store)
-        self._disk = disk
         self._took_s: dict[str, float] = {}
         with contextlib.ExitStack() as files:
+            if disk is None:
+                make_durable_directory(config.store)
+                with self._timed("lock"):
+                    files.callback(StoreLock(config.store).release)
+                disk = OsDisk(config.store)
+            self._disk = disk
             self._open(files)
             self._files = files.pop_all()
         _log.info(
@@ -62,9 +65,6 @@ class NodeStore:
 
     def _open(self, files: contextlib.ExitStack) -> None:
         config = self._config
-        config.store.mkdir(parents=True, exist_ok=True)
-        with self._timed("lock"):
-            files.callback(StoreLock(config.store).release)
         with self._timed("marks"):
             self.checkpoint = read_checkpoint(
                 self._disk, store=config.store, group=config.group, node=config.node_id
@@ -93,13 +93,7 @@ class NodeStore:
         self._begin_incarnation(files)
 
     def _open_log(self, files: contextlib.ExitStack) -> None:
-        self.log = SegmentLog(
-            self._disk,
-            "commitlog",
-            segment_size_bytes_max=self._config.segment_size_bytes_max,
-            cached_size_bytes=self._config.log_cached_size_bytes,
-            hard_state=self.hard_state_file,
-        )
+        self.log = self._make_log()
         files.callback(self.log.close)
         found = self.log.recovery
         _log.info(
@@ -109,6 +103,16 @@ class NodeStore:
             found.bytes,
             found.torn_bytes,
             f" ({found.torn_reason})" if found.torn_reason else "",
+        )
+
+    def _make_log(self) -> SegmentLog:
+        """Recovered; the simulator's is smaller."""
+        return SegmentLog(
+            self._disk,
+            "commitlog",
+            segment_size_bytes_max=self._config.segment_size_bytes_max,
+            cached_size_bytes=self._config.log_cached_size_bytes,
+            hard_state=self.hard_state_file,
         )
 
     def _first_identity(self) -> StoreIdentity:
@@ -171,6 +175,20 @@ class NodeStore:
             _log.warning("no checkpoint: %s", error)
             return
         self.checkpoint = checkpoint
+
+    def end_cleanly(
+        self,
+        persist_rest: Callable[[], None],
+        write_snapshot: Callable[[], None],
+        *,
+        commit_index: Index,
+        applied_index: Index,
+    ) -> None:
+        """At a clean stop: what was appended is made durable, a snapshot is taken, and only then
+        the checkpoint says so. May run on a thread; raises OSError, and what the two raise."""
+        persist_rest()
+        write_snapshot()
+        self.write_checkpoint(commit_index, applied_index, clean=True)
 
     def close(self) -> None:
         self._files.close()

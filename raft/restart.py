@@ -20,18 +20,30 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 from raft.log_format import CorruptLogError
 from raft.membership import Configuration, decode_membership
 from raft.messages import Index, LogBase
-from raft.replicated_log import RestorableStateMachine
 from raft.segment_log import SegmentLog
 from raft.snapshot import DamagedSnapshotError, SnapshotFiles, SnapshotHeader
 
-__all__ = ["RestoredState", "do_without", "restore_newest"]
+__all__ = ["Restorable", "RestoredState", "do_without", "restore_newest"]
 
 _log = logging.getLogger(__name__)
+
+
+class Restorable(Protocol):
+    """What of a `RestorableStateMachine` a restore needs."""
+
+    def prepare_restore(self, index: Index, chunks: Iterable[bytes]) -> Callable[[], None]: ...
+
+    @property
+    def needs_indexing(self) -> bool: ...
+
+    def trim(self, position: int) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +84,7 @@ def do_without(log: SegmentLog, files: SnapshotFiles) -> bool:
 def restore_newest(
     log: SegmentLog,
     files: SnapshotFiles,
-    state_machine: RestorableStateMachine,
+    state_machine: Restorable,
     *,
     commit_index: Index,
 ) -> RestoredState:

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from chaos.sim.disk import DiskFault, SimDisk, Survival
-from raft.group_commit import GroupCommit, SyncRound
+from raft.group_commit import GroupCommit, SyncRound, SyncThread
 from raft.hard_state import HardStateFile
 from raft.messages import Entry, EntryKind, HardState, NodeId
 from raft.segment_log import SegmentLog, SyncedTo
@@ -36,9 +36,17 @@ class _Rig:
         self.file = _SlowFile(self.disk)
         self.log = SegmentLog(self.disk, "commitlog", hard_state=self.file)
         self.told: list[tuple[SyncRound, BaseException | None]] = []
+        self.thread = SyncThread()
         self.rounds = GroupCommit(
-            self.log, self.file, lambda done, error: self.told.append((done, error))
+            self.log,
+            self.file,
+            lambda done, error: self.told.append((done, error)),
+            self.thread.carry_out,
         )
+
+    async def stop(self) -> None:
+        await self.rounds.stop()
+        await self.thread.stop()
 
     def want(self, term: int) -> None:
         """What a follower's Ready wants that takes a first entry of the term."""
@@ -66,7 +74,7 @@ async def test_a_stop_makes_durable_what_no_round_was_begun_for() -> None:
     rig.want(2)
     rig.rounds.begin()  # it waits for the first
     rig.file.go_on.set()
-    await rig.rounds.stop()
+    await rig.stop()
     assert len(rig.told) == 1
     rig.rounds.persist_rest()
     assert rig.after_power_failure() == (2, 2)
@@ -77,7 +85,7 @@ async def test_a_stop_waits_for_the_round_under_way() -> None:
     rig.want(1)
     rig.rounds.begin()
     threading.Timer(0.05, rig.file.go_on.set).start()
-    await rig.rounds.stop()
+    await rig.stop()
     assert [error for _, error in rig.told] == [None]
     rig.rounds.persist_rest()
     assert rig.after_power_failure() == (1, 1)
@@ -89,7 +97,7 @@ async def test_no_entry_becomes_durable_behind_a_hard_state_that_did_not() -> No
     rig.want(1)
     rig.disk.fault = DiskFault(operation="write", error=errno.EIO)
     rig.rounds.begin()
-    await rig.rounds.stop()
+    await rig.stop()
     assert isinstance(rig.told[0][1], OSError)
     with pytest.raises(OSError, match="Input/output error"):
         rig.rounds.persist_rest()
@@ -127,7 +135,7 @@ async def test_a_stop_without_anything_to_do_syncs_the_log() -> None:
     rig = _Rig()
     rig.file.go_on.set()
     rig.log.append([Entry(index=1, term=0, kind=EntryKind.NOOP, payload=b"")])
-    await rig.rounds.stop()
+    await rig.stop()
     rig.rounds.persist_rest()
     rig.disk.power_failure(Survival.NONE)
     assert SegmentLog(rig.disk, "commitlog").last_index == 1
