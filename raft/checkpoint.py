@@ -23,7 +23,7 @@ from raft.durable_record import read_now, replace
 from raft.messages import Index
 from raft.storage import Disk
 
-__all__ = ["Checkpoint", "WrongStoreError", "read_checkpoint", "write_checkpoint"]
+__all__ = ["Checkpoint", "WrongStoreError", "hint", "read_checkpoint", "write_checkpoint"]
 
 _PATH = "checkpoint"
 _FILE_SIZE_MAX = 4096
@@ -45,6 +45,11 @@ class Checkpoint:
     commit_index: Index = 0
     applied_index: Index = 0
     clean: bool = False
+
+
+def hint(*, commit_index: Index, durable_index: Index) -> Index:
+    """The commit index for a checkpoint: what a crash leaves of the log must fit it."""
+    return min(commit_index, durable_index)
 
 
 def read_checkpoint(disk: Disk, *, store: Path, group: str, node: str) -> Checkpoint:

@@ -175,11 +175,6 @@ class Core(Elections):
         return self._log.durable_index
 
     @property
-    def commit_hint(self) -> Index:
-        """For a checkpoint. Not beyond what is durable: what a crash leaves of the log must fit."""
-        return min(self.commit_index, self.durable_index)
-
-    @property
     def configuration(self) -> Configuration:
         """The one in force, committed or not."""
         return self._configuration

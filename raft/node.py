@@ -31,6 +31,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 
+from raft.checkpoint import hint
 from raft.core_shell import CoreShell
 from raft.damage import DamagedLogError
 from raft.edge import Edge, stops_node
@@ -362,7 +363,8 @@ class RaftNode:
             shell = self._shell
             if shell is None:
                 continue
-            commit_index = shell.core.commit_hint
+            core = shell.core
+            commit_index = hint(commit_index=core.commit_index, durable_index=core.durable_index)
             if self._store.checkpoint.commit_index != commit_index:
                 await asyncio.to_thread(
                     self._store.write_checkpoint,

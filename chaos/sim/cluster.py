@@ -15,6 +15,7 @@ Source: the two phases of TigerBeetle's VOPR.
 
 from __future__ import annotations
 
+import logging
 import random
 
 from chaos.sim.coverage import Coverage
@@ -62,9 +63,10 @@ class SimCluster:
         names = tuple(NodeId(f"n{number}") for number in range(count))
         voters = names[: options.node_count]
         # Who begins without a configuration has stores that are older than their identities.
+        learners = names[len(voters) : len(voters) + options.learner_count]
         first = make_membership(
-            Member(node_id=name, store_id=store_of_disk(name, 1) * options.first_is_written)
-            for name in voters
+            (_first_member(name, options) for name in voters),
+            (_first_member(name, options) for name in learners),
         )
         self.invariants = Invariants({name: store_of_disk(name, 1) for name in names}, first)
         self.promises = Promises(self.coverage)
@@ -82,7 +84,10 @@ class SimCluster:
             unreachable=self._unreachable,
         )
         begun = Configuration(index=0, membership=first) if options.first_is_written else None
-        self.nodes = [SimNode(self, name, voters, begun) for name in names]
+        self.nodes = [
+            SimNode(self, name, voters, begun, is_member=first.member(name) is not None)
+            for name in names
+        ]
         self._by_name = {node.name: node for node in self.nodes}
         self.schedule = schedule or core_schedule(options)
         self._nemesis = Operator(
@@ -109,6 +114,13 @@ class SimCluster:
 
     def run(self) -> None:
         """Raises Violation."""
+        logging.disable(logging.CRITICAL)  # what the product says of each fault
+        try:
+            self._run()
+        finally:
+            logging.disable(logging.NOTSET)
+
+    def _run(self) -> None:
         for node in self.nodes:
             if node.is_member:
                 node.start()
@@ -237,3 +249,7 @@ class SimCluster:
         return all(node.applied_index == committed for node in members) and any(
             node.is_ready and node.log.last_index == committed for node in members
         )
+
+
+def _first_member(name: NodeId, options: SimOptions) -> Member:
+    return Member(node_id=name, store_id=store_of_disk(name, 1) * options.first_is_written)

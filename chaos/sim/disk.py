@@ -21,6 +21,8 @@ What it models:
 - writes may be short; an armed error raises EIO or ENOSPC; an armed fuse kills the node at the
   n-th operation from now, in the middle of a write too.
 
+Over 500 lines, because a failure of power undoes what the operations did, and both stand together.
+
 Source: Pillai et al., "All file systems are not created equal" (OSDI '14); Rebello et al., "Can
 applications recover from fsync failures?" (ATC '20).
 """
@@ -59,16 +61,16 @@ class Survival(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskFault:
-    """An error that the next matching operation raises, once."""
+    """An error that a matching operation raises, once: the next, or `SimDisk.fault_after` later."""
 
-    operation: str  # "write", "sync", "open", "rename", "truncate"
+    operation: str  # "read", "write", "sync", "open", "rename", "truncate", "allocate"
     error: int  # an errno
 
 
 class _Inode:
     """Bytes as the process sees them, bytes on the platter, and what is between them."""
 
-    __slots__ = ("data", "durable", "pending", "settled_count")
+    __slots__ = ("data", "deferred_count", "durable", "pending", "settled_count")
 
     def __init__(self) -> None:
         self.data = bytearray()
@@ -76,10 +78,15 @@ class _Inode:
         # (offset, bytes) is a write, (size, None) a truncation.
         self.pending: _Operations = []
         self.settled_count = 0  # operations ever made durable: names a place in `pending`
+        self.deferred_count = 0  # of the sync under way, not done yet
 
     def do(self, operation: _Operation) -> None:
         _perform(self.data, operation)
         self.pending.append(operation)
+
+    def do_deferred(self, operation: _Operation) -> None:
+        self.deferred_count -= 1
+        self.do(operation)
 
     def settle(self, count: int) -> None:
         """Make the first `count` operations of the file's life durable."""
@@ -122,6 +129,8 @@ class SimFile:
         return len(self._inode.data)
 
     def pread(self, size: int, offset: int) -> bytes:
+        if self._disk.fault is not None:
+            self._disk.fail_if_armed("read")
         return bytes(self._inode.data[offset : offset + size])
 
     def pwritev(self, buffers: Sequence[bytes], offset: int) -> int:
@@ -163,6 +172,8 @@ class SimDisk:
         self.fuse = 0  # counts operations down; the node dies when it reaches 0
         self.fuse_after: str | None = None  # it begins to count behind the next one of this kind
         self.fault: DiskFault | None = None
+        self.fault_after = 0  # matching operations that succeed before it
+        self.has_failed = False  # an armed error was raised; whoever asks takes it back
         self.capacity_bytes: int | None = None
         self.lost_bytes = 0
         self.torn_writes = 0
@@ -191,7 +202,12 @@ class SimDisk:
         return sorted(name.rpartition("/")[2] for name in names)
 
     def rename(self, source: str, target: str) -> None:
+        if self._is_deferred(partial(self._rename, source, target)):
+            return
         self._before("rename")
+        self._rename(source, target)
+
+    def _rename(self, source: str, target: str) -> None:
         parent = _parent(source)
         assert parent == _parent(target), "renames stay within a directory here"
         inode = self._names.pop(source, None)
@@ -217,17 +233,20 @@ class SimDisk:
         self._note(_parent(path), partial(self._directories_durable.add, path))
 
     def sync_directory(self, path: str) -> None:
+        if self._is_deferred(partial(self._sync_names, path)):
+            return
         self._before("sync")
+        self._sync_names(path)
+
+    def _sync_names(self, path: str) -> None:
         for operation in self._name_operations.pop(path, ()):
             operation()
 
     # --- files ---------------------------------------------------------------------------------
 
     def write(self, inode: _Inode, data: bytes, offset: int) -> int:
-        if self._recording:
-            # What a sync writes after its fsync happens when the fsync is over.
-            assert self._sync_in_progress is not None
-            self._sync_in_progress.append(partial(inode.do, (offset, data)))
+        if self._is_deferred(partial(inode.do_deferred, (offset, data))):
+            inode.deferred_count += 1
             return len(data)
         if self.fuse == 1 and self.fuse_after is None:
             inode.do((offset, data[: int(self._rng.random() * len(data))]))
@@ -239,6 +258,9 @@ class SimDisk:
         return len(data)
 
     def resize(self, inode: _Inode, size: int) -> None:
+        if self._is_deferred(partial(inode.do_deferred, (size, None))):
+            inode.deferred_count += 1
+            return
         self._before("truncate")
         if size != len(inode.data):
             inode.do((size, None))
@@ -257,12 +279,9 @@ class SimDisk:
         except OSError:
             inode.drop_pending()
             raise
-        settle = partial(inode.settle, inode.operation_count)
-        if self._recording:
-            assert self._sync_in_progress is not None
-            self._sync_in_progress.append(settle)
-        else:
-            settle()
+        count = inode.operation_count + inode.deferred_count
+        if not self._is_deferred(partial(inode.settle, count)):
+            inode.settle(count)
 
     def begin_sync(self) -> None:
         """From here to `end_begin_sync`, syncs are only begun: `complete_sync` carries them out."""
@@ -272,6 +291,13 @@ class SimDisk:
 
     def end_begin_sync(self) -> None:
         self._recording = False
+
+    def _is_deferred(self, step: Callable[[], None]) -> bool:
+        """What a sync under way does beside its fsync happens in order, when its time has come."""
+        if self._recording:
+            assert self._sync_in_progress is not None
+            self._sync_in_progress.append(step)
+        return self._recording
 
     def complete_sync(self) -> None:
         """The sync under way is done; nothing happens where there is none."""
@@ -415,9 +441,12 @@ class SimDisk:
             step()
         self._sync_in_progress = None
         self._recording = False
+        for inode in self._names.values():
+            inode.deferred_count = 0
         self.fuse = 0
         self.fuse_after = None
         self.fault = None
+        self.fault_after = 0
 
     # --- names ---------------------------------------------------------------------------------
 
@@ -442,10 +471,20 @@ class SimDisk:
             self.fuse -= 1
             if not self.fuse:
                 raise CrashNow(f"disk {operation}")
+        if self.fault is not None:
+            self.fail_if_armed(operation)
+
+    def fail_if_armed(self, operation: str) -> None:
+        """Raises the OSError that is armed for such an operation, if its turn has come."""
         fault = self.fault
-        if fault is not None and fault.operation == operation:
-            self.fault = None
-            raise OSError(fault.error, os.strerror(fault.error))
+        if fault is None or fault.operation != operation:
+            return
+        if self.fault_after:
+            self.fault_after -= 1
+            return
+        self.fault = None
+        self.has_failed = True
+        raise OSError(fault.error, os.strerror(fault.error))
 
 
 def fail_power(disk: SimDisk, survival: Survival, counts: dict[str, int]) -> None:

@@ -402,6 +402,14 @@ class Invariants:
         mirror.durable_term = hard_state.current_term
         mirror.durable_vote = hard_state.voted_for
 
+    def on_checkpoint(self, node: NodeId, index: Index) -> None:
+        """The node writes down that the entries up to `index` are committed."""
+        durable = self._nodes[node].durable_index
+        if index > durable:
+            raise Violation(
+                "checkpoint before durable", f"{node} notes {index}, durable up to {durable}"
+            )
+
     def on_append(self, node: NodeId, entry: Entry, chain: int) -> None:
         mirror = self._nodes[node]
         if entry.index != len(mirror.terms) + 1:

@@ -90,6 +90,10 @@ class FaultTimes(Protocol):
     @property
     def restart_us_max(self) -> int: ...
 
+    @property
+    def opening_failure_rate(self) -> float:
+        """Share of starts in the middle of which the node dies, or meets an error."""
+
 
 _N = TypeVar("_N", bound=Target)
 
@@ -97,12 +101,20 @@ _DISK_FAULTS = (
     DiskFault(operation="write", error=errno.ENOSPC),
     DiskFault(operation="truncate", error=errno.ENOSPC),
     DiskFault(operation="write", error=errno.EIO),
+    DiskFault(operation="read", error=errno.EIO),
+    DiskFault(operation="allocate", error=errno.ENOSPC),
+    DiskFault(operation="allocate", error=errno.EIO),
     DiskFault(operation="sync", error=errno.EIO),
     DiskFault(operation="open", error=errno.EIO),
     DiskFault(operation="rename", error=errno.EIO),
 )
 _CUT_OPERATIONS_MAX = 8  # three for each segment
 _FUSES_AFTER = (None, None, None, "remove", "remove", "rename", "open", "truncate")
+# An opening takes from 30 operations to some hundreds, and writes in the second half of them.
+_OPENING_OPERATIONS_MAX = (12, 40, 120, 400, 1_000)
+_FUSES_IN_OPENING = (None, None, "write", "truncate", "rename", "remove")
+_OPENING_ERROR_RATE = 0.2
+_DIES_AGAIN_RATE = 0.5
 
 
 class Nemesis(Generic[_N]):
@@ -126,6 +138,7 @@ class Nemesis(Generic[_N]):
         self._trace = trace
         self._rng = random.Random()  # of the fault or restart under way
         self.running = False
+        self._in_opening: set[NodeId] = set()  # whose last start was disturbed
         self._faults: dict[str, Callable[[], str | None]] = {
             name: getattr(self, f"_{name}") for name in {fault.name for fault in schedule.faults}
         }
@@ -147,6 +160,7 @@ class Nemesis(Generic[_N]):
             node.disk.fuse = 0
             node.disk.fuse_after = None
             node.disk.fault = None
+            node.disk.fault_after = 0
 
     def on_death(self, node: _N) -> None:
         """Bring it back in a while: before anybody noticed, or long after."""
@@ -158,11 +172,29 @@ class Nemesis(Generic[_N]):
     def restart(self, node: _N, rng: random.Random) -> None:
         if node.alive or not self.running:
             return
-        if rng.random() < 0.1:
-            # It may die again while it recovers.
-            node.fuse_is_power = rng.random() < 0.5
-            node.disk.fuse = 1 + int(rng.random() * 12)
+        # Whoever died in the middle of a start may die in the middle of the next one.
+        rate = self._times.opening_failure_rate
+        if node.name in self._in_opening:
+            rate = max(rate, _DIES_AGAIN_RATE)
+        if rng.random() < rate:
+            self._in_opening.add(node.name)
+            self._disturb_opening(node, rng)
+        else:
+            self._in_opening.discard(node.name)
         node.start()
+
+    def _disturb_opening(self, node: _N, rng: random.Random) -> None:
+        """It dies anywhere in it, also between two of its writes; or the disk fails once."""
+        if rng.random() < _OPENING_ERROR_RATE:
+            self._counts["errors_armed_in_openings"] += 1
+            node.disk.fault = rng.choice(_DISK_FAULTS)
+            node.disk.fault_after = int(rng.random() * rng.choice((2, 5, 20)))
+            return
+        self._counts["crashes_armed_in_openings"] += 1
+        node.fuse_is_power = rng.random() < 0.5
+        node.disk.fuse_after = rng.choice(_FUSES_IN_OPENING)
+        operations_max = 12 if node.disk.fuse_after else rng.choice(_OPENING_OPERATIONS_MAX)
+        node.disk.fuse = 1 + int(rng.random() * operations_max)
 
     # --- drawing -------------------------------------------------------------------------------
 
@@ -263,6 +295,7 @@ class Nemesis(Generic[_N]):
         if node is None:
             return None
         node.disk.fault = self._rng.choice(_DISK_FAULTS)
+        node.disk.fault_after = int(self._rng.random() ** 2 * 4)
         return f"{node.name} {node.disk.fault.operation} {errno.errorcode[node.disk.fault.error]}"
 
     # --- pauses, slowness ----------------------------------------------------------------------
@@ -324,18 +357,18 @@ class Nemesis(Generic[_N]):
     def _isolate(self) -> str | None:
         return self._split([self._rng.choice(self._nodes).name])
 
-    def _company_max(self) -> int:
-        """Followers that make a minority together with the leader."""
-        return max(0, (len(self._nodes) - 1) // 2 - 1)
+    def _company(self, leader: _N, *, most: bool) -> list[NodeId]:
+        """Followers that make a minority together with the leader; with `most`, no fewer."""
+        others = [node.name for node in self._nodes if node is not leader]
+        count_max = max(0, (len(self._nodes) - 1) // 2 - 1)
+        return self._rng.sample(others, count_max if most else self._rng.randint(0, count_max))
 
     def _isolate_leader(self) -> str | None:
         """Alone, or with a minority of followers."""
         leader = self._leader()
         if leader is None:
             return None
-        others = [node.name for node in self._nodes if node is not leader]
-        company = self._rng.randint(0, self._company_max())
-        return self._split([leader.name, *self._rng.sample(others, company)])
+        return self._split([leader.name, *self._company(leader, most=False)])
 
     def _depose_and_return(self) -> str | None:
         """The leader goes on with a minority behind it while others elect another one; then it
@@ -344,7 +377,7 @@ class Nemesis(Generic[_N]):
         if leader is None:
             return None
         others = [node.name for node in self._nodes if node is not leader]
-        company = self._rng.sample(others, self._company_max())
+        company = self._company(leader, most=True)
         side = [leader.name, *company]
         links = [(a, b) for a in side for b in others if b not in company]
         links += [(b, a) for a, b in links]

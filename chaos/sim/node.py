@@ -8,11 +8,12 @@ of them:
 Readys are appended and wait for the next sync; 4. send `messages_after_sync`; 5. feed `LogDurable`;
 6. apply.
 
-What is nasty here on purpose: the hard state and the log are made durable one after the other, in
-either order, with time in between; a truncation may come while a sync is under way, whose report
-then names entries that are gone; a paused node goes on with what it believed, in any order of
-messages and timers; after a crash of the process alone, un-fsynced bytes are still readable; the
-checkpoint's commit index is any that was committed and durable on the node.
+What is nasty here on purpose: whatever a crash may fall between is an action of its own; a
+truncation may come while a sync is under way, whose report then names entries that are gone; a
+paused node goes on with what it believed, in any order of messages and timers; after a crash of the
+process alone, un-fsynced bytes are still readable.
+
+Store, rounds of fsync, checkpoints and a clean stop are the product's (`NodeStore`, `GroupCommit`).
 
 As `raft.transport` does, it lets votes and acknowledgements count only from the store that the
 configuration in force names for their sender.
@@ -24,14 +25,18 @@ whose order is the contract's.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
+from chaos.sim.applying import Applying
 from chaos.sim.disk import SimDisk, Survival, fail_power
+from chaos.sim.room import Room
 from chaos.sim.snapshots import NodeSnapshots
+from chaos.sim.store import SimStore, format_disk, node_config
 from chaos.sim.sync_rounds import SyncRounds
 from chaos.sim.violation import CrashNow, Violation
 from chaos.sim.world import World, message_line
+from raft.checkpoint import hint
 from raft.damage import DamagedLogError
 from raft.events import (
     ChangeMembership,
@@ -45,16 +50,19 @@ from raft.events import (
     ReadIndexRequest,
     Ready,
     Receive,
+    ReplayChanged,
     Role,
+    RoomChanged,
     SnapshotStored,
     Tick,
     TransferLeadership,
 )
-from raft.log_format import CorruptLogError
+from raft.log_format import HEADER_SIZE, CorruptLogError
 from raft.membership import Configuration, Membership, MembershipChange
 from raft.messages import (
+    AppendEntries,
     AppendEntriesReply,
-    EntryKind,
+    Entry,
     Index,
     InstallSnapshotReply,
     Message,
@@ -66,7 +74,6 @@ from raft.messages import (
 __all__ = ["SimNode", "store_of_disk"]
 
 _INBOX_COUNT_MAX = 5_000  # events that wait for a paused node
-_APPLY_SIZE_BYTES_MAX = 1 << 40
 _COUNTED = (AppendEntriesReply, InstallSnapshotReply, RequestVoteReply)
 _STEPS_MAX = 500_000  # of all nodes in one seed: more than a hundred times the usual
 
@@ -85,11 +92,15 @@ class SimNode:
         name: NodeId,
         voters: tuple[NodeId, ...],
         configuration: Configuration | None,
+        *,
+        is_member: bool,
     ) -> None:
-        """`configuration`: with which the group begins; None: only the voters' names are known."""
+        """`voters`: of the first configuration; `is_member`: whether the node is in it, else it
+        does not run until it joins. `configuration`: with which the group begins; None: only the
+        voters' names are known."""
         options = world.options
         self._configuration = configuration
-        self.is_member = name in voters  # else it does not run until it joins
+        self.is_member = is_member
         self.is_wiped = False  # its disk is empty: it must not start under its old identity
         self.name = name
         self._world = world
@@ -101,18 +112,22 @@ class SimNode:
         self.disk_count = 0
         self.disk = self._new_disk()
         self._config = options.raft_config(name, voters)
+        self._node_config = node_config(self._config, options)
         spread = options.clock_rate_spread
         self._clock_rate = 1.0 + spread * (2 * self._rng.random() - 1)
         self._clock_offset_ms = int(self._rng.random() * 1_000_000)
         self.sync_slow_us = 0  # a slow disk's addition to each sync
+        self.apply_slow_us = 0  # between two turns of a slow state machine
         self.alive = False
         self.incarnation = 0
         self._timer_number = 0
         self.step_fuse = 0  # counts places between effects down; the node dies at 0
         self.fuse_is_power = False
-        self._checkpoint_commit: Index = 0
         self._rounds: SyncRounds | None = None
+        self._store: SimStore
         self._snapshots: NodeSnapshots
+        self._applying: Applying
+        self._room: Room
         self._forget()
 
     def _new_disk(self) -> SimDisk:
@@ -120,11 +135,13 @@ class SimNode:
         self.disk_count += 1
         self.store_id = store_of_disk(self.name, self.disk_count)
         key = f"disk/{options.seed}/{options.node_count}/{self.name}/{self.disk_count}"
-        return SimDisk(
+        disk = SimDisk(
             random.Random(key),
             short_write_rate=options.short_write_rate,
             garbage_rate=options.garbage_rate,
         )
+        format_disk(disk, self.name, self.store_id)
+        return disk
 
     def _forget(self) -> None:
         """What a process has in memory."""
@@ -134,11 +151,9 @@ class SimNode:
         self._timer_number += 1
         self._role = Role.FOLLOWER
         self._term: Term = 0
+        self._is_stopping = False
         self._has_recovered = False  # its snapshots were found
-        self._applied: Index = 0
         self._commit: Index = 0
-        self._proposals: dict[Index, tuple[Term, bytes]] = {}
-        self._reads: list[tuple[int, Index]] = []
 
     # --- what the cluster sees -----------------------------------------------------------------
 
@@ -157,7 +172,13 @@ class SimNode:
 
     @property
     def applied_index(self) -> Index:
-        return self._applied
+        return self._applying.applied if self.alive else 0
+
+    def set_apply_slow_us(self, slow_us: int) -> None:
+        """How slow its state machine is from now on, 0: not at all."""
+        self.apply_slow_us = slow_us
+        if self.alive:
+            self._applying.slow_us = slow_us
 
     @property
     def open_count(self) -> int:
@@ -184,63 +205,41 @@ class SimNode:
             self._recover()
         except CrashNow as crash:
             self.alive = True
+            self._counts["crashes_in_openings"] += 1
             self._on_fuse(crash)
         except OSError as error:
             self.alive = True
+            self._counts["errors_in_openings"] += 1
             self._on_disk_error(error)
         except CorruptLogError as error:
             raise Violation("recovery", f"{self.name} refuses to start: {error}") from error
 
     def _recover(self) -> None:
-        options, parts = self._world.options, self._world.parts
-        hard_state = parts.hard_state(self.disk).load()
-        self.log = parts.log(
-            self.disk,
-            "commitlog",
-            segment_size_bytes_max=options.segment_size_bytes_max,
-            preallocation_size_bytes=options.preallocation_size_bytes,
-            tail_size_bytes_max=options.log_cache_size_bytes_max,
-        )
-        if self.log.damages:  # a disk that only forgets and tears damages nothing durable
-            raise DamagedLogError(self.log.damages[0])
-        self._snapshots = NodeSnapshots(
-            self,
-            options=options,
-            scheduler=self._scheduler,
-            invariants=self._invariants,
-            rng=self._rng,
-            counts=self._counts,
-        )
-        self._has_recovered = True
-        restored = self._snapshots.index
-        hint = max(self._checkpoint_commit, self._snapshots.index_in_log, self.log.base.index)
-        hint = min(hint, self.log.last_index)
-        survived = self._invariants.on_start(
-            self.name, hard_state, self.log, commit_hint=hint, restored_index=restored
-        )
-        configuration = self._snapshots.configuration
-        if configuration is not None:
-            self._invariants.on_configuration_restored(self.name, configuration)
-        self._counts["tails_survived_unsynced"] += survived > 0
-        self._counts["torn_tails_cut"] += self.log.recovery.torn_bytes > 0
-        self._counts["recoveries_of_hints"] += hint > 0
-        self._counts["restarts"] += self.incarnation > 1
+        hint = self._open_store()
+        options, store = self._world.options, self._store
         options_key = f"{options.seed}/{options.node_count}/{self.name}/{self.incarnation}"
-        self.core = parts.core(
+        self.core = self._world.parts.core(
             self._config,
             self.log,
-            hard_state,
+            store.hard_state,
             random.Random(f"core/{options_key}"),
             self.now_ms(),
             commit_index=hint,
-            configuration=configuration or self._configuration,
+            configuration=self._snapshots.configuration or self._configuration,
             store_id=self.store_id,
         )
-        self._applied = restored
+        self._applying = Applying(self, self._world, self._rng, slow_us=self.apply_slow_us)
+        self._applying.begin_at(self._snapshots.index)
+        self._room = Room(
+            self,
+            self._scheduler,
+            self._counts,
+            size_min=options.room_size_bytes,
+            look_every_us=options.election_timeout_ms_min * 500,
+        )
         self._rounds = SyncRounds(
             self,
-            log=self.log,
-            hard_state_file=parts.hard_state(self.disk),
+            store,
             options=options,
             scheduler=self._scheduler,
             invariants=self._invariants,
@@ -252,13 +251,71 @@ class SimNode:
         if self._trace.on:
             self._trace.add(
                 self.name,
-                f"starts: term {self._term} vote {hard_state.voted_for} last "
+                f"starts: term {self._term} vote {store.hard_state.voted_for} last "
                 f"{self.log.last_index} chain {self.log.chain(self.log.last_index):08x} "
                 f"torn {self.log.recovery.torn_bytes}",
             )
         self._commit = hint
-        self._apply()
+        self._applying.up_to(hint)
         self._arm_timer()
+        self._checkpoint_later()
+
+    def _open_store(self) -> Index:
+        """What was found there, told to the rules; up to where it is known to be committed."""
+        options = self._world.options
+        self._store = store = SimStore(
+            self._node_config,
+            self.disk,
+            options=options,
+            parts=self._world.parts,
+            invariants=self._invariants,
+        )
+        self.log = store.log
+        if self.log.damages:  # a disk that only forgets and tears damages nothing durable
+            raise DamagedLogError(self.log.damages[0])
+        found = store.checkpoint.commit_index
+        store.write_checkpoint(found, 0, clean=False)
+        self._snapshots = NodeSnapshots(
+            self,
+            store.snapshots,
+            options=options,
+            scheduler=self._scheduler,
+            invariants=self._invariants,
+            rng=self._rng,
+            counts=self._counts,
+        )
+        self._has_recovered = True
+        committed = self._snapshots.restore(commit_index=found)
+        survived = self._invariants.on_start(
+            self.name,
+            store.hard_state,
+            self.log,
+            commit_hint=committed,
+            restored_index=self._snapshots.index,
+        )
+        configuration = self._snapshots.configuration
+        if configuration is not None:
+            self._invariants.on_configuration_restored(self.name, configuration)
+        self._counts["tails_survived_unsynced"] += survived > 0
+        self._counts["torn_tails_cut"] += self.log.recovery.torn_bytes > 0
+        self._counts["recoveries_of_hints"] += committed > 0
+        self._counts["restarts"] += self.incarnation > 1
+        return committed
+
+    def _checkpoint_later(self) -> None:
+        again = partial(self._checkpoint, self.incarnation)
+        self._scheduler.after(self._world.options.checkpoint_us, partial(self.when_awake, again))
+
+    def _checkpoint(self, incarnation: int) -> None:
+        """As `raft.node` does, without fsync: any older one may be what a crash leaves."""
+        if incarnation != self.incarnation or not self.alive or self._is_stopping:
+            return
+        core = self.core
+        index = hint(commit_index=core.commit_index, durable_index=core.durable_index)
+        if self._store.checkpoint.commit_index == index or self.guard(
+            lambda: self._store.write_checkpoint(index, self._applying.applied, clean=False)
+        ):
+            self._checkpoint_later()
 
     def join(self) -> None:
         """Start with an empty disk, knowing of no group: its leader will tell who belongs to it."""
@@ -272,7 +329,6 @@ class SimNode:
         """Lose the disk, and everything that was on it."""
         assert not self.alive, f"{self.name} runs"
         self.disk = self._new_disk()
-        self._checkpoint_commit = 0
         self._invariants.forget(self.name, self.store_id)
         self.is_wiped = True
 
@@ -282,23 +338,51 @@ class SimNode:
         self.alive = False
         if self._rounds is not None:
             self._rounds.stopped = True
+            self._room.stopped = self._applying.stopped = True
+            self._world.promises.on_unknown(self._applying.open_proposals)
         if self._has_recovered:
             self._snapshots.stopped = True
         self.step_fuse = 0
         self._counts["crashes"] += 1
         if self._trace.on:
             self._trace.add(self.name, f"dies, power failure: {survival.value if power else 'no'}")
-        self._world.promises.on_unknown(len(self._proposals))
         if power:
             fail_power(self.disk, survival, self._counts)
         else:
             self.disk.process_crash()
-        # Written once in a while and never fsynced: any older one may be what is left. None is
-        # beyond what was durable: a truncation that is lost would leave other entries there.
-        known = min(self._commit, self.core.durable_index) if self._commit else 0
-        self._checkpoint_commit = int(self._rng.random() * (known + 1))
         self._forget()
         self._world.network.reset_node(self.name)
+
+    def stop_cleanly(self) -> None:
+        """As SIGTERM does: hand leadership over, wait a little, then end."""
+        self._counts["clean_stops_begun"] += 1
+        successor = self.core.successor()
+        delay_us = 0
+        if successor is not None:
+            self._transfer(successor)
+            delay_us = int(self._rng.random() * self._world.options.election_timeout_ms_min * 1000)
+        if self.alive:
+            end = partial(self._end_cleanly, self.incarnation)
+            self._scheduler.after(delay_us, partial(self.when_awake, end))
+
+    def _end_cleanly(self, incarnation: int) -> None:
+        if self.incarnation == incarnation and self.alive and self.guard(self._leave):
+            self._counts["clean_stops_ended"] += 1
+            self._store.close()
+            self.crash(power=False, survival=self.draw_survival())
+            self._world.on_death(self)
+
+    def _leave(self) -> None:
+        """What was appended is durable, and only then the checkpoint says so."""
+        assert self._rounds is not None, "a node that runs has rounds"
+        self._is_stopping = True
+        self._rounds.end()
+        self._store.end_cleanly(
+            self._rounds.persist_rest,
+            self._snapshots.write_last,
+            commit_index=self._commit,
+            applied_index=self._applying.applied,
+        )
 
     def draw_survival(self) -> Survival:
         return self._rng.choice(tuple(Survival))
@@ -318,7 +402,8 @@ class SimNode:
         self._counts["disk_errors"] += 1
         if self._trace.on:
             self._trace.add(self.name, f"stops: {error.strerror}")
-        self.crash(power=True, survival=self.draw_survival())
+        # The machine may go on: then what a failed fsync left unwritten still reads well.
+        self.crash(power=self._rng.random() < 0.5, survival=self.draw_survival())
         self._world.on_death(self)
 
     def pause(self) -> None:
@@ -378,7 +463,16 @@ class SimNode:
                 return
         if isinstance(message, InstallSnapshotReply) and message.installed:
             self._snapshots.ended(message.sender)
-        self._step(Receive(now_ms=self.now_ms(), message=message))
+        if type(message) is AppendEntries and message.entries and self._room.writable:
+            self._has_room(sum(HEADER_SIZE + len(entry.payload) for entry in message.entries))
+        if self.alive:
+            self._step(Receive(now_ms=self.now_ms(), message=message))
+
+    def _has_room(self, size: int) -> bool:
+        """False also where the node died of the question."""
+        incarnation, answers = self.incarnation, [False]
+        self.guard(lambda: answers.append(self._room.has(size)))
+        return answers[-1] and self.alive and self.incarnation == incarnation
 
     def _peer_unreachable(self, peer: NodeId) -> None:
         self._step(PeerUnreachable(now_ms=self.now_ms(), peer=peer))
@@ -393,9 +487,10 @@ class SimNode:
         self._step(ChangeMembership(now_ms=self.now_ms(), change=change))
 
     def _propose(self, payload: bytes) -> None:
-        if not self.is_ready:
-            return  # refused for certain: nothing was appended
-        self._proposals[self.core.last_index + 1] = (self._term, payload)
+        # Refused for certain, where it is not ready or has no room: nothing was appended.
+        if not self.is_ready or not self._has_room(HEADER_SIZE + len(payload)):
+            return
+        self._applying.add_proposal(self.core.last_index + 1, self._term, payload)
         self._step(Propose(now_ms=self.now_ms(), payload=payload))
 
     def _read(self, request_id: int) -> None:
@@ -428,7 +523,7 @@ class SimNode:
 
     # --- steps ---------------------------------------------------------------------------------
 
-    def guard(self, action: Callable[[], None]) -> bool:
+    def guard(self, action: Callable[[], object]) -> bool:
         """Do it; False if the node died of it."""
         try:
             action()
@@ -443,6 +538,17 @@ class SimNode:
     def step_durable(self, index: Index, term: Term) -> None:
         self._step(LogDurable(now_ms=self.now_ms(), index=index, term=term))
 
+    def step_room(self, *, writable: bool) -> None:
+        if self._trace.on:
+            self._trace.add(self.name, f"has {'room again' if writable else 'no room'}")
+        self._step(RoomChanged(now_ms=self.now_ms(), writable=writable))
+
+    def step_transfer(self, target: NodeId) -> None:
+        self._transfer(target)
+
+    def step_replay(self, *, replaying: bool) -> None:
+        self._step(ReplayChanged(now_ms=self.now_ms(), replaying=replaying))
+
     def step_stored(self, event: ChunkStored | SnapshotStored) -> None:
         self._step(event)
 
@@ -450,6 +556,8 @@ class SimNode:
         self._step(HardStateDurable(now_ms=self.now_ms(), term=term))
 
     def _step(self, event: Event) -> None:
+        if self._is_stopping:
+            return
         try:
             ready = self.core.step(event)
             self._counts["steps"] += 1
@@ -472,6 +580,10 @@ class SimNode:
         self._note_members(ready)
         if ready.messages_after_sync:
             self._invariants.on_votes(self.name, ready.messages_after_sync)
+        rounds = self._rounds
+        assert rounds is not None, "a node that steps runs"
+        if ready.hard_state is not None:
+            rounds.want_hard_state(ready.hard_state)
         if ready.install is not None:
             self._install(ready.install)
         if ready.truncate_from is not None or ready.entries:
@@ -485,18 +597,14 @@ class SimNode:
             self._snapshots.want(ready.install_chunks)
         if ready.received_chunk is not None:
             self._snapshots.received(ready.received_chunk)
-        rounds = self._rounds
-        assert rounds is not None, "a node that steps runs"
-        rounds.add(ready)
+        rounds.send(ready.messages_after_sync)
         for state in ready.read_states:
             if state.index is None:
                 self._world.promises.on_read(self.name, state.request_id, None)
             else:
-                self._reads.append((state.request_id, state.index))
+                self._applying.add_read(state.request_id, state.index)
         rounds.maybe_begin()
-        if self._applied < self._commit or self._reads:
-            self.place("apply")
-            self._apply()
+        self._applying.up_to(self._commit)
         self._arm_timer()
 
     def _note_members(self, ready: Ready) -> None:
@@ -515,6 +623,8 @@ class SimNode:
         was, is_now = self._role, ready.role
         if is_now is Role.LEADER:
             self._counts["elections"] += 1
+            preferred = self.name == self._config.preferred_leader
+            self._counts["leaderships_of_preferred_nodes"] += preferred
         elif is_now is Role.CANDIDATE:
             self._counts["campaigns"] += 1
         if was is Role.LEADER and is_now is not Role.LEADER:
@@ -528,7 +638,7 @@ class SimNode:
 
     def _lose_proposals(self) -> None:
         """Unknown from here on, but kept: what is applied in their place tells a truncation."""
-        self._counts["proposals_unknown"] += len(self._proposals)
+        self._counts["proposals_unknown"] += self._applying.open_proposals
 
     def _on_commit(self, index: Index) -> None:
         self._commit = index
@@ -542,7 +652,8 @@ class SimNode:
     def _install(self, install: Install) -> None:
         """The log's beginning is replaced, durably, and the state with it."""
         assert self._rounds is not None, "a node that steps runs"
-        self._rounds.before_truncation(1)
+        self._rounds.before_truncation()
+        self._rounds.after_truncation()
         self.log.reset(install.base)
         self._invariants.on_install(self.name, install.base, install.configuration)
         self._counts["installs"] += 1
@@ -550,9 +661,11 @@ class SimNode:
             self._trace.add(self.name, f"installs {install.base.index}, {install.snapshot_index}")
         self.place("restore after install")
         self._snapshots.install(install.snapshot_index)
-        self._applied = install.snapshot_index
+        self._applying.begin_at(install.snapshot_index)
 
     def _append(self, ready: Ready) -> None:
+        assert self._rounds is not None, "a node that steps runs"
+        self._rounds.want_log()
         index = ready.truncate_from
         if index is not None:
             self._truncate(index, ready)
@@ -578,7 +691,7 @@ class SimNode:
 
     def _truncate(self, index: Index, ready: Ready) -> None:
         assert self._rounds is not None, "a node that steps runs"
-        self._rounds.before_truncation(index)
+        self._rounds.before_truncation()
         successor = ready.entries[0] if ready.entries else None
         had_durable = self._invariants.on_truncate(self.name, index, successor)
         self._counts["truncations"] += 1
@@ -586,6 +699,7 @@ class SimNode:
         if self._trace.on:
             self._trace.add(self.name, f"truncates from {index}")
         self.log.truncate_from(index)
+        self._rounds.after_truncation()
 
     def send(self, message: Message) -> None:
         self._invariants.on_send(self.name, message)
@@ -609,28 +723,5 @@ class SimNode:
             if not self.step_fuse:
                 raise CrashNow(what)
 
-    # --- the state machine ---------------------------------------------------------------------
-
-    def _apply(self) -> None:
-        if self._applied < self._commit:
-            entries = self.log.entries(self._applied + 1, self._commit + 1, _APPLY_SIZE_BYTES_MAX)
-            self._invariants.on_apply(self.name, entries)
-            self._snapshots.applied(entries)
-            if self._trace.on:
-                self._trace.add(self.name, f"applies {self._applied + 1}..{self._commit}")
-            self._applied = self._commit
-            if self._proposals:
-                for entry in entries:
-                    open_proposal = self._proposals.pop(entry.index, None)
-                    if open_proposal is None:
-                        continue
-                    term, payload = open_proposal
-                    if term == entry.term and entry.kind is EntryKind.DATA:
-                        self._world.promises.on_acknowledged(payload, entry.index)
-                    else:
-                        self._world.promises.on_truncated(payload)
-        if self._reads:
-            ready = [read for read in self._reads if read[1] <= self._applied]
-            self._reads = [read for read in self._reads if read[1] > self._applied]
-            for request_id, index in ready:
-                self._world.promises.on_read(self.name, request_id, index)
+    def on_applied(self, entries: Sequence[Entry]) -> None:
+        self._snapshots.applied(entries)

@@ -14,10 +14,11 @@ with another one: nobody could tell the two apart.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from chaos.sim.disk import SimDisk
 from chaos.sim.invariants import Invariants
 from chaos.sim.nemesis import Nemesis
 from chaos.sim.node import SimNode
@@ -29,6 +30,8 @@ __all__ = ["Operator"]
 _TRIES_MAX = 40
 _VOTERS_COUNT_MIN = 2
 _REGRETS_RATE = 0.2
+_STOP_OPERATIONS_MAX = 25
+_ROOM_LEFT_MAX = 2_000  # bytes on a disk that is about to be full
 
 
 class Operator(Nemesis[SimNode]):
@@ -53,25 +56,42 @@ class Operator(Nemesis[SimNode]):
             for node in self._nodes
             if not node.is_member and not node.alive and node.name not in taken
         ]
-        if not spares or self._leader() is None:
+        leader = self._leader()
+        if leader is None:
+            return None
+        learners = [
+            node
+            for node in self._nodes
+            if node.name in leader.membership.learner_ids and node.name not in taken
+        ]
+        if learners and (not spares or self._rng.random() < 0.3):
+            node = self._rng.choice(learners)
+            self._in_hand.add(node.name)
+            self._promote(node)
+            return f"{node.name}, a learner"
+        if not spares:
             return None
         node = self._rng.choice(spares)
         self._in_hand.add(node.name)
-        self._join(node)
+        self._join(node, self._learns_us())
         return "a spare"
 
     def _remove_member(self) -> str | None:
         leader = self._leader()
         if leader is None:
             return None
-        voters = leader.membership.voter_ids
-        if len(voters) <= _VOTERS_COUNT_MIN:
+        voters, learners = leader.membership.voter_ids, leader.membership.learner_ids
+        if learners and self._rng.random() < 0.5:
+            name = self._rng.choice(learners)
+        elif len(voters) <= _VOTERS_COUNT_MIN:
             return None
-        name = leader.name if self._rng.random() < 0.4 else self._rng.choice(voters)
+        else:
+            name = leader.name if self._rng.random() < 0.4 else self._rng.choice(voters)
         if self._wiped is not None or name in self._in_hand:
             return None
         self._in_hand.add(name)
         self._counts["leaders_removed"] += name == leader.name
+        self._counts["learners_removed"] += name in learners
         stays = self._rng.random() < 0.5  # to disturb the others, if it can
         node = next(node for node in self._nodes if node.name == name)
         self._until(
@@ -107,9 +127,72 @@ class Operator(Nemesis[SimNode]):
             node,
             lambda: self._is_out(node),
             lambda: self._ask(RemoveMember(node_id=node.name)),
-            then=partial(self._on_wiped_removed, node),
+            then=partial(self._on_wiped_removed, node, self._learns_us()),
         )
         return node.name
+
+    def _learns_us(self) -> int | None:
+        """How long a new member stays a learner: no time, long, or (None) for good."""
+        fate = self._rng.random()
+        if fate < 0.3:
+            return 0
+        return None if fate > 0.75 else int(self._rng.random() ** 2 * self._learning_us_max)
+
+    @property
+    def _learning_us_max(self) -> int:
+        return 5 * self._times.fault_duration_us_max
+
+    def _company(self, leader: SimNode, *, most: bool) -> list[NodeId]:
+        """Learners, and whoever is no member, do not make the side a majority."""
+        name, membership = leader.name, leader.membership
+        voters = [voter for voter in membership.voter_ids if voter != name]
+        count_max = max(0, (len(membership.voter_ids) - 1) // 2 - 1)
+        count = count_max if most else self._rng.randint(0, count_max)
+        others = [one.name for one in self._nodes if one.name not in {name, *voters}]
+        side = self._rng.sample(voters, min(count, len(voters)))
+        return side + [other for other in others if self._rng.random() < 0.7]
+
+    # --- clean stops ---------------------------------------------------------------------------
+
+    def _stop_cleanly(self) -> str | None:
+        """Perhaps it is killed on the way."""
+        node = self._leader() if self._rng.random() < 0.5 else self._alive()
+        if node is None or node.paused:
+            return None
+        what = str(node.name)
+        if self._rng.random() < 0.6:
+            node.fuse_is_power = self._rng.random() < 0.7
+            node.disk.fuse = 1 + int(self._rng.random() * _STOP_OPERATIONS_MAX)
+            what += f", killed in {node.disk.fuse}"
+        node.stop_cleanly()
+        return what
+
+    # --- room, and slow state machines ---------------------------------------------------------
+
+    def _fill_disk(self) -> str | None:
+        """Of the leader, of another one, or of all: until somebody makes room."""
+        leader = self._leader()
+        node = leader if leader is not None and self._rng.random() < 0.5 else self._alive()
+        if node is None:
+            return None
+        full = list(self._nodes) if self._rng.random() < 0.2 else [node]
+        disks = [one.disk for one in full]
+        for disk in disks:
+            disk.capacity_bytes = disk.used_bytes + int(self._rng.random() * _ROOM_LEFT_MAX)
+        self._heal_later(partial(self._make_room, disks))
+        return " ".join(one.name for one in full)
+
+    @staticmethod
+    def _make_room(disks: Sequence[SimDisk]) -> None:
+        for disk in disks:
+            disk.capacity_bytes = None
+
+    def _slow_apply(self) -> str | None:
+        node = self._rng.choice(self._nodes)
+        timeout_us = self._times.election_timeout_ms_max * 1000
+        node.set_apply_slow_us(int(timeout_us * self._rng.choice((0.1, 0.5, 1.5))))
+        self._heal_later(partial(node.set_apply_slow_us, 0))
+        return f"{node.name} {node.apply_slow_us}us"
 
     # --- their steps ---------------------------------------------------------------------------
 
@@ -120,20 +203,27 @@ class Operator(Nemesis[SimNode]):
         if node.alive and not stays:
             node.crash(power=False, survival=node.draw_survival())
 
-    def _on_wiped_removed(self, node: SimNode) -> None:
+    def _on_wiped_removed(self, node: SimNode, learns_us: int | None) -> None:
         self._counts["wiped_members_replaced"] += 1
         self._wiped = None
-        self._join(node)
+        self._join(node, learns_us)
 
-    def _join(self, node: SimNode) -> None:
+    def _join(self, node: SimNode, learns_us: int | None) -> None:
         node.join()
         member = Member(node_id=node.name, store_id=node.store_id)
         self._until(
             node,
             lambda: self._membership().member(node.name) is not None,
             lambda: self._ask(AddLearner(member=member)),
-            then=partial(self._promote, node),
+            then=partial(self._let_learn, node, learns_us),
         )
+
+    def _let_learn(self, node: SimNode, learns_us: int | None) -> None:
+        if learns_us is None:
+            self._counts["learners_left_as_such"] += 1
+            self._in_hand.discard(node.name)
+        else:
+            self._scheduler.after(learns_us, partial(self._promote, node))
 
     def _promote(self, node: SimNode) -> None:
         self._until(

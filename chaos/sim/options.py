@@ -54,7 +54,15 @@ FAULTS: dict[str, tuple[float, float]] = {
     "remove_member": (0.35, 0.8),
     "replace_wiped": (0.35, 0.5),
     "crash_in_cut": (0.45, 1.5),
+    "fill_disk": (0.35, 1.0),
+    "slow_apply": (0.35, 1.0),
+    "stop_cleanly": (0.4, 1.5),
 }
+
+# Many kinds share few slots: whatever takes the same kind several times in a row is only found
+# where a seed has nothing else.
+_FEW_KINDS_RATE = 1 / 3
+_FEW_KINDS_MAX = 3
 
 # What goes wrong all the time, as far as drawn, and can be switched off while a seed is shrunk.
 CALMABLE = (
@@ -77,6 +85,8 @@ class SimOptions:
     node_count: int
     spare_count: int
     """Machines that may join the group."""
+    learner_count: int
+    """How many of them are its learners from the beginning, where it is written."""
     first_is_written: bool
     """Whether the first leader writes the configuration that the group begins with."""
     fault_time_us: int
@@ -116,6 +126,8 @@ class SimOptions:
     timer_lateness_us_max: int
     restart_us_max: int
     """Least restart times are near 0, so that a node may be back before anybody noticed."""
+    opening_failure_rate: float
+    """Share of starts in the middle of which the node dies, or meets an error of its disk."""
     fault_duration_us_max: int
 
     propose_interval_us: int
@@ -131,6 +143,11 @@ class SimOptions:
     read_interval_us: int
     catch_up_size_bytes_max: int
     """In flight to a follower that lacks committed entries."""
+    checkpoint_us: int
+    room_size_bytes: int
+    """Kept free behind every entry; 0: nobody asks for room, and a full disk stops the node."""
+    has_preferred_leader: bool
+    """Whether the first node is to lead where it can."""
 
     def raft_config(self, node: NodeId, voters: tuple[NodeId, ...]) -> RaftConfig:
         return RaftConfig(
@@ -146,6 +163,8 @@ class SimOptions:
             inflight_count_max=self.inflight_count_max,
             log_cache_size_bytes_max=self.log_cache_size_bytes_max,
             catch_up_size_bytes_max=self.catch_up_size_bytes_max,
+            preferred_leader=voters[0] if self.has_preferred_leader else None,
+            preferred_after_ms=2 * self.election_timeout_ms_max,
         )
 
     def describe(self) -> list[str]:
@@ -175,8 +194,8 @@ def draw_options(seed: int, node_count: int) -> SimOptions:
     return SimOptions(
         seed=seed,
         node_count=node_count,
-        spare_count=rng.choice((0, 1, 2)) if node_count > 1 else 0,
-        first_is_written=rng.random() < 0.7,
+        spare_count=(spare_count := rng.choice((0, 1, 2)) if node_count > 1 else 0),
+        first_is_written=(first_is_written := rng.random() < 0.7),
         fault_time_us=int(timeout_min_ms * 1000 * rng.uniform(12, 40)),
         fault_rates=_draw_faults(rng, node_count),
         heartbeat_ms=heartbeat_ms,
@@ -213,6 +232,11 @@ def draw_options(seed: int, node_count: int) -> SimOptions:
         # No smaller: a node that lacks hundreds of entries would need more round trips than the
         # liveness phase has time for.
         catch_up_size_bytes_max=rng.choice((1_500, 8_000, 1 << 19)),
+        opening_failure_rate=rng.choice((0.1, 0.1, 0.3, 0.6)),
+        learner_count=rng.randint(0, spare_count) if first_is_written else 0,
+        checkpoint_us=int(timeout_min_ms * 1000 * rng.choice((0.2, 1.0, 5.0))),
+        room_size_bytes=rng.choice((0, 150, 150, 1_500)),
+        has_preferred_leader=rng.random() < 0.25,
     )
 
 
@@ -235,17 +259,29 @@ def core_schedule(options: SimOptions) -> Schedule:
     )
 
 
+def _kinds(node_count: int) -> list[str]:
+    if node_count > 1:
+        return list(FAULTS)
+    # There is no network to break.
+    local = ("crash", "pause", "slow_disk", "slow_apply", "disk_error", "fill_disk", "stop")
+    return [name for name in FAULTS if name.startswith(local)]
+
+
 def _draw_faults(rng: random.Random, node_count: int) -> dict[str, float]:
     if rng.random() < 0.03:
         return {}  # a calm seed: nothing may go wrong without a reason either
+    kinds = _kinds(node_count)
+    if rng.random() < _FEW_KINDS_RATE:
+        few = rng.sample(kinds, rng.randint(1, _FEW_KINDS_MAX))
+        total = rng.choice((4.0, 8.0, 16.0))
+        shares = [0.2 + rng.random() for _ in few]
+        return {name: total * share / sum(shares) for name, share in zip(few, shares, strict=True)}
     intensity = rng.choice((0.5, 1.0, 2.0))
     rates: dict[str, float] = {}
-    for name, (weight, rate_max) in FAULTS.items():
+    for name in kinds:
+        weight, rate_max = FAULTS[name]
         if rng.random() < weight * 0.6:
             rates[name] = rate_max * intensity * (0.2 + 0.8 * rng.random())
-    if node_count == 1:  # there is no network to break
-        local = ("crash", "pause", "slow_disk", "disk_error")
-        rates = {name: rate for name, rate in rates.items() if name.startswith(local)}
     total = sum(rates.values()) or 1.0
     # Some seeds leave time between the faults, some hardly any for anything to be committed.
     total_max = rng.choice((4.0, 8.0, 16.0))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import random
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -27,8 +27,10 @@ from raft.events import ChunkStored, InstallChunk, SnapshotStored
 from raft.install import InstallReceiver, InstallSender
 from raft.membership import Configuration, decode_membership, encode_membership
 from raft.messages import Entry, Index, InstallSnapshot, LogBase, Message, NodeId, Term
+from raft.restart import restore_newest
+from raft.segment_files import NO_ROOM
 from raft.segment_log import SegmentLog
-from raft.snapshot import DamagedSnapshotError, SnapshotFiles, SnapshotHeader
+from raft.snapshot import SnapshotFiles, SnapshotHeader
 
 __all__ = ["NodeSnapshots", "Owner"]
 
@@ -46,6 +48,9 @@ class Owner(Protocol):
 
     @property
     def core(self) -> Core: ...
+
+    @property
+    def applied_index(self) -> Index: ...
 
     @property
     def log(self) -> SegmentLog: ...
@@ -70,6 +75,7 @@ class NodeSnapshots:
     def __init__(
         self,
         owner: Owner,
+        files: SnapshotFiles,
         *,
         options: SimOptions,
         scheduler: Scheduler,
@@ -84,7 +90,7 @@ class NodeSnapshots:
         self._random = rng
         self._counts = counts
         self.stopped = False
-        self._files = SnapshotFiles(owner.disk)
+        self._files = files
         self._sender = InstallSender(
             owner.name,
             self._files,
@@ -95,40 +101,45 @@ class NodeSnapshots:
         self.index: Index = 0  # of the newest one
         self.configuration: Configuration | None = None  # the one in it
         self.state = 0
-        self._last = LogBase()  # the last entry whose effect is in the newest one
         self._busy = False
-        self._find()
 
     # --- what is there at the start ------------------------------------------------------------
 
-    def _find(self) -> None:
-        """The newest one: no crash leaves a file under its final name that is not whole."""
-        for index in reversed(self._files.indexes()):
-            try:
-                self._restore(index)
-            except DamagedSnapshotError as error:
-                raise Violation("snapshot", f"{self._owner.name}: {error}") from error
+    def restore(self, *, commit_index: Index) -> Index:
+        """Begin with the newest one, as the product does; up to where the log is committed."""
+        log = self._owner.log
+        restored = restore_newest(log, self._files, self, commit_index=commit_index)
+        indexes = self._files.indexes()
+        newest = restored.kept[-1].index if restored.kept else 0
+        # No crash leaves a file under its final name that is not whole.
+        if indexes and indexes[-1] > max(newest, log.base.index):
+            raise Violation("snapshot", f"{self._owner.name}: {indexes[-1]} is not whole")
+        if restored.kept:
             self._counts["states_restored"] += 1
-            return
+            self.configuration = restored.configuration
+            self._invariants.on_restore(self._owner.name, restored.kept[-1], self.state)
+        return min(restored.commit_index, log.last_index)
 
-    def _restore(self, index: Index) -> None:
-        header = self._files.verified(index)
-        data = b"".join(self._files.chunks(index))
+    needs_indexing = False
+
+    def prepare_restore(self, index: Index, chunks: Iterable[bytes]) -> Callable[[], None]:
+        return partial(self._take_over, index, b"".join(chunks))
+
+    def trim(self, position: int) -> None:
+        """Nothing is derived from the log."""
+
+    def _take_over(self, index: Index, data: bytes) -> None:
         self.index = index
-        self._last = header.last
         self.state = int.from_bytes(data[:_STATE_SIZE], "big")
+
+    def install(self, index: Index) -> None:
+        """The log was reset: take over the state that was stored."""
+        header = self._files.verified(index)
+        self._take_over(index, b"".join(self._files.chunks(index)))
         self.configuration = Configuration(
             index=header.config_index, membership=decode_membership(header.membership)
         )
         self._invariants.on_restore(self._owner.name, header.last, self.state)
-
-    @property
-    def index_in_log(self) -> Index:
-        """The newest one's, if the log holds that entry: a log that was to be replaced may have
-        another one there, which was never committed."""
-        log, last = self._owner.log, self._last
-        holds = log.base.index <= last.index <= log.last_index
-        return last.index if holds and log.chain(last.index) == last.chain else 0
 
     # --- taking --------------------------------------------------------------------------------
 
@@ -139,20 +150,34 @@ class NodeSnapshots:
         if every and entries[-1].index >= self.index + every and not self._busy:
             self._take(entries[-1].index)
 
+    def write_last(self) -> None:
+        """At a clean stop."""
+        index = self._owner.applied_index
+        captured = self._capture(index) if index > self.index else None
+        if captured is not None and self._options.snapshot_every:
+            self._write(*captured)
+
     def _take(self, index: Index) -> None:
+        captured = self._capture(index)
+        if captured is not None:
+            self._busy = True
+            self._later(partial(self._write, *captured))
+
+    def _capture(
+        self, index: Index
+    ) -> tuple[SnapshotHeader, Iterator[bytes], Configuration] | None:
         owner = self._owner
         log = owner.log
         end = log.position(index + 1) if index < log.last_index else log.end_position
         configuration = owner.core.configuration_at(index)
         if not configuration.membership.voters:
-            return  # it joined, and no entry so far says who belonged to the group then
+            return None  # it joined, and no entry so far says who belonged to the group then
         header = SnapshotHeader(
             last=LogBase(index=index, term=log.term(index), position=end, chain=log.chain(index)),
             config_index=configuration.index,
             membership=encode_membership(configuration.membership),
         )
-        self._busy = True
-        self._later(partial(self._write, header, self._chunks(self.state), configuration))
+        return header, self._chunks(self.state), configuration
 
     def _chunks(self, state: int) -> Iterator[bytes]:
         padding = self._random.randbytes(int(self._random.random() * 600))
@@ -165,7 +190,13 @@ class NodeSnapshots:
         index = header.last.index
         if index <= self.index:
             return  # a newer one was installed meanwhile
-        self._files.write(header, chunks)
+        try:
+            self._files.write(header, chunks)
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            self._files.remove_unfinished(index)
+            return  # the old one does until there is room again
         self._counts["snapshots_taken"] += 1
         self.index = index
         self.configuration = configuration
@@ -236,10 +267,6 @@ class NodeSnapshots:
                 next_offset=stored.next_offset,
             )
         self._owner.step_stored(event)
-
-    def install(self, index: Index) -> None:
-        """The log was reset: take over the state that was stored."""
-        self._restore(index)
 
     # --- threads -------------------------------------------------------------------------------
 

@@ -18,7 +18,6 @@ from chaos.sim.promises import Promises
 from chaos.sim.scheduler import Scheduler
 from chaos.sim.trace import Trace
 from raft.core import Core
-from raft.hard_state import HardStateFile
 from raft.messages import Message
 from raft.segment_log import SegmentLog
 
@@ -34,7 +33,6 @@ class Parts:
 
     core: type[Core] = Core
     log: type[SegmentLog] = SegmentLog
-    hard_state: type[HardStateFile] = HardStateFile
 
 
 class World(Protocol):

@@ -6,6 +6,7 @@ still fits the source. The product has no switch for any of them.
 
 from __future__ import annotations
 
+from tests.mutants.blind_spot_mutants import BLIND_SPOT_MUTANTS
 from tests.mutants.broker_mutants import BROKER_MUTANTS
 from tests.mutants.clock_mutants import CLOCK_MUTANTS
 from tests.mutants.consumer_mutants import CONSUMER_MUTANTS
@@ -32,6 +33,7 @@ AREAS: dict[str, tuple[Mutant, ...]] = {
     "repair": REPAIR_MUTANTS,
     "retention": RETENTION_MUTANTS,
     "shell": SHELL_MUTANTS,
+    "blind spots": BLIND_SPOT_MUTANTS,
     "broker": BROKER_MUTANTS,
     "clocks": CLOCK_MUTANTS,
     "transactions": TRANSACTION_MUTANTS,

@@ -61,7 +61,6 @@ from chaos.sim.violation import CrashNow, Violation
 from chaos.sim.virtual_stdlib import substituted
 from chaos.sim.world import Parts
 from raft.core import Core
-from raft.hard_state import HardStateFile
 from raft.messages import Index, NodeId, Term
 from raft.replicated_log import CommittedEntry
 from raft.segment_log import SegmentLog
@@ -142,7 +141,6 @@ class GroupCluster:
         parts = (
             (Core, self._parts.core),
             (SegmentLog, self._parts.log),
-            (HardStateFile, self._parts.hard_state),
         )
         with ExitStack() as undo:
             root = Path(tempfile.mkdtemp(prefix="ledgermq-sim-", dir=memory_directory()))

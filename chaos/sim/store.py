@@ -1,0 +1,77 @@
+"""The store of a simulated node: the product's own, on a simulated disk, with small segments.
+
+Place in the data path: `SimNode` opens one per incarnation, `NodeStore` as it is but for the sizes
+of its log; what it says of commit indexes goes through the rules.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from chaos.sim.disk import SimDisk
+from chaos.sim.invariants import Invariants
+from chaos.sim.options import SimOptions
+from chaos.sim.world import Parts
+from raft.config import RaftConfig
+from raft.identity import IdentityFile, StoreIdentity
+from raft.messages import Index, NodeId
+from raft.node_config import NodeConfig
+from raft.node_store import NodeStore
+from raft.segment_log import SegmentLog
+
+__all__ = ["SimStore", "format_disk", "node_config"]
+
+_GROUP = "sim"
+_ADDRESS = "127.0.0.1:1"  # nobody dials it
+
+
+def node_config(raft: RaftConfig, options: SimOptions) -> NodeConfig:
+    return NodeConfig(
+        group=_GROUP,
+        raft=raft,
+        peers=dict.fromkeys((*raft.voters, raft.node_id), _ADDRESS),
+        listen=_ADDRESS,
+        store=Path("/nowhere") / raft.node_id,
+        secret=bytes(32),
+        segment_size_bytes_max=options.segment_size_bytes_max,
+    )
+
+
+def format_disk(disk: SimDisk, node: NodeId, store_id: str) -> None:
+    """A new disk knows whose store it is, durably, and may take part."""
+    IdentityFile(disk).save(
+        StoreIdentity(group=_GROUP, node=node, store_id=store_id, born=True, roster=b"")
+    )
+
+
+class SimStore(NodeStore):
+    """Raises what `NodeStore` does, and CrashNow."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        disk: SimDisk,
+        *,
+        options: SimOptions,
+        parts: Parts,
+        invariants: Invariants,
+    ) -> None:
+        self._options = options
+        self._parts = parts
+        self._invariants = invariants
+        super().__init__(config, disk)
+
+    def _make_log(self) -> SegmentLog:
+        options = self._options
+        return self._parts.log(
+            self._disk,
+            "commitlog",
+            segment_size_bytes_max=options.segment_size_bytes_max,
+            preallocation_size_bytes=options.preallocation_size_bytes,
+            tail_size_bytes_max=options.log_cache_size_bytes_max,
+            hard_state=self.hard_state_file,
+        )
+
+    def write_checkpoint(self, commit_index: Index, applied_index: Index, *, clean: bool) -> None:
+        self._invariants.on_checkpoint(self._config.raft.node_id, commit_index)
+        super().write_checkpoint(commit_index, applied_index, clean=clean)
