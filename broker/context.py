@@ -29,6 +29,7 @@ from broker.store.record import host_bytes
 from broker.topics import system_topics
 from raft.damage import DamagedLogError
 from raft.replicated_log import ReplicatedLog
+from raft.stalls import Stalls
 from remoting.codes import ResponseCode
 from remoting.message import UniqueIdGenerator, decode_record
 from remoting.rpc import RemotingClient
@@ -70,6 +71,7 @@ class BrokerContext:
     # Whether a client that was let in under this account may learn what is sent to a topic.
     may_publish: Callable[[str | None, str], bool] = lambda account, topic: True
     retain_now: Callable[[], None] = lambda: None  # what is old is to go, whatever the hour
+    stalls: Stalls | None = None  # what held up the loop, where somebody measures
     store_address: str = ""  # "ip:port" in records and message ids; default: what is advertised
     ready: bool = False  # this node leads and may propose, as the log told last
     term: int = 0

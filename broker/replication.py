@@ -18,13 +18,16 @@ from raft.node import RaftNode
 from raft.node_config import NodeConfig
 from raft.profiles import PROFILES
 from raft.replicated_log import ReplicatedLog, RestorableStateMachine, StateMachine
+from raft.stalls import Stalls
 
 __all__ = ["open_log"]
 
 _SECRET_SIZE_MAX = 4_096
 
 
-def open_log(config: BrokerConfig, machine: RestorableStateMachine) -> ReplicatedLog:
+def open_log(
+    config: BrokerConfig, machine: RestorableStateMachine, stalls: Stalls | None = None
+) -> ReplicatedLog:
     """The log that `config` asks for, not started.
 
     Raises ConfigError where the settings contradict each other or the secret can't be used.
@@ -53,6 +56,7 @@ def open_log(config: BrokerConfig, machine: RestorableStateMachine) -> Replicate
                 snapshot_interval_size_bytes=config.snapshot_interval,
             ),
             machine,
+            stalls=stalls,
         )
     except ValueError as error:
         raise ConfigError(str(error)) from error

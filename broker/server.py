@@ -63,6 +63,7 @@ from broker.topics import TRACE_TOPIC, Topic, system_topics
 from broker.transaction.check_back import CheckBack
 from raft.edge import Edge
 from raft.replicated_log import LogStatus, ReplicatedLog, StateDivergedError
+from raft.stalls import SAMPLE_S, Stalls, section
 from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand
 from remoting.connection import Connection
@@ -103,8 +104,10 @@ def _monotonic_ms() -> int:
 class Broker:
     """One broker; `start`, then `serve` until it fails or is cancelled, then `stop`."""
 
-    def __init__(self, config: BrokerConfig) -> None:
+    def __init__(self, config: BrokerConfig, stalls: Stalls | None = None) -> None:
+        """`stalls`: measures what holds up the loop; None: nobody does."""
         self.config = config
+        self._stalls = stalls
         self._store_address = numeric_address(config.advertised)
         self._tasks = TaskOwner()
         self._queues = ConsumeQueues(
@@ -122,7 +125,7 @@ class Broker:
             on_topics=self._on_topics,
             applied=applied,
         )
-        self.log: ReplicatedLog = open_log(config, self._machine)
+        self.log: ReplicatedLog = open_log(config, self._machine, stalls)
         self.context = self._make_context(state)
         self._check_back = CheckBack(self.context)
         self._delivery = DelayDelivery(self.context)
@@ -208,6 +211,7 @@ class Broker:
             ),
             broker_addresses=config.brokers,
             store_address=self._store_address,
+            stalls=self._stalls,
         )
 
     # Life --------------------------------------------------------------------------------------
@@ -221,32 +225,42 @@ class Broker:
     async def serve(self) -> None:
         """Run until cancelled, or until something failed: then raises what it was."""
         async with asyncio.TaskGroup() as group:
+            if self._stalls is not None:
+                group.create_task(_every(int(SAMPLE_S * 1000), self._stalls.sample))
             if self._indexer is not None:
                 group.create_task(self._indexer.start())
-                group.create_task(_every(_INDEX_MS, self._indexer.round))
+                self._often(group, _INDEX_MS, "index", self._indexer.round)
             group.create_task(self._fail_with(self.log.wait_failed()))
             group.create_task(self._fail_with(self._tasks.wait_failed()))
             group.create_task(self.context.clocks.run(self._remoting))
-            group.create_task(_every(_CLOCK_MS, self._tick_clock))
-            group.create_task(_every(_HELD_PULLS_SCAN_MS, self._expire_pulls))
-            group.create_task(_every(_DELIVERY_MS, self._delivery.round))
-            group.create_task(_every(_TIMERS_MS, self._processors.timers.round))
-            group.create_task(_every(_DELIVERY_MS, self._revive.round))
-            group.create_task(_every(_LOCKS_SWEEP_MS, self._processors.locks.sweep))
-            group.create_task(_every(_DISK_LOOK_MS, self._housekeeper.look))
-            group.create_task(_every(_HOUSEKEEPING_MS, self._housekeeper.round))
-            group.create_task(_every(_STATS_MS, self._sample))
-            group.create_task(
-                _every(
-                    min(1_000, self.config.transaction_check_interval_ms), self._check_back.round
-                )
-            )
+            self._often(group, _CLOCK_MS, "clock", self._tick_clock)
+            self._often(group, _HELD_PULLS_SCAN_MS, "held pulls", self._expire_pulls)
+            self._often(group, _DELIVERY_MS, "delays", self._delivery.round)
+            self._often(group, _TIMERS_MS, "timers", self._processors.timers.round)
+            self._often(group, _DELIVERY_MS, "revive", self._revive.round)
+            self._often(group, _LOCKS_SWEEP_MS, "locks", self._processors.locks.sweep)
+            self._often(group, _DISK_LOOK_MS, "disk room", self._housekeeper.look)
+            self._often(group, _HOUSEKEEPING_MS, "housekeeping", self._housekeeper.round)
+            self._often(group, _STATS_MS, "stats", self._sample)
+            check_ms = min(1_000, self.config.transaction_check_interval_ms)
+            self._often(group, check_ms, "check back", self._check_back.round)
             if self._access is not None:
                 group.create_task(_every(_FILES_LOOK_MS, self._access.look))
             if self._tls is not None:
                 group.create_task(_every(_FILES_LOOK_MS, self._tls.look))
             for name_server in self.config.name_servers:
                 group.create_task(self._registration.run(name_server))
+
+    def _often(
+        self, group: asyncio.TaskGroup, interval_ms: int, name: str, act: Callable[[], None]
+    ) -> None:
+        """Act so often for as long as the group runs; `name` stands in the log of stalls."""
+
+        def measured() -> None:
+            with section(self._stalls, name):
+                act()
+
+        group.create_task(_every(interval_ms, act if self._stalls is None else measured))
 
     async def stop(self) -> None:
         """Leave: name servers first, then the log, then clients."""
@@ -416,18 +430,20 @@ async def run_broker(config: BrokerConfig) -> None:
     raise_open_files_limit()
     gc.freeze()  # what was imported stays
     gc.set_threshold(_GC_ALLOCATIONS_MAX, 20, 100)
+    stalls = Stalls()
+    stalls.watch_collections()
     while True:
         try:
-            await _run_once(config)
+            await _run_once(config, stalls)
         except (StateDivergedError, DamagedQueueError) as error:
             _log.critical("%s/%s starts anew: %s", config.group, config.node, error)
         else:
             return
 
 
-async def _run_once(config: BrokerConfig) -> None:
+async def _run_once(config: BrokerConfig, stalls: Stalls) -> None:
     """From an empty state machine to the stop."""
-    broker = Broker(load_settings(config))
+    broker = Broker(load_settings(config), stalls)
     loop = asyncio.get_running_loop()
 
     def on_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -87,6 +87,7 @@ from raft.replicated_log import (
     Slot,
 )
 from raft.restart import RestoredState
+from raft.stalls import Stalls, section
 from raft.transport import Transport
 
 __all__ = ["CoreShell"]
@@ -126,7 +127,9 @@ class CoreShell:
         on_install: Callable[[Install], None],
         on_chunk_wanted: Callable[[InstallChunk], None],
         on_chunk: Callable[[InstallSnapshot], None],
+        stalls: Stalls | None = None,
     ) -> None:
+        self._stalls = stalls
         self._config = config
         self._log = log = store.log
         self._state_machine = state_machine
@@ -403,8 +406,9 @@ class CoreShell:
     def _end_turn(self) -> None:
         """Trace, then messages, then the next round of fsync."""
         self._turn_end_scheduled = False
-        self.trace.flush()
-        self._transport.flush()
+        with section(self._stalls, "flush"):
+            self.trace.flush()
+            self._transport.flush()
         self.group_commit.begin()
 
     @stops_node
@@ -413,7 +417,8 @@ class CoreShell:
         self._apply_scheduled = False
         self._schedule_turn_end()  # before the proposals' callers wake: the trace goes first
         try:
-            self.applier.turn(self.core.commit_index, self.core.current_term)
+            with section(self._stalls, "apply"):
+                self.applier.turn(self.core.commit_index, self.core.current_term)
         except DamagedLogError as error:
             _log.error("nothing is applied until it is mended: %s", error)
             self._apply_scheduled = True
@@ -465,7 +470,8 @@ class CoreShell:
             self._install(ready.install, ready.term)
         elif ready.entries or ready.truncate_from is not None:
             self.group_commit.want_log()
-            self._write_log(ready)
+            with section(self._stalls, "log append"):
+                self._write_log(ready)
         if ready.configuration is not None:
             self.trace.configured(ready.term, ready.configuration)
             self._on_configuration(ready.configuration)

@@ -66,6 +66,7 @@ from raft.replicated_log import (
 from raft.restart import RestoredState, do_without, restore_newest
 from raft.snapshot import SnapshotHeader
 from raft.snapshot_keeper import SnapshotKeeper
+from raft.stalls import Stalls
 from raft.storage import Disk
 from raft.transport import TcpTransport, Transport
 
@@ -91,8 +92,10 @@ class RaftNode:
         clock: Callable[[], float] = time.monotonic,
         disk: Disk | None = None,
         transport: Transport | None = None,
+        stalls: Stalls | None = None,
     ) -> None:
         self._config = config
+        self._stalls = stalls
         self._state_machine = state_machine
         self._clock = clock
         self._disk = disk
@@ -178,6 +181,7 @@ class RaftNode:
             self._state_machine,
             interval_size_bytes=config.snapshot_interval_size_bytes,
             configuration_at=self._configuration_at,
+            stalls=self._stalls,
         )
         self._installs = InstallStream(
             config.node_id,
@@ -304,6 +308,7 @@ class RaftNode:
             on_install=self._on_install,
             on_chunk_wanted=self._installs.want,
             on_chunk=self._installs.receive,
+            stalls=self._stalls,
         )
         self._phase = Phase.SERVING
         self._shell.begin()

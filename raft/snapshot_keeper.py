@@ -33,6 +33,7 @@ from raft.messages import Index, LogBase
 from raft.replicated_log import RestorableStateMachine, Snapshot
 from raft.segment_log import SegmentLog
 from raft.snapshot import SnapshotFiles, SnapshotHeader
+from raft.stalls import Stalls, section
 
 __all__ = ["SnapshotKeeper"]
 
@@ -54,7 +55,9 @@ class SnapshotKeeper:
         *,
         interval_size_bytes: int,
         configuration_at: Callable[[Index], Configuration],
+        stalls: Stalls | None = None,
     ) -> None:
+        self._stalls = stalls
         self._log = log
         self._files = files
         self._state_machine = state_machine
@@ -152,7 +155,8 @@ class SnapshotKeeper:
             config_index=configuration.index,
             membership=encode_membership(configuration.membership),
         )
-        snapshot = self._state_machine.capture()
+        with section(self._stalls, "snapshot capture"):
+            snapshot = self._state_machine.capture()
         pause_s = time.perf_counter() - begin
         if pause_s > _PAUSE_NOTED_S:
             _log.info("capturing the state at %d took %.1f ms", index, pause_s * 1000)

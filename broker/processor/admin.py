@@ -188,6 +188,7 @@ class AdminProcessor:
             "end_position": self._context.log.retention_bounds().end_position,
             "undecided_halves": len(state.halves),
             "held_pulls": len(self._context.long_polling),
+            "longest_stalls_ms": _longest_stalls(self._context),
             "queues": [
                 {
                     "topic": topic,
@@ -199,6 +200,13 @@ class AdminProcessor:
             ],
         }
         request.reply(ResponseCode.SUCCESS, body=msgspec.json.encode(body))
+
+
+def _longest_stalls(context: BrokerContext) -> dict[str, int]:
+    """The longest time that each kind of work held up the loop; "loop" is any of them."""
+    if context.stalls is None:
+        return {}
+    return {name: round(ms) for name, ms in context.stalls.longest_ms.items()}
 
 
 def _shown(topic: Topic) -> dict[str, Any]:

@@ -101,6 +101,7 @@ class RuntimeInfoProcessor:
             "raftAppliedIndex": str(status.applied_index),
             "undecidedHalves": str(len(context.state.halves)),
             "pullsHeld": str(len(context.long_polling)),
+            "loopStalls": "0" if context.stalls is None else str(context.stalls.count),
         }
 
     def _store(self) -> dict[str, str]:

@@ -69,6 +69,7 @@ def test_pause_resume_stop_start(directory: Path) -> None:
     assert node_of(directory, "n2")["role"] == "unreachable"
     by_hand("resume", directory, "n2")
     await_until(lambda: node_of(directory, "n2")["role"] != "unreachable", "it goes on")
+    await_until(lambda: "the loop was held up for" in table.output_tail("broker-a-n2"), "told")
     by_hand("pause", directory, "namesrv-0")
     by_hand("resume", directory, "namesrv-0")
     assert by_hand("stop", directory, "n2") == "stopped broker-a-n2\n"
