@@ -13,7 +13,11 @@ from chaos.sim.options import FAULTS
 
 __all__ = ["COMMON_COUNTERS", "CORE_COUNTERS", "GROUP_COUNTERS", "Coverage"]
 
-RARE_COUNTERS: tuple[str, ...] = ("resets_followed_behind", "oneway_commits_lost")
+RARE_COUNTERS: tuple[str, ...] = (
+    "resets_followed_behind",
+    "oneway_commits_lost",
+    "stray_disks_started",
+)
 """Of what a campaign may well not come upon."""
 
 COMMON_COUNTERS: tuple[str, ...] = (

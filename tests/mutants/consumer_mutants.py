@@ -380,7 +380,7 @@ _ADMIN_MUTANTS = (
         name="deleted user keeps what was granted",
         kind="group",
         breaks="a user that is made again may do what its predecessor was allowed",
-        expected=("registry",),
+        expected=("registry", "stopped"),
         patches=(
             SourcePatch(
                 module="broker.acl.user_table",

@@ -34,6 +34,8 @@ ONEWAY_GROUP = "OW"
 _TIMEOUT_MS = 3_000
 _PACE = 3  # so many times rarer than sends
 _USERS = ("ada", "bob")
+_DELETE_GROUP_RATE = 0.2
+_COMMIT_RATE = 0.3
 _GROUPS = ("X0", "X1", RESET_GROUP)
 
 
@@ -54,8 +56,10 @@ class Registrar:
                 continue
             self._count += 1
             act = rng.choice((self._set_user, self._grant, self._delete_user, self._set_group))
-            if rng.random() < 0.1:
+            if rng.random() < _DELETE_GROUP_RATE:
                 act = self._delete_group
+            elif rng.random() < _COMMIT_RATE:
+                act = self._commit
             try:
                 await act(admin, rng)
             except ClientError:
@@ -114,6 +118,15 @@ class Registrar:
         code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
         with self._desk.promises.asked.question("group", name, self._count) as question:
             await self._ask(admin, rng, code, {}, {"groupName": name, "retryMaxTimes": self._count})
+            question.is_told = True
+
+    async def _commit(self, admin: Admin, rng: random.Random) -> None:
+        """On behalf of a group that has no member."""
+        name = rng.choice(_GROUPS[:2])
+        fields = {"consumerGroup": name, "topic": TOPIC, "queueId": "0"}
+        fields["commitOffset"] = str(self._count)
+        with self._desk.promises.asked.question("offset", name, TOPIC, 0, self._count) as question:
+            await self._ask(admin, rng, RequestCode.UPDATE_CONSUMER_OFFSET, fields, None)
             question.is_told = True
 
     async def _delete_group(self, admin: Admin, rng: random.Random) -> None:

@@ -130,11 +130,14 @@ class BrokerMachine(Machine):
         short_write_rate: float,
         garbage_rate: float,
         sync_us: tuple[int, int],
+        name: str | None = None,
     ) -> None:
-        super().__init__(site, config.node, config.listen.rpartition(":")[0], self._run)
+        """`name` is the machine's; None: as the broker is called."""
+        name = config.node if name is None else name
+        super().__init__(site, name, config.listen.rpartition(":")[0], self._run)
         self.config = config
         self._witness = witness
-        self._rng = site.generator(f"broker/{config.node}")
+        self._rng = site.generator(f"broker/{name}")
         self._sync_us = sync_us
         self._derived = DerivedState(config.store, random.Random(self._rng.random()))
         self._rates = short_write_rate, garbage_rate
@@ -156,6 +159,12 @@ class BrokerMachine(Machine):
             garbage_rate=garbage_rate,
         )
         self.disk.on_crash = self._on_disk_fuse
+
+    def take_disk(self, disk: SimDisk) -> None:
+        """One that another machine had."""
+        assert isinstance(disk, _MachineDisk)
+        self.disk = disk
+        disk.on_crash = self._on_disk_fuse
 
     @property
     def is_sound(self) -> bool:

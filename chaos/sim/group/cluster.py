@@ -31,8 +31,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from broker.state_image import StateImage
-from chaos.sim import virtual_host
+from broker.config import BrokerConfig
 from chaos.sim.coverage import Coverage
 from chaos.sim.group.broker_machine import BrokerMachine
 from chaos.sim.group.clients import TOPIC, Desk, TransactionSender
@@ -48,8 +47,9 @@ from chaos.sim.group.pop_clients import POP_GROUP, POP_TOPIC
 from chaos.sim.group.programs import client_programs
 from chaos.sim.group.promises import Promises
 from chaos.sim.group.readers import drain
-from chaos.sim.group.replicas import check_alike, check_queue, check_route, check_state
+from chaos.sim.group.replicas import check_replicas, check_route
 from chaos.sim.group.settings import NameServerProgram, broker_config, memory_directory
+from chaos.sim.group.strays import Strays
 from chaos.sim.group.trace_rules import TraceRules
 from chaos.sim.group.true_time import TrueTime
 from chaos.sim.group.wall_clocks import WallClocks
@@ -130,6 +130,12 @@ class GroupCluster:
         self._name_servers: list[Machine] = []
         self._programs: list[NameServerProgram] = []  # of the name servers
         self._clients: list[Machine] = []
+        self._strays = Strays(
+            self._make_broker,
+            self._site.generator("strays"),
+            rate=options.stray_rate,
+            counts=self.counts,
+        )
         self._drained: list[bool] = []
         self._to_stay: list[BrokerMachine] = []  # who is to run from here on, and comes back
 
@@ -166,16 +172,7 @@ class GroupCluster:
         hosts = {name: f"10.0.1.{number + 1}" for number, name in enumerate(names)}
         for name in names:
             config = broker_config(options, root, name, hosts, servers)
-            self.brokers.append(
-                BrokerMachine(
-                    site,
-                    config,
-                    self,
-                    short_write_rate=options.short_write_rate,
-                    garbage_rate=options.garbage_rate,
-                    sync_us=(options.sync_us_min, options.sync_us_max),
-                )
-            )
+            self.brokers.append(self._make_broker(config))
         self._desk = Desk(
             options=options,
             promises=self.promises,
@@ -196,6 +193,7 @@ class GroupCluster:
             self.scheduler,
             self.counts,
             interval_us=options.election_timeout_ms_max * 500,
+            find_disk=self._strays.find_disk,
         )
         self._nemesis = GroupNemesis(
             operator=self._operator,
@@ -210,6 +208,18 @@ class GroupCluster:
             network=site.tcp,
             coverage=self.coverage,
             trace=self.trace,
+        )
+
+    def _make_broker(self, config: BrokerConfig, name: str | None = None) -> BrokerMachine:
+        options = self.options
+        return BrokerMachine(
+            self._site,
+            config,
+            self,
+            short_write_rate=options.short_write_rate,
+            garbage_rate=options.garbage_rate,
+            sync_us=(options.sync_us_min, options.sync_us_max),
+            name=name,
         )
 
     def _build_clients(self) -> None:
@@ -253,7 +263,7 @@ class GroupCluster:
             self._site.failures.append(violation)
 
     def _machine(self, node: NodeId) -> BrokerMachine:
-        return next(one for one in self.brokers if one.name == node)
+        return next(one for one in (*self.brokers, *self._strays.machines) if one.name == node)
 
     def _check_durable(self, node: NodeId, index: Index) -> None:
         """A claim that chance alone would contradict is one that the disk contradicts (R9)."""
@@ -290,7 +300,7 @@ class GroupCluster:
         self._check_serves()
         self._check_settles()
         self._check_drain()
-        self._check_replicas()
+        check_replicas(self.brokers, self.log)
         self._check_quiet()
         self._count_ends()
         self.promises.check_final()
@@ -416,24 +426,6 @@ class GroupCluster:
         await drain(self._desk, [name for name in (TOPIC, *_OTHER_TOPICS) if name in known])
         self._drained.append(True)
 
-    def _check_replicas(self) -> None:
-        """Every replica's queues name the records of the committed log (run format, S1), and all
-        have the same state."""
-        images: dict[NodeId, StateImage] = {}
-        for machine in self.brokers:
-            broker, process = machine.broker, machine.process
-            assert broker is not None
-            assert process is not None
-            before = virtual_host.enter(process)  # it may open its files
-            try:
-                check_state(machine.name, broker.context, self.log)
-                images[machine.name] = broker.context.state.capture()
-                for (topic, queue_id), stored in self.log.queues.items():
-                    check_queue(machine.name, broker.context, topic, queue_id, stored)
-            finally:
-                virtual_host.leave(before)
-        check_alike(images)
-
     def _check_quiet(self) -> None:
         """Left alone, the group keeps its leader, and every name server goes on naming it."""
         before = self._leader_and_term()
@@ -480,7 +472,12 @@ class GroupCluster:
 
     def _bury(self) -> None:
         """End every process; what their coroutines still want to say is not heard."""
-        for machine in (*self._name_servers, *self.brokers, *self._clients):
+        for machine in (
+            *self._name_servers,
+            *self.brokers,
+            *self._strays.machines,
+            *self._clients,
+        ):
             if machine.process is not None:
                 machine.process.kill()
         self.scheduler.run_until(self.scheduler.now_us)

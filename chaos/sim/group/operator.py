@@ -17,8 +17,10 @@ import random
 import shutil
 from collections.abc import Callable, Coroutine
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+from chaos.sim.disk import SimDisk
 from chaos.sim.group.broker_machine import BrokerMachine
 from chaos.sim.group.trace_rules import TraceRules
 from chaos.sim.scheduler import Scheduler
@@ -32,11 +34,16 @@ from raft.membership import (
 )
 from raft.replicated_log import ChangeRefusedError, LogFullError, NotLeaderError, Phase
 
-__all__ = ["GroupOperator"]
+__all__ = ["GroupOperator", "found_store"]
 
 _LOG = "commitlog/"
 _VOTERS_COUNT_MIN = 3
 _LOOKS_IN_VAIN_MAX = 10
+
+
+def found_store(store: Path) -> Path:
+    """Where the files stay that lay beside the log on a disk that is taken for lost."""
+    return store.with_name(f"{store.name}-old")
 
 
 class GroupOperator:
@@ -48,12 +55,16 @@ class GroupOperator:
         counts: dict[str, int],
         *,
         interval_us: int,
+        find_disk: Callable[[BrokerMachine, SimDisk], None],
     ) -> None:
+        """`find_disk`: a disk that was taken for lost is found, once its member was replaced."""
         self._brokers = brokers
         self._rules = rules
         self._scheduler = scheduler
         self._counts = counts
         self._interval_us = interval_us
+        self._find_disk = find_disk
+        self._lost_disk: SimDisk | None = None
         self._asked: asyncio.Task[Any] | None = None  # kept until the next one
         self.wiped: BrokerMachine | None = None
         self.spoilt: BrokerMachine | None = None
@@ -144,8 +155,11 @@ class GroupOperator:
         membership = self._membership()
         if membership is None or len(membership.voters) < _VOTERS_COUNT_MIN:
             return False
+        self._lost_disk = node.disk
+        shutil.rmtree(found_store(node.config.store), ignore_errors=True)
+        if node.config.store.is_dir():
+            node.config.store.rename(found_store(node.config.store))
         node.new_disk()
-        shutil.rmtree(node.config.store, ignore_errors=True)
         self._rules.forget(node.name)
         self.wiped = node
         self._counts["disks_wiped"] += 1
@@ -172,6 +186,9 @@ class GroupOperator:
             else:
                 self.wiped = None
                 self._counts["wiped_members_replaced"] += 1
+                disk, self._lost_disk = self._lost_disk, None
+                if disk is not None:
+                    self._find_disk(node, disk)
                 return
         self._later(partial(self._replace, node))
 

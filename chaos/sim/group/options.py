@@ -129,6 +129,8 @@ class GroupOptions:
     """How many share the queues of a topic by locks."""
     order_popper_count: int
     """How many pop a topic in order."""
+    stray_rate: float
+    """How likely a disk that was taken for lost is started again once its member is replaced."""
     forwarded_rate: float
     """Share of client programs that pass for Java's, whose requests followers hand on."""
     admin_count: int
@@ -195,6 +197,7 @@ def _draw_mixed(seed: int, node_count: int) -> GroupOptions:
     send_interval_ms = int(timeout_min_ms * rng.choice((0.5, 1.0, 2.0)))
     # A generator of their own: what was added later leaves older seeds what they were.
     later = random.Random(f"later group options/{seed}/{node_count}")
+    strays = random.Random(f"strays/{seed}/{node_count}")
     latest = random.Random(f"latest group options/{seed}/{node_count}")
     clocks = random.Random(f"clock group options/{seed}/{node_count}")
     return GroupOptions(
@@ -236,6 +239,7 @@ def _draw_mixed(seed: int, node_count: int) -> GroupOptions:
         pop_invisible_ms_max=later.choice((500, 2_000, 5_000)),
         deleter_count=later.choice((0, 0, 1)),
         resetter_count=latest.choice((0, 0, 1)),
+        stray_rate=strays.choice((0.0, 1.0)),
         forwarded_rate=latest.choice((0.0, 0.5, 1.0)),
         admin_count=latest.choice((0, 0, 1)),
         orderly_consumer_count=latest.choice((0, 0, 2, 3)),

@@ -12,6 +12,8 @@ from dataclasses import fields
 from broker.context import BrokerContext
 from broker.state_image import StateImage
 from broker.store.payload import UNIT
+from chaos.sim import virtual_host
+from chaos.sim.group.broker_machine import BrokerMachine
 from chaos.sim.group.committed_log import CommittedLog
 from chaos.sim.group.stored import Stored
 from chaos.sim.violation import Violation
@@ -19,7 +21,26 @@ from namesrv.server import NameServer
 from raft.messages import NodeId
 from remoting.route import MASTER_ID
 
-__all__ = ["check_alike", "check_queue", "check_route", "check_state"]
+__all__ = ["check_alike", "check_queue", "check_replicas", "check_route", "check_state"]
+
+
+def check_replicas(machines: Sequence[BrokerMachine], log: CommittedLog) -> None:
+    """Every replica's queues name the records of the committed log (run format, S1), and all have
+    the same state. Raises Violation."""
+    images: dict[NodeId, StateImage] = {}
+    for machine in machines:
+        broker, process = machine.broker, machine.process
+        assert broker is not None
+        assert process is not None
+        before = virtual_host.enter(process)  # it may open its files
+        try:
+            check_state(machine.name, broker.context, log)
+            images[machine.name] = broker.context.state.capture()
+            for (topic, queue_id), stored in log.queues.items():
+                check_queue(machine.name, broker.context, topic, queue_id, stored)
+        finally:
+            virtual_host.leave(before)
+    check_alike(images)
 
 
 def check_queue(

@@ -35,7 +35,8 @@ _COUNT_MAX = 8  # of a pull: small, so that a reset comes in the middle
 
 
 class RewoundConsumer:
-    """Reads every queue in order and commits now and then; goes where it is sent."""
+    """Reads every queue in order and commits now and then; goes where it is sent. It reads until
+    the end: a reset may come when all else is over, and is to be followed."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
@@ -56,14 +57,11 @@ class RewoundConsumer:
     async def _read(self, consumer: PullConsumer, queue: MessageQueue, rng: random.Random) -> None:
         offset: int | None = None
         while True:
-            if not self._desk.reading:
-                await asyncio.sleep(SUSPEND_MS / 1000)
-                continue
             try:
                 if offset is None:
                     offset = await self._begin(consumer, queue)
                 offset = await self._pull(consumer, queue, offset)
-                if rng.random() < _COMMIT_RATE:
+                if self._desk.reading and rng.random() < _COMMIT_RATE:
                     await commit_offset(self._desk, RESET_GROUP, consumer, queue, offset)
                 if rng.random() < _FETCH_RATE:
                     await fetch_offset(self._desk, RESET_GROUP, consumer, queue)
