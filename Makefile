@@ -19,7 +19,7 @@ help:
 	@echo "make check   lint and types only"
 	@echo "make sim     simulate SEEDS=$(SEEDS): real cores, logs and whole groups, on both cores"
 	@echo "make bench   measure this machine; figures go to figures/"
-	@echo "make drills  corruption, full disks, a replaced node and delayed messages, on real processes"
+	@echo "make drills  corruption, full disks, a replaced node, delayed messages and clocks that jump, on real processes"
 	@echo "make damage  every page of a replica's store damaged in turn: does its group heal?"
 	@echo "make failovers  two hundred kills and cuts of the leader, verified; a rolling restart"
 	@echo "make long    a broker with ten million messages: memory and restarts (13 GB of disk)"
@@ -84,6 +84,7 @@ drills: $(STAMP)
 	$(BIN)/python -m tests.drills.full_disk --output figures/full_disk.json
 	$(BIN)/python -m tests.drills.replace_node --output figures/replace_node.json
 	$(BIN)/python -m tests.drills.delays --output figures/delays.json
+	$(BIN)/python -m tests.drills.clock_jumps --output figures/clock_jumps.json
 
 # Thousands of small groups on simulated disks, each with another page of one store damaged.
 damage: $(STAMP)
