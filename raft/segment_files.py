@@ -26,6 +26,7 @@ from raft.storage import Disk, DiskFile, write_fully
 __all__ = ["NO_ROOM", "SegmentFiles", "index_path", "segment_path", "segment_positions"]
 
 _NAME_LENGTH = 20
+_ZEROS_SIZE = 1 << 20
 _READ_FILES_MAX = 64  # open files of closed segments
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 
@@ -73,6 +74,25 @@ class SegmentFiles:
         # Cut, and not overwritten: zeros or new entries must be all that follows the last one.
         self._last.truncate(size)
         self._size = size
+        self.cached.restart(position, position + size)
+
+    def reopen_last(self, position: int, size: int, torn_size: int) -> None:
+        """At a start: open or make the last segment, whose entries take `size` bytes; `torn_size`
+        bytes behind them are no entries and become zeros, durable with the next sync.
+
+        What was allocated stays so: on a full disk somebody else would have it.
+        """
+        self._last = file = self._disk.open(self.path(position), create=True)
+        self.position = position
+        self._size = file.size()
+        if self._size < size:
+            file.truncate(size)
+            self._size = size
+        offset, end = size, size + torn_size
+        while offset < end:
+            zeros = bytes(min(_ZEROS_SIZE, end - offset))
+            write_fully(file, zeros, offset)
+            offset += len(zeros)
         self.cached.restart(position, position + size)
 
     def write(self, buffers: Sequence[bytes], size: int, offset: int) -> None:
@@ -248,9 +268,9 @@ class SegmentFiles:
 
     def _prepare_next(self, size: int) -> None:
         if self._next is None:
+            # A start finds what was allocated before it: nothing was ever written there.
             self._next = self._disk.open(self._next_path, create=True)
-            self._next.truncate(0)
-            self._next_size = 0
+            self._next_size = self._next.size()
         if self._next_size < size:
             step = max(size, min(self._preallocation_size_bytes, self._segment_size_bytes_max))
             self._next.allocate(step)

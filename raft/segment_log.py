@@ -157,14 +157,14 @@ class SegmentLog:
             )
 
     def _settle(self, recovered: RecoveredLog) -> None:
-        """Cut the torn tail, and claim what is left: it was read from the disk."""
+        """Blot the torn tail out, and claim what is left: it was read from the disk."""
         last = recovered.last
         first = last.before.position
         if self._hard_state is not None and self._table.last_term > self._hard_state.durable_term:
             # Entries that a crash left above the mark: nobody was told of them, nor of their term.
             self._hard_state.enter(self._table.last_term)
         self._files.remove_sidecar(first)
-        self._files.open_last(first, last.end_position - first)
+        self._files.reopen_last(first, last.end_position - first, recovered.torn_bytes)
         self._files.last.sync()
         self._files.sync_directory()
         for summary in recovered.unindexed:

@@ -133,8 +133,8 @@ async def test_a_follower_without_room_says_so_and_takes_nothing(
 async def test_a_start_whose_room_somebody_else_has_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int
 ) -> None:
-    """A start cuts what was reserved behind the log's end, and a sole voter leads at once: its
-    first entry may find a full disk."""
+    """What was reserved behind the log's end is gone, as of a store that an older version stopped,
+    and a sole voter leads at once: its first entry may find a full disk."""
     disk = SimDisk(random.Random(1))
     peers = {NodeId("n0"): f"127.0.0.1:{free_port()}"}
     config = node_config(tmp_path, "n0", peers, segment_size_bytes_max=1 << 20)
@@ -145,6 +145,8 @@ async def test_a_start_whose_room_somebody_else_has_taken(
     node.fail(RuntimeError("killed"))
     await node.stop()
     disk.process_crash()
+    last = max(path for path in disk.paths() if path.rpartition("/")[2].isdecimal())
+    disk.spoil(last, disk.content(last).rstrip(b"\0"))
     settle = SegmentLog._settle
 
     def settled(log: SegmentLog, recovered: RecoveredLog) -> None:
