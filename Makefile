@@ -11,13 +11,14 @@ LEDGERMQ := $(BIN)/ledgermq
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check format sim bench failovers drills damage long planted mutants fuzz security interop mqadmin campaigns clean
+.PHONY: help venv demo test check format sim crash-points bench failovers drills damage long planted mutants fuzz security interop mqadmin campaigns clean
 
 help:
 	@echo "make demo    set up, run the main experiment, verify it with Spark, write its report"
 	@echo "make test    set up and run what CI runs: lint, types, unit, property, integration"
 	@echo "make check   lint and types only"
 	@echo "make sim     simulate SEEDS=$(SEEDS): real cores, logs and whole groups, on both cores"
+	@echo "make crash-points  a store that dies at every pair of disk operations, in every way"
 	@echo "make bench   measure this machine; figures go to figures/"
 	@echo "make drills  corruption, full disks, a replaced node, delayed messages and clocks that jump, on real processes"
 	@echo "make damage  every page of a replica's store damaged in turn: does its group heal?"
@@ -63,6 +64,11 @@ format: $(STAMP)
 
 sim: $(STAMP)
 	$(LEDGERMQ) sim --seeds $(SEEDS)
+
+# What one node's store promises, at every pair of crashes: an hour of processor time.
+crash-points: $(STAMP)
+	@mkdir -p figures
+	$(BIN)/python -m tests.drills.crash_points --output figures/crash_points.json
 
 bench: $(STAMP)
 	@mkdir -p figures

@@ -42,6 +42,9 @@ from chaos.sim.violation import CrashNow
 
 _Operation: TypeAlias = tuple[int, bytes | None]
 _Operations: TypeAlias = list[_Operation]  # `list` is a method's name below
+_NameOperation: TypeAlias = tuple[str, "_Inode | None", str | None]
+"""A path; the file that it names from now on, None where it is removed or a directory; the path
+that the file had before, the directory's own where it is one."""
 
 __all__ = ["TAIL_REMOVAL", "DiskFault", "SimDisk", "SimFile", "Survival", "fail_power"]
 
@@ -166,7 +169,7 @@ class SimDisk:
         self._names_durable: dict[str, _Inode] = {}
         self._directories_durable: set[str] = {""}
         # Per directory, operations on names in order, to be replayed on the durable tables.
-        self._name_operations: dict[str, list[Callable[[], None]]] = {}
+        self._name_operations: dict[str, list[_NameOperation]] = {}
         self._sync_in_progress: list[Callable[[], None]] | None = None
         self._recording = False
         self.fuse = 0  # counts operations down; the node dies when it reaches 0
@@ -191,7 +194,7 @@ class SimDisk:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), parent)
             inode = _Inode()
             self._names[path] = inode
-            self._note(parent, partial(self._names_durable.__setitem__, path, inode))
+            self._note(parent, (path, inode, None))
         return SimFile(self, inode)
 
     def list(self, path: str) -> list[str]:
@@ -214,14 +217,14 @@ class SimDisk:
         if inode is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), source)
         self._names[target] = inode
-        self._note(parent, partial(self._rename_durable, source, target, inode))
+        self._note(parent, (target, inode, source))
 
     def remove(self, path: str) -> None:
         is_tail = self.fuse_after == TAIL_REMOVAL and self._has_lower_number(path)
         self._before(TAIL_REMOVAL if is_tail else "remove")
         if self._names.pop(path, None) is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-        self._note(_parent(path), partial(self._names_durable.pop, path, None))
+        self._note(_parent(path), (path, None, None))
 
     def make_directory(self, path: str) -> None:
         """Also its parents; nothing happens where it is there already."""
@@ -230,7 +233,7 @@ class SimDisk:
         self.make_directory(_parent(path))
         self._before("make_directory")
         self._directories.add(path)
-        self._note(_parent(path), partial(self._directories_durable.add, path))
+        self._note(_parent(path), (path, None, path))
 
     def sync_directory(self, path: str) -> None:
         if self._is_deferred(partial(self._sync_names, path)):
@@ -240,7 +243,7 @@ class SimDisk:
 
     def _sync_names(self, path: str) -> None:
         for operation in self._name_operations.pop(path, ()):
-            operation()
+            self._do_durably(operation)
 
     # --- files ---------------------------------------------------------------------------------
 
@@ -363,7 +366,7 @@ class SimDisk:
             elif survival is not Survival.ALL:
                 kept = int(rng.random() * (kept + 1))
             for operation in operations[:kept]:
-                operation()
+                self._do_durably(operation)
         self._name_operations.clear()
         self._directories = set(self._directories_durable)
         self._names = {
@@ -450,12 +453,19 @@ class SimDisk:
 
     # --- names ---------------------------------------------------------------------------------
 
-    def _note(self, directory: str, operation: Callable[[], object]) -> None:
-        self._name_operations.setdefault(directory, []).append(partial(_discard, operation))
+    def _note(self, directory: str, operation: _NameOperation) -> None:
+        self._name_operations.setdefault(directory, []).append(operation)
 
-    def _rename_durable(self, source: str, target: str, inode: _Inode) -> None:
-        self._names_durable.pop(source, None)
-        self._names_durable[target] = inode
+    def _do_durably(self, operation: _NameOperation) -> None:
+        path, inode, source = operation
+        if inode is not None:
+            if source is not None:
+                self._names_durable.pop(source, None)
+            self._names_durable[path] = inode
+        elif source is not None:
+            self._directories_durable.add(path)
+        else:
+            self._names_durable.pop(path, None)
 
     def _has_lower_number(self, path: str) -> bool:
         name = path.rpartition("/")[2]
@@ -507,10 +517,6 @@ def _perform(content: bytearray, operation: _Operation) -> None:
     if place > len(content):
         content.extend(bytes(place - len(content)))
     content[place : place + len(data)] = data
-
-
-def _discard(operation: Callable[[], object]) -> None:
-    operation()
 
 
 def _parent(path: str) -> str:
