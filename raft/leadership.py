@@ -14,7 +14,9 @@ Invariants:
 - only an entry of this term is committed by counting, and all before it with it;
 - a read is confirmed by a majority's answers to messages sent after it was asked;
 - no entry goes to a peer without room, none to one whose log ends before this one begins: that one
-  gets a snapshot first.
+  gets a snapshot first;
+- who can't read an entry that is not committed, and that somebody lacks, leads no longer than an
+  election timeout: nobody may have a copy, and the others can go on only without it.
 
 Source: Raft 5.3, 5.4.2, section 7, figure 2; dissertation 3.10 (transfer), 4.1, 4.2.1 (learners),
 4.2.2 (a leader that is removed), 6.2 (check-quorum), 6.4 (ReadIndex).
@@ -63,6 +65,7 @@ class Leadership:
         "_progress",
         "_reads",
         "_term",
+        "_unreadable",
         "_voting_peers",
     )
 
@@ -87,6 +90,7 @@ class Leadership:
         self._handover = Handover(config, now_ms)
         self._heartbeat_at_ms = now_ms + config.heartbeat_ms
         self._commit_notice_at_ms: int | None = None
+        self._unreadable: tuple[Index, int] | None = None  # what is to be committed, since when
         self.change_members(configuration, now_ms, counts_itself=counts_itself)
 
     # What the core asks.
@@ -261,12 +265,13 @@ class Leadership:
             peer.on_unreachable(now_ms)
 
     def tick(self, now_ms: int) -> bool:
-        """Heartbeats and notices that are due. False: no quorum any more, step down."""
+        """Heartbeats and notices that are due. False: no quorum any more, or an entry that it can't
+        read stands in the way of all others; step down."""
         self._now_ms = now_ms
         if now_ms >= self._heartbeat_at_ms:
             # One interval early rather than late: within one election timeout (6.2).
             silence_ms_max = self._config.election_timeout_ms_max - self._config.heartbeat_ms
-            if not self.has_quorum_contact(now_ms, silence_ms_max):
+            if not self.has_quorum_contact(now_ms, silence_ms_max) or self._is_stuck():
                 return False
             self._heartbeat_at_ms = now_ms + self._config.heartbeat_ms
             if len(self._peers) > len(self._voting_peers):
@@ -280,6 +285,15 @@ class Leadership:
         if self._handover.target is not None and now_ms >= self._handover.deadline_ms:
             self._handover.give_up(now_ms)  # it did not take over: go on leading
         return True
+
+    def _is_stuck(self) -> bool:
+        if self._unreadable is None:
+            return False
+        index, since_ms = self._unreadable
+        if index <= self._log.commit_index:
+            self._unreadable = None
+            return False
+        return self._now_ms - since_ms >= self._config.election_timeout_ms_max
 
     def _majority(self, values: Sequence[int], *, own: int) -> int:
         """What a majority of the voters has reached, this node with `own` if it is one."""
@@ -312,7 +326,12 @@ class Leadership:
                 peer.next_index, count_max=config.append_count_max, size_bytes_max=size_bytes_max
             )
             if not entries or log.term(peer.next_index - 1) is None:
-                return  # damaged here, and being mended: heartbeats keep it in touch
+                # Damaged here, and being repaired: heartbeats keep the peer in touch.
+                if peer.next_index > log.commit_index and self._unreadable is None:
+                    self._unreadable = peer.next_index, self._now_ms
+                return
+            if self._unreadable is not None and self._unreadable[0] == peer.next_index:
+                self._unreadable = None
             self._send_append(peer, entries)
             size_bytes = sum(len(entry.payload) for entry in entries)
             peer.on_sent(entries[-1].index, size_bytes)

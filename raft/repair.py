@@ -124,8 +124,9 @@ class Repair:
         first = reply.entries[0].index if reply.entries else 0
         if reply.missing or first != request.first_index:
             self.refuse()
-            if reply.missing and not self._is_proof and reply.commit_index < request.first_index:
-                self._proof = reply.sender, reply.commit_index
+            committed = reply.commit_index
+            if reply.missing and not self._is_proof and 0 < committed < request.first_index:
+                self._proof = reply.sender, committed
             return None
         return request
 

@@ -51,8 +51,8 @@ def entry(index: Index, term: Term | None = None) -> Entry:
     return Entry(index=index, term=known, kind=EntryKind.DATA, payload=b"%02d" % index * 10)
 
 
-def damaged_log(first: Index, last: Index) -> SegmentLog:
-    """Without the sidecar of the segment that holds the damage."""
+def damaged_log(first: Index, last: Index, *, sidecar: bool = False) -> SegmentLog:
+    """Without the sidecar of the segment that holds the damage, or with it."""
     disk = SimDisk(random.Random(1))
     size = HEADER_SIZE + PAYLOAD_SIZE
 
@@ -71,10 +71,16 @@ def damaged_log(first: Index, last: Index) -> SegmentLog:
         start = (index - 1) % 8 * size
         data[start : start + size] = bytes(size)
         disk.spoil(path, bytes(data))
-        if f"{path}.index" in disk.paths():
+        if f"{path}.index" in disk.paths() and not sidecar:
             disk.lose(f"{path}.index")
     log = opened()
-    assert [(damage.first_index, damage.last_index) for damage in log.damages] == [(first, last)]
+    if sidecar:
+        scrub = log.scrub()
+        while not (step := scrub.step(1 << 20)).done:
+            log.note_damages(step.damages)
+        log.note_damages(step.damages)
+    damaged = [range(damage.first_index, damage.last_index + 1) for damage in log.damages]
+    assert [*itertools.chain(*damaged)] == [*range(first, last + 1)]
     return log
 
 
@@ -84,8 +90,10 @@ DAMAGES = [(10, 12), (10, 13), (9, 14), (12, 16), (9, 16)]
 class Rig:
     """One core; it carries out what the core says of the log, and keeps time."""
 
-    def __init__(self, damage: tuple[Index, Index], term: Term = TERM) -> None:
-        self.log = damaged_log(*damage)
+    def __init__(
+        self, damage: tuple[Index, Index], term: Term = TERM, *, sidecar: bool = False
+    ) -> None:
+        self.log = damaged_log(*damage, sidecar=sidecar)
         self.now_ms = 0
         config = RaftConfig(node_id=ME, voters=(ME, PEER, OTHER), log_cache_size_bytes_max=1)
         self.core = Core(
@@ -286,3 +294,32 @@ def test_a_leader_keeps_in_touch_with_whom_it_can_send_nothing(
             sent = [m for m in ready.messages if getattr(m, "receiver", None) == PEER]
             assert sent
             rig.core.progress[PEER].on_unreachable(rig.now_ms)
+
+
+@pytest.mark.parametrize("repaired", [False, True])
+def test_a_leader_that_cannot_read_what_is_to_be_committed_makes_way(repaired: bool) -> None:
+    """Nobody else may have the entry: while this node leads, nothing is committed any more."""
+    rig = Rig((COMMITTED + 1, COMMITTED + 2), sidecar=True)
+    rig.lead()
+    begin_ms, read_round = rig.now_ms, 0
+    while rig.core.role is Role.LEADER and rig.now_ms < begin_ms + 5_000:
+        if repaired and rig.now_ms > begin_ms + 100 and rig.log.damages:
+            for index in (COMMITTED + 1, COMMITTED + 2):
+                rig.log.repair(index, [entry(index)])
+        for peer in (PEER, OTHER):
+            rig.receive(
+                AppendEntriesReply(
+                    sender=peer,
+                    receiver=ME,
+                    term=rig.core.current_term,
+                    success=True,
+                    match_index=COMMITTED if rig.log.damages else rig.core.last_index,
+                    rejected_prev_index=0,
+                    conflict_index=0,
+                    conflict_term=0,
+                    read_round=read_round,
+                )
+            )
+        rig.now_ms += rig.core._config.heartbeat_ms
+        rig.step(Tick(now_ms=rig.now_ms))
+    assert (rig.core.role is Role.LEADER) == repaired
