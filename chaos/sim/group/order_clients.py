@@ -30,6 +30,7 @@ _TIMEOUT_MS = 3_000
 _COUNT_MAX = 4
 _POLLS_MS = (0, 500, 2_000)
 _ATTEMPT_TIMEOUT_MS = 1_000
+_LATE = 1.5  # times the invisible time
 _NOTHING = frozenset(
     {
         ResponseCode.PULL_NOT_FOUND.value,
@@ -123,6 +124,8 @@ class OrderPopper:
             await consumer.change_invisible(popped, invisible_ms)
             if luck < 0.25:
                 return
+        elif luck < 0.4:  # too late, now and then: somebody else has it by then
+            await asyncio.sleep(_LATE * rng.random() * popped.handle.invisible_ms / 1_000)
         with self._desk.promises.asked.question("ack_order", *key, offset, pop_ms) as question:
             await consumer.ack(popped)
             question.is_told = True
