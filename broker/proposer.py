@@ -117,6 +117,7 @@ class Proposer:
         self._waiting_for: dict[str, list[Callable[[ProposalStatus | None], None]]] = {}
         self._keys: dict[str, PendingRecord] = {}
         self._deleting: dict[str, int] = {}  # how many deletions of the topic are in flight
+        self._term = 0  # of the newest entry that was proposed
         self._topics: dict[str, tuple[Command, Topic | None]] = {}  # None: it is deleted
         self._decisions: dict[int, Proposal] = {}
         self._offsets: dict[tuple[str, str, int], Proposal] = {}  # the newest of each
@@ -200,7 +201,6 @@ class Proposer:
         waiting = list(self._pending)
         self._pending.clear()
         self._pending_size = self._alone = 0
-        self._next_offsets.clear()
         for proposal in waiting:
             self._finish(proposal, None)
         self._topics.clear()
@@ -272,6 +272,11 @@ class Proposer:
             self._clock_ms(), self._last_store_ms, self._state.store_timestamp_ms
         )
         self._taken.clear()
+        if slot.term != self._term:
+            # Ready in a new term: what the terms before have stored is applied. Within a term
+            # leadership may be lost and taken up again with entries in flight: they count on.
+            self._next_offsets.clear()
+            self._term = slot.term
         grouped: dict[tuple[str, int], list[PendingRecord]] = {}
         commands: list[bytes] = []
         for proposal in batch:

@@ -147,6 +147,25 @@ async def test_a_topic_may_turn_dedupe_off(rig):
     assert rig.state.next_offset("Twice", 0) == 2
 
 
+async def test_entries_in_flight_count_on_where_the_same_term_is_led_on(rig):
+    """The log refused for a while, and nobody else led meanwhile: no offset is given twice."""
+    send = SendProcessor(rig.context)
+    rig.log.auto_commit = False
+    connections = [FakeConnection(), FakeConnection()]
+    for key, connection in zip("AB", connections, strict=True):
+        fields = send_fields(key=key)
+        rig.give(send.handle, SEND, fields, b"x", connection)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        rig.context.proposer.lost_leadership()
+    rig.log.commit()
+    async with asyncio.timeout(5):
+        while not all(connection.sent for connection in connections):
+            await asyncio.sleep(0)
+    offsets = [connection.sent[0].ext_fields["queueOffset"] for connection in connections]
+    assert offsets == ["0", "1"]
+
+
 async def test_lost_leadership_is_unknown_and_a_follower_is_a_definite_refusal(rig):
     send = SendProcessor(rig.context)
     rig.log.auto_commit = False

@@ -128,7 +128,7 @@ BROKER_MUTANTS = (
         patches=(
             SourcePatch(
                 module="broker.proposer",
-                within="Proposer.lost_leadership",
+                within="Proposer._encode",
                 before="self._next_offsets.clear()",
                 after="pass",
             ),
