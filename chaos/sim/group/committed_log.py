@@ -306,7 +306,8 @@ class CommittedLog:
         self.resets.reset(command)
         for queue_id, offset in command.offsets:
             key = (command.group, command.topic, queue_id)
-            self.asked.note("reset", *key, offset)
+            if len(command.offsets) == 1:  # of one queue: a reset to a time names all
+                self.asked.note("reset", *key, offset)
             self._set_offset(key, offset)
             self.pop.drop_queue(key)
 
