@@ -6,8 +6,8 @@ know of each other.
 
 Invariants:
 - within a group an address has one broker id and an id one address;
-- id 0 never goes to a registration of an older term (DataVersion.stateVersion) than the last that
-  held it while the group was known, nor to an older one than the same address registered;
+- an address that is known takes no registration of an older term (DataVersion.stateVersion) than
+  its last one, and id 0 none of an older term than the last that held it while the group was known;
 - queues come from id 0, outlive a change of leader, and vanish with the group's last member; in a
   group that allows an acting leader they lose WRITE while it has no id 0, and may then come from
   its lowest id;
@@ -337,16 +337,19 @@ class RouteTable:
                 raise RegistrationRefusedError(
                     f"group {name} has {self._limits.brokers_max} members already"
                 )
-        if registration.broker_id == MASTER_ID:
-            own = self._member(name, registration.broker_addr)
-            own_term = own.data_version.state_version if own is not None else term
-            leader_term = group.leader_term if group.leader_term is not None else term
-            newest_term = max(own_term, leader_term)
-            if term < newest_term:
-                raise RegistrationRefusedError(
-                    f"leader {registration.broker_addr} of group {name} is of term {term},"
-                    f" older than {newest_term}"
-                )
+        # A member's term never goes back: this is another process, an old disk of a replaced
+        # member for one, which must not take the place that the true one holds.
+        own = self._member(name, registration.broker_addr)
+        if own is not None and term < own.data_version.state_version:
+            raise RegistrationRefusedError(
+                f"{registration.broker_addr} of group {name} is of term {term},"
+                f" older than {own.data_version.state_version}, which it registered before"
+            )
+        if registration.broker_id == MASTER_ID and term < (group.leader_term or 0):
+            raise RegistrationRefusedError(
+                f"leader {registration.broker_addr} of group {name} is of term {term},"
+                f" older than {group.leader_term}"
+            )
 
     def _check_topics(self, registration: Registration) -> None:
         new_count = 0

@@ -54,11 +54,10 @@ class Model:
             for row in mates
         ):
             return True
-        if new.broker_id == 0:
-            known = [term for group, term in self.leader_terms if group == new.group]
-            known += [row.term for row in mates if row.addr == new.addr]
-            return any(term > new.term for term in known)
-        return False
+        if any(row.addr == new.addr and row.term > new.term for row in mates):
+            return True
+        known = [term for group, term in self.leader_terms if group == new.group]
+        return new.broker_id == 0 and any(term > new.term for term in known)
 
     def may_act(self, group: str) -> bool:
         return dict(self.acting).get(group, False)

@@ -111,6 +111,21 @@ def test_a_node_that_knows_a_newer_term_is_not_leader_of_an_older_one() -> None:
     assert addresses(table) == {0: "n0", 2: "n1", 3: "n2"}
 
 
+def test_an_old_disk_at_the_leaders_address_takes_no_place_of_it() -> None:
+    # A replaced member's old disk still runs with the settings of its successor.
+    table = RouteTable()
+    table.register(registration(0, "n0", term=10), "c0", 0)
+    with pytest.raises(RegistrationRefusedError, match="of term 1, older than 10"):
+        table.register(registration(1, "n0", term=1), "old", 1)
+    assert addresses(table) == {0: "n0"}
+    table.connection_lost("old")
+    assert addresses(table) == {0: "n0"}
+    table.connection_lost("c0")
+    table.register(registration(0, "n1", term=11), "c1", 2)
+    table.register(registration(1, "n0", term=0), "c2", 3)  # gone, wiped, and back
+    assert addresses(table) == {0: "n1", 1: "n0"}
+
+
 def test_the_same_term_may_move_to_another_address() -> None:
     # RocketMQ's own brokers say state version 0 always: the last one to register holds the id.
     table = RouteTable()
