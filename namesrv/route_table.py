@@ -137,11 +137,19 @@ class RouteTable:
             return None
         return Leader(broker_addr=leader.broker_addr, ha_server_addr=leader.ha_server_addr)
 
-    def unregister(self, broker_name: str, broker_addr: str) -> RemovedBroker | None:
-        """Drop a member by its own wish; None where it is not there."""
+    def unregister(
+        self, broker_name: str, broker_addr: str, connection: Hashable
+    ) -> RemovedBroker | None:
+        """Drop a member by its own wish; None where it is not there.
+
+        Only over the connection that it registered over last: another process may run with its
+        settings, and must not take it away as it stops.
+        """
         group = self._groups.get(broker_name)
         broker_id = group.id_of(broker_addr) if group is not None else None
         if group is None or broker_id is None:
+            return None
+        if group.members[broker_id].connection != connection:
             return None
         return self._remove(group, broker_id)
 

@@ -92,7 +92,7 @@ class NameServer:
         self._files_timer: asyncio.TimerHandle | None = None
         self._handlers: Final[dict[int, _Handler]] = {
             RequestCode.REGISTER_BROKER: self._register_broker,
-            RequestCode.UNREGISTER_BROKER: self._unregister_broker,
+            RequestCode.UNREGISTER_BROKER: self._unregister,
             RequestCode.BROKER_HEARTBEAT: self._broker_heartbeat,
             RequestCode.QUERY_DATA_VERSION: self._query_data_version,
             RequestCode.GET_ROUTEINFO_BY_TOPIC: self._get_route,
@@ -266,9 +266,9 @@ class NameServer:
             body=fastjson.encode({"table": self._order_config_for_brokers()}),
         )
 
-    def _unregister_broker(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
+    def _unregister(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         header = headers.UnregisterBrokerRequestHeader.from_ext_fields(command.ext_fields)
-        removed = self._table.unregister(header.broker_name, header.broker_addr)
+        removed = self._table.unregister(header.broker_name, header.broker_addr, connection)
         self._on_removed([removed] if removed is not None else [], "it unregistered")
         return command.response(ResponseCode.SUCCESS)
 

@@ -218,10 +218,15 @@ class RouteTableComparison(RuleBasedStateMachine):
         assert len(self.table.connection_lost(connection)) == len(lost)
         self.model.remove(lost)
 
-    @rule(group=st.sampled_from(GROUPS), addr=st.sampled_from(ADDRESSES))
-    def unregister(self, group: str, addr: str) -> None:
-        gone = [row for row in self.model.rows if (row.group, row.addr) == (group, addr)]
-        assert (self.table.unregister(group, addr) is not None) == bool(gone)
+    @rule(
+        group=st.sampled_from(GROUPS),
+        addr=st.sampled_from(ADDRESSES),
+        connection=st.integers(0, 3),
+    )
+    def unregister(self, group: str, addr: str, connection: int) -> None:
+        member = (group, addr, connection)
+        gone = [r for r in self.model.rows if (r.group, r.addr, r.connection) == member]
+        assert (self.table.unregister(group, addr, connection) is not None) == bool(gone)
         self.model.remove(gone)
 
     @rule(group=st.sampled_from(GROUPS), addr=st.sampled_from(ADDRESSES))

@@ -183,11 +183,12 @@ def test_silence_is_measured_by_the_members_own_timeout() -> None:
     assert not table.heartbeat("a", "n0", 1301)
 
 
-def test_unregistering_asks_for_the_right_address() -> None:
+def test_unregistering_asks_for_the_right_address_and_connection() -> None:
     table = three_nodes()
-    assert table.unregister("a", "elsewhere") is None
-    assert table.unregister("b", "n0") is None
-    assert table.unregister("a", "n0") == RemovedBroker(
+    assert table.unregister("a", "elsewhere", "c0") is None
+    assert table.unregister("b", "n0", "c0") is None
+    assert table.unregister("a", "n0", "another process") is None
+    assert table.unregister("a", "n0", "c0") == RemovedBroker(
         broker_name="a", broker_id=0, broker_addr="n0"
     )
     assert addresses(table) == {2: "n1", 3: "n2"}
