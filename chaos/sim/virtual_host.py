@@ -104,6 +104,7 @@ class VirtualProcess:
         self.failures = failures
         self.scheduler = scheduler
         self.disk_time_us: Callable[[], int] = lambda: 0  # what a sync takes
+        self.syncs_begun_us: list[int] = []  # of those under way, in order
         self.open_disk: Callable[[Path], Disk] = _no_disk
         self.open_trace: Callable[[int], Any] = _no_trace
         self.on_fsync: Callable[[int], None] = lambda _: None
@@ -153,8 +154,20 @@ class VirtualProcess:
         delay_us = int(self.rng.random() * _HANDOVER_US_MAX)
         if takes_disk_time:
             delay_us += self.disk_time_us()
+            self.syncs_begun_us.append(self.scheduler.now_us)
+            done = partial(self._sync_ended, self.scheduler.now_us, done)
         work_us = int(self.rng.random() * delay_us)
         self.scheduler.after(work_us, partial(self._run_work, work, done, delay_us - work_us))
+
+    def _sync_ended(
+        self,
+        begun_us: int,
+        done: Callable[[Any, BaseException | None], None],
+        result: Any,
+        error: BaseException | None,
+    ) -> None:
+        self.syncs_begun_us.remove(begun_us)
+        done(result, error)
 
     def _run_work(
         self,

@@ -254,6 +254,13 @@ class BrokerMachine(Machine):
         if self.process is not None:
             self.process.loop.fuse = count
 
+    def syncs_since(self, time_us: int) -> bool:
+        """Whether a sync is under way that began before this time."""
+        process = self.process
+        if process is None or not process.alive:
+            return False
+        return any(begun_us < time_us for begun_us in process.syncs_begun_us)
+
     def draw_survival(self) -> Survival:
         return self._rng.choice(tuple(Survival))
 

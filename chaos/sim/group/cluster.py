@@ -13,7 +13,8 @@ Phases, on virtual time:
    the whole log, every transaction is decided, every delayed message delivered; then every queue
    is drained, every replica's state and queues are compared with the log, and the log with what
    clients were told;
-4. quiet: left alone for QUIET_MS the group keeps its leader, and name servers name it.
+4. quiet: left alone for QUIET_MS the group keeps its leader, and name servers name it. It begins
+   once no sync is under way that began under a fault: a leader that waits for one hands over.
 
 Source: the two phases of TigerBeetle's VOPR.
 """
@@ -38,6 +39,7 @@ from chaos.sim.group.clients import TOPIC, Desk, TransactionSender
 from chaos.sim.group.committed_log import CommittedLog
 from chaos.sim.group.deleter import DELETED_TOPIC
 from chaos.sim.group.jumps_when_calm import JumpsWhenCalm, is_whole
+from chaos.sim.group.late_syncs import await_late_syncs
 from chaos.sim.group.machine import Machine, Site
 from chaos.sim.group.nemesis import GroupNemesis
 from chaos.sim.group.operator import GroupOperator
@@ -137,6 +139,7 @@ class GroupCluster:
             counts=self.counts,
         )
         self._drained: list[bool] = []
+        self._calm_since_us = 0
         self._to_stay: list[BrokerMachine] = []  # who is to run from here on, and comes back
 
     def describe(self) -> list[str]:
@@ -317,10 +320,7 @@ class GroupCluster:
         return False
 
     def _serve_deadline_us(self) -> int:
-        options = self.options
-        timeout_us = options.election_timeout_ms_max * 1000
-        slowest = 1.0 + 2 * options.clock_rate_spread
-        wait_us = int(LIVENESS_TIMEOUTS_MAX * timeout_us * slowest) + SERVE_GRACE_MS * 1000
+        wait_us = LIVENESS_TIMEOUTS_MAX * self.options.slowest_timeout_us + SERVE_GRACE_MS * 1000
         return self.scheduler.now_us + wait_us
 
     def _heal(self) -> None:
@@ -334,6 +334,7 @@ class GroupCluster:
         self._to_stay = healthy
         tcp.calm(delay_us_max=max(200, options.election_timeout_ms_min * 1000 // 20))
         others = [machine for machine in self.brokers if machine not in healthy]
+        self._calm_since_us = self.scheduler.now_us
         for broker in self.brokers:
             broker.calm()
         for machine in (*self._name_servers, *self.brokers, *self._clients):
@@ -428,6 +429,12 @@ class GroupCluster:
 
     def _check_quiet(self) -> None:
         """Left alone, the group keeps its leader, and every name server goes on naming it."""
+        await_late_syncs(
+            self.brokers,
+            lambda done: self._run_until(self._serve_deadline_us(), done),
+            lambda: self._run_until(self.scheduler.now_us + self.options.slowest_timeout_us),
+            calm_since_us=self._calm_since_us,
+        )
         before = self._leader_and_term()
         self._run_until(self.scheduler.now_us + QUIET_MS * 1000)
         if self._leader_and_term() != before:

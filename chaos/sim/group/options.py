@@ -145,6 +145,12 @@ class GroupOptions:
     dedupe_keys_max: int
     dedupe_evicted_keys_max: int
 
+    @property
+    def slowest_timeout_us(self) -> int:
+        """The longest election timeout, on the slowest clock."""
+        slowest = 1.0 + 2 * self.clock_rate_spread
+        return int(self.election_timeout_ms_max * 1000 * slowest)
+
     def describe(self) -> list[str]:
         """One `name=value` per line, for a person who replays the seed."""
         lines = []
