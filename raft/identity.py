@@ -5,9 +5,10 @@ saves it anew when the store is born (`raft.formation`).
 
 Invariants: a store keeps its `store_id` for ever, and is born at most once; both are durable, file
 and directory, before anything that depends on them leaves the node. A store that was used before
-there were identities is born with the first one it gets.
+there were identities is born with the first one it gets. Two files hold the same record, `identity`
+and `identity.copy`: where one is torn, rotten or gone the other one tells.
 
-File `identity` (docs/FORMATS.md section 2), replaced as the hard state is:
+Both files (docs/FORMATS.md section 13) are replaced whole, one after the other:
 
 | offset | size | field |
 |---|---|---|
@@ -22,9 +23,11 @@ empty where it is unborn, and where it is older than identities.
 
 from __future__ import annotations
 
+import logging
 import re
 import struct
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import msgpack
@@ -32,6 +35,7 @@ import msgpack
 from raft.durable_record import read_durable, read_now, replace
 from raft.log_format import CorruptLogError
 from raft.messages import NodeId
+from raft.segment_files import NO_ROOM
 from raft.storage import Disk
 
 __all__ = ["CorruptIdentityError", "IdentityFile", "StoreIdentity"]
@@ -45,9 +49,11 @@ _STORE_ID = re.compile(r"[0-9a-f]{32}")
 
 assert _HEAD.size == 8
 
+_log = logging.getLogger(__name__)
+
 
 class CorruptIdentityError(CorruptLogError):
-    """The file is there but is no identity. Starting as a new store could vote twice."""
+    """A file is there, but none tells the identity. Starting as a new store could vote twice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,24 +76,68 @@ class StoreIdentity:
 class IdentityFile:
     """Loads and saves the identity at the root of `disk`."""
 
-    PATH = "identity"
+    PATHS = ("identity", "identity.copy")
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
 
     def load(self) -> StoreIdentity | None:
-        """None where there is none, durable otherwise. Raises OSError and CorruptIdentityError."""
-        data = read_durable(self._disk, self.PATH, _FILE_SIZE_MAX)
-        return None if data is None else _decode(data, self.PATH)
+        """None where there is none, durable otherwise, and both files alike and whole: a store of
+        before the copy gets one. On a full disk the whole one has to do until a later start.
+
+        Raises OSError, and CorruptIdentityError where no file is readable, or two name two stores.
+        """
+        contents = {path: read_durable(self._disk, path, _FILE_SIZE_MAX) for path in self.PATHS}
+        identity = _furthest(contents)
+        if identity is None:
+            return None
+        image = _encode(identity)
+        for path, content in contents.items():
+            if content == image:
+                continue
+            try:
+                replace(self._disk, path, image)
+            except OSError as error:
+                if error.errno not in NO_ROOM:
+                    raise
+                _log.warning("no room to make %s whole: %s", path, error)
+        return identity
 
     def peek(self) -> StoreIdentity | None:
         """As `load`, only to be looked at: perhaps while its node is running."""
-        data = read_now(self._disk, self.PATH, _FILE_SIZE_MAX)
-        return None if data is None else _decode(data, self.PATH)
+        return _furthest({path: read_now(self._disk, path, _FILE_SIZE_MAX) for path in self.PATHS})
 
     def save(self, identity: StoreIdentity) -> None:
-        """Durable when this returns. Raises OSError."""
-        replace(self._disk, self.PATH, _encode(identity))
+        """Durable in both files when this returns. Raises OSError."""
+        image = _encode(identity)
+        for path in self.PATHS:
+            replace(self._disk, path, image)
+
+
+def _furthest(contents: Mapping[str, bytes | None]) -> StoreIdentity | None:
+    """Of the readable files the one written last: a store is born once, and stays it."""
+    found: list[StoreIdentity] = []
+    defects: list[CorruptIdentityError] = []
+    for path, data in contents.items():
+        if data is None:
+            continue
+        try:
+            identity = _decode(data, path)
+        except CorruptIdentityError as defect:
+            defects.append(defect)
+            continue
+        if found and found[0].store_id != identity.store_id:
+            raise CorruptIdentityError(
+                path, 0, f"names store {identity.store_id}, the other file {found[0].store_id}"
+            )
+        found.append(identity)
+    if not found:
+        if defects:
+            raise defects[0]
+        return None
+    for known in defects:
+        _log.info("%s; the other copy is used", known)
+    return max(found, key=lambda identity: identity.born)
 
 
 def _encode(identity: StoreIdentity) -> bytes:

@@ -392,11 +392,9 @@ def _write_alone(group: _Group, victim: _NodeMachine, *, more_after: bool) -> No
 
 
 def cases(history: History, *, page_size: int) -> Iterator[Case]:
-    """Every page of every file of the victim's store, but of its identity: there is one copy of
-    that, and a node that can't read who it is refuses to start."""
+    """Every page of every file of the victim's store."""
     disk = history.disks[history.victim]
-    paths = [path for path in disk.paths() if path != "identity"]
-    for path, sidecars in itertools.product(paths, (True, False)):
+    for path, sidecars in itertools.product(disk.paths(), (True, False)):
         is_sidecar = path.endswith(".index")
         if is_sidecar and not sidecars:
             continue

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from chaos.sim.disk import SimDisk, Survival
+from chaos.sim.violation import CrashNow
 from raft.disk import OsDisk
 from raft.formation import Birth, Formation, Introduction
 from raft.identity import CorruptIdentityError, IdentityFile, StoreIdentity
 from raft.messages import NodeId
 from raft.quorum import majority_count
-from tests.raft.forgetful_disk import ForgetfulDisk
 
 A, B, C, D = (NodeId(name) for name in "abcd")
 VOTERS = (A, B, C)
@@ -46,38 +49,117 @@ def test_an_identity_comes_back(tmp_path: Path) -> None:
 
 def test_the_file_is_drawn_in_the_formats(tmp_path: Path) -> None:
     IdentityFile(OsDisk(tmp_path)).save(identity(store_id="0123456789abcdef" * 2, roster=b"r"))
-    assert (tmp_path / "identity").read_bytes().hex() == (
-        "4c4d514900000033"
-        "9601a862726f6b65722d61a161d9203031323334353637383961626364656630313233343536373839616263646566c3c40172"
-        "b7d5e17b"
-    )
+    for name in ("identity", "identity.copy"):
+        assert (tmp_path / name).read_bytes().hex() == (
+            "4c4d514900000033"
+            "9601a862726f6b65722d61a161d9203031323334353637383961626364656630313233343536373839616263646566c3c40172"
+            "b7d5e17b"
+        )
 
 
-def test_every_damaged_byte_is_refused(tmp_path: Path) -> None:
+def damages(whole: bytes) -> Iterator[bytes]:
+    for place in range(len(whole)):
+        yield whole[:place] + bytes([whole[place] ^ 0x40]) + whole[place + 1 :]
+        yield whole[:place]
+
+
+@pytest.mark.parametrize("name", IdentityFile.PATHS)
+def test_one_damaged_file_is_made_whole_from_the_other(tmp_path: Path, name: str) -> None:
     file = IdentityFile(OsDisk(tmp_path))
     file.save(identity())
-    path = tmp_path / "identity"
+    path = tmp_path / name
     whole = path.read_bytes()
-    for place in range(len(whole)):
-        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x40]) + whole[place + 1 :])
+    for damaged in damages(whole):
+        path.write_bytes(damaged)
+        assert file.peek() == identity()
+        assert path.read_bytes() == damaged, "to look at it changes nothing"
+        assert file.load() == identity()
+        assert path.read_bytes() == whole
+    path.unlink()
+    assert file.load() == identity()
+    assert path.read_bytes() == whole
+
+
+@pytest.mark.parametrize("has_copy", [True, False], ids=["both damaged", "older than the copy"])
+def test_every_damaged_byte_is_refused(tmp_path: Path, has_copy: bool) -> None:
+    file = IdentityFile(OsDisk(tmp_path))
+    file.save(identity())
+    path, copy = (tmp_path / name for name in IdentityFile.PATHS)
+    if has_copy:
+        copy.write_bytes(b"LMQI")
+    else:
+        copy.unlink()
+    for damaged in damages(path.read_bytes()):
+        path.write_bytes(damaged)
         with pytest.raises(CorruptIdentityError):
             file.load()
-        path.write_bytes(whole[:place])
-        with pytest.raises(CorruptIdentityError):
-            file.load()
+        assert path.read_bytes() == damaged, "left as it is, for a person to look at"
+
+
+def test_a_store_of_before_the_copy_gets_one(tmp_path: Path) -> None:
+    file = IdentityFile(OsDisk(tmp_path))
+    file.save(identity())
+    path, copy = (tmp_path / name for name in IdentityFile.PATHS)
+    copy.unlink()
+    assert file.load() == identity()
+    assert copy.read_bytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize("born", IdentityFile.PATHS)
+def test_of_two_files_the_born_one_was_written_last(tmp_path: Path, born: str) -> None:
+    file = IdentityFile(OsDisk(tmp_path))
+    file.save(identity())
+    whole = (tmp_path / born).read_bytes()
+    file.save(identity(born=False, roster=b""))
+    (tmp_path / born).write_bytes(whole)
+    assert file.load() == identity()
+    assert {(tmp_path / name).read_bytes() for name in IdentityFile.PATHS} == {whole}
+
+
+def test_two_stores_in_one_directory_are_refused(tmp_path: Path) -> None:
+    file = IdentityFile(OsDisk(tmp_path))
+    file.save(identity(store_id=store(8)))
+    other = (tmp_path / "identity.copy").read_bytes()
+    file.save(identity())
+    (tmp_path / "identity.copy").write_bytes(other)
+    with pytest.raises(CorruptIdentityError, match=f"names store {store(8)}"):
+        file.load()
+
+
+@pytest.mark.parametrize("name", IdentityFile.PATHS)
+def test_without_room_one_whole_file_has_to_do(name: str) -> None:
+    disk = SimDisk(random.Random(1))
+    file = IdentityFile(disk)
+    file.save(identity())
+    disk.lose(name)
+    disk.capacity_bytes = disk.used_bytes
+    assert file.load() == identity()
+    disk.capacity_bytes = None
+    assert file.load() == identity()
+    first, second = (disk.content(path) for path in IdentityFile.PATHS)
+    assert first == second
 
 
 def test_a_crash_leaves_one_of_two_identities() -> None:
-    for seed in range(200):
-        disk = ForgetfulDisk(random.Random(seed))
-        file = IdentityFile(disk)
-        unborn = identity(born=False, roster=b"")
-        file.save(unborn)
-        disk.crash(keep=0.5)
+    unborn = identity(born=False, roster=b"")
+    for seed, operations in itertools.product(range(25), range(1, 20)):
+        disk = SimDisk(random.Random(seed))
+        IdentityFile(disk).save(unborn)
+        disk.power_failure(Survival.NONE)
         assert IdentityFile(disk).load() == unborn, "durable once saved"
-        IdentityFile(disk).save(identity())
-        disk.crash(keep=0.5)
-        assert IdentityFile(disk).load() == identity()
+        disk.fuse = operations
+        try:
+            IdentityFile(disk).save(identity())
+            is_saved = True
+        except CrashNow:
+            is_saved = False
+        disk.fuse = 0
+        disk.power_failure(random.Random(seed).choice(tuple(Survival)))
+        found = IdentityFile(disk).load()
+        assert found == identity() or (found == unborn and not is_saved)
+        assert is_saved or operations < 15, "the fuse must burn within the save"
+        disk.power_failure(Survival.NONE)
+        assert IdentityFile(disk).load() == found, "what a start has read stays"
 
 
 def test_an_unborn_store_has_no_roster() -> None:

@@ -78,7 +78,8 @@ async def test_stores_older_than_identities_are_born(tmp_path: Path) -> None:
         written = await write(group, 3)
         for name in tuple(group.nodes):
             await group.crash(name)
-            (tmp_path / name / "identity").unlink()
+            for path in IdentityFile.PATHS:
+                (tmp_path / name / path).unlink()
         await group.start()
         assert phases(group) == {Phase.SERVING}
         assert len({node.status().store_id for node in group.nodes.values()}) == 3

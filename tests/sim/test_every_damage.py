@@ -55,6 +55,19 @@ def of_the_tail(plan: Plan, sidecars: bool) -> list[Case]:
     return [Case(blow=blow, sidecars=sidecars) for blow in blows]
 
 
+@pytest.mark.parametrize("plan", [PLANS[0], PLANS[-1]], ids=names)
+def test_every_page_of_the_identity_heals(plan: Plan) -> None:
+    """It is small: the part of the cases that is run elsewhere may pass it by."""
+    found = [
+        case
+        for case in cases(history(plan), page_size=PAGE_SIZE // 4)
+        if case.blow.path.startswith("identity") and case.sidecars
+    ]
+    assert {case.blow.kind for case in found} == set(Kind)
+    assert len({case.blow.path for case in found}) == 2
+    assert all(run_case(history(plan), case) for case in found)
+
+
 def test_a_file_that_loses_its_name_while_it_is_open_is_made_anew() -> None:
     """Else the next start would be the first to miss it."""
     found = history(PLANS[0])
