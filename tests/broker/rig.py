@@ -128,8 +128,9 @@ class MemoryLog:
             future.set_result(result)
 
     def depose(self, status: ProposalStatus = ProposalStatus.LOST_LEADERSHIP) -> None:
-        """Lose leadership with what is open neither committed nor known."""
+        """Lose leadership, and the term, with what is open neither committed nor known."""
         self.leader = False
+        self.term += 1
         assert self.machine is not None
         self.machine.on_role_change(self.status())
         for entry, future in self.open:
