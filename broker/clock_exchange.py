@@ -4,7 +4,9 @@ Place in the data path: the shell around `broker.group_clock`. Each replica asks
 its LEDGERMQ_CLOCK once a second, or ten times a second until it knows the group's time; the answer
 needs no account. `now_ms` is what the processors and rounds judge by.
 
-Invariant: an answer that is malformed, another group's, or no answer, changes nothing.
+Invariants: an answer that is malformed, another group's, or no answer, changes nothing; until
+enough replicas have answered, or three seconds have passed, `is_settled` is false, and the broker
+acts as no leader: what its own wall clock alone says would be stamped, and stay.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ __all__ = ["ClockExchange"]
 _INTERVAL_S: Final = 1.0
 _INTERVAL_UNSURE_S: Final = 0.1
 _TIMEOUT_MS: Final = 1_000
+_SETTLES_IN_MS_MAX: Final = 3_000  # three lost questions; then a group of one reachable clock
 _TIME_MS_MAX: Final = 1 << 53
 
 
@@ -52,6 +55,7 @@ class ClockExchange:
         self._wall_ms = wall_ms
         self._monotonic_ms = monotonic_ms
         self._clock = GroupClock(1 + len(self._others))
+        self._began_asking_ms: int | None = None
         self.tick(leads=False)
 
     def now_ms(self) -> int:
@@ -65,6 +69,13 @@ class ClockExchange:
     def lead_ms(self) -> int:
         """How far group time surely is ahead of the replicas' wall clocks."""
         return self._clock.lead_ms
+
+    def is_settled(self) -> bool:
+        """Whether group time is known, or the others have been asked for long enough."""
+        if self._clock.is_sure:
+            return True
+        began_ms = self._began_asking_ms
+        return began_ms is not None and self._monotonic_ms() - began_ms >= _SETTLES_IN_MS_MAX
 
     def tick(self, *, leads: bool) -> None:
         """Called a few times a second."""
@@ -84,6 +95,7 @@ class ClockExchange:
 
     async def run(self, remoting: RemotingClient) -> None:
         """Ask all others, until cancelled."""
+        self._began_asking_ms = self._monotonic_ms()
         async with asyncio.TaskGroup() as tasks:
             for node, address in self._others.items():
                 tasks.create_task(self._follow(remoting, node, address))

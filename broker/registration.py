@@ -147,7 +147,7 @@ class Registration:
     def _identity(self) -> dict[str, str]:
         config, status = self._context.config, self._context.log.status()
         members = sorted({*status.voters, *status.learners, config.node})
-        broker_id = MASTER_ID if status.ready else 1 + members.index(config.node)
+        broker_id = MASTER_ID if self._context.ready else 1 + members.index(config.node)
         return {
             "brokerName": config.group,
             "brokerAddr": config.advertised,

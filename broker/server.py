@@ -355,17 +355,19 @@ class Broker:
             status.leader_id or "unknown",
             ", ready" if status.ready else "",
         )
-        if self._was_ready and not status.ready:
+        # Not before the group's time is known: what this leader stamps with its own clock stays.
+        ready = status.ready and self.context.clocks.is_settled()
+        if self._was_ready and not ready:
             self.context.proposer.lost_leadership()
             self._check_back.lost_leadership()
-        elif status.ready and not self._was_ready:
+        elif ready and not self._was_ready:
             self.context.locks.begin(self.context.monotonic_ms())
-        if status.ready and not self._was_ready and self.config.trace_topic_enable:
+        if ready and not self._was_ready and self.config.trace_topic_enable:
             asyncio.get_running_loop().call_soon(self._make_trace_topic)
-        self._was_ready = self.context.ready = status.ready
+        self._was_ready = self.context.ready = ready
         self.context.term = status.term
         self._forwarding.role_changed(status)
-        if not status.ready:
+        if not ready:
             self.context.pop_polling.wake_all()
         self._registration.changed()
 
@@ -385,6 +387,10 @@ class Broker:
 
     def _tick_clock(self) -> None:
         self.context.clocks.tick(leads=self.context.ready)
+        if not self.context.ready and self.context.clocks.is_settled():
+            status = self.log.status()
+            if status.ready:
+                self._on_role(status)
 
     def _expire_pulls(self) -> None:
         now_ms = self.context.monotonic_ms()

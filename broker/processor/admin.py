@@ -174,7 +174,7 @@ class AdminProcessor:
             "role": status.role.value,
             "term": status.term,
             "leader": status.leader_id,
-            "ready": status.ready,
+            "ready": self._context.ready and status.ready,
             "first_index": status.first_index,
             "last_index": status.last_index,
             "commit_index": status.commit_index,

@@ -177,7 +177,7 @@ class ClientProcessor:
     def _want_retry_topic(self, consumer: _Consumer, wanted: dict[str, Topic]) -> None:
         context = self._context
         name = f"{RETRY_PREFIX}{consumer.groupName}"
-        if not context.log.status().ready or context.proposer.topic(name) is not None:
+        if not context.ready or context.proposer.topic(name) is not None:
             return
         if len(context.state.topics) + len(wanted) >= context.state.limits.topics_max:
             return  # without it the group still consumes; its retries are refused by name

@@ -81,7 +81,7 @@ class RuntimeInfoProcessor:
         hours, rest = divmod(rest, 3_600)
         minutes, seconds = divmod(rest, 60)
         return {
-            "brokerActive": "true" if status.ready else "false",
+            "brokerActive": "true" if context.ready else "false",
             "brokerVersion": "479",
             "brokerVersionDesc": "V5_3_3",
             "bootTimestamp": str(context.clock_ms() - up_ms),

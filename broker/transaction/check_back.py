@@ -61,7 +61,7 @@ class CheckBack:
     def round(self) -> None:
         """Look at every undecided half once. Called by the shell at each interval."""
         context = self._context
-        if not context.log.status().ready:
+        if not context.ready:
             return
         now_ms = context.clock_ms()
         asked = 0
