@@ -190,6 +190,8 @@ class TcpTransport:
                 self._add_link(peer, link)
             link.is_guest, link.store_id = False, member.store_id
             link.other_address = "" if other == address else other
+            if link.connection is not None and not _speaks_for(link, link.connection):
+                link.connection.close("the configuration names another store")
 
     @property
     def port(self) -> int:
@@ -298,6 +300,16 @@ class TcpTransport:
     async def _dial_store(self, peer: NodeId, link: _Link) -> DialledConnection | None:
         """A connection to the store that the configuration names, if either address has it; else
         to the one that answers, since the configuration known here may be an old one."""
+        while True:
+            named = link.store_id, link.other_address
+            connection = await self._dial_either(peer, link)
+            if connection is None or _speaks_for(link, connection):
+                return connection
+            if named == (link.store_id, link.other_address):
+                return connection
+            connection.close("the configuration names another store by now")
+
+    async def _dial_either(self, peer: NodeId, link: _Link) -> DialledConnection | None:
         connection = await self._dial(peer, link, link.address)
         other_address = link.other_address
         if not other_address or (connection is not None and _speaks_for(link, connection)):

@@ -8,6 +8,7 @@ import itertools
 import logging
 import struct
 from collections.abc import AsyncIterator
+from typing import Any
 
 import msgpack
 import pytest
@@ -401,6 +402,54 @@ async def test_what_is_sent_goes_to_the_store_that_the_configuration_names() -> 
             new.transport.set_members([member(B, b.transport.port)])
             await b.send_until(timeout_now(B, A, term=2), new)
         await b.send_until(timeout_now(B, A, term=3), old)  # better than nobody
+
+
+@pytest.mark.parametrize("at_settings_address", [True, False])
+async def test_a_replacement_gets_what_is_sent_though_both_stores_run_and_have_called(
+    at_settings_address: bool,
+) -> None:
+    """The new store calls before the configuration here names it, and never again; the connection
+    to the old one never breaks by itself."""
+    old_port, new_port = free_port(), free_port()
+    settings_port = old_port if at_settings_address else free_port()
+    b = Side(identity(B), free_port(), {A: f"127.0.0.1:{settings_port}"})
+    old = Side(identity(A, store_id=STORE_B), old_port, {})
+    new = Side(identity(A, store_id=STORE_A), new_port, {})
+    async with running(b, old, new):
+        b.transport.set_members([member(A, old_port, STORE_B)])
+        await b.send_until(timeout_now(B, A), old)
+        new.transport.set_members([member(B, b.transport.port)])
+        await new.send_until(timeout_now(A, B), b)
+        b.transport.set_members([member(A, new_port, STORE_A)])
+        await b.send_until(timeout_now(B, A, term=2), new)
+        b.transport.send(timeout_now(B, A, term=3))
+        b.transport.flush()
+        await b.send_until(timeout_now(B, A, term=4), new)
+        assert timeout_now(B, A, term=3) not in old.messages
+
+
+async def test_a_store_that_is_named_while_it_is_dialled_is_dialled_anew() -> None:
+    """Both addresses were being tried for another store: the configuration has changed since."""
+    old_port, new_port = free_port(), free_port()
+    b = Side(identity(B), free_port(), {A: f"127.0.0.1:{old_port}"})
+    old = Side(identity(A, store_id=STORE_B), old_port, {})
+    new = Side(identity(A, store_id=STORE_A), new_port, {})
+    dial = b.transport._dial
+    dialled: list[str] = []
+
+    async def naming_meanwhile(peer: NodeId, link: Any, address: str) -> Any:
+        dialled.append(address)
+        connection = await dial(peer, link, address)
+        if len(dialled) == 2:
+            b.transport.set_members([member(A, new_port, STORE_A)])
+        return connection
+
+    b.transport._dial = naming_meanwhile  # type: ignore[method-assign]
+    async with running(old, new):
+        b.transport.set_members([member(A, free_port(), "c" * 32)])
+        async with running(b):
+            await b.send_until(timeout_now(B, A), new)
+        assert old.messages == []
 
 
 async def test_strangers_do_not_keep_members_out() -> None:
