@@ -92,6 +92,7 @@ class Mender:
     def leaving_alone(self) -> Iterator[None]:
         """Meanwhile somebody reads the log on a thread: nothing of it is read or mended here."""
         self._free.clear()
+        self._repair.withdraw()
         try:
             yield
         finally:
@@ -197,6 +198,8 @@ class Mender:
 
     def _look(self) -> None:
         """Tell what has become known, ask for what is missing."""
+        if not self._free.is_set():
+            return  # no reply would be taken: whoever was asked now would count as silent
         damages = self._log.damages
         if damages != self._known:
             for damage in damages:

@@ -285,6 +285,8 @@ class RaftNode:
             if self._phase is Phase.REPAIRING:
                 with self._mender.leaving_alone():
                     await self._restore()
+                # What was told before the restore is answered by it, also where it was in vain.
+                self._was_mended.clear()
                 self._begin_phase()
 
     def _serve(self, restored: RestoredState) -> None:

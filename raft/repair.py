@@ -134,6 +134,10 @@ class Repair:
         """The entries answered were of use: ask for what is wanted next."""
         self._request = None
 
+    def withdraw(self) -> None:
+        """No answer will be taken: who was asked is asked again."""
+        self._request = None
+
     def refuse(self) -> None:
         """The peer asked is of no help."""
         if self._request is not None:

@@ -68,10 +68,10 @@ def do_without(log: SegmentLog, files: SnapshotFiles) -> bool:
     OSError.
     """
     last_damaged = max((damage.last_index for damage in log.damages), default=0)
-    good = _good_headers(files, 0)
-    if not good or good[-1].last.index < last_damaged:
+    newest = _newest_good(files, last_damaged)
+    if newest is None:
         return False
-    last = good[-1].last
+    last = newest.last
     if last.index <= log.last_index and log.chain(last.index) == last.chain:
         log.tell_term(last.index, last.term)
         return True
@@ -135,6 +135,18 @@ def restore_newest(
         ),
         kept=tuple(header.last for header in good),
     )
+
+
+def _newest_good(files: SnapshotFiles, least_index: Index) -> SnapshotHeader | None:
+    """The newest good snapshot at `least_index` or behind it; older ones are not read."""
+    for index in reversed(files.indexes()):
+        if index < least_index:
+            break
+        try:
+            return files.verified(index)
+        except DamagedSnapshotError as error:
+            _log.error("a snapshot is damaged and not used: %s", error)
+    return None
 
 
 def _good_headers(files: SnapshotFiles, base_index: Index) -> list[SnapshotHeader]:

@@ -57,6 +57,7 @@ class Node:
         self.now_ms = 0
         self.sent: list[PeerMessage] = []
         self.truncated: list[Index] = []
+        self.in_vain = 0
         self.log = opened(store)
         self.mender = Mender(
             self.node_id,
@@ -69,8 +70,11 @@ class Node:
             send=self.sent.append,
             end_at=self.end_at,
             mended=lambda: None,
-            in_vain=lambda: None,
+            in_vain=self.count_in_vain,
         )
+
+    def count_in_vain(self) -> None:
+        self.in_vain += 1
 
     def end_at(self, cut: LogBase) -> None:
         self.truncated.append(cut.index + 1)
@@ -114,6 +118,25 @@ def test_a_good_copy_mends(tmp_path: Path) -> None:
     mend(a, b)
     assert damages(a.log) == []
     assert a.log.entries(1, 21, 1 << 20) == tuple(entries(1, 20))
+
+
+def test_nobody_counts_as_silent_while_the_log_is_left_alone(tmp_path: Path) -> None:
+    """Replies are thrown away meanwhile, so that nothing is asked, and nothing begun is lost."""
+    for name in ("a", "b"):
+        write(tmp_path / name, entries(1, 20))
+    spoil(tmp_path / "a", 3 * FULL + HEADER_SIZE, b"?")
+    a, b = Node("a", tmp_path / "a", commit_index=0), Node("b", tmp_path / "b", commit_index=20)
+    find(a)
+    a.mender._look()
+    reply = b.answer_to(a.sent.pop())
+    with a.mender.leaving_alone():
+        a.mender.on_reply(reply)
+        for _ in range(100):
+            a.now_ms += 1_000
+            a.mender._look()
+        assert (a.sent, a.in_vain) == ([], 0)
+    mend(a, b)
+    assert (damages(a.log), a.in_vain) == ([], 0)
 
 
 def test_what_others_have_committed_instead_was_never_committed_here(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from raft.damage import DamagedLogError
 from raft.log_format import HEADER_SIZE
 from raft.messages import FetchEntries, FetchEntriesReply, NodeId, PeerMessage
 from raft.replicated_log import NotLeaderError, Phase
-from raft.restart import RestoredState, restore_newest
+from raft.restart import RestoredState, do_without, restore_newest
 from tests.raft.node_group import Group, eventually
 from tests.raft.test_node_snapshots import ENTRIES_PER_SEGMENT, settled, shortened, write
 
@@ -103,6 +103,43 @@ async def test_the_log_is_left_alone_while_a_thread_restores_from_it(
         await eventually(lambda: node.status().phase is Phase.SERVING, "restored")
         node._on_message(asked)
         assert [type(message) for message in sent] == [FetchEntriesReply]
+        await eventually(lambda: group.machines["n0"].data() == written, "replayed")
+
+
+async def test_a_restore_in_vain_that_lasts_does_not_keep_peers_from_mending(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Peers answer nobody at first, and whether a snapshot does is looked up for longer than they
+    have to answer, each time: that once they are back, what they send is taken all the same."""
+    skipped_ms = 0
+    tries = 0
+
+    async with running(tmp_path) as group:
+        written = await damaged_group(group, tmp_path, "n0")
+        for name in ("n1", "n2"):
+            await group.crash(name)
+
+        def slowly(*arguments: Any) -> bool:
+            nonlocal tries
+            asyncio.run_coroutine_threadsafe(look_on(), loop).result(10)
+            tries += 1
+            return do_without(*arguments)
+
+        async def look_on() -> None:
+            nonlocal skipped_ms
+            for _ in range(10):
+                skipped_ms += 1_000
+                node._mender._look()
+
+        loop = asyncio.get_running_loop()
+        monkeypatch.setattr("raft.node.do_without", slowly)
+        await group.start("n0")
+        node = group.nodes["n0"]
+        true_ms = node._mender._now_ms
+        monkeypatch.setattr(node._mender, "_now_ms", lambda: true_ms() + skipped_ms)
+        await eventually(lambda: tries, "nobody answers")
+        await group.start("n1", "n2")
+        await eventually(lambda: node.status().phase is Phase.SERVING, "mended")
         await eventually(lambda: group.machines["n0"].data() == written, "replayed")
 
 

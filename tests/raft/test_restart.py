@@ -100,6 +100,34 @@ def test_a_configuration_in_the_snapshot_need_not_be_read_again(
     assert core.commit_index == SNAPSHOT
 
 
+def test_only_a_snapshot_that_may_contain_the_damage_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They may be large, and peers are asked in vain again and again."""
+    disk, files = stored(2, 35)
+    disk.spoil(log_files(disk)[-1], b"")
+    log = opened(disk)
+    assert log.damages[-1].last_index > SNAPSHOT
+    read: list[Index] = []
+    verified = files.verified
+
+    def counted(index: Index) -> SnapshotHeader:
+        read.append(index)
+        return verified(index)
+
+    monkeypatch.setattr(files, "verified", counted)
+    assert not do_without(log, files)
+    assert read == []
+    other = opened(SimDisk(random.Random(2)))
+    for index in range(1, 51):
+        other.append([Entry(index=index, term=1, kind=EntryKind.DATA, payload=b"other")])
+    write(files, other, 45, 2)
+    write(files, other, 50, 2)
+    disk.spoil(files.path(50), b"")
+    assert do_without(log, files), "the newest that is good"
+    assert read == [50, 45]
+
+
 def test_a_configuration_behind_the_snapshot_is_needed() -> None:
     disk, files = stored(2, 35)
     position = opened(disk).position(35)
