@@ -3,7 +3,8 @@
 Place in the data path: `raft.node` calls it, on the loop, when the commit index has moved.
 
 What a restored state already contains is not applied again: up to `state_index` entries only pass
-by, so that files derived from the log can be completed (`index_only`).
+by, so that files derived from the log can be completed (`index_only`). What retention drops of
+them meanwhile is passed over: derived files begin where the log does.
 
 Invariants: each entry once per incarnation, in order, never beyond the commit index; one turn is
 bounded in entries and time, so that a long replay doesn't starve heartbeats; a call ends with a
@@ -68,12 +69,22 @@ class Applier:
     def turn(self, commit_index: Index, term: Term) -> None:
         """Apply up to the commit index, or as much of it as a turn may hold."""
         begin = time.perf_counter()
+        if self.applied_index < self._log.base.index:
+            self._pass_over_dropped(term)
         limit = min(commit_index, self.applied_index + _ENTRIES_PER_TURN_MAX)
         while self.applied_index < limit:
             self._call(limit, term)
             if time.perf_counter() - begin > _TIME_PER_TURN_MAX_S:
                 break
         self._tell_progress(commit_index)
+
+    def _pass_over_dropped(self, term: Term) -> None:
+        """Retention goes no further than a snapshot of this node, whose entries the state contains.
+        It may drop some before they have passed by: they are many, or one of them is damaged."""
+        base = self._log.base
+        assert base.index <= self.state_index, f"entries up to {base.index} are gone unapplied"
+        self._trace.passed_over(term, self.applied_index + 1, base)
+        self.begin_at(base.index, self.state_index)
 
     def _call(self, limit: Index, term: Term) -> None:
         self._tell_late_segment_end()

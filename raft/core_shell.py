@@ -76,6 +76,7 @@ from raft.node_store import NodeStore
 from raft.open_calls import OpenProposals, OpenReads
 from raft.readable_log import ReadableLog
 from raft.ready_trace import ReadyTrace
+from raft.reminders import Reminders
 from raft.replicated_log import (
     ChangeRefusedError,
     LogFullError,
@@ -174,8 +175,8 @@ class CoreShell:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ms = 0
         self._look_timer: asyncio.TimerHandle | None = None
-        self._turn_end_scheduled = False
-        self._apply_scheduled = False
+        self._turn_end_scheduled = self._apply_scheduled = False
+        self._reminders = Reminders()
         self._is_replaying = False
         self.writable = True
         self._can_begin = True  # there is room for what a leader writes first
@@ -420,7 +421,8 @@ class CoreShell:
             with section(self._stalls, "apply"):
                 self.applier.turn(self.core.commit_index, self.core.current_term)
         except DamagedLogError as error:
-            _log.error("nothing is applied until it is mended: %s", error)
+            if self._reminders.due("damage", error.damage.last_index, self.now_ms()):
+                _log.error("nothing is applied until it is mended or dropped: %s", error)
             self._apply_scheduled = True
             self._loop.call_later(_DAMAGE_RETRY_S, self._apply_turn)
             return

@@ -149,6 +149,18 @@ class ReadyTrace:
                 chain=last.chain,
             )
 
+    def passed_over(self, term: Term, first: Index, base: LogBase) -> None:
+        """The state contains the entries up to `base`, which the log has dropped."""
+        if self._trace is not None:
+            self._record(
+                "apply",
+                term,
+                first=first,
+                index=base.index,
+                entry_term=base.term,
+                chain=base.chain,
+            )
+
     def installed(self, term: Term, base: LogBase) -> None:
         """The log's beginning was replaced."""
         if self._trace is not None:

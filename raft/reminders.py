@@ -1,6 +1,7 @@
 """How often something that lasts is told again: at once, then ever more rarely; pure, no clock.
 
-Place in the data path: none; `raft.mender` asks it before it logs what nobody can help with.
+Place in the data path: none; `raft.mender` asks it before it logs what nobody can help with, and
+`raft.core_shell` before it logs that it can't apply an entry.
 
 Invariant: what has changed is told at once, what has not at intervals that double up to a bound.
 """

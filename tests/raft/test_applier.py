@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from raft.applier import Applier
+from raft.damage import DamagedLogError
 from raft.disk import OsDisk
+from raft.log_format import HEADER_SIZE
 from raft.messages import Entry, EntryKind, Index, NodeId
 from raft.open_calls import OpenProposals
 from raft.ready_trace import ReadyTrace
@@ -21,24 +25,47 @@ PAYLOAD_SIZE = 956  # with its header 1000 bytes
 PER_SEGMENT = 5
 
 
+class Ranges:
+    """Stands where a trace is written: the ranges that were told as applied."""
+
+    dirty = False
+
+    def __init__(self) -> None:
+        self.ranges: list[tuple[Index, Index]] = []
+
+    def record(self, event: str, term: int, **fields: Any) -> None:
+        if event == "apply":
+            self.ranges.append((fields["first"], fields["index"]))
+
+
 class Rig:
     """A log of small segments; `ends` has (index told, index applied last by then)."""
 
     def __init__(self, store: Path, machine: Recorder | None = None) -> None:
+        self.store = store
         self.log = SegmentLog(OsDisk(store), "commitlog", segment_size_bytes_max=PER_SEGMENT * 1000)
         self.machine = machine or Recorder()
+        self.trace = Ranges()
         self.ends: list[tuple[Index, int]] = []
         self.applier = Applier(
             self.log,
             self.machine,
             OpenProposals(),
-            ReadyTrace(None, self.log, NodeId("n0"), TERM),
+            ReadyTrace(self.trace, self.log, NodeId("n0"), TERM),  # type: ignore[arg-type]  # a sink
             on_segment_end=self.on_segment_end,
         )
         self.applier.begin_at(0, 0)
 
     def on_segment_end(self, index: Index) -> None:
         self.ends.append((index, self.applier.applied_index))
+
+    def forget_cached(self) -> None:
+        """As where the log is longer than memory: entries are read from the disk."""
+        self.log.close()
+        self.log = SegmentLog(
+            OsDisk(self.store), "commitlog", segment_size_bytes_max=PER_SEGMENT * 1000
+        )
+        self.applier._log = self.log
 
     def append(self, count: int) -> None:
         last = self.log.last_index
@@ -127,3 +154,42 @@ def test_what_a_restored_state_contains_passes_by_and_ends_no_segment(
     told = [index for index, _ in rig.ends]
     assert told == [end for end in (5, 10, 15) if end >= restored]
     assert all(index == last for index, last in rig.ends)
+
+
+@pytest.mark.parametrize("is_damaged", [True, False])
+def test_what_retention_drops_while_it_is_to_pass_by_is_passed_over(
+    tmp_path: Path, is_damaged: bool
+) -> None:
+    """The state contains it, and files derived from the log begin where the log does: also where
+    a damage that nobody can mend has held the node up."""
+
+    class Indexing(Recorder):
+        passed: tuple[Index, ...] = ()
+
+        def index_only(self, entries: Sequence[CommittedEntry]) -> None:
+            self.passed += tuple(entry.index for entry in entries)
+
+        def apply(self, entries: Sequence[CommittedEntry]) -> None:
+            self.entries += entries
+
+    machine = Indexing()
+    rig = Rig(tmp_path, machine)
+    rig.append(4 * PER_SEGMENT)
+    rig.applier.begin_at(0, 3 * PER_SEGMENT)
+    if is_damaged:
+        with (tmp_path / "commitlog" / f"{0:020d}").open("r+b") as file:
+            file.seek(2 * 1000 + HEADER_SIZE)
+            file.write(b"rotten")
+        rig.forget_cached()
+        with pytest.raises(DamagedLogError):
+            rig.apply()
+    else:
+        rig.apply(2)
+    assert machine.passed == (1, 2)
+    rig.log.drop_before(2 * PER_SEGMENT * 1000)
+    rig.apply()
+    assert machine.passed == (1, 2, *range(2 * PER_SEGMENT + 1, 3 * PER_SEGMENT + 1))
+    applied = [entry.index for entry in machine.entries]
+    assert applied == list(range(3 * PER_SEGMENT + 1, 4 * PER_SEGMENT + 1))
+    assert rig.trace.ranges == [(1, 2), (3, 10), *rig.trace.ranges[2:]], "without a gap"
+    assert all(a[1] + 1 == b[0] for a, b in pairwise(rig.trace.ranges))

@@ -16,8 +16,14 @@ from raft.log_format import HEADER_SIZE
 from raft.messages import FetchEntries, FetchEntriesReply, NodeId, PeerMessage
 from raft.replicated_log import NotLeaderError, Phase
 from raft.restart import RestoredState, do_without, restore_newest
-from tests.raft.node_group import Group, eventually
-from tests.raft.test_node_snapshots import ENTRIES_PER_SEGMENT, settled, shortened, write
+from tests.raft.node_group import Group, Recorder, eventually
+from tests.raft.test_node_snapshots import (
+    ENTRIES_PER_SEGMENT,
+    settled,
+    shortened,
+    two_snapshots,
+    write,
+)
 
 
 @contextlib.asynccontextmanager
@@ -192,6 +198,49 @@ async def test_what_peers_dropped_and_a_snapshot_contains_is_done_without(tmp_pa
         assert node.status().phase is Phase.REPAIRING
         await eventually(lambda: node.status().phase is Phase.SERVING, "it goes on")
         await eventually(lambda: group.machines["n0"].data() == written, "and follows")
+
+
+@pytest.mark.parametrize("sidecars", [True, False])
+async def test_lost_derived_files_over_a_damage_that_nobody_mends_wait_for_retention(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    sidecars: bool,
+) -> None:
+    """The entries that only its snapshot contains pass by up to the damage. Once retention drops
+    that, the node goes on behind it; what it waits for is told ever more rarely."""
+    async with running(tmp_path, snapshot_interval_size_bytes=0) as group:
+        written = await write(group, 5 * ENTRIES_PER_SEGMENT)
+        await two_snapshots(group, tmp_path, written)
+        await group.nodes.pop("n0").stop()
+        flip(segments(tmp_path, "n0")[0], 5_000)
+        if not sidecars:
+            forget_sidecars(tmp_path, "n0")
+        await shortened(group, written)
+        with monkeypatch.context() as lost:
+            lost.setattr(Recorder, "needs_indexing", True)
+            await group.start("n0")
+            node = group.nodes["n0"]
+            await eventually(lambda: node.status().phase is Phase.SERVING, "it takes part")
+        waits = "nothing is applied until it is mended or dropped"
+        await eventually(lambda: waits in caplog.text, "it says so")
+        caplog.clear()
+        await eventually(lambda: waits in caplog.text, "again")
+        attempts: list[int] = []
+        turn = node._shell.applier.turn  # type: ignore[union-attr]  # it serves
+        monkeypatch.setattr(
+            node._shell.applier,  # type: ignore[union-attr]  # it serves
+            "turn",
+            lambda commit_index, term: (attempts.append(commit_index), turn(commit_index, term)),
+        )
+        caplog.clear()
+        await eventually(lambda: len(attempts) > 10, "it tries")
+        assert caplog.text.count(waits) <= 1
+        assert node.status().applied_index < ENTRIES_PER_SEGMENT
+        assert await node.retain_from(1 << 40)
+        written += await write(group, 3, len(written))
+        await eventually(lambda: group.machines["n0"].data() == written, "it goes on")
+        assert not group.machines["n0"].indexed & set(range(10, ENTRIES_PER_SEGMENT))
 
 
 async def test_a_scrub_finds_damage_and_it_is_mended_online(tmp_path: Path) -> None:
