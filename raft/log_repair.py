@@ -103,7 +103,8 @@ class LogRepair:
         committed_index: Index,
     ) -> int:
         """Take the entries, of which those up to `committed_index` are committed; the lowest
-        position that was written.
+        position that was written, if anything was: where they only tell whether what stands before
+        the damage is right, they are wanted once more.
 
         Raises ValueError, RepairMismatchError, NeverCommittedError, OSError, and CorruptLogError
         where what the log begins behind is contradicted.
@@ -124,9 +125,10 @@ class LogRepair:
             patch.add(entry, end_position, chain)
         last = entries[-1].index
         is_last = last == damage.last_index
-        if is_last and (is_doubted or not patch.is_confirmed):
+        confirms = is_last and (is_doubted or not patch.is_confirmed)
+        if confirms:
             self._confirm(found, patch, segment)
-        if is_doubted:
+        if is_doubted or confirms:
             return position  # nothing is written yet
         whole = is_last or last == segment.last_index
         beside = not self._files.exists(segment.before.position)
@@ -270,7 +272,7 @@ class LogRepair:
 
     def _confirm(self, found: Damage, patch: _Patch, segment: SegmentIndex) -> None:
         """The peers' entries lead to what follows the damage: those are right, whatever stands
-        before it here. Raises RepairMismatchError: they are fetched once more."""
+        before it here. It is confirmed, or stale; the right ones are fetched once more."""
         self._patch = self._doubted = None
         before = found.first_index - 1
         if patch.damage == found:
@@ -278,8 +280,10 @@ class LogRepair:
         else:
             chain = patch.chains[before - patch.damage.first_index]
         if chain != segment.chain(before):
-            raise self._grow(found, segment)
-        raise RepairMismatchError(f"what stands before {found} is right")
+            self._grow(found, segment)
+        else:
+            # Else the next peer whose entries differ would have it doubted once more.
+            self._table.damages.replace(found, replace(found, suspect=None))
 
     # --- what becomes of the damage ------------------------------------------------------------
 

@@ -6,7 +6,8 @@ the chain on both sides of the damage.
 
 One request is out at a time. A peer that lacks a good copy, does not answer in time, or sends
 entries that are not the ones that stood here is passed over; once all were asked in vain, that is
-told and the next damage is looked at. Asking begins anew after a while.
+told and the next damage is looked at. Asking begins anew after a while. Whoever was of use is asked
+on; else they are asked by turns.
 
 A peer that lacks the entry, but tells that it has committed earlier ones, is asked for the last of
 those: if this node has another one there, what it has behind it never was committed, and nobody
@@ -50,8 +51,11 @@ class Repair:
         self._request_id = 0
         self._refused: set[NodeId] = set()  # asked in vain for what is wanted now
         self._heard: set[NodeId] = set()  # those of them that have answered
-        self._wanted_first: Index = 0
-        self._in_vain: set[Index] = set()  # firsts that nobody has, until asking begins anew
+        self._asked: NodeId = node_id  # last, for what is wanted
+        self._of_use: NodeId | None = None  # whose entries were taken last
+        self._tried: Wanted | None = None  # the lowest of the damage that peers are asked for
+        self._tried_until: Index = 0  # and the highest first entry since
+        self._in_vain: set[Index] = set()  # ends of damages that nobody has, for this round
         self._pause_until_ms = 0
         self._proof: tuple[NodeId, Index] | None = None  # whom to ask for which committed entry
         self._is_proof = False  # so the request that is out does
@@ -73,26 +77,44 @@ class Repair:
             (receiver, index), self._proof = self._proof, None
             self._is_proof = True
             return self._ask(receiver, Wanted(first_index=index, last_index=index), now_ms)
-        first = next((one for one in wanted if one.first_index not in self._in_vain), None)
+        first = next((one for one in wanted if one.last_index not in self._in_vain), None)
         if first is None:
             self._in_vain.clear()
             self._pause_until_ms = now_ms + _ROUND_PAUSE_MS
             return None
-        if first.first_index != self._wanted_first:
-            self._wanted_first = first.first_index
+        if self._is_news(first):
             self._refused.clear()
             self._heard.clear()
         left = sorted(set(peers) - self._refused - {self._node_id})
         if not left:
-            self._in_vain.add(first.first_index)
+            self._in_vain.add(first.last_index)
+            self._tried = None
             self.in_vain, self.answered_in_vain = first, frozenset(self._heard)
             self._refused.clear()
             self._heard.clear()
             return None
-        # Another peer first for each request: one that is slow or wrong costs a turn, not all.
-        receiver = left[(self._request_id + 1) % len(left)]
+        self._asked = self._of_use if self._of_use in left else self._next_of(left)
         self._is_proof = False
-        return self._ask(receiver, first, now_ms)
+        return self._ask(self._asked, first, now_ms)
+
+    def _is_news(self, wanted: Wanted) -> bool:
+        """Whether those who were refused may have what is wanted now.
+
+        What was taken may turn out wrong, and asking goes back to where it began: they are asked
+        nothing twice in a round, or a wrong peer and one without a copy would be asked for ever.
+        """
+        first, last = wanted.first_index, wanted.last_index
+        if self._tried is None or self._tried.last_index != last or first < self._tried.first_index:
+            self._tried, self._tried_until = wanted, first
+            return True
+        if first <= self._tried_until:
+            return False
+        self._tried_until = first
+        return True
+
+    def _next_of(self, left: Sequence[NodeId]) -> NodeId:
+        """By turns: one that is slow or wrong costs its own turn only."""
+        return next((peer for peer in left if peer > self._asked), left[0])
 
     def _ask(self, receiver: NodeId, wanted: Wanted, now_ms: int) -> FetchEntries:
         self._request_id += 1
@@ -131,7 +153,9 @@ class Repair:
         return request
 
     def taken(self) -> None:
-        """The entries answered were of use: ask for what is wanted next."""
+        """The entries answered were of use: ask the same peer for what is wanted next."""
+        if self._request is not None and not self._is_proof:
+            self._of_use = self._request.receiver
         self._request = None
 
     def withdraw(self) -> None:
@@ -142,4 +166,6 @@ class Repair:
         """The peer asked is of no help."""
         if self._request is not None:
             self._refused.add(self._request.receiver)
+            if self._of_use == self._request.receiver:
+                self._of_use = None
             self._request = None

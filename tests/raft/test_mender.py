@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 from raft.disk import OsDisk
 from raft.log_format import HEADER_SIZE
 from raft.mender import Mender
@@ -58,6 +60,7 @@ class Node:
         self.sent: list[PeerMessage] = []
         self.truncated: list[Index] = []
         self.in_vain = 0
+        self.passed_over = {NodeId("c")}
         self.log = opened(store)
         self.mender = Mender(
             self.node_id,
@@ -65,7 +68,7 @@ class Node:
             scrub_rate_bytes_per_s=0,
             scrub_interval_s=0,
             now_ms=lambda: self.now_ms,
-            peers=lambda: {NodeId("a"), NodeId("b")},
+            peers=lambda: {NodeId("a"), NodeId("b"), NodeId("c")} - self.passed_over,
             commit_index=lambda: commit_index,
             send=self.sent.append,
             end_at=self.end_at,
@@ -170,3 +173,35 @@ def test_entries_that_may_be_stale_prove_nothing(tmp_path: Path) -> None:
     assert a.truncated == [], "it may have acknowledged them"
     assert damages(a.log) == [(4, 4)]
     assert a.log.entries(5, 21, 1 << 20) == tuple(entries(5, 20))
+
+
+@pytest.mark.parametrize("wrong", ["b", "c"])
+@pytest.mark.parametrize("committed", [0, 20])
+def test_a_wrong_peer_has_what_was_confirmed_doubted_no_more(
+    tmp_path: Path, wrong: str, committed: Index
+) -> None:
+    """One has another tail, never committed, the other the right entries. Asking both in turn was
+    endless where what stands before the damage was doubted and confirmed again and again."""
+    right = "c" if wrong == "b" else "b"
+    for name in ("a", right):
+        write(tmp_path / name, entries(1, 20))
+    write(tmp_path / wrong, entries(1, 1) + entries(2, 20, b"y"))
+    spoil(tmp_path / "a", 3 * FULL + HEADER_SIZE, b"?")
+    (tmp_path / "a" / "commitlog" / f"{0:020d}.index").unlink()
+    nodes = {
+        right: Node(right, tmp_path / right, commit_index=committed),
+        wrong: Node(wrong, tmp_path / wrong, commit_index=1),
+    }
+    a = Node("a", tmp_path / "a", commit_index=0)
+    a.passed_over.clear()
+    (damage,) = a.log.damages
+    assert (damage.suspect_index, damage.first_index) == (1, 4)
+    a.mender._look()
+    count = 0
+    while a.sent:
+        request = a.sent.pop()
+        count += 1
+        assert count < 10, "at once, and for ever"
+        a.mender.on_reply(nodes[request.receiver].answer_to(request))
+    assert (damages(a.log), a.in_vain) == ([], 0)
+    assert a.log.entries(1, 21, 1 << 20) == tuple(entries(1, 20))

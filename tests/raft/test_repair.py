@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import random
+
+import pytest
+
 from raft.messages import Entry, EntryKind, FetchEntries, FetchEntriesReply, NodeId
 from raft.repair import Repair, Wanted
 
@@ -122,3 +126,52 @@ def test_without_peers_nobody_is_asked() -> None:
     assert repair.next([FIRST], (ME,), 0) is None
     assert repair.in_vain == FIRST
     assert repair.next([], PEERS, 5_000) is None
+
+
+def test_who_was_of_use_is_asked_on() -> None:
+    repair = Repair(ME)
+    repair.answered(reply(ask(repair, 0, FIRST), missing=True))
+    useful = ask(repair, 0, FIRST)
+    for first in range(6, 10):
+        assert repair.answered(reply(useful)) is not None
+        repair.taken()
+        useful, before = ask(repair, 0, Wanted(first_index=first, last_index=9)), useful
+        assert useful.receiver == before.receiver
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_a_round_ends_whatever_peers_answer(seed: int) -> None:
+    """Each answers in its own way: what it sends turns out wrong after some of it was taken, so
+    that it is forgotten, or what stands before is wanted too, or it lacks some. Without any time
+    passing, only so many requests are sent."""
+    rng = random.Random(seed)
+    repair = Repair(ME)
+    peers = [NodeId(f"n{number}") for number in range(1, rng.randrange(3, 6))]
+    ends = [9, 20][: rng.randrange(1, 3)]
+    low = {9: 5, 20: 15}
+    wanted = dict(low)  # by the end of a damage
+    wrong_at = {(peer, end): rng.randrange(1, end + 1) for peer in peers for end in ends}
+    doubts = {peer for peer in peers if rng.random() < 0.5}
+    count = 0
+    while True:
+        damages = [Wanted(first_index=wanted[end], last_index=end) for end in ends]
+        request = repair.next(damages, peers, 0)
+        if request is None:
+            if repair.in_vain is None:
+                break
+            wanted = dict(low)  # as `forget_repairs` does
+            continue
+        count += 1
+        assert count < 500, "nobody is asked for ever at once"
+        end = request.last_index
+        if request.first_index < wrong_at[request.receiver, end]:
+            assert repair.answered(reply(request)) == request
+            repair.taken()
+            wanted[end] += 1
+        elif rng.random() < 0.5:
+            repair.answered(reply(request, missing=True))
+        else:
+            assert repair.answered(reply(request)) == request
+            repair.refuse()
+            wanted[end] = 1 if request.receiver in doubts and wanted[end] >= low[end] else low[end]
+    assert count >= len(peers)
