@@ -6,9 +6,11 @@ Phases, on virtual time:
 1. safety: faults as drawn, while every step is checked by `invariants`;
 2. liveness: faults end. A majority, drawn by chance, is healthy; the others stay down or cut off
    for good. It must elect a leader and commit a new entry within LIVENESS_TIMEOUTS_MAX election
-   timeouts (the longest that the configuration allows, on the slowest clock);
+   timeouts (the longest that the configuration allows, on the slowest clock). Who was stopping
+   cleanly as the faults ended comes to its end, and is started again;
 3. convergence: all nodes run again, and within the same time each has applied the whole log; then
-   the log is compared with everything that clients were told.
+   a voter, drawn by chance, is asked to lead and does so, within the same time again; then the log
+   is compared with everything that clients were told.
 
 Source: the two phases of TigerBeetle's VOPR.
 """
@@ -17,6 +19,7 @@ from __future__ import annotations
 
 import logging
 import random
+from functools import partial
 
 from chaos.sim.coverage import Coverage
 from chaos.sim.invariants import Invariants
@@ -108,6 +111,7 @@ class SimCluster:
             promises=self.promises,
             coverage=self.coverage,
         )
+        self._to_stay: list[SimNode] = []  # who is to run from here on, and comes back
 
     def describe(self) -> list[str]:
         return self.options.describe()
@@ -132,6 +136,7 @@ class SimCluster:
         healthy = self._heal()
         self._check_progress(healthy)
         self._check_convergence()
+        self._check_takeover()
         self.promises.check_final(
             self.invariants.committed_payloads, self.invariants.committed_kinds
         )
@@ -145,6 +150,13 @@ class SimCluster:
 
     def on_death(self, node: SimNode) -> None:
         self._nemesis.on_death(node)
+        if node in self._to_stay:  # a clean stop was under way when the faults ended
+            self.scheduler.after(1, partial(self._come_back, node))
+
+    @staticmethod
+    def _come_back(node: SimNode) -> None:
+        if not node.alive and node.is_member and not node.is_wiped:
+            node.start()
 
     def _deliver(self, sent: Sent) -> None:
         receiver = self._by_name[sent.message.receiver]
@@ -186,6 +198,7 @@ class SimCluster:
             for node in self.nodes
             if node.name in contested and not node.is_wiped and node not in healthy
         ]
+        self._to_stay = healthy
         self.network.calm(delay_us_max=self._calm_delay_us)
         for node in self.nodes:
             if node.alive and node.paused:
@@ -231,9 +244,9 @@ class SimCluster:
         self.trace.add("sim", "all nodes come back")
         self._workload.running = False
         self.network.heal_all()
+        self._to_stay = self.nodes
         for node in self.nodes:
-            if not node.alive and node.is_member and not node.is_wiped:
-                node.start()
+            self._come_back(node)
         ended = self.scheduler.run_until(self._deadline_us(), stop=self._has_converged)
         if not ended:
             states = ", ".join(f"{node.name} applied {node.applied_index}" for node in self.nodes)
@@ -241,6 +254,29 @@ class SimCluster:
                 "liveness",
                 f"not all nodes have applied the log up to {self.invariants.committed_index} "
                 f"within {LIVENESS_TIMEOUTS_MAX} election timeouts: {states}",
+            )
+
+    def _check_takeover(self) -> None:
+        """A voter that has everything leads once it is asked to: nothing of before holds it up."""
+        voters = self.invariants.newest_membership.voter_ids
+        able = [node for node in self.nodes if node.name in voters and not node.is_wiped]
+        target = max(able, key=lambda node: (node.has_replayed, self._rng.random()))
+        self.trace.add("sim", f"{target.name} is to lead")
+        deadline_us = self._deadline_us()
+        while not target.is_ready:
+            if self.scheduler.now_us >= deadline_us:
+                raise Violation(
+                    "liveness",
+                    f"{target.name} has not taken leadership over within {LIVENESS_TIMEOUTS_MAX} "
+                    f"election timeouts: term {target.term}",
+                )
+            for node in self.nodes:
+                if node.leads and node is not target:
+                    node.transfer(target.name)
+            # A leader gives a transfer up after this time, and goes on leading.
+            self.scheduler.run_until(
+                self.scheduler.now_us + self.options.election_timeout_ms_max * 1000,
+                stop=lambda: target.is_ready,
             )
 
     def _has_converged(self) -> bool:

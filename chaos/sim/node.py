@@ -154,6 +154,7 @@ class SimNode:
         self._is_stopping = False
         self._has_recovered = False  # its snapshots were found
         self._commit: Index = 0
+        self.has_replayed = False  # it was told that it is far behind
 
     # --- what the cluster sees -----------------------------------------------------------------
 
@@ -547,6 +548,7 @@ class SimNode:
         self._transfer(target)
 
     def step_replay(self, *, replaying: bool) -> None:
+        self.has_replayed = True
         self._step(ReplayChanged(now_ms=self.now_ms(), replaying=replaying))
 
     def step_stored(self, event: ChunkStored | SnapshotStored) -> None:
