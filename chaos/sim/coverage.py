@@ -87,6 +87,8 @@ CORE_COUNTERS: tuple[str, ...] = (
     "rooms_found_again",
     "replays",
     "leaderships_of_preferred_nodes",
+    "adoptions_broken_off",
+    "power_lost_soon_after",
     "clean_stops_begun",
     "clean_stops_ended",
     "members_removed",

@@ -39,6 +39,7 @@ from functools import partial
 from typing import TypeAlias
 
 from chaos.sim.violation import CrashNow
+from raft.snapshot import SnapshotFiles
 
 _Operation: TypeAlias = tuple[int, bytes | None]
 _Operations: TypeAlias = list[_Operation]  # `list` is a method's name below
@@ -46,11 +47,14 @@ _NameOperation: TypeAlias = tuple[str, "_Inode | None", str | None]
 """A path; the file that it names from now on, None where it is removed or a directory; the path
 that the file had before, the directory's own where it is one."""
 
-__all__ = ["TAIL_REMOVAL", "DiskFault", "SimDisk", "SimFile", "Survival", "fail_power"]
+__all__ = ["ADOPTION", "TAIL_REMOVAL", "DiskFault", "SimDisk", "SimFile", "Survival", "fail_power"]
 
 TAIL_REMOVAL = "remove of a tail"
 """The removal of a file whose name is a number, where one of a lower number stands beside it: a log
 is cut over the border of a segment, or emptied. Retention removes the lowest."""
+
+ADOPTION = "rename of what was received"
+"""The snapshot that a leader sent gets its name: durable or not, the log is emptied for it next."""
 
 
 class Survival(enum.Enum):
@@ -174,6 +178,7 @@ class SimDisk:
         self._recording = False
         self.fuse = 0  # counts operations down; the node dies when it reaches 0
         self.fuse_after: str | None = None  # it begins to count behind the next one of this kind
+        self.has_begun_to_count = False  # since whoever armed the fuse took this back
         self.fault: DiskFault | None = None
         self.fault_after = 0  # matching operations that succeed before it
         self.has_failed = False  # an armed error was raised; whoever asks takes it back
@@ -207,7 +212,8 @@ class SimDisk:
     def rename(self, source: str, target: str) -> None:
         if self._is_deferred(partial(self._rename, source, target)):
             return
-        self._before("rename")
+        is_adoption = self.fuse_after == ADOPTION and source.endswith(f"/{SnapshotFiles.INCOMING}")
+        self._before(ADOPTION if is_adoption else "rename")
         self._rename(source, target)
 
     def _rename(self, source: str, target: str) -> None:
@@ -477,6 +483,7 @@ class SimDisk:
         if self.fuse and self.fuse_after is not None:
             if operation.startswith(self.fuse_after):
                 self.fuse_after = None
+                self.has_begun_to_count = True
         elif self.fuse:
             self.fuse -= 1
             if not self.fuse:

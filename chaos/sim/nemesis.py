@@ -97,6 +97,8 @@ class FaultTimes(Protocol):
 
 _N = TypeVar("_N", bound=Target)
 
+_SYNC_FAILS = DiskFault(operation="sync", error=errno.EIO)
+_SYNC_FAILS_RATE = 0.3
 _DISK_FAULTS = (
     DiskFault(operation="write", error=errno.ENOSPC),
     DiskFault(operation="truncate", error=errno.ENOSPC),
@@ -104,7 +106,7 @@ _DISK_FAULTS = (
     DiskFault(operation="read", error=errno.EIO),
     DiskFault(operation="allocate", error=errno.ENOSPC),
     DiskFault(operation="allocate", error=errno.EIO),
-    DiskFault(operation="sync", error=errno.EIO),
+    _SYNC_FAILS,
     DiskFault(operation="open", error=errno.EIO),
     DiskFault(operation="rename", error=errno.EIO),
 )
@@ -296,6 +298,8 @@ class Nemesis(Generic[_N]):
             return None
         node.disk.fault = self._rng.choice(_DISK_FAULTS)
         node.disk.fault_after = int(self._rng.random() ** 2 * 4)
+        if self._rng.random() < _SYNC_FAILS_RATE:
+            node.disk.fault = _SYNC_FAILS
         return f"{node.name} {node.disk.fault.operation} {errno.errorcode[node.disk.fault.error]}"
 
     # --- pauses, slowness ----------------------------------------------------------------------

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from chaos.sim.disk import SimDisk
+from chaos.sim.disk import ADOPTION, SimDisk, Survival
 from chaos.sim.invariants import Invariants
 from chaos.sim.nemesis import Nemesis
 from chaos.sim.node import SimNode
@@ -31,6 +31,8 @@ _TRIES_MAX = 40
 _VOTERS_COUNT_MIN = 2
 _REGRETS_RATE = 0.2
 _STOP_OPERATIONS_MAX = 25
+_ADOPTION_OPERATIONS_MAX = 3
+_POWER_TIMEOUTS_MAX = 6
 _ROOM_LEFT_MAX = 2_000  # bytes on a disk that is about to be full
 
 
@@ -39,6 +41,7 @@ class Operator(Nemesis[SimNode]):
         super().__init__(**others)
         self._invariants = invariants
         self._wiped: SimNode | None = None
+        self._adopting: set[NodeId] = set()  # who is to die as it adopts a snapshot
         first = invariants.newest_membership
         self._in_hand: set[NodeId] = set()  # of whom a procedure is under way
         self._unnamed = {member.node_id for member in first.members if not member.store_id}
@@ -166,6 +169,45 @@ class Operator(Nemesis[SimNode]):
             what += f", killed in {node.disk.fuse}"
         node.stop_cleanly()
         return what
+
+    # --- snapshots that are received -----------------------------------------------------------
+
+    def _crash_in_adoption(self) -> str | None:
+        """Whoever next receives a snapshot is killed as it gets its name, is back soon, and loses
+        its power a while later: what the second process made of the name has to be durable."""
+        nodes = [node for node in self._nodes if node.alive and not node.disk.fuse]
+        for node in nodes:
+            node.fuse_is_power = False
+            node.disk.fuse = 1 + int(self._rng.random() ** 2 * _ADOPTION_OPERATIONS_MAX)
+            node.disk.fuse_after = ADOPTION
+            node.disk.has_begun_to_count = False
+            self._adopting.add(node.name)
+        return " ".join(f"{node.name} in {node.disk.fuse}" for node in nodes) or None
+
+    def on_death(self, node: SimNode) -> None:
+        super().on_death(node)
+        if node.name in self._adopting:
+            self._adopting.discard(node.name)
+            if node.disk.has_begun_to_count:
+                self._counts["adoptions_broken_off"] += 1
+                self._lose_power_later(node)
+        elif node.disk.has_failed:
+            self._lose_power_later(node)  # and with it what a failed fsync left in memory
+        node.disk.has_failed = False
+
+    def _lose_power_later(self, node: SimNode) -> None:
+        """Once or twice within some election timeouts."""
+        rng = self._generator(f"lost power/{node.name}/{node.incarnation}")
+        for _ in range(rng.choice((1, 2))):
+            timeouts = rng.random() * _POWER_TIMEOUTS_MAX
+            delay_us = int(timeouts * self._times.election_timeout_ms_max * 1000)
+            self._scheduler.after(delay_us, partial(self._lose_power, node))
+
+    def _lose_power(self, node: SimNode) -> None:
+        if self.running and node.alive:
+            self._counts["power_lost_soon_after"] += 1
+            node.crash(power=True, survival=Survival.NONE)
+            self.on_death(node)
 
     # --- room, and slow state machines ---------------------------------------------------------
 

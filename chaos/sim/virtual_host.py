@@ -105,6 +105,7 @@ class VirtualProcess:
         self.scheduler = scheduler
         self.disk_time_us: Callable[[], int] = lambda: 0  # what a sync takes
         self.syncs_begun_us: list[int] = []  # of those under way, in order
+        self.apply_delay_us: Callable[[], int] = lambda: 0  # of a slow state machine
         self.open_disk: Callable[[Path], Disk] = _no_disk
         self.open_trace: Callable[[int], Any] = _no_trace
         self.on_fsync: Callable[[int], None] = lambda _: None

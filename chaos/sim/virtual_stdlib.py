@@ -36,9 +36,11 @@ import remoting.connection
 from broker.state_machine import BrokerStateMachine
 from broker.store.derived_files import FILE_SIZE, FILE_UNITS
 from broker.store.payload import UNIT_SIZE
-from chaos.sim.violation import CrashNow
+from chaos.sim.violation import CrashNow, Violation
 from chaos.sim.virtual_host import current
+from raft.core_shell import CoreShell
 from raft.disk import OsDisk
+from raft.messages import Index
 from raft.replicated_log import CommittedEntry
 from raft.store_lock import StoreLock
 from raft.trace import RaftTrace
@@ -178,6 +180,28 @@ class _WatchedStateMachine(BrokerStateMachine):
         super().apply(entries)
 
 
+class _WatchedShell(CoreShell):
+    """Where the machine says so, what is committed is applied a while later; a read point is not
+    answered before what was committed when it was asked for is applied."""
+
+    async def read_index(self) -> Index:
+        committed = self.core.commit_index
+        index = await super().read_index()
+        if self.applier.applied_index < committed:
+            what = f"{current().name} answers a read that was asked for at {committed} committed, "
+            failure = Violation("reads", f"{what}{self.applier.applied_index} applied")
+            current().failures.append(failure)
+        return index
+
+    def _schedule_apply(self) -> None:
+        delay_us = current().apply_delay_us()
+        if not delay_us:
+            super()._schedule_apply()
+        elif not self._apply_scheduled:
+            self._apply_scheduled = True
+            self._loop.call_later(delay_us / 1_000_000, self._apply_turn)
+
+
 # --- threads ------------------------------------------------------------------------------------
 
 
@@ -261,6 +285,7 @@ _SUBSTITUTES: tuple[tuple[object, object], ...] = (
     (StoreLock, _NoLock),
     (RaftTrace, _trace_of_process),
     (BrokerStateMachine, _WatchedStateMachine),
+    (CoreShell, _WatchedShell),
     # Small files, so that a seed writes several of a queue.
     (FILE_UNITS, _FILE_UNITS),
     (FILE_SIZE, _FILE_UNITS * UNIT_SIZE),

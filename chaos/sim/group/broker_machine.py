@@ -130,15 +130,19 @@ class BrokerMachine(Machine):
         short_write_rate: float,
         garbage_rate: float,
         sync_us: tuple[int, int],
+        apply_us_max: int,
         name: str | None = None,
     ) -> None:
-        """`name` is the machine's; None: as the broker is called."""
+        """`name` is the machine's; None: as the broker is called. `apply_us_max`: how late what is
+        committed may be applied."""
         name = config.node if name is None else name
         super().__init__(site, name, config.listen.rpartition(":")[0], self._run)
         self.config = config
         self._witness = witness
         self._rng = site.generator(f"broker/{name}")
         self._sync_us = sync_us
+        self._apply_us_max = apply_us_max
+        self._apply_rng = site.generator(f"apply/{name}")
         self._derived = DerivedState(config.store, random.Random(self._rng.random()))
         self._rates = short_write_rate, garbage_rate
         self.new_disk()
@@ -292,6 +296,7 @@ class BrokerMachine(Machine):
         process.open_trace = lambda number: _TraceSink(witness, process, node, number)
         process.on_apply = lambda entries: witness.on_apply(node, entries)
         process.disk_time_us = self._draw_sync_us
+        process.apply_delay_us = self._draw_apply_us
         process.disk_usage = self._disk_usage
         process.on_fsync = self._derived.on_fsync
         process.on_callback_error = self._on_callback_error
@@ -311,13 +316,17 @@ class BrokerMachine(Machine):
         return {"total": _DISK_SIZE, "used": _DISK_SIZE - free, "free": free}
 
     def calm(self) -> None:
-        """From now on its disk is a quick one: what waits is to be worked off."""
+        """From now on its disk and its state machine are quick: what waits is to be worked off."""
+        self._apply_us_max = 0
         low, high = self._sync_us
         self._sync_us = min(low, _CALM_SYNC_US_MAX), min(high, _CALM_SYNC_US_MAX)
 
     def _draw_sync_us(self) -> int:
         low, high = self._sync_us
         return low + int(self._rng.random() ** 2 * max(1, high - low)) + self.sync_slow_us
+
+    def _draw_apply_us(self) -> int:
+        return int(self._apply_rng.random() ** 2 * self._apply_us_max) if self._apply_us_max else 0
 
     async def _run(self) -> None:
         """As broker.server.run_broker does."""

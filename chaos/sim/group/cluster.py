@@ -222,6 +222,7 @@ class GroupCluster:
             short_write_rate=options.short_write_rate,
             garbage_rate=options.garbage_rate,
             sync_us=(options.sync_us_min, options.sync_us_max),
+            apply_us_max=options.apply_us_max,
             name=name,
         )
 

@@ -60,6 +60,7 @@ GROUP_CALMABLE = (
     "opening_failure_rate",
     "short_write_rate",
     "garbage_rate",
+    "apply_us_max",
     "clock_rate_spread",
     "wall_clock_spread_ms",
     "wall_clocks_begin_wrong",
@@ -95,6 +96,8 @@ class GroupOptions:
     sync_us_max: int
     short_write_rate: float
     garbage_rate: float
+    apply_us_max: int
+    """How long after it is committed an entry may be applied, while there are faults."""
 
     clock_rate_spread: float
     wall_clock_spread_ms: int
@@ -206,6 +209,7 @@ def _draw_mixed(seed: int, node_count: int) -> GroupOptions:
     strays = random.Random(f"strays/{seed}/{node_count}")
     latest = random.Random(f"latest group options/{seed}/{node_count}")
     clocks = random.Random(f"clock group options/{seed}/{node_count}")
+    applying = random.Random(f"applying/{seed}/{node_count}")
     return GroupOptions(
         seed=seed,
         node_count=node_count,
@@ -224,6 +228,7 @@ def _draw_mixed(seed: int, node_count: int) -> GroupOptions:
         sync_us_max=max(300, sync_max_us),
         short_write_rate=rng.choice((0.0, 0.0, 0.05)),
         garbage_rate=rng.choice((0.0, 0.0, 0.3)),
+        apply_us_max=int(timeout_min_ms * 1000 * applying.choice((0, 0, 0, 0.05, 0.5))),
         clock_rate_spread=rng.choice((0.0, 0.01, 0.05)),
         wall_clock_spread_ms=rng.choice((0, 50, 2_000)),
         wall_clocks_begin_wrong=clocks.random() < 0.2,
