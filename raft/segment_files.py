@@ -191,16 +191,15 @@ class SegmentFiles:
 
     def write_sidecar(self, position: int, data: bytes) -> None:
         """Its bytes are durable when this returns; where there is no room, there is none."""
-        file = self._disk.open(index_path(self._directory, position), create=True)
         try:
-            file.truncate(0)
-            write_fully(file, data, 0)
-            file.sync()
+            # A new name needs room too.
+            with closing(self._disk.open(index_path(self._directory, position), create=True)) as f:
+                f.truncate(0)
+                write_fully(f, data, 0)
+                f.sync()
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise
-        finally:
-            file.close()
 
     def exists(self, position: int) -> bool:
         return segment_name(position) in self._disk.list(self._directory)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import zlib
 from pathlib import Path
@@ -12,6 +13,7 @@ from raft.disk import OsDisk
 from raft.log_format import HEADER_SIZE
 from raft.messages import Entry, EntryKind, LogBase
 from raft.segment_log import SegmentLog
+from raft.storage import DiskFile
 from tests.raft.forgetful_disk import ForgetfulDisk
 
 ENTRY_SIZE = HEADER_SIZE + 30
@@ -231,3 +233,25 @@ def test_the_index_of_a_closed_segment_is_not_kept_in_memory(
         assert log.entries(index, index + 1, 100) == (entry(index),)
         assert log.read(log.position(index) + HEADER_SIZE, 3) == b"%03d" % index
     assert len(log._table._cache) <= 4
+
+
+class NoNewNames(OsDisk):
+    """There is no room for the name of another sidecar."""
+
+    refused = 0
+
+    def open(self, path: str, *, create: bool) -> DiskFile:
+        if create and path.endswith(".index"):
+            self.refused += 1
+            raise OSError(errno.ENOSPC, "no room", path)
+        return super().open(path, create=create)
+
+
+def test_a_log_goes_on_where_a_sidecar_has_no_room_for_its_name(tmp_path: Path) -> None:
+    disk = NoNewNames(tmp_path)
+    log = filled(disk, 20)
+    assert disk.refused > 0
+    log.close()
+    again = open_log(disk)
+    assert again.entries(1, 21, 1 << 20) == tuple(entry(index) for index in range(1, 21))
+    again.close()
