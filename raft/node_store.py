@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import secrets
+import threading
 import time
 from collections.abc import Callable, Iterator
 
@@ -49,6 +50,7 @@ class NodeStore:
         """`disk`: what stands in the place of the directory; nobody else may use it."""
         self._config = config
         self._took_s: dict[str, float] = {}
+        self._checkpointing = threading.Lock()  # one temporary file serves all
         with contextlib.ExitStack() as files:
             if disk is None:
                 make_durable_directory(config.store)
@@ -155,7 +157,8 @@ class NodeStore:
             files.callback(self.trace.close)
 
     def write_checkpoint(self, commit_index: Index, applied_index: Index, *, clean: bool) -> None:
-        """`commit_index` must be durable here. May run on a thread.
+        """`commit_index` must be durable here. May run on a thread, also on one that nobody waits
+        for any more: what that writes after a clean stop's is passed over.
 
         On a full disk the one before it stands: it is a hint, and true. Raises OSError otherwise.
         """
@@ -167,14 +170,17 @@ class NodeStore:
             applied_index=applied_index,
             clean=clean,
         )
-        try:
-            write_checkpoint(self._disk, checkpoint)
-        except OSError as error:
-            if error.errno not in NO_ROOM:
-                raise
-            _log.warning("no checkpoint: %s", error)
-            return
-        self.checkpoint = checkpoint
+        with self._checkpointing:
+            if self.checkpoint.clean and self.checkpoint.incarnation == self.incarnation:
+                return
+            try:
+                write_checkpoint(self._disk, checkpoint)
+            except OSError as error:
+                if error.errno not in NO_ROOM:
+                    raise
+                _log.warning("no checkpoint: %s", error)
+                return
+            self.checkpoint = checkpoint
 
     def end_cleanly(
         self,
