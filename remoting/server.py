@@ -3,9 +3,9 @@
 Place in the data path: brokers and name servers stand behind it; each request of each connection
 reaches their `on_request`.
 
-Invariants: at most `connections_max` connections at a time, and no more than half of the files
-that the process may open, and a reserve for operators and members beyond (`remoting.admission` says
-who goes and who is refused, with a log line); a connection idle for
+Invariants: at most `connections_max` connections at a time and a reserve for operators and members
+beyond, both together no more than half of the files that the process may open
+(`remoting.admission` says who goes and who is refused, with a log line); a connection idle for
 `idle_timeout_ms` is closed; TLS and PROXY preambles are taken where `greeting` says so; unfinished
 frames take at most about `unfinished_size_max` bytes in all, answers that peers don't read
 `unsent_size_max` (the largest one's connection is closed); after `stop` none is left.
@@ -35,6 +35,7 @@ __all__ = ["RemotingServer"]
 
 _log = logging.getLogger(__name__)
 _BACKLOG = 1024
+_RESERVED_OF_A_SMALL_SHARE: Final = 8  # one in so many, where files are few
 _REFUSALS_LOG_S: Final = 1.0
 
 
@@ -64,9 +65,13 @@ class RemotingServer:
         self._port = port
         self._on_request = on_request
         self._on_close = on_close
+        reserved_max = reserved_max if reserved_codes else 0
+        share = connections_share(connections_max + reserved_max)
+        if share < connections_max + reserved_max:
+            reserved_max = min(reserved_max, share // _RESERVED_OF_A_SMALL_SHARE)
         self._admission = Admission[Connection](
-            connections_max=connections_share(connections_max),
-            reserved_max=reserved_max if reserved_codes else 0,
+            connections_max=share - reserved_max,
+            reserved_max=reserved_max,
             reserved_codes=reserved_codes,
         )
         self._reserved: dict[Connection, RequestHandler | None] = {}  # their proper handlers
