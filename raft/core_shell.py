@@ -368,7 +368,7 @@ class CoreShell:
         if overdue_ms > _LATE_TIMER_MS and not late and self.core.role is not Role.LEADER:
             # The loop was held up, and the leader's heartbeat may wait in the socket: one look.
             again = functools.partial(self._on_timer, late=True)
-            self._timer_at_ms = now_ms + _LATE_TIMER_GRACE_MS
+            self._timer_at_ms = 0  # before any deadline: no event arms it anew
             self._timer = self._loop.call_later(_LATE_TIMER_GRACE_MS / 1000, again)
             return
         if overdue_ms >= 0:
@@ -618,7 +618,8 @@ class CoreShell:
             self._loop.call_soon(self._apply_turn)
 
     def _arm_timer(self) -> None:
-        """One timer, armed anew only where the deadline has come nearer."""
+        """One timer, armed anew only where the deadline has come nearer. The grace of a late one
+        is waited for whatever else comes meanwhile."""
         deadline_ms = self.core.next_deadline_ms
         if self._timer is not None:
             if self._timer_at_ms <= deadline_ms:

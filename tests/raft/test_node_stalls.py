@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from raft.events import RoomChanged
 from raft.node import RaftNode
 from tests.raft.node_group import Group, eventually, payload
 
@@ -56,5 +57,34 @@ async def test_a_leader_that_is_gone_is_replaced_all_the_same(tmp_path: Path) ->
             return any(node.status().ready for node in others)
 
         await eventually(another_leads, "another leads")
+    finally:
+        await group.stop()
+
+
+async def test_the_grace_of_a_late_timer_outlasts_whatever_else_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loop was held up: the heartbeat may be behind other things that wait to be read."""
+    group = Group(tmp_path, 3)
+    await group.start()
+    try:
+        leader = await group.leader()
+        node = next(node for name, node in group.nodes.items() if name != leader)
+        shell = node._shell
+        assert shell is not None
+        before = shell.core.next_deadline_ms
+        now_ms = before + 10_000
+        monkeypatch.setattr(shell, "now_ms", lambda: now_ms)
+        shell._on_timer()
+        grace = shell._timer
+        assert grace is not None
+        shell.step_entry(RoomChanged(now_ms=now_ms, writable=True, can_begin=True))
+        assert shell._timer is grace
+        assert not grace.cancelled()
+        assert shell.core.next_deadline_ms == before, "nothing was done about it yet"
+        grace.cancel()
+        shell._on_timer(late=True)
+        assert shell.core.next_deadline_ms > now_ms, "after it an election begins"
+        assert not node.stopped
     finally:
         await group.stop()
