@@ -99,6 +99,8 @@ def _survey(store: Path) -> dict[str, Any]:
     problems += [f"{damage.path}: {damage}" for damage in damages]
     recovered = log.recovered
     report = recovered.report
+    identity = _told(lambda: _identity(disk), problems)
+    born = identity is not None and identity["born"]
     found: dict[str, Any] = {
         "store": str(store),
         "log": {
@@ -116,8 +118,8 @@ def _survey(store: Path) -> dict[str, Any]:
             "emptying": log.is_resetting,
         },
         "damages": [asdict(damage) for damage in damages],
-        "hard_state": _told(lambda: asdict(read_hard_state(disk)), problems),
-        "identity": _told(lambda: _identity(disk), problems),
+        "hard_state": _told(lambda: asdict(read_hard_state(disk, was_written=born)), problems),
+        "identity": identity,
         "checkpoint": _checkpoint(store),
         "snapshots": _snapshots(disk, store, problems),
     }

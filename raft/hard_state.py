@@ -17,6 +17,10 @@ entry of a term that the hard state lacks means that a hard state was lost, perh
 store is refused. The log keeps the rule in one place, `SegmentLog._before_claim`, which calls
 `require` here.
 
+**Hard state before identity.** A log without entries proves no term, and a vote needs none. So the
+first `load` writes both files before the store gets its identity (`raft.node_store`), and long
+before it is born: a born store without either of them has lost them, however its first start ended.
+
 Invariants:
 - after `persist` returns, the state is durable in both files. It writes them one after the other,
   so a crash in it leaves one of them whole: the old state or the new one, never a mixture;
@@ -79,7 +83,7 @@ _log = logging.getLogger(__name__)
 
 
 class CorruptHardStateError(CorruptLogError):
-    """The file is there but is not a hard state. Starting anew could vote twice in a term."""
+    """The files are damaged, or lost. Starting anew could vote twice in a term."""
 
 
 class HardStateFile:
@@ -103,14 +107,16 @@ class HardStateFile:
         """The term that a restart begins in, whatever happens."""
         return self._durable.current_term
 
-    def load(self) -> HardState:
+    def load(self, *, was_written: bool = False) -> HardState:
         """Term 0 and no vote where it was never written. Both files are alike, whole and durable
         after it.
 
-        Raises OSError, and CorruptHardStateError where neither file is readable.
+        `was_written`: a load returned on this store before. Raises OSError, and
+        CorruptHardStateError where neither file is readable, or both are gone that were written;
+        then nothing is written either, and the next load says the same.
         """
         contents = {path: read_durable(self._disk, path, _FILE_SIZE + 1) for path in self._paths}
-        state = _furthest(contents)
+        state = _furthest(contents, was_written=was_written)
         image = _image(state)
         for path, content in contents.items():
             if content != image:
@@ -184,12 +190,13 @@ class HardStateFile:
             replace(self._disk, path, image)
 
 
-def read_hard_state(disk: Disk, directory: str = "") -> HardState:
+def read_hard_state(disk: Disk, directory: str = "", *, was_written: bool = False) -> HardState:
     """What a store's files say, without touching them. Raises as `HardStateFile.load` does."""
-    return _furthest({path: read_now(disk, path, _FILE_SIZE + 1) for path in _paths(directory)})
+    contents = {path: read_now(disk, path, _FILE_SIZE + 1) for path in _paths(directory)}
+    return _furthest(contents, was_written=was_written)
 
 
-def _furthest(contents: Mapping[str, bytes | None]) -> HardState:
+def _furthest(contents: Mapping[str, bytes | None], *, was_written: bool) -> HardState:
     """Of the readable files, the one written last. Raises CorruptHardStateError."""
     found: list[HardState] = []
     defects: list[CorruptHardStateError] = []
@@ -203,6 +210,13 @@ def _furthest(contents: Mapping[str, bytes | None]) -> HardState:
     if not found:
         if defects:
             raise defects[0]
+        if was_written:
+            raise CorruptHardStateError(
+                next(iter(contents)),
+                0,
+                "both copies are gone, and perhaps a vote with them: remove this member, empty "
+                "its store, and add it again",
+            )
         return _NEVER_WRITTEN
     for known in defects:
         _log.info("%s; the other copy is used", known)

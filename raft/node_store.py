@@ -74,7 +74,8 @@ class NodeStore:
             self._identity_file = IdentityFile(self._disk)
             known = self._identity_file.load()
             self.hard_state_file = HardStateFile(self._disk)
-            self.hard_state_file.load()
+            # It was written before the store had an identity, and nobody votes who is not born.
+            self.hard_state_file.load(was_written=known is not None and known.born)
         with self._timed("segments"):
             self._open_log(files)
         with self._timed("snapshots"):

@@ -13,6 +13,7 @@ from chaos.sim.invariants import Invariants
 from chaos.sim.options import SimOptions
 from chaos.sim.world import Parts
 from raft.config import RaftConfig
+from raft.hard_state import HardStateFile
 from raft.identity import IdentityFile, StoreIdentity
 from raft.messages import Index, NodeId
 from raft.node_config import NodeConfig
@@ -39,6 +40,7 @@ def node_config(raft: RaftConfig, options: SimOptions) -> NodeConfig:
 
 def format_disk(disk: SimDisk, node: NodeId, store_id: str) -> None:
     """A new disk knows whose store it is, durably, and may take part."""
+    HardStateFile(disk).load()
     IdentityFile(disk).save(
         StoreIdentity(group=_GROUP, node=node, store_id=store_id, born=True, roster=b"")
     )

@@ -129,6 +129,20 @@ def test_damage_is_named_and_walked_around(store: Path) -> None:
         path.write_bytes(whole)
 
 
+def test_a_lost_hard_state_is_a_problem(store: Path) -> None:
+    paths = [store / name for name in ("hard_state", "hard_state.copy")]
+    kept = {path: path.read_bytes() for path in paths}
+    try:
+        for path in paths:
+            path.unlink()
+        found = json.loads(ledgermq_here("store", "check", store, "--json").stdout)
+        assert found["hard_state"] is None
+        assert any("both copies are gone" in problem for problem in found["problems"])
+    finally:
+        for path, content in kept.items():
+            path.write_bytes(content)
+
+
 def test_what_is_no_store_is_a_wrong_command_line(tmp_path: Path) -> None:
     assert "is no node's store" in one_line(ledgermq_here("store", "check", tmp_path), 64)
     assert "is no node's store" in one_line(ledgermq_here("store", "dump", tmp_path / "none"), 64)

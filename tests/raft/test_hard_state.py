@@ -17,8 +17,11 @@ from raft.hard_state import (
     decode_hard_state,
     encode_hard_state,
 )
+from raft.identity import IdentityFile, StoreIdentity
 from raft.messages import HardState, NodeId
+from raft.node_store import NodeStore
 from tests.raft.forgetful_disk import ForgetfulDisk
+from tests.raft.node_group import node_config
 
 STATE = HardState(current_term=0x0102, voted_for=NodeId("n1"))
 
@@ -130,3 +133,52 @@ def test_each_flipped_byte_is_noticed(flipped: int) -> None:
 def test_a_short_file_is_noticed(size: int) -> None:
     with pytest.raises(CorruptHardStateError):
         decode_hard_state(encode_hard_state(STATE)[:size])
+
+
+# --- lost, and never written ---------------------------------------------------------------------
+
+N0 = NodeId("n0")
+FILES = ("hard_state", "hard_state.copy")
+
+
+def opened(tmp_path: Path) -> NodeStore:
+    peers = {N0: "127.0.0.1:1", NodeId("n1"): "127.0.0.1:2"}
+    return NodeStore(node_config(tmp_path, "n0", peers, trace=False), None)
+
+
+def test_a_born_store_without_an_entry_that_lost_its_vote_is_refused(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    store.bear(b"")
+    store.hard_state_file.save(STATE)
+    store.close()
+    for name in FILES:
+        (tmp_path / "n0" / name).unlink()
+    for _ in range(2):  # the first refusal leaves nothing that the second one would believe
+        with pytest.raises(CorruptHardStateError, match="both copies are gone, and perhaps a vote"):
+            opened(tmp_path)
+    assert not [name for name in FILES if (tmp_path / "n0" / name).exists()]
+
+
+def test_a_store_that_never_was_born_has_no_vote_to_lose(tmp_path: Path) -> None:
+    opened(tmp_path).close()
+    for name in FILES:
+        (tmp_path / "n0" / name).unlink()
+    store = opened(tmp_path)
+    assert store.hard_state == HardState(current_term=0, voted_for=None)
+    store.close()
+
+
+def test_whoever_has_an_identity_has_a_hard_state(tmp_path: Path, monkeypatch) -> None:
+    """A birth that a crash ended anywhere is none that lost something (test_crash_points, too)."""
+    found: list[bool] = []
+
+    def save(file: IdentityFile, identity: StoreIdentity) -> None:
+        found.append(all((tmp_path / "n0" / name).exists() for name in FILES))
+        real(file, identity)
+
+    real = IdentityFile.save
+    monkeypatch.setattr(IdentityFile, "save", save)
+    store = opened(tmp_path)
+    store.bear(b"")
+    store.close()
+    assert found == [True, True]

@@ -17,6 +17,7 @@ from raft.checkpoint import WrongStoreError
 from raft.disk import OsDisk
 from raft.events import Role
 from raft.identity import IdentityFile, StoreIdentity
+from raft.hard_state import HardStateFile
 from raft.log_format import CorruptLogError
 from raft.membership import Member
 from raft.messages import (
@@ -348,6 +349,9 @@ async def test_a_lost_hard_state_is_refused(tmp_path: Path) -> None:
     for name in ("hard_state", "hard_state.copy"):
         (tmp_path / "n0" / name).unlink()
     config = node_config(tmp_path, "n0", group.peers)
+    with pytest.raises(CorruptLogError, match=r"hard_state: .* both copies are gone"):
+        await RaftNode(config, Recorder()).start()
+    HardStateFile(OsDisk(tmp_path / "n0")).load()  # as an old copy of both, put back
     with pytest.raises(CorruptLogError, match=r"hard_state: .* the log has an entry of term 1"):
         await RaftNode(config, Recorder()).start()
 
