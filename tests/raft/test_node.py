@@ -16,8 +16,8 @@ import pytest
 from raft.checkpoint import WrongStoreError
 from raft.disk import OsDisk
 from raft.events import Role
-from raft.identity import IdentityFile, StoreIdentity
 from raft.hard_state import HardStateFile
+from raft.identity import IdentityFile, StoreIdentity
 from raft.log_format import CorruptLogError
 from raft.membership import Member
 from raft.messages import (
@@ -432,6 +432,7 @@ def born(store: Path) -> None:
     identity = StoreIdentity(
         group="broker-a", node=NodeId("n0"), store_id="0" * 32, born=True, roster=b""
     )
+    HardStateFile(OsDisk(store)).load()
     IdentityFile(OsDisk(store)).save(identity)
 
 

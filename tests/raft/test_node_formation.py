@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from raft.disk import OsDisk
+from raft.hard_state import HardStateFile
 from raft.identity import IdentityFile, StoreIdentity
 from raft.membership import AddLearner, Member, PromoteLearner, RemoveMember
 from raft.messages import NodeId
@@ -73,6 +74,7 @@ async def test_stores_older_than_identities_are_born(tmp_path: Path) -> None:
             identity = StoreIdentity(
                 group="broker-a", node=name, store_id=f"{number:032x}", born=True
             )
+            HardStateFile(OsDisk(tmp_path / name)).load()
             IdentityFile(OsDisk(tmp_path / name)).save(identity)
         await group.start()
         written = await write(group, 3)
