@@ -98,6 +98,8 @@ _LATE_TIMER_GRACE_MS = 2
 _DAMAGE_RETRY_S = 0.1
 _LAG_BEGINS = 1_000  # entries to be applied: some tenths of a second
 _LAG_ENDS = 50
+_ROOM_RETRY_MS = 100
+"""A full disk is asked for room so often, whatever arrives meanwhile."""
 _ROOM_SIZE_MIN = 64 << 10
 """Kept free behind every entry: for what the core writes unasked, a no-op and a configuration."""
 
@@ -180,6 +182,7 @@ class CoreShell:
         self._is_replaying = False
         self.writable = True
         self._can_begin = True  # there is room for what a leader writes first
+        self._room_again_ms = 0  # the disk is not asked before, where it had none
         self.edge = Edge(fail)
         self.stopped = False
 
@@ -569,11 +572,17 @@ class CoreShell:
 
     def _keep_room_to_begin(self, now_ms: int) -> None:
         """Any event may make this node the leader, and the core writes at once then. A start, a
-        truncation and an install give back what was reserved, and somebody else may have it now."""
+        truncation and an install give back what was reserved, and somebody else may have it now.
+        What is reserved costs no call of the system; a disk that is full does each time."""
+        if not self._can_begin:
+            if now_ms < self._room_again_ms:
+                return
+            self._room_again_ms = now_ms + _ROOM_RETRY_MS
         if self._log.reserve(_ROOM_SIZE_MIN) == self._can_begin:
             return
         self._can_begin = not self._can_begin
         if not self._can_begin:
+            self._room_again_ms = now_ms + _ROOM_RETRY_MS
             _log.warning("the log has no room for what a leader begins with")
             self.writable = False
         event = RoomChanged(now_ms=now_ms, writable=self.writable, can_begin=self._can_begin)

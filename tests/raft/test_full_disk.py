@@ -63,6 +63,14 @@ class Alone:
     def others_take_the_rest(self) -> None:
         self.disk.capacity_bytes = self.disk.used_bytes
 
+    def leave_no_room(self) -> None:
+        """As a store whose end was cut to its entries, and others have taken the blocks."""
+        last = self.last_segment()
+        self.disk.spoil(last, self.disk.content(last).rstrip(b"\0"))
+        if "commitlog/next" in self.disk.paths():
+            self.disk.lose("commitlog/next")
+        self.others_take_the_rest()
+
 
 async def test_a_start_gives_no_room_back(tmp_path: Path) -> None:
     alone = Alone(tmp_path)
@@ -81,14 +89,9 @@ async def test_a_start_gives_no_room_back(tmp_path: Path) -> None:
 async def test_where_there_is_no_room_for_one_entry_nobody_leads_and_nobody_stops(
     tmp_path: Path,
 ) -> None:
-    """As a store whose end was cut to its entries, and others have taken the blocks."""
     alone = Alone(tmp_path)
     count = await alone.fill()
-    last = alone.last_segment()
-    alone.disk.spoil(last, alone.disk.content(last).rstrip(b"\0"))
-    if "commitlog/next" in alone.disk.paths():
-        alone.disk.lose("commitlog/next")
-    alone.others_take_the_rest()
+    alone.leave_no_room()
     async with alone.running() as (node, machine):
         timeout_s = alone.config.raft.election_timeout_ms_max / 1000
         failed = asyncio.ensure_future(node.wait_failed())
@@ -101,6 +104,37 @@ async def test_where_there_is_no_room_for_one_entry_nobody_leads_and_nobody_stop
         assert node.status().writable
         assert len(machine.data()) == count
         failed.cancel()
+
+
+async def test_a_full_disk_is_not_asked_for_room_at_every_event(
+    tmp_path: Path, monkeypatch
+) -> None:
+    """A call of the system each, on the loop, as often as a group of which it is a part speaks."""
+    alone = Alone(tmp_path)
+    await alone.fill()
+    alone.leave_no_room()
+    async with alone.running() as (node, _):
+        shell = node._shell
+        assert shell is not None
+        await eventually(lambda: not shell._can_begin, "it has no room")
+        asked_ms: list[int] = []
+        real = shell._log.reserve
+
+        def reserve(size: int) -> bool:
+            asked_ms.append(shell.now_ms())
+            return real(size)
+
+        monkeypatch.setattr(shell._log, "reserve", reserve)
+        begin_ms = shell.now_ms()
+        for _ in range(5_000):
+            shell.on_unreachable(NodeId("n1"))
+        assert len(asked_ms) <= 1 + (shell.now_ms() - begin_ms) // 100
+        alone.disk.capacity_bytes = None
+        freed_ms = shell.now_ms()
+        while not shell._can_begin:
+            assert shell.now_ms() < freed_ms + 1_000, "the next event after 100 ms finds the room"
+            shell.on_unreachable(NodeId("n1"))
+            await asyncio.sleep(0.001)
 
 
 @pytest.mark.parametrize("seed", range(5))
