@@ -180,8 +180,7 @@ class CoreShell:
         self._turn_end_scheduled = self._apply_scheduled = False
         self._reminders = Reminders()
         self._is_replaying = False
-        self.writable = True
-        self._can_begin = True  # there is room for what a leader writes first
+        self.writable = self._can_begin = True  # the latter: room for what a leader writes first
         self._room_again_ms = 0  # the disk is not asked before, where it had none
         self.edge = Edge(fail)
         self.stopped = False
