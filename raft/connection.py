@@ -143,8 +143,11 @@ class _Connection(asyncio.BufferedProtocol, abc.ABC):
 class DialledConnection(_Connection):
     """Carries this node's messages to `peer`; nothing but the handshake comes back."""
 
-    def __init__(self, identity: Identity, peer: NodeId, timeout_ms: int) -> None:
-        super().__init__(Dialler(identity, peer, os.urandom(NONCE_SIZE)), timeout_ms)
+    def __init__(
+        self, identity: Identity, peer: NodeId, timeout_ms: int, *, wanted_store_id: str = ""
+    ) -> None:
+        dialler = Dialler(identity, peer, os.urandom(NONCE_SIZE), wanted_store_id=wanted_store_id)
+        super().__init__(dialler, timeout_ms)
         self._ready: asyncio.Future[None] = self._loop.create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -91,12 +91,19 @@ class _Side:
 
 
 class Dialler:
-    """The side that opened the connection to `peer`. Feed it each frame received."""
+    """The side that opened the connection to `peer`. Feed it each frame received.
 
-    def __init__(self, identity: Identity, peer: NodeId, nonce: bytes) -> None:
+    `wanted_store_id`: any other store is left before it is proved to whom it speaks, so that what
+    this node has with it already stays as it is; "" for any.
+    """
+
+    def __init__(
+        self, identity: Identity, peer: NodeId, nonce: bytes, *, wanted_store_id: str = ""
+    ) -> None:
         assert len(nonce) == NONCE_SIZE
         self._identity = identity
         self.peer = peer
+        self._wanted_store_id = wanted_store_id
         self._nonce = nonce
         self._proof_sent = False
         self.peer_store_id = ""  # claimed with the challenge, and proved by it
@@ -140,6 +147,8 @@ class Dialler:
         called = _Side(name=self.peer, store_id=store_id, nonce=nonce)
         if not hmac.compare_digest(_prove(own, "acceptor", caller, called), proof):
             raise HandshakeError(f"{self.peer} does not hold this group's secret")
+        if self._wanted_store_id not in {"", store_id}:
+            raise HandshakeError(f"{self.peer} speaks for another store: {store_id:.40}")
         self._proof_sent = True
         self.peer_store_id = store_id
         return _frame("PROOF", _prove(own, "dialler", caller, called))

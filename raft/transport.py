@@ -16,7 +16,7 @@ a replacement yet. Its votes and acknowledgements are those of another store: th
 Everything else passes, for a replaced member may lead the group by now. The stores of one name
 have a connection each: a caller takes the place of an earlier one of its own store, and of no
 other. What this node sends goes to the store that the configuration names, where any of the
-member's addresses leads to it.
+member's addresses leads to it, and that is looked for as long as none does (`raft.peer_link`).
 
 Messages of one loop turn leave in one write. A message is lost, which Raft tolerates, where there
 is no connection or where the send queue is full; a lost connection is told as a hint. Dialling
@@ -34,7 +34,6 @@ import dataclasses
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Protocol
 
 from raft.connection import AcceptedConnection, DialledConnection
@@ -47,6 +46,7 @@ from raft.messages import (
     PeerMessage,
     RequestVoteReply,
 )
+from raft.peer_link import PeerLink, TransportLimits, parse_address
 from raft.wire import encode_message
 
 __all__ = ["TcpTransport", "Transport", "TransportLimits", "parse_address"]
@@ -83,38 +83,6 @@ class Transport(Protocol):
     async def stop(self) -> None: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransportLimits:
-    """Times in milliseconds, sizes in bytes."""
-
-    connect_timeout_ms: int = 1_000
-    handshake_timeout_ms: int = 1_500
-    redial_delay_ms_min: int = 20
-    redial_delay_ms_max: int = 500
-    write_queue_size_bytes_max: int = 32 << 20
-    accepted_count_max: int = 64
-    guests_count_max: int = 8
-    other_stores_count_max: int = 4  # per name, beside the one that the configuration names
-
-
-@dataclass(slots=True, kw_only=True)
-class _Link:
-    """This node's way to one peer. `store_id`: the one it is to speak for, "" for any.
-    `other_address`: dialled where the first does not lead to that store; "" for none."""
-
-    address: str
-    other_address: str = ""
-    store_id: str = ""
-    is_guest: bool = False
-    task: asyncio.Task[None] | None = None
-    connection: DialledConnection | None = None
-    buffers: list[bytes] = field(default_factory=list)
-    buffers_size: int = 0
-    dropped_count: int = 0  # since messages were last accepted
-    redial: asyncio.Event = field(default_factory=asyncio.Event)
-    failure: str | None = None  # last logged, so that a dead peer is one line and not a flood
-
-
 class TcpTransport:
     """`peers` maps every other node of the settings to its table address; `dial` maps a table
     address to the address really dialled, where that is another one (a proxy)."""
@@ -135,7 +103,7 @@ class TcpTransport:
         self._dial_map = dict(dial or {})
         for address in (*self._peers.values(), *self._dial_map.values()):
             parse_address(address)
-        self._links: dict[NodeId, _Link] = {}
+        self._links: dict[NodeId, PeerLink] = {}
         self._limits = limits or TransportLimits()
         self._server: asyncio.Server | None = None
         self._tasks: asyncio.TaskGroup | None = None
@@ -144,7 +112,7 @@ class TcpTransport:
         self._current: dict[tuple[NodeId, str], AcceptedConnection] = {}
         self._stopped = False
         for peer, address in self._peers.items():
-            self._links[peer] = _Link(address=self._to_dial(address))
+            self._links[peer] = self._make_link(peer, self._to_dial(address))
 
     async def start(
         self,
@@ -186,12 +154,11 @@ class TcpTransport:
                 if not address:
                     continue
                 self._drop_link(peer)
-                link = _Link(address=address)
-                self._add_link(peer, link)
+                link = self._make_link(peer, address)
+                self._add_link(link)
             link.is_guest, link.store_id = False, member.store_id
             link.other_address = "" if other == address else other
-            if link.connection is not None and not _speaks_for(link, link.connection):
-                link.connection.close("the configuration names another store")
+            link.close_if_other("the configuration names another store")
 
     @property
     def port(self) -> int:
@@ -202,8 +169,8 @@ class TcpTransport:
     async def run(self) -> None:
         """Keep a connection to every peer until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            for peer, link in self._links.items():
-                link.task = tasks.create_task(self._keep_connected(peer, link))
+            for link in self._links.values():
+                link.task = tasks.create_task(link.keep_connected())
             self._tasks = tasks
             try:
                 await asyncio.Event().wait()  # links come and go
@@ -213,30 +180,13 @@ class TcpTransport:
     def send(self, message: PeerMessage) -> None:
         """Queue for `flush`. Lost, and counted, where the peer is not connected or too slow."""
         link = self._links.get(message.receiver)
-        if link is None or link.connection is None:
-            return
-        buffers = encode_message(message)
-        size = sum(map(len, buffers))
-        queued = link.buffers_size + link.connection.write_buffer_size()
-        if queued + size > self._limits.write_queue_size_bytes_max:
-            if not link.dropped_count:
-                _log.warning("%s reads too slowly: %d bytes wait", message.receiver, queued)
-                asyncio.get_running_loop().call_soon(self._on_unreachable, message.receiver)
-            link.dropped_count += 1
-            return
-        if link.dropped_count:
-            _log.warning("%s reads again, %d messages lost", message.receiver, link.dropped_count)
-            link.dropped_count = 0
-        link.buffers += buffers
-        link.buffers_size += size
+        if link is not None and link.connection is not None:
+            link.queue(encode_message(message))
 
     def flush(self) -> None:
         """One write per peer for all that was sent since the last flush."""
         for link in self._links.values():
-            if link.buffers:
-                buffers, link.buffers, link.buffers_size = link.buffers, [], 0
-                if link.connection is not None:
-                    link.connection.write(buffers)
+            link.flush()
 
     async def stop(self) -> None:
         """Close everything. `run` must have been cancelled."""
@@ -258,103 +208,26 @@ class TcpTransport:
     def _to_dial(self, address: str) -> str:
         return self._dial_map.get(address, address)
 
-    def _add_link(self, peer: NodeId, link: _Link) -> None:
-        parse_address(link.address)
-        self._links[peer] = link
+    def _make_link(self, peer: NodeId, address: str, *, is_guest: bool = False) -> PeerLink:
+        """`address`: as it is to be dialled. Raises ValueError where it is none."""
+        return PeerLink(
+            peer,
+            address,
+            identity=lambda: self._identity,
+            on_unreachable=self._tell_unreachable,
+            limits=self._limits,
+            is_guest=is_guest,
+        )
+
+    def _add_link(self, link: PeerLink) -> None:
+        self._links[link.peer] = link
         if self._tasks is not None:
-            link.task = self._tasks.create_task(self._keep_connected(peer, link))
+            link.task = self._tasks.create_task(link.keep_connected())
 
     def _drop_link(self, peer: NodeId) -> None:
         link = self._links.pop(peer, None)
-        if link is None:
-            return
-        if link.task is not None:
-            link.task.cancel()
-        if link.connection is not None:
-            link.connection.close(f"{peer} is no member")
-
-    # --- dialling ------------------------------------------------------------------------------
-
-    async def _keep_connected(self, peer: NodeId, link: _Link) -> None:
-        limits = self._limits
-        delay_ms = limits.redial_delay_ms_min
-        while True:
-            link.redial.clear()
-            connection = await self._dial_store(peer, link)
-            if connection is not None:
-                delay_ms = limits.redial_delay_ms_min
-                link.failure = None
-                link.connection = connection
-                _log.info("connected to %s", peer)
-                await connection.wait_closed()
-                link.connection = None
-                link.buffers, link.buffers_size = [], 0
-                _log.info("connection to %s lost: %s", peer, connection.close_reason)
-                self._tell_unreachable(peer)
-            try:
-                async with asyncio.timeout(delay_ms / 1000):
-                    await link.redial.wait()
-            except TimeoutError:
-                delay_ms = min(2 * delay_ms, limits.redial_delay_ms_max)
-
-    async def _dial_store(self, peer: NodeId, link: _Link) -> DialledConnection | None:
-        """A connection to the store that the configuration names, if either address has it; else
-        to the one that answers, since the configuration known here may be an old one."""
-        while True:
-            named = link.store_id, link.other_address
-            connection = await self._dial_either(peer, link)
-            if connection is None or _speaks_for(link, connection):
-                return connection
-            if named == (link.store_id, link.other_address):
-                return connection
-            connection.close("the configuration names another store by now")
-
-    async def _dial_either(self, peer: NodeId, link: _Link) -> DialledConnection | None:
-        connection = await self._dial(peer, link, link.address)
-        other_address = link.other_address
-        if not other_address or (connection is not None and _speaks_for(link, connection)):
-            return connection
-        other = await self._dial(peer, link, other_address)
-        if other is None or (connection is not None and not _speaks_for(link, other)):
-            if other is not None:
-                other.close("another store answers there")
-            return connection
-        if connection is not None:
-            connection.close("another store answers there")
-        return other
-
-    async def _dial(self, peer: NodeId, link: _Link, address: str) -> DialledConnection | None:
-        """A connection whose handshake is done, or None with the failure logged."""
-        loop = asyncio.get_running_loop()
-        limits = self._limits
-        host, port = parse_address(address)
-        try:
-            async with asyncio.timeout(limits.connect_timeout_ms / 1000):
-                _, connection = await loop.create_connection(
-                    lambda: DialledConnection(self._identity, peer, limits.handshake_timeout_ms),
-                    host,
-                    port,
-                )
-        except TimeoutError:
-            self._note_failure(peer, link, f"no connection in {limits.connect_timeout_ms} ms")
-            return None
-        except OSError as error:
-            self._note_failure(peer, link, error.strerror or str(error))
-            return None
-        try:
-            ready = await connection.wait_ready()
-        except asyncio.CancelledError:
-            connection.close("not needed any more")
-            raise
-        if not ready:
-            self._note_failure(peer, link, connection.close_reason or "closed")
-            return None
-        return connection
-
-    def _note_failure(self, peer: NodeId, link: _Link, failure: str) -> None:
-        if failure != link.failure:
-            link.failure = failure
-            _log.warning("can't reach %s at %s: %s", peer, link.address, failure)
+        if link is not None:
+            link.end(f"{peer} is no member")
 
     def _tell_unreachable(self, peer: NodeId) -> None:
         if not self._stopped:
@@ -390,27 +263,27 @@ class TcpTransport:
             self._add_guest(peer, connection.peer_address)
             return
         self._close_surplus(peer, link)
-        if not _speaks_for(link, connection):
+        if not link.speaks_for(connection):
             _log.warning(
                 "%s calls with the store %s, not with its own (%s): it does not count",
                 peer,
                 connection.peer_store_id,
                 link.store_id,
             )
-        elif link.connection is not None and not _speaks_for(link, link.connection):
-            link.connection.close("the store that the configuration names has called")
-        link.redial.set()
+        else:
+            link.close_if_other("the store that the configuration names has called")
+        link.redial()
 
     def _calls_of(self, peer: NodeId) -> list[AcceptedConnection]:
         """The connections of the stores that call by this name, oldest first."""
         return [connection for (name, _), connection in self._current.items() if name == peer]
 
-    def _close_surplus(self, peer: NodeId, link: _Link) -> None:
+    def _close_surplus(self, peer: NodeId, link: PeerLink) -> None:
         """Whoever holds the secret may call with any store; the one that counts always stays."""
         others = [
             connection
             for connection in self._calls_of(peer)
-            if not link.store_id or not _speaks_for(link, connection)
+            if not link.store_id or not link.speaks_for(connection)
         ]
         for connection in others[: -self._limits.other_stores_count_max]:
             connection.close("too many stores of this name")
@@ -424,14 +297,13 @@ class TcpTransport:
             )
             return
         try:
-            link = _Link(address=self._to_dial(address), is_guest=True)
-            self._add_link(peer, link)
+            self._add_link(self._make_link(peer, self._to_dial(address), is_guest=True))
         except ValueError as error:
             _log.warning("%s called and can't be answered: %s", peer, error)
 
     def _on_accepted_message(self, connection: AcceptedConnection, message: PeerMessage) -> None:
         link = self._links.get(message.sender)
-        if type(message) in _COUNTED and link is not None and not _speaks_for(link, connection):
+        if type(message) in _COUNTED and link is not None and not link.speaks_for(connection):
             return
         self._on_message(message)
 
@@ -448,21 +320,7 @@ class TcpTransport:
         if link is not None and link.is_guest and not left:
             self._drop_link(peer)
         if link is not None and link.store_id:
-            if _speaks_for(link, connection):
+            if link.speaks_for(connection):
                 self._tell_unreachable(peer)
         elif not left:
             self._tell_unreachable(peer)
-
-
-def _speaks_for(link: _Link, connection: AcceptedConnection | DialledConnection) -> bool:
-    """Whether the other side's store is the one that the configuration names."""
-    return not link.store_id or connection.peer_store_id == link.store_id
-
-
-def parse_address(address: str) -> tuple[str, int]:
-    """ "HOST:PORT" (IPv6 hosts in brackets). Raises ValueError naming the address."""
-    host, colon, port = address.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not colon or not host or not port.isdecimal() or int(port) > 65_535:
-        raise ValueError(f"address {address!r} is not HOST:PORT")
-    return host, int(port)

@@ -48,9 +48,9 @@ REPAIR_MUTANTS = (
                 after="return True",
             ),
             SourcePatch(
-                module="raft.transport",
-                within="_speaks_for",
-                before="return not link.store_id or connection.peer_store_id == link.store_id",
+                module="raft.peer_link",
+                within="PeerLink.speaks_for",
+                before="return not self.store_id or connection.peer_store_id == self.store_id",
                 after="return True",
             ),
         ),

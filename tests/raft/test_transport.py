@@ -428,23 +428,73 @@ async def test_a_replacement_gets_what_is_sent_though_both_stores_run_and_have_c
         assert timeout_now(B, A, term=3) not in old.messages
 
 
+@pytest.mark.parametrize("at_settings_address", [True, False])
+async def test_the_named_store_is_found_again_without_its_call(at_settings_address: bool) -> None:
+    """The old disk served while the true store was away; that one comes back, and calls nobody."""
+    old_port, new_port = free_port(), free_port()
+    settings_port, named_port = (
+        (new_port, old_port) if at_settings_address else (old_port, new_port)
+    )
+    limits = TransportLimits(named_store_interval_ms=100)
+    b = Side(identity(B), free_port(), {A: f"127.0.0.1:{settings_port}"}, limits)
+    old = Side(identity(A, store_id=STORE_B), old_port, {})
+    new = Side(identity(A, store_id=STORE_A), new_port, {})
+    b.transport.set_members([member(A, named_port, STORE_A)])
+    async with running(b, old):
+        await b.send_until(timeout_now(B, A), old)
+        async with running(new):
+            await b.send_until(timeout_now(B, A, term=2), new)
+            assert b.unreachable == [A], "the core begins anew with the true store"
+
+
+async def test_looking_for_the_named_store_leaves_the_other_connection_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Both addresses lead to the old disk: a store keeps the newest connection of a caller only."""
+    port = free_port()
+    limits = TransportLimits(named_store_interval_ms=20)
+    b = Side(identity(B), free_port(), {A: f"127.0.0.1:{port}"}, limits)
+    old = Side(identity(A, store_id=STORE_B), port, {})
+    named = Member(node_id=A, address=f"localhost:{port}", store_id=STORE_A)
+    b.transport.set_members([named])
+    dials = 0
+    link = b.transport._links[A]
+    dial = link.dial
+
+    async def counted(address: str, wanted_store_id: str = "") -> Any:
+        nonlocal dials
+        dials += 1
+        return await dial(address, wanted_store_id)
+
+    link.dial = counted  # type: ignore[method-assign]
+    async with running(old, b):
+        await b.send_until(timeout_now(B, A), old)
+        connection = link.connection
+        await eventually(lambda: dials > 10, "it was looked for")
+        assert link.connection is connection is not None
+        assert connection.close_reason is None
+        assert b.unreachable == []
+    assert caplog.text.count("speaks for another store") <= 2, "once for each address"
+
+
 async def test_a_store_that_is_named_while_it_is_dialled_is_dialled_anew() -> None:
     """Both addresses were being tried for another store: the configuration has changed since."""
     old_port, new_port = free_port(), free_port()
     b = Side(identity(B), free_port(), {A: f"127.0.0.1:{old_port}"})
     old = Side(identity(A, store_id=STORE_B), old_port, {})
     new = Side(identity(A, store_id=STORE_A), new_port, {})
-    dial = b.transport._dial
+    link = b.transport._links[A]
+    dial = link.dial
     dialled: list[str] = []
 
-    async def naming_meanwhile(peer: NodeId, link: Any, address: str) -> Any:
+    async def naming_meanwhile(address: str, wanted_store_id: str = "") -> Any:
         dialled.append(address)
-        connection = await dial(peer, link, address)
+        connection = await dial(address, wanted_store_id)
         if len(dialled) == 2:
             b.transport.set_members([member(A, new_port, STORE_A)])
         return connection
 
-    b.transport._dial = naming_meanwhile  # type: ignore[method-assign]
+    link.dial = naming_meanwhile  # type: ignore[method-assign]
     async with running(old, new):
         b.transport.set_members([member(A, free_port(), "c" * 32)])
         async with running(b):
