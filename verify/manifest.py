@@ -69,6 +69,7 @@ class ConsumerGroup:
     kind: str
     at_least_once: bool
     ordered: bool
+    rebalance_ms: float = 25_000  # how long two members may hold one queue after a change
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +87,8 @@ class Manifest:
     limits: Mapping[str, float] | None
     tables: Mapping[str, tuple[ListedFile, ...]]
     left_behind: tuple[tuple[str, str], ...] | None  # (group, node); None: it was not looked
+    dedupe_window_ms: float | None = None  # null where `dedupe` is off, or tells no window
+    clock_error_ns: int = 0  # between the clocks of the run's hosts
     raw: Mapping[str, object]
 
     def rows(self) -> int:
@@ -182,6 +185,12 @@ class _Reader:
     def optional_integer(self, key: str) -> int | None:
         return self.integer(key) if self._object.get(key) is not None else None
 
+    def optional_number(self, key: str, default: float) -> float:
+        value = self._object.get(key, default)
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise ManifestError(f"{self._path}.{key} in run.json is not a number")
+        return value
+
     def flag(self, key: str) -> bool:
         value = self.raw(key)
         if not isinstance(value, bool):
@@ -221,6 +230,8 @@ def _parse(raw: dict[str, object]) -> Manifest:
         dedupe=root.raw("dedupe") is not None,
         limits=None if limits is None else _numbers(limits, "run.limits"),
         left_behind=_left_behind(root) if "left_behind" in raw else None,
+        dedupe_window_ms=_dedupe_window_ms(root),
+        clock_error_ns=root.optional_integer("clock_error_ns") or 0,
         tables={name: _files(name, value) for name, value in root.members("tables").items()},
         raw=raw,
     )
@@ -239,6 +250,13 @@ def _phases(root: _Reader) -> dict[str, tuple[int, int]]:
             raise ManifestError(f"run.phases.{name} in run.json is not [from, to]")
         phases[name] = (value[0], value[1])
     return phases
+
+
+def _dedupe_window_ms(root: _Reader) -> float | None:
+    dedupe = root.raw("dedupe")
+    if dedupe is None:
+        return None
+    return _numbers(dedupe, "run.dedupe").get("window_ms")
 
 
 def _left_behind(root: _Reader) -> tuple[tuple[str, str], ...]:
@@ -294,6 +312,7 @@ def _consumer_group(name: str, value: object) -> ConsumerGroup:
         kind=kind,
         at_least_once=reader.flag("at_least_once"),
         ordered=reader.flag("ordered"),
+        rebalance_ms=reader.optional_number("rebalance_ms", 25_000),
     )
 
 

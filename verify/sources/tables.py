@@ -32,6 +32,8 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from verify.format_tables import ADDED
+
 __all__ = ["TableError", "empty_table", "read_table"]
 
 _PLAIN_TYPES: Final[tuple[tuple[Callable[[pa.DataType], bool], DataType], ...]] = (
@@ -123,6 +125,8 @@ def _struct_on_disk(
     fields: list[StructField] = []
     for field in told.fields:
         name = f"{path}{field.name}"
+        if field.name not in columns and field.name in ADDED:
+            continue
         if field.name not in columns:
             raise TableError(f"{file} lacks the column {name}")
         if not pa.types.is_null(columns[field.name]):

@@ -1,0 +1,85 @@
+"""Spark's SQL, as rules and stages are written in it, turned into DuckDB's.
+
+Place in the data path: between a file of SQL and `verify.engines.duckdb`. Spark gets the text as
+it stands.
+
+Invariants: what both engines would answer differently is refused by name, not translated: the
+subset that rules are written in is the functions below. A cast that fails is an error on both.
+
+Source: docs/RULES.md, the subset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+__all__ = ["DialectError", "duckdb_text", "tables_of"]
+
+_REFUSED: Final[dict[str, str]] = {
+    "exists": "any match of a lambda differs: write size(filter(xs, x -> ...)) > 0",
+    "xxhash64": "its value differs: compare the columns",
+    "hash": "its value differs: compare the columns",
+    "first": "which row is first is not told: write min_by",
+    "last": "which row is last is not told: write max_by, or last_value with an order",
+    "any_value": "which row is any is not told: write min or max",
+    "rand": "its value differs with each call",
+    "monotonically_increasing_id": "its value differs with each call",
+    "floor": "a quotient is a float on one engine only: write div",
+    "to_json": "JSON is made in one place, in Python",
+    "approx_count_distinct": "an estimate is no finding",
+}
+
+
+class DialectError(Exception):
+    """A text is not in the subset of SQL that both engines share; the text says where and why."""
+
+
+def duckdb_text(text: str, *, name: str) -> str:
+    """`text` in DuckDB's SQL.
+
+    `name` is that of the file, for errors.
+
+    Raises:
+        DialectError: it is no single query, or uses what the subset leaves out.
+    """
+    tree = _parsed(text, name)
+    for node in tree.find_all(exp.TryCast):
+        # Spark's cast raises where a value does not fit, as DuckDB's own does.
+        node.replace(exp.Cast(this=node.this, to=node.args["to"]))
+    for hint in list(tree.find_all(exp.Hint)):
+        hint.pop()
+    return tree.sql(dialect="duckdb", identify=True)
+
+
+def tables_of(text: str, *, name: str) -> frozenset[str]:
+    """The tables and stages that a query reads, its own WITH tables left out.
+
+    Raises:
+        DialectError: as `duckdb_text`.
+    """
+    tree = _parsed(text, name)
+    own = {cte.alias_or_name for cte in tree.find_all(exp.CTE)}
+    return frozenset(table.name for table in tree.find_all(exp.Table) if table.name) - own
+
+
+def _parsed(text: str, name: str) -> exp.Query:
+    try:
+        trees = [tree for tree in sqlglot.parse(text, read="spark") if tree is not None]
+    except SqlglotError as error:
+        raise DialectError(f"{name}: {str(error).splitlines()[0]}") from error
+    if len(trees) != 1 or not isinstance(trees[0], exp.Query):
+        raise DialectError(f"{name} is not one query")
+    for function in _functions(trees[0]):
+        if function in _REFUSED:
+            raise DialectError(f"{name}: {function} is not in the subset; {_REFUSED[function]}")
+    return trees[0]
+
+
+def _functions(tree: exp.Query) -> Iterator[str]:
+    for node in tree.find_all(exp.Func):
+        yield (node.name if isinstance(node, exp.Anonymous) else node.sql_name()).lower()

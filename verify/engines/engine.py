@@ -1,0 +1,66 @@
+"""What an engine does: holds tables, makes stages, answers rules.
+
+Place in the data path: between `verify.judge`, which knows rules, and DuckDB or Spark, which know
+rows.
+
+Invariants: a finding's columns, their order and their values are the same whatever the engine:
+structs are dicts, lists are lists, integers are ints. Findings are ordered by their plain columns
+from left to right, null before everything, strings by their UTF-8 bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+import pyarrow as pa
+
+from verify.rule_files import Rule, Stage
+
+__all__ = ["FINDINGS_MAX", "Engine", "EngineError", "Findings", "TableFiles"]
+
+FINDINGS_MAX: Final = 32
+"""How many violations, and how many doubts, of a rule are fetched."""
+
+
+class EngineError(Exception):
+    """A query failed; the text is the engine's first line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableFiles:
+    """Where a table of the format lies: Parquet files, whose rows are those of all of them."""
+
+    files: tuple[Path, ...]
+    schema: pa.Schema
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """What one rule found: how many violations and doubts, and the smallest of each."""
+
+    violations: int
+    doubts: int
+    smallest_violations: Sequence[Mapping[str, object]]
+    smallest_doubts: Sequence[Mapping[str, object]]
+
+
+class Engine(Protocol):
+    """One engine over the tables of one run. Methods raise EngineError."""
+
+    @property
+    def name(self) -> str: ...
+
+    def load(self, tables: Mapping[str, TableFiles], relations: Mapping[str, pa.Table]) -> None:
+        """Makes the run's tables, and small ones that are in memory, known by their names."""
+
+    def make(self, stages: Sequence[Stage]) -> None:
+        """Makes and keeps each stage; each may read those before it."""
+
+    def table(self, name: str) -> list[dict[str, object]]:
+        """The rows of a small table or stage."""
+
+    def findings(self, rule: Rule) -> Findings:
+        """What `rule` finds."""

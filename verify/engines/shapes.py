@@ -1,0 +1,104 @@
+"""The columns that a Parquet file has, read as the columns that the format names.
+
+Place in the data path: under `verify.engines.duckdb`, which casts each column to its type; what is
+no column of that kind is refused here, by name, before anything is read.
+
+Invariants: the same kind in another width (as a table written from pandas may have it) is cast,
+and a column without any value may have Arrow's null type. No text becomes a number, or a number
+text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from verify.format_tables import ADDED
+
+__all__ = ["TableError", "select_list"]
+
+
+class TableError(Exception):
+    """A listed table does not have the format's columns; the text names the first that differs."""
+
+
+_FAMILIES: Final[tuple[tuple[Callable[[pa.DataType], bool], str], ...]] = (
+    (pa.types.is_string, "text"),
+    (pa.types.is_large_string, "text"),
+    (pa.types.is_boolean, "truth"),
+    (pa.types.is_signed_integer, "integer"),
+    (pa.types.is_null, "nothing"),
+)
+
+
+def select_list(path: Path | None, schema: pa.Schema) -> str:
+    """DuckDB's list of columns that reads `path` as `schema`; None: columns of an empty table.
+
+    Raises:
+        TableError: a column is missing or of another kind.
+    """
+    if path is not None and pq.read_metadata(path).num_rows == 0:
+        path = None  # nothing in it, whatever its columns are
+    found = None if path is None else pa.struct(pq.read_schema(path))
+    columns = []
+    for field in schema:
+        kind = _duckdb_type(field.type)
+        if found is None or path is None:
+            columns.append(f'cast(null as {kind}) as "{field.name}"')
+            continue
+        place = found.get_field_index(field.name)
+        if place < 0 and field.name in ADDED:
+            columns.append(f'cast(null as {kind}) as "{field.name}"')
+            continue
+        if place < 0:
+            raise TableError(f"{path.name} lacks the column {field.name}")
+        _refuse_another_kind(path.name, field.name, found.field(place).type, field.type)
+        columns.append(f'cast("{field.name}" as {kind}) as "{field.name}"')
+    return ", ".join(columns)
+
+
+def _refuse_another_kind(file: str, path: str, found: pa.DataType, told: pa.DataType) -> None:
+    if pa.types.is_dictionary(found):
+        found = found.value_type  # an encoding of Arrow's, which Parquet does not tell apart
+    if pa.types.is_null(found):
+        return
+    if pa.types.is_list(told):
+        if pa.types.is_list(found) or pa.types.is_large_list(found):
+            _refuse_another_kind(file, f"{path}[]", found.value_type, told.value_type)
+            return
+    elif pa.types.is_struct(told):
+        if pa.types.is_struct(found):
+            for field in told:
+                place = found.get_field_index(field.name)
+                if place >= 0:
+                    _refuse_another_kind(
+                        file, f"{path}.{field.name}", found.field(place).type, field.type
+                    )
+                elif field.name not in ADDED:
+                    raise TableError(f"{file} lacks the column {path}.{field.name}")
+            return
+    elif _family(found) == _family(told) != "":
+        return
+    # How Parquet keeps a list without any value: of some plain type.
+    if path.endswith("[]") and _family(found) == "integer":
+        return
+    raise TableError(f"{file} has the column {path} as {found}, the format says {told}")
+
+
+def _family(kind: pa.DataType) -> str:
+    return next((family for is_one, family in _FAMILIES if is_one(kind)), "")
+
+
+def _duckdb_type(kind: pa.DataType) -> str:
+    if pa.types.is_list(kind):
+        return f"{_duckdb_type(kind.value_type)}[]"
+    if pa.types.is_struct(kind):
+        members = ", ".join(f'"{field.name}" {_duckdb_type(field.type)}' for field in kind)
+        return f"struct({members})"
+    return {"text": "varchar", "truth": "boolean"}.get(_family(kind)) or (
+        "integer" if pa.types.is_int32(kind) else "bigint"
+    )

@@ -1,0 +1,110 @@
+"""Spark SQL through PySpark: the referee, and what carries runs that outgrow a machine.
+
+Place in the data path: one of the two engines under `verify.judge`. Rules and stages are its own
+SQL as they stand.
+
+Invariants: a stage is kept once it is made (in memory, on disk where that is short), and its plan
+is cut there, so that no rule plans it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import pyarrow as pa
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # py4j ships no types
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import ArrayType, MapType, StructType
+
+from verify.engines.engine import FINDINGS_MAX, EngineError, Findings, TableFiles
+from verify.rule_files import Rule, Stage
+from verify.sources.tables import read_table
+
+__all__ = ["SparkEngine"]
+
+_FOUND: Final = "found"
+_FAILURES: Final = (PySparkException, Py4JError, OSError)
+
+
+class SparkEngine:
+    """The views of one session; `close` drops them."""
+
+    name = "spark"
+
+    def __init__(self, session: SparkSession) -> None:
+        self._session = session
+        self._views: list[str] = []
+
+    def close(self) -> None:
+        for name in self._views:
+            self._session.catalog.dropTempView(name)
+        self._views.clear()
+
+    def load(self, tables: Mapping[str, TableFiles], relations: Mapping[str, pa.Table]) -> None:
+        for name, table in tables.items():
+            schema = from_arrow_schema(table.schema)
+            self._keep(name, read_table(self._session, table.files, schema))
+        for name, relation in relations.items():
+            schema = from_arrow_schema(relation.schema)
+            self._keep(name, self._session.createDataFrame(relation.to_pylist(), schema))
+
+    def make(self, stages: Sequence[Stage]) -> None:
+        for stage in stages:
+            try:
+                made = self._session.sql(stage.text).localCheckpoint(eager=False)
+            except _FAILURES as error:
+                raise EngineError(f"{stage.name}: {_first_line(error)}") from error
+            self._keep(stage.name, made)
+
+    def table(self, name: str) -> list[dict[str, object]]:
+        try:
+            return [row.asDict(recursive=True) for row in self._session.table(name).collect()]
+        except _FAILURES as error:
+            raise EngineError(f"{name}: {_first_line(error)}") from error
+
+    def findings(self, rule: Rule) -> Findings:
+        try:
+            found = self._session.sql(rule.text)
+            doubtful = "reason is not null" if "reason" in found.columns else "false"
+            plain = [
+                f"`{field.name}`"
+                for field in found.schema.fields
+                if field.name != "reason"
+                and not isinstance(field.dataType, StructType | ArrayType | MapType)
+            ]
+            order = ", ".join(plain) if plain else "1"
+            found.createOrReplaceTempView(_FOUND)
+            rows = self._session.sql(
+                f"from {_FOUND} select *, count(*) over (partition by {doubtful}) as total__, "
+                f"row_number() over (partition by {doubtful} order by {order}) as place__, "
+                f"{doubtful} as doubtful__ "
+                f"qualify place__ <= {FINDINGS_MAX} order by doubtful__, place__"
+            ).collect()
+        except _FAILURES as error:
+            raise EngineError(f"{rule.id}: {_first_line(error)}") from error
+        violations = [row for row in rows if not row["doubtful__"]]
+        doubts = [row for row in rows if row["doubtful__"]]
+        return Findings(
+            violations=violations[0]["total__"] if violations else 0,
+            doubts=doubts[0]["total__"] if doubts else 0,
+            smallest_violations=[_witness(row) for row in violations],
+            smallest_doubts=[_witness(row) for row in doubts],
+        )
+
+    def _keep(self, name: str, frame: DataFrame) -> None:
+        frame.createOrReplaceTempView(name)
+        self._views.append(name)
+
+
+def _witness(row: Row) -> dict[str, object]:
+    return {
+        name: value for name, value in row.asDict(recursive=True).items() if not name.endswith("__")
+    }
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__

@@ -1,0 +1,74 @@
+"""The tables of the run directory, format 1, column by column, as Arrow has them.
+
+Place in the data path: what is read must have these columns and what the rules see has exactly
+them; columns that a run adds are dropped. Engines derive their own types from these.
+
+Invariants: a column that a table lacks makes the run unknown, but for `ADDED`: where a table lacks
+one of those it is null. `digest` came into the format later; `damage` is no column of the format:
+a log that is read from a store says there why nothing could be read at `position`, in a row of
+kind `damaged` whose index is that of the first entry that is missing.
+
+Source: the run format, version 1. Times are int64 nanoseconds since the run's start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import pyarrow as pa
+
+__all__ = ["ADDED", "TABLES"]
+
+_KINDS: Final = {
+    "string": pa.string(),
+    "long": pa.int64(),
+    "int": pa.int32(),
+    "bool": pa.bool_(),
+    "strings": pa.list_(pa.string()),
+}
+ADDED: Final = frozenset({"digest", "damage"})
+
+
+def _columns(text: str, **special: pa.DataType) -> pa.Schema:
+    pairs = (word.split(":") for word in text.split())
+    return pa.schema([(name, special.get(kind) or _KINDS[kind]) for name, kind in pairs])
+
+
+_MESSAGE: Final = pa.struct(
+    _columns(
+        "value:string uniq_key:string keys:strings broker_group:string topic:string queue:int "
+        "offset:long digest:long shard:string seq:long tx:string reconsume:int"
+    )
+)
+_OWNED: Final = pa.struct(_columns("broker_group:string topic:string queue:int"))
+
+TABLES: Final[Mapping[str, pa.Schema]] = {
+    "ops": _columns(
+        "op:long process:string client:string client_group:string f:string type:string "
+        "t_invoke:long t_complete:long broker_group:string topic:string queue:int offset:long "
+        "messages:messages assigned:owned key:string tx:string decision:string final:bool "
+        "node:string term:long status:string error:string",
+        messages=pa.list_(_MESSAGE),
+        owned=pa.list_(_OWNED),
+    ),
+    "faults": _columns(
+        "fault:long name:string targets:strings params:string t_start:long t_effect:long "
+        "t_heal:long t_healed:long effect:string evidence:string"
+    ),
+    "raft": _columns(
+        "broker_group:string node:string incarnation:int seq:long t:long event:string term:long "
+        "index:long first:long entry_term:long chain:long last_index:long last_term:long "
+        "t_begin:long role:string peer:string voters:strings"
+    ),
+    "log": _columns(
+        "broker_group:string node:string index:long term:long slot:int chain:long position:long "
+        "size:int tag_hash:long kind:string topic:string queue:int queue_offset:long "
+        "client_group:string value:string uniq_key:string keys:strings digest:long tx:string "
+        "decision:string committed:bool cq_ok:bool damage:string"
+    ),
+    "cq": _columns(
+        "broker_group:string node:string topic:string queue:int queue_offset:long position:long "
+        "size:int tag_hash:long"
+    ),
+}

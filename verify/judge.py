@@ -1,0 +1,222 @@
+"""Rules over one engine: from the tables of a run to the results of all its checks.
+
+Place in the data path: `verify.run` gives it an engine that holds nothing yet; it loads the tables,
+makes the stages that the rules read, and asks rule by rule.
+
+Invariants: a stage is made once, before all that read it, and only if a rule that applies reads it;
+a rule that can't be answered is the unknown of itself alone; what a rule says of a run depends on
+nothing but the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from verify.dialect import DialectError, tables_of
+from verify.engines.engine import Engine, EngineError, Findings, TableFiles
+from verify.format_tables import TABLES
+from verify.manifest import Manifest
+from verify.manifest_tables import OWN_SYSTEM, manifest_tables
+from verify.rule_files import Rule, Stage
+from verify.tallies import TALLIES, Headers, Tallies
+from verify.verdict import CheckResult, Outcome
+
+__all__ = ["Judged", "judge_run"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """What one engine says of a run. `counts` are the rows of the stages of counts."""
+
+    results: Sequence[CheckResult]
+    left_out: Sequence[Rule]
+    counts: Mapping[str, Sequence[Mapping[str, object]]]
+
+
+def judge_run(
+    engine: Engine,
+    run: Path,
+    manifest: Manifest,
+    *,
+    rules: Sequence[Rule],
+    stages: Mapping[str, Stage],
+    say: Callable[[str], None],
+) -> Judged:
+    """Every rule that applies to `run`, judged by `engine`, which must hold nothing yet.
+
+    Raises:
+        EngineError: the tables can't be loaded or counted.
+        TableError: a listed table does not have the format's columns.
+        DialectError, RuleFileError: a rule or stage can't be used.
+    """
+    listed = frozenset(TABLES) & frozenset(manifest.tables)
+    return _judge(
+        engine,
+        tables={
+            name: TableFiles(
+                files=tuple(run / file.name for file in manifest.tables.get(name, ())),
+                schema=schema,
+            )
+            for name, schema in TABLES.items()
+        },
+        listed=listed,
+        own_system=manifest.system == OWN_SYSTEM,
+        relations=manifest_tables(manifest, listed),
+        rules=rules,
+        stages=stages,
+        say=say,
+    )
+
+
+def _judge(
+    engine: Engine,
+    *,
+    tables: Mapping[str, TableFiles],
+    listed: Collection[str],
+    own_system: bool,
+    relations: Mapping[str, pa.Table],
+    rules: Sequence[Rule],
+    stages: Mapping[str, Stage],
+    say: Callable[[str], None],
+) -> Judged:
+    """`tables` has every table of the format, those that are not `listed` without a row.
+
+    Only a run of our own must list every table that a rule needs; elsewhere such a rule is left
+    out.
+    """
+    say(f"{engine.name}: reading the tables")
+    engine.load(tables, relations)
+    engine.make([stages[name] for name in TALLIES])
+    counts = {name: engine.table(name) for name in TALLIES}
+    tallies = Tallies(counts, relations)
+    try:
+        headers = {rule.id: tallies.headers(rule) for rule in rules}
+        empty = {name for name in tables if name != "faults" and not tallies.rows_of(name)}
+    finally:
+        tallies.close()
+    applying = [
+        rule
+        for rule in rules
+        if headers[rule.id].applies and (own_system or set(rule.needs) <= set(listed))
+    ]
+    runnable = [
+        rule for rule in applying if set(rule.needs) <= set(listed) and not empty & set(rule.needs)
+    ]
+    broken = _make_stages(engine, runnable, stages, say)
+    say(f"{engine.name}: running {len(runnable)} checks")
+    found: dict[str, Findings] = {}
+    for rule in runnable:
+        below = _closure(rule.text, rule.id, stages) & set(broken)
+        if below:
+            broken[rule.id] = broken[min(below)]
+            continue
+        try:
+            found[rule.id] = engine.findings(rule)
+        except EngineError as error:
+            broken[rule.id] = f"the verification itself failed: {error}"
+    return Judged(
+        results=[
+            _result(
+                rule,
+                headers[rule.id],
+                found.get(rule.id),
+                error=broken.get(rule.id),
+                gaps=list(_gaps(rule, listed, empty, own_system=own_system)),
+            )
+            for rule in applying
+        ],
+        left_out=[rule for rule in rules if rule not in applying],
+        counts=counts,
+    )
+
+
+def _make_stages(
+    engine: Engine, rules: Sequence[Rule], stages: Mapping[str, Stage], say: Callable[[str], None]
+) -> dict[str, str]:
+    """Makes what `rules` read; answers with the stages that could not be made, and why."""
+    wanted: dict[str, None] = {}
+    for rule in rules:
+        _order(rule.text, rule.id, stages, wanted, ())
+    missing = [name for name in wanted if name not in TALLIES]
+    say(f"{engine.name}: making {len(missing)} stages")
+    broken: dict[str, str] = {}
+    for name in missing:
+        below = _closure(stages[name].text, name, stages) & set(broken)
+        if below:
+            broken[name] = broken[min(below)]
+            continue
+        try:
+            engine.make([stages[name]])
+        except EngineError as error:
+            broken[name] = f"the verification itself failed: {error}"
+    return broken
+
+
+def _order(
+    text: str,
+    name: str,
+    stages: Mapping[str, Stage],
+    ordered: dict[str, None],
+    above: tuple[str, ...],
+) -> None:
+    """Adds the stages that `text` reads to `ordered`, each behind those that it reads itself."""
+    for stage in sorted(tables_of(text, name=name) & set(stages)):
+        if stage in above:
+            raise DialectError(f"stage {stage} reads itself, by way of {' '.join(above)}")
+        if stage not in ordered:
+            _order(stages[stage].text, stage, stages, ordered, (*above, stage))
+            ordered[stage] = None
+
+
+def _closure(text: str, name: str, stages: Mapping[str, Stage]) -> set[str]:
+    ordered: dict[str, None] = {}
+    _order(text, name, stages, ordered, ())
+    return set(ordered)
+
+
+def _gaps(
+    rule: Rule, listed: Collection[str], empty: Collection[str], *, own_system: bool
+) -> Iterator[str]:
+    """What the rule should have been given and was not.
+
+    Only a run of our own must list every table; one that is empty proves nothing in any run.
+    """
+    wanted = (*rule.needs, *rule.wants)
+    if own_system:
+        yield from (f"the run lists no table {name}" for name in wanted if name not in listed)
+    yield from (f"table {name} is empty" for name in wanted if name in listed and name in empty)
+
+
+def _result(
+    rule: Rule, headers: Headers, found: Findings | None, *, error: str | None, gaps: list[str]
+) -> CheckResult:
+    verdict, reason = Outcome.PASS, None
+    violations = 0 if found is None else found.violations
+    shown: Sequence[Mapping[str, object]] = ()
+    if found is not None and violations:
+        verdict, shown = Outcome.FAIL, found.smallest_violations
+    elif error is not None:
+        verdict, reason = Outcome.UNKNOWN, error
+    elif gaps:
+        verdict, reason = Outcome.UNKNOWN, "; ".join(gaps)
+    elif found is not None and found.doubts:
+        verdict, shown = Outcome.UNKNOWN, found.smallest_doubts
+        reason = f"{found.doubts} rows can't be judged; the first: {shown[0]['reason']}"
+    elif headers.examined == 0:
+        verdict, reason = Outcome.UNKNOWN, rule.nothing
+    return CheckResult(
+        id=rule.id,
+        name=rule.name,
+        promise=rule.promise,
+        verdict=verdict,
+        reason=reason,
+        examined=headers.examined,
+        violations=violations,
+        witnesses=[
+            {name: value for name, value in row.items() if name != "reason"} for row in shown
+        ],
+    )

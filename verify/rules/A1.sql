@@ -1,0 +1,28 @@
+-- A1: inconsistent offsets
+-- promise: G3
+-- needs: ops
+-- wants: log
+-- examined: select (select coalesce(sum(messages), 0) from op_counts where f in ('poll', 'deliver'))
+--   + (select coalesce(sum(records), 0) from record_counts where committed and kind in ('message', 'final'))
+-- nothing: no operation read anything
+-- rule: Two values at one offset of one queue, whoever says so: reads, acknowledgements or a log.
+-- source: Jepsen's Kafka workload, inconsistent-offsets
+with told as (
+  select
+    broker_group, topic, queue, offset, value,
+    min(struct(coalesce(op, cast(-1 as bigint)) as op, source, coalesce(node, '') as node)) as teller
+  from places
+  group by broker_group, topic, queue, offset, value
+),
+bounds as (
+  select
+    broker_group, topic, queue, offset,
+    min_by(struct(value, teller.source as source, nullif(teller.op, -1) as op, nullif(teller.node, '') as node), value) as one,
+    max_by(struct(value, teller.source as source, nullif(teller.op, -1) as op, nullif(teller.node, '') as node), value) as other,
+    count(*) as values_told
+  from told
+  group by broker_group, topic, queue, offset
+)
+select broker_group, topic, queue, offset, one, other
+from bounds
+where values_told > 1

@@ -1,0 +1,12 @@
+-- Operations by f, type and final: how many, and how many messages they sent or showed, of them
+-- with a shard and with a digest.
+select
+  f,
+  type,
+  coalesce(final, false) as final,
+  count(*) as ops,
+  cast(coalesce(sum(greatest(coalesce(size(messages), 0), 0)), 0) as bigint) as messages,
+  cast(coalesce(sum(greatest(coalesce(size(filter(messages, m -> m.shard is not null)), 0), 0)), 0) as bigint) as sharded,
+  cast(coalesce(sum(greatest(coalesce(size(filter(messages, m -> m.digest is not null)), 0), 0)), 0) as bigint) as digests
+from ops
+group by f, type, coalesce(final, false)

@@ -1,0 +1,22 @@
+-- The queues that were read after the heal, with `floor`, below which absence proves nothing, and
+-- `was_drained`, which is false where the committed log goes on at or beyond the queue's end.
+with ends as (
+  select
+    r.broker_group, r.topic, r.queue,
+    min(case when r.index >= f.first_index then r.offset end) as kept_from,
+    max(r.offset) as last_offset
+  from records r left join first_index f on r.broker_group = f.broker_group
+  group by r.broker_group, r.topic, r.queue
+)
+select
+  q.broker_group, q.topic, q.queue, q.min_offset, q.max_offset, q.drained,
+  case
+    when f.first_index > 1
+      then greatest(q.min_offset, coalesce(e.kept_from, cast(9223372036854775807 as bigint)))
+    else q.min_offset
+  end as floor,
+  q.drained and coalesce(e.last_offset, cast(-1 as bigint)) < q.max_offset as was_drained
+from run_queues q
+left join ends e
+  on q.broker_group = e.broker_group and q.topic = e.topic and q.queue = e.queue
+left join first_index f on q.broker_group = f.broker_group

@@ -1,0 +1,2 @@
+-- Messages that polls and deliveries showed.
+select * from messages where f in ('poll', 'deliver')

@@ -1,0 +1,2 @@
+-- How many ConsumeQueue units there are.
+select count(*) as units from cq
