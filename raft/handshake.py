@@ -33,6 +33,7 @@ from typing import Final
 
 import msgpack
 
+from raft.frame_reader import frame_prefix
 from raft.messages import NodeId
 from raft.wire import NODE_NAME_SIZE_MAX
 
@@ -50,7 +51,7 @@ NONCE_SIZE = 32
 SECRET_SIZE_MIN = 16
 HANDSHAKE_FRAME_SIZE_MAX = 2048
 
-_VERSION: Final = "ledgermq-raft-2"
+_VERSION: Final = "ledgermq-raft-3"
 _SIZE = struct.Struct(">I")
 
 
@@ -238,7 +239,7 @@ def _prove(identity: Identity, role: str, caller: _Side, called: _Side) -> bytes
 def _frame(*fields: object) -> bytes:
     body: bytes = msgpack.packb(fields)
     assert len(body) <= HANDSHAKE_FRAME_SIZE_MAX, "names are bounded by the configuration"
-    return _SIZE.pack(len(body)) + body
+    return frame_prefix((body,)) + body
 
 
 def _parse(frame: memoryview) -> list[object]:

@@ -7,10 +7,10 @@ A frame:
 
 | offset | size | field |
 |---|---|---|
-| 0 | 4 | size N of all that follows, at most FRAME_SIZE_BYTES_MAX |
-| 4 | 4 | size H of the head |
-| 8 | H | head: msgpack array [kind of message, sender, receiver, term, fields in order] |
-| 8+H | N-4-H | payloads of the entries, back to back, or the data of a snapshot |
+| 0 | 12 | prefix (`raft.frame_reader`): its N is at most FRAME_SIZE_BYTES_MAX |
+| 12 | 4 | size H of the head |
+| 16 | H | head: msgpack array [kind of message, sender, receiver, term, fields in order] |
+| 16+H | N-4-H | payloads of the entries, back to back, or the data of a snapshot |
 
 The head of a message with entries ends with a flat list of term, kind and payload size per entry;
 the indexes follow from that of the first. Payloads stand outside of msgpack so that sending copies
@@ -29,7 +29,7 @@ from typing import assert_never
 
 import msgpack
 
-from raft.frame_reader import FRAME_SIZE_BYTES_MAX, FrameReader, WireError
+from raft.frame_reader import FRAME_SIZE_BYTES_MAX, FrameReader, WireError, frame_prefix
 from raft.membership import (
     NODE_NAME_SIZE_MAX,
     Configuration,
@@ -68,7 +68,6 @@ INSTALL_DATA_SIZE_MAX = 16 << 20
 _HEAD_SIZE_MAX = 4096 + 16 * ENTRIES_COUNT_MAX
 
 _SIZE = struct.Struct(">I")
-_SIZES = struct.Struct(">II")
 
 _REQUEST_VOTE = 1
 _REQUEST_VOTE_REPLY = 2
@@ -99,7 +98,8 @@ def encode_message(message: PeerMessage) -> list[bytes]:
     head: bytes = _pack(_head_fields(message))
     size = 4 + len(head) + sum(map(len, payloads))
     assert size <= FRAME_SIZE_BYTES_MAX, f"the configuration allows a frame of {size} bytes"
-    return [_SIZES.pack(size, len(head)) + head, *payloads]
+    head = _SIZE.pack(len(head)) + head
+    return [frame_prefix((head, *payloads)) + head, *payloads]
 
 
 def _head_fields(message: PeerMessage) -> tuple[object, ...]:
@@ -245,7 +245,7 @@ def _flat(members: tuple[Member, ...]) -> list[str]:
 
 
 def decode_message(frame: memoryview) -> PeerMessage:
-    """The message of a frame (its size prefix taken off). Raises WireError."""
+    """The message of a frame (its prefix taken off). Raises WireError."""
     if len(frame) < _SIZE.size:
         raise WireError(f"frame: {len(frame)} bytes are too few")
     (head_size,) = _SIZE.unpack_from(frame)

@@ -103,6 +103,8 @@ GROUP_COUNTERS: tuple[str, ...] = (
     "tcp_connections",
     "tcp_deliveries",
     "tcp_held_by_cuts",
+    "frames_garbled",
+    "garbled_connections_closed",
     "clean_stops",
     "openings_troubled",
     "sends",

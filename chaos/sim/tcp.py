@@ -7,7 +7,9 @@ What it models: bytes arrive in order, whole or not at all; a process that dies 
 connections (its kernel lives on), a machine that loses power says nothing, and its peers find out
 when they send; a cut swallows one direction between two machines, and after it the connection
 either brings everything late or is reset; bytes that stay unacknowledged for `USER_TIMEOUT_US`
-break a connection; a paused process neither reads nor writes, and its kernel still acknowledges.
+break a connection; a middleman garbles frames (`chaos.sim.garbling`), and whoever has read one that
+is none has to close the connection; a paused process neither reads nor writes, and its kernel still
+acknowledges.
 """
 
 from __future__ import annotations
@@ -21,9 +23,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from chaos.sim.garbling import Garbled, garbled
 from chaos.sim.scheduler import Scheduler
 from chaos.sim.tcp_transport import Address, SimServer, SimTransport
 from chaos.sim.trace import Trace
+from chaos.sim.violation import Violation
 
 if TYPE_CHECKING:
     from chaos.sim.virtual_host import VirtualProcess
@@ -32,18 +36,21 @@ if TYPE_CHECKING:
 __all__ = ["SimTcp"]
 
 USER_TIMEOUT_US = 5_000_000
+_CLOSED_WITHIN_US = 1_000_000  # of a process that has read a frame which is none
 _FIRST_EPHEMERAL_PORT = 40_000
 
 
 class _Link:
     """One direction between two machines."""
 
-    __slots__ = ("cut_since_us", "cuts", "held", "slow_us")
+    __slots__ = ("cut_since_us", "cuts", "garbles_left", "garbling", "held", "slow_us")
 
     def __init__(self) -> None:
         self.cuts = 0
         self.cut_since_us = 0
         self.slow_us = 0
+        self.garbles_left = 0  # so many writes
+        self.garbling = random.Random(0)
         self.held: deque[Callable[[], None]] = deque()
 
 
@@ -140,7 +147,13 @@ class SimTcp:
         receiver = sender.peer
         assert receiver is not None
         link = self._link(receiver.peer_host, sender.peer_host)
-        deliver = partial(self._deliver, sender, receiver, data)
+        changed = garbled(data, link.garbling) if link.garbles_left and data else None
+        if changed is None:
+            deliver = partial(self._deliver, sender, receiver, data)
+        else:
+            link.garbles_left -= 1
+            self._counts["frames_garbled"] += 1
+            deliver = partial(self._deliver_garbled, sender, receiver, changed)
         if link.cuts:
             self._hold(link, sender, deliver)
             return
@@ -168,6 +181,28 @@ class SimTcp:
             what = "end" if data is None else f"{len(data)} bytes"
             self._trace.add(machine, f"<- {receiver.peer_host} {sender.name}: {what}")
         receiver.arrive(data)
+
+    def _deliver_garbled(
+        self, sender: SimTransport, receiver: SimTransport, changed: Garbled
+    ) -> None:
+        if self._trace.on:
+            self._trace.add(sender.peer_host, f"{receiver.name}: garbled, {changed.kind}")
+        self._deliver(sender, receiver, changed.data)
+        if changed.is_cut:
+            for side in (sender, receiver):
+                _reset(side)
+        else:
+            self._scheduler.after(_CLOSED_WITHIN_US, partial(self._check_closed, receiver, changed))
+
+    def _check_closed(self, receiver: SimTransport, changed: Garbled) -> None:
+        if receiver.lost or receiver.loop.dead:
+            self._counts["garbled_connections_closed"] += 1
+        elif receiver.has_unread:  # it is paused, or lets its peer wait
+            self._scheduler.after(_CLOSED_WITHIN_US, partial(self._check_closed, receiver, changed))
+        else:
+            raise Violation(
+                "garbled", f"{receiver.name} has read a garbled frame ({changed.kind}), and is open"
+            )
 
     def send_reset(self, sender: SimTransport) -> None:
         receiver = sender.peer
@@ -249,6 +284,15 @@ class SimTcp:
     def slow(self, source: str, target: str, delay_us: int) -> None:
         self._link(source, target).slow_us = delay_us
 
+    def garble(self, source: str, target: str, count: int, rng: random.Random) -> None:
+        """The next of what goes from `source` to `target` arrives as `rng` makes of it."""
+        link = self._link(source, target)
+        link.garbles_left, link.garbling = count, rng
+
+    def leave(self, source: str, target: str) -> None:
+        """Garble no more there."""
+        self._link(source, target).garbles_left = 0
+
     def reset(self, source: str, target: str) -> None:
         """Every connection between the two machines breaks, on both sides."""
         self._counts["connections_lost"] += 1
@@ -274,6 +318,7 @@ class SimTcp:
     def heal_all(self) -> None:
         for (source, target), link in self._links.items():
             link.slow_us = 0
+            link.garbles_left = 0
             while link.cuts:
                 self.heal(source, target)
 

@@ -117,6 +117,11 @@ class SimTransport(asyncio.Transport):
         """Both ports, for a trace."""
         return f"{self._own[1]}->{self._peer_address[1]}"
 
+    @property
+    def has_unread(self) -> bool:
+        """Bytes have arrived that the process has not read yet."""
+        return bool(self._unread)
+
     # --- what the product calls ----------------------------------------------------------------
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:

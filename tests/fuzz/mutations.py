@@ -17,6 +17,7 @@ from pathlib import Path
 
 import msgpack
 
+from raft.frame_reader import frame_prefix
 from remoting.codes import RequestCode
 from remoting.command import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand, SerializeType
 from remoting.errors import FrameError
@@ -104,15 +105,17 @@ class Mutator:
         rng = self._random
         handshake = msgpack.packb(
             [
-                rng.choice(("ledgermq-raft-2", "ledgermq-raft-1", "", 7)),
+                rng.choice(("ledgermq-raft-3", "ledgermq-raft-2", "", 7)),
                 rng.choice(("HELLO", "PROOF", "WELCOME", None)),
                 *rng.choices(("broker-a", "n0", "n1", bytes(32), 2**63, [], "x" * 600), k=6),
             ]
         )
+        shuffled = bytes(rng.sample(handshake, len(handshake)))
         data = rng.choice(
             (
-                struct.pack(">I", len(handshake)) + handshake,
-                struct.pack(">I", len(handshake)) + bytes(rng.sample(handshake, len(handshake))),
+                frame_prefix([handshake]) + handshake,
+                frame_prefix([shuffled]) + shuffled,
+                frame_prefix([handshake]) + shuffled,
                 struct.pack(">I", rng.choice((0, 1, 2_048, 2_049, 64 << 20, 2**32 - 1))) + bytes(9),
                 rng.randbytes(rng.choice((1, 4, 5, 300, 70_000))),
                 rng.choice(self._frames),

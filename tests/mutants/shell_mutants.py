@@ -117,4 +117,36 @@ SHELL_MUTANTS = (
             ),
         ),
     ),
+    Mutant(
+        name="garbled frame taken as it came",
+        kind="group",
+        breaks="what a middleman changed in a frame of Raft reaches the core, and the log",
+        published="this broker, until the simulator garbled frames",
+        expected=("R4", "R5", "R9", "R10", "stopped", "garbled"),
+        patches=(
+            SourcePatch(
+                module="raft.frame_reader",
+                within="FrameReader.received",
+                before="if zlib.crc32(frame) != crc:",
+                after="if False:",
+            ),
+        ),
+    ),
+    Mutant(
+        name="size of a garbled frame believed",
+        kind="group",
+        breaks="a size that is wrong and allowed swallows the frames behind it",
+        published="this broker, until the simulator garbled frames",
+        expected=("garbled", "liveness"),
+        patches=(
+            SourcePatch(
+                module="raft.frame_reader",
+                within="FrameReader.received",
+                before="""
+                raise WireError("prefix of a frame: its bytes are not those that were sent")
+                """,
+                after="pass",
+            ),
+        ),
+    ),
 )

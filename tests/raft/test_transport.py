@@ -13,6 +13,7 @@ from typing import Any
 import msgpack
 import pytest
 
+from raft.frame_reader import PREFIX_SIZE, frame_prefix
 from raft.handshake import NONCE_SIZE, Acceptor, Dialler, HandshakeError, Identity
 from raft.membership import Member
 from raft.messages import (
@@ -256,8 +257,9 @@ def test_a_missing_secret_is_refused_before_anything_else() -> None:
     ("sent", "text"),
     [
         (b"GET / HTTP/1.1\r\n\r\n", "frame of 1195725856 bytes, at most 2048"),
-        (struct.pack(">I", 3) + b"\xc1zz", "no handshake: "),
-        (struct.pack(">I", 3) + b"\xa2hi", "no handshake: not an array"),
+        (frame_prefix([b"\xc1zz"]) + b"\xc1zz", "no handshake: "),
+        (frame_prefix([b"\xa2hi"]) + b"\xa2hi", "no handshake: not an array"),
+        (struct.pack(">III", 3, 0, 0) + b"\xa2hi", "not those that were sent"),
         (b"\xff\xff\xff\xff", "at most 2048 are allowed"),
         (b"".join(encode_message(TimeoutNow(sender=A, receiver=B, term=1))), "refused"),
         (b"", "no handshake within 200 ms"),
@@ -290,9 +292,16 @@ async def shake_hands(
     dialler = Dialler(caller, B, bytes(NONCE_SIZE))
     writer.write(dialler.hello())
     while not dialler.done:
-        (size,) = struct.unpack(">I", await reader.readexactly(4))
+        size, _, _ = struct.unpack(">III", await reader.readexactly(PREFIX_SIZE))
         writer.write(dialler.receive(memoryview(await reader.readexactly(size))))
     return reader, writer
+
+
+def a_flip_in(buffers: list[bytes]) -> list[bytes]:
+    """The frame with a bit of its last byte flipped."""
+    data = bytearray(b"".join(buffers))
+    data[-1] ^= 1
+    return [bytes(data)]
 
 
 @pytest.mark.parametrize(
@@ -301,7 +310,9 @@ async def shake_hands(
         (encode_message(timeout_now(NodeId("c"), B)), "sender: c on the connection of a"),
         (encode_message(timeout_now(A, NodeId("c"))), "receiver: c, this is b"),
         ([b"\xff\xff\xff\xff"], "frame of 4294967295 bytes"),
-        ([b"\0\0\0\x05\0\0\0\x01\x90"], "head: not an array"),
+        ([frame_prefix([b"\0\0\0\x01\x90"]), b"\0\0\0\x01\x90"], "head: not an array"),
+        ([b"\0\0\0\x05\0\0\0\0\0\0\0\0\0\0\0\x01\x90"], "prefix of a frame: its bytes"),
+        (a_flip_in(encode_message(timeout_now(A, B))), "bytes: they are not those that were sent"),
     ],
 )
 async def test_a_member_that_breaks_the_protocol_is_closed(
@@ -524,7 +535,7 @@ async def test_a_peer_that_does_not_read_is_bounded(caplog: pytest.LogCaptureFix
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         acceptor = Acceptor(identity(B), bytes(NONCE_SIZE))
         while not acceptor.done:
-            (size,) = struct.unpack(">I", await reader.readexactly(4))
+            size, _, _ = struct.unpack(">III", await reader.readexactly(PREFIX_SIZE))
             writer.write(acceptor.receive(memoryview(await reader.readexactly(size))))
         await stop.wait()
         writer.close()
@@ -564,9 +575,9 @@ async def test_a_peer_that_does_not_read_is_bounded(caplog: pytest.LogCaptureFix
 
 
 def handshake(dialler: Dialler, acceptor: Acceptor) -> None:
-    challenge = acceptor.receive(memoryview(dialler.hello())[4:])
-    proof = dialler.receive(memoryview(challenge)[4:])
-    dialler.receive(memoryview(acceptor.receive(memoryview(proof)[4:]))[4:])
+    challenge = acceptor.receive(memoryview(dialler.hello())[PREFIX_SIZE:])
+    proof = dialler.receive(memoryview(challenge)[PREFIX_SIZE:])
+    dialler.receive(memoryview(acceptor.receive(memoryview(proof)[PREFIX_SIZE:]))[PREFIX_SIZE:])
 
 
 def test_a_handshake_proves_both() -> None:
@@ -590,11 +601,11 @@ def test_a_handshake_tells_stores_and_the_address() -> None:
 def test_what_a_hello_says_of_store_and_address_is_proved(place: int) -> None:
     dialler = Dialler(identity(A, address="h:1", store_id=STORE_A), B, bytes(NONCE_SIZE))
     acceptor = Acceptor(identity(B), bytes(NONCE_SIZE))
-    fields = msgpack.unpackb(dialler.hello()[4:])
+    fields = msgpack.unpackb(dialler.hello()[PREFIX_SIZE:])
     fields[place] = STORE_B
     challenge = acceptor.receive(memoryview(msgpack.packb(fields)))
     with pytest.raises(HandshakeError, match="does not hold"):
-        dialler.receive(memoryview(challenge)[4:])
+        dialler.receive(memoryview(challenge)[PREFIX_SIZE:])
 
 
 @pytest.mark.parametrize(
@@ -614,16 +625,16 @@ def test_a_handshake_refuses(dialler: Dialler, acceptor: Identity, text: str) ->
 def test_a_proof_is_not_reflected_nor_replayed() -> None:
     dialler = Dialler(identity(A), B, b"d" * NONCE_SIZE)
     acceptor = Acceptor(identity(B), b"a" * NONCE_SIZE)
-    challenge = acceptor.receive(memoryview(dialler.hello())[4:])
-    _, _, proof, _ = msgpack.unpackb(challenge[4:])
+    challenge = acceptor.receive(memoryview(dialler.hello())[PREFIX_SIZE:])
+    _, _, proof, _ = msgpack.unpackb(challenge[PREFIX_SIZE:])
     reflected = msgpack.packb(["PROOF", proof])
     with pytest.raises(HandshakeError, match="does not hold"):
         acceptor.receive(memoryview(reflected))
-    recorded = dialler.receive(memoryview(challenge)[4:])
+    recorded = dialler.receive(memoryview(challenge)[PREFIX_SIZE:])
     fresh = Acceptor(identity(B), b"b" * NONCE_SIZE)
-    fresh.receive(memoryview(Dialler(identity(A), B, b"d" * NONCE_SIZE).hello())[4:])
+    fresh.receive(memoryview(Dialler(identity(A), B, b"d" * NONCE_SIZE).hello())[PREFIX_SIZE:])
     with pytest.raises(HandshakeError, match="does not hold"):
-        fresh.receive(memoryview(recorded)[4:])
+        fresh.receive(memoryview(recorded)[PREFIX_SIZE:])
 
 
 @pytest.mark.parametrize("address", ["", "host", ":80", "host:", "host:x", "host:70000"])

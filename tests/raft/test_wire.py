@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from raft.frame_reader import PREFIX_SIZE, frame_prefix
 from raft.membership import Configuration, Member, encode_membership, make_membership
 from raft.messages import (
     AppendEntries,
@@ -186,7 +187,7 @@ def framed(message: PeerMessage) -> bytes:
 
 
 def body(message: PeerMessage) -> memoryview:
-    return memoryview(framed(message))[4:]
+    return memoryview(framed(message))[PREFIX_SIZE:]
 
 
 def head_of(*fields: object, payloads: bytes = b"") -> memoryview:
@@ -226,7 +227,8 @@ def test_golden_bytes() -> None:
         read_round=1,
     )
     assert framed(message).hex(" ") == (
-        "00 00 00 18 00 00 00 11 99 03 a2 6e 30 a2 6e 31 03 07 02 06 01 93 03 02 03 61 62 63"
+        "00 00 00 18 7e 2b 81 f3 8c 66 77 28 "
+        "00 00 00 11 99 03 a2 6e 30 a2 6e 31 03 07 02 06 01 93 03 02 03 61 62 63"
     )
 
 
@@ -358,8 +360,21 @@ def read_all(reader: FrameReader, stream: bytes, sizes: list[int]) -> list[bytes
 )
 def test_frames_split_anywhere_come_out_whole(frames: list[int], sizes: list[int]) -> None:
     bodies = [bytes([place + 1]) * size for place, size in enumerate(frames)]
-    stream = b"".join(struct.pack(">I", len(part)) + part for part in bodies)
+    stream = b"".join(frame_prefix([part]) + part for part in bodies)
     assert read_all(FrameReader(), stream, sizes) == bodies
+
+
+@settings(deadline=None)
+@given(st.lists(messages, min_size=1, max_size=3), st.data())
+def test_a_flipped_bit_is_seen_before_it_costs_a_frame(
+    sent: list[PeerMessage], data: st.DataObject
+) -> None:
+    """Wherever it is: of a size too, which would swallow what comes behind it."""
+    stream = bytearray(b"".join(framed(one) for one in sent))
+    place = data.draw(st.integers(0, len(stream) - 1))
+    stream[place] ^= 1 << data.draw(st.integers(0, 7))
+    with pytest.raises(WireError):
+        read_all(FrameReader(), bytes(stream), [])
 
 
 def test_an_oversized_frame_is_refused_by_its_prefix() -> None:

@@ -18,6 +18,7 @@ from chaos.sim.group.machine import Machine
 from chaos.sim.group.operator import GroupOperator
 from chaos.sim.group.wall_clocks import WallClocks
 from chaos.sim.nemesis import Nemesis
+from chaos.sim.tcp import SimTcp
 from raft.messages import NodeId
 
 __all__ = ["GroupNemesis"]
@@ -27,6 +28,7 @@ _STOP_STEPS_MAX = 60
 _STOP_DISK_OPERATIONS_MAX = 12
 _ROOM_BYTES_MAX = 4_096
 _OPENING_OPERATIONS_MAX = 150
+_GARBLED_COUNT_MAX = 4  # frames in succession, each on a connection of its own
 _DISK_FAULTS = tuple(
     DiskFault(operation=operation, error=error)
     for operation, error in (
@@ -55,9 +57,11 @@ class GroupNemesis(Nemesis[BrokerMachine]):
         operator: GroupOperator,
         wall_clocks: WallClocks,
         opening_failure_rate: float,
+        network: SimTcp,
         **others: Any,
     ) -> None:
-        super().__init__(**others)
+        super().__init__(network=network, **others)
+        self._tcp = network
         self._opening_failure_rate = opening_failure_rate
         self._operator = operator
         self._wall_clocks = wall_clocks
@@ -211,6 +215,22 @@ class GroupNemesis(Nemesis[BrokerMachine]):
         machine.die(power=self._rng.random() < 0.5)
         self.on_machine_death(machine)
         return machine.name
+
+    def _garble_link(self) -> str | None:
+        """Between two brokers, in one direction."""
+        return self._garble(*self._pair())
+
+    def _garble_client(self) -> str | None:
+        """Between a client or a name server and a broker, in one direction."""
+        stranger = self._rng.choice([*self._clients, *self._name_servers]).name
+        ends = [stranger, self._rng.choice(self._nodes).name]
+        self._rng.shuffle(ends)
+        return self._garble(*ends)
+
+    def _garble(self, source: NodeId, target: NodeId) -> str:
+        self._tcp.garble(source, target, self._rng.randint(1, _GARBLED_COUNT_MAX), self._rng)
+        self._heal_later(partial(self._tcp.leave, source, target))
+        return f"{source}->{target}"
 
     def _cut_client(self) -> str | None:
         """From some or all brokers, in one direction or both."""

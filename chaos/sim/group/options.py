@@ -50,7 +50,10 @@ GROUP_FAULTS: dict[str, tuple[float, float]] = {
     "crash_name_server": (0.3, 0.4),
     "cut_name_server": (0.3, 0.6),
     "wall_clock_jump": (0.3, 0.6),
+    "garble_link": (0.3, 1.0),
+    "garble_client": (0.3, 1.0),
 }
+_LATER_FAULTS: Final = ("garble_link", "garble_client")  # drawn by a generator of their own
 
 _FOCUSED_EVERY: Final = 3  # so many runs of seeds, one is focused
 _FOCUSED_RUN: Final = 4  # seeds; one in four is a whole group
@@ -215,7 +218,7 @@ def _draw_mixed(seed: int, node_count: int) -> GroupOptions:
         node_count=node_count,
         name_server_count=rng.choice((1, 2)),
         fault_time_us=int(timeout_min_ms * 1000 * rng.uniform(20, 40)),
-        fault_rates=_with_jumps(_draw_faults(rng), clocks),
+        fault_rates=_with_later(_with_jumps(_draw_faults(rng), clocks), seed, node_count),
         heartbeat_ms=heartbeat_ms,
         election_timeout_ms_min=timeout_min_ms,
         election_timeout_ms_max=2 * timeout_min_ms,
@@ -289,12 +292,23 @@ def _with_jumps(rates: dict[str, float], rng: random.Random) -> dict[str, float]
     return rates
 
 
+def _with_later(rates: dict[str, float], seed: int, node_count: int) -> dict[str, float]:
+    rng = random.Random(f"later faults/{seed}/{node_count}")
+    for name in _LATER_FAULTS if rates else ():
+        weight, rate_max = GROUP_FAULTS[name]
+        if rng.random() < weight:
+            rates[name] = rate_max * (0.2 + 0.8 * rng.random())
+    return rates
+
+
 def _draw_faults(rng: random.Random) -> dict[str, float]:
     if rng.random() < 0.05:
         return {}  # a calm seed: nothing may go wrong without a reason either
     intensity = rng.choice((0.5, 1.0, 2.0))
     rates: dict[str, float] = {}
     for name, (weight, rate_max) in GROUP_FAULTS.items():
+        if name in _LATER_FAULTS:
+            continue
         if rng.random() < weight * 0.9:
             rates[name] = rate_max * intensity * (0.2 + 0.8 * rng.random())
     total = sum(rates.values()) or 1.0
