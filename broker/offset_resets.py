@@ -3,7 +3,7 @@
 Place in the data path: INVOKE_BROKER_TO_RESET_OFFSET proposes them; a pull of such a queue from
 another offset is answered with PULL_OFFSET_MOVED and this one; the first pull from it, or pop of
 the queue, clears it, and is answered once that is committed: a group is sent back once per reset,
-whoever leads, or once more where a follower that has not applied the reset yet answers in between.
+whoever leads, or once more where a follower that has not heard of the reset yet answers in between.
 Pure part of the replicated state.
 
 Invariants: while a reset is pending, the group's offset of the queue is the reset's, whatever its

@@ -6,7 +6,9 @@ Place in the data path: `broker.queue_reader` finds the records; a pull that fin
 Only committed messages have units, and what is committed never changes, so a follower may answer
 with what it has. What depends on where the queue *ends* (an offset that is out of range) is only
 said by a leader that has just proved itself (ReadIndex): a wrong word there would rewind or skip a
-consumer (promise G6).
+consumer (promise G6). Whoever does not lead yet, or knows of entries that it has not applied, first
+applies them: a reset of the group's offset may be among them. What it does not know of it can't
+wait for: such a pull shows what was true a moment ago.
 
 Rules: order of checks, store results and codes as in RocketMQ's PullMessageProcessor and
 DefaultMessageStore.getMessage.
@@ -31,6 +33,7 @@ from broker.request import RefusedError, Request
 from broker.store.payload import ClearResetCommand, OffsetCommand
 from broker.tasks import TaskOwner
 from broker.topics import PERM_READ, Topic, is_group_name
+from raft.messages import Index
 from raft.replicated_log import NotLeaderError, ProposalStatus
 from remoting.codes import ResponseCode
 
@@ -42,6 +45,7 @@ _FLAG_SUBSCRIPTION: Final = 4
 _SUSPEND_MS_MAX: Final = 60_000
 _TOO_EARLY_MAX: Final = 1_024
 _TOO_EARLY_MS_MAX: Final = 5_000  # the shortest time that RocketMQ's clients give a pull is 10 s
+_BEHIND_MS_MAX: Final = 2_000  # whoever lacks something for longer shows what it has
 _LOOK_AGAIN_S: Final = 0.05
 _SCAN_UNITS_MAX: Final = 8_192  # looked at per pull when a filter matches little
 _SCAN_RECORDS_MAX: Final = 800  # as many as RocketMQ, where the filter reads records
@@ -66,14 +70,16 @@ class PullProcessor:
     def __init__(self, context: BrokerContext, tasks: TaskOwner) -> None:
         self._context = context
         self._tasks = tasks
-        self._too_early = 0  # pulls that wait for their topic
+        self._too_early = 0  # pulls that wait for what their replica lacks
 
     def handle(self, request: Request) -> None:
         """Raises RefusedError; else the answer follows, perhaps after having been held."""
-        if not self._context.ready and self._is_too_early(request):
-            self._too_early += 1
-            self._tasks.answer(request, self._when_known(request))
-            return
+        if not self._context.ready and self._too_early < _TOO_EARLY_MAX:
+            point = self._context.log.status().commit_index
+            if self._is_behind(point) or not self._knows_topic(request):
+                self._too_early += 1
+                self._tasks.answer(request, self._when_known(request, point))
+                return
         self._begin(request)
 
     def _begin(self, request: Request) -> None:
@@ -81,23 +87,34 @@ class PullProcessor:
         self._commit_offset(request, pull)
         self._run(pull, may_hold=pull.suspend_ms > 0)
 
-    def _is_too_early(self, request: Request) -> bool:
-        """Whether it asks a replica, which may have just begun, for a topic that it has not."""
-        return (
-            request.text("topic") not in self._context.state.topics
-            and self._too_early < _TOO_EARLY_MAX
-        )
+    def _knows_topic(self, request: Request) -> bool:
+        """Only a leader knows of a topic that there is none."""
+        return self._context.ready or request.text("topic") in self._context.state.topics
 
-    async def _when_known(self, request: Request) -> None:
-        """Wait for the topic, or for this node to lead: only a leader knows that there is none.
+    def _is_behind(self, point: Index) -> bool:
+        """Whether this replica lacks what it knows, or is about to know, as committed."""
+        if self._context.ready:
+            return False
+        status = self._context.log.status()
+        leads = status.leader_id == self._context.config.node
+        return status.applied_index < point or (leads and not status.ready)
+
+    async def _when_known(self, request: Request, point: Index) -> None:
+        """Wait for what is committed, for a moment; and for the topic, or for this node to lead.
 
         A replica that has begun anew has to learn first what was in its log. Java's lite pull
         consumers forget a `seek` where the pull after it fails, so it had better not.
         """
         context = self._context
-        until_ms = context.monotonic_ms() + _TOO_EARLY_MS_MAX
+        begun_ms = context.monotonic_ms()
+        until_ms = begun_ms + _TOO_EARLY_MS_MAX
+        caught_up_ms = begun_ms + _BEHIND_MS_MAX
         try:
-            while not context.ready and request.text("topic") not in context.state.topics:
+            while self._is_behind(point) and context.monotonic_ms() < caught_up_ms:
+                if request.connection.closed:
+                    return
+                await asyncio.sleep(_LOOK_AGAIN_S)
+            while not self._knows_topic(request):
                 if context.monotonic_ms() >= until_ms or request.connection.closed:
                     raise RefusedError(
                         ResponseCode.SERVICE_NOT_AVAILABLE, context.not_leader_remark()

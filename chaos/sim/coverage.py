@@ -138,6 +138,7 @@ GROUP_COUNTERS: tuple[str, ...] = (
     "messages_revived",
     "topics_deleted",
     "deletions_told",
+    "waiting_deleted",
     "clients_crashed_in_transactions",
     "clock_jumps_when_calm",
     "messages_read",

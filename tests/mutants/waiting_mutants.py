@@ -310,6 +310,52 @@ _DELETION_MUTANTS = (
             ),
         ),
     ),
+    Mutant(
+        name="delayed message outlives its topic",
+        kind="group",
+        breaks="what was delayed when its topic was deleted is delivered into the next one",
+        published="this broker, as RocketMQ: a place in the schedule queue knows a name only",
+        expected=("deletions",),
+        patches=(
+            SourcePatch(
+                module="broker.delay.records",
+                within="delivered_record",
+                before="if is_of_deleted_topic(context, topic, record.physical_offset, properties):",
+                after="if context.proposer.topic(topic) is None:",
+            ),
+        ),
+    ),
+    Mutant(
+        name="half outlives its topic",
+        kind="group",
+        breaks="the commit of a half makes it visible in the next topic of its topic's name",
+        published="this broker, as RocketMQ: a half knows its topic's name only",
+        expected=("deletions",),
+        patches=(
+            SourcePatch(
+                module="broker.transaction.records",
+                within="is_for_deleted_topic",
+                before="""
+                return is_of_deleted_topic(context, real_place(properties)[0], position, properties)
+                """,
+                after="return context.proposer.topic(real_place(properties)[0]) is None",
+            ),
+        ),
+    ),
+    Mutant(
+        name="deletion under way is not waited for",
+        kind="group",
+        breaks="what waits is moved into a topic whose deletion comes first in the log",
+        expected=("deletions",),
+        patches=(
+            SourcePatch(
+                module="broker.deleted_topics",
+                within="is_of_deleted_topic",
+                before="if name is not None and context.proposer.is_being_deleted(name):",
+                after="if False:",
+            ),
+        ),
+    ),
 )
 
 WAITING_MUTANTS = _TIMER_MUTANTS + _POP_MUTANTS + _DELETION_MUTANTS

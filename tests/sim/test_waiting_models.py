@@ -51,7 +51,8 @@ def timers() -> TimerModel:
 
 
 def deliver(timers: TimerModel, store_ms: int, *added: Stored) -> None:
-    timers.deliver(DeliverTimersCommand([0]), added or [stored("a", "T", store_ms=store_ms)])
+    visible = added or [stored("a", "T", store_ms=store_ms)]
+    timers.deliver(DeliverTimersCommand([0]), visible, lambda _: False)
 
 
 def test_a_timer_is_delivered_at_its_time(timers: TimerModel) -> None:

@@ -43,6 +43,7 @@ from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 
 __all__ = [
+    "DELETED_TOPIC",
     "PAUSE_AFTER_ERROR_S",
     "TOPIC",
     "Desk",
@@ -53,6 +54,7 @@ __all__ = [
 ]
 
 TOPIC = "T"
+DELETED_TOPIC = "D"  # over and over
 _JAVA = 0  # as RemotingCommand.language
 _WORKERS = 2
 _ATTEMPTS_MAX = 4
@@ -67,6 +69,7 @@ _TIMER_DELAY_MS_MAX = 8_000
 _RECALL_AFTER_S_MAX = 2.0
 _RECALL_TIMEOUT_MS = 3_000
 _RECALLED_TWICE_RATE = 0.3
+_HALF_DELETED_RATE = 0.4  # of halves: for a topic that somebody deletes
 _OTHER_TOPICS_PACE = 3  # what goes to them comes more rarely
 
 
@@ -86,8 +89,8 @@ class Desk:
     counts: dict[str, int]
     scheduler: Scheduler
     name_servers: tuple[str, ...]
-    leads: Callable[[str], bool]
-    """Whether the broker of this address leads, and is ready."""
+    leaders: Callable[[], frozenset[str]]
+    """Addresses of brokers that lead and are ready: two, where one has not heard of the other."""
     sending: bool = True
     reading: bool = True
     names: dict[str, str] = field(default_factory=dict)  # of halves, by UNIQ_KEY
@@ -293,9 +296,13 @@ class TransactionSender(TransactionObserver):
             if rng.random() < desk.options.timer_rate:
                 properties["TIMER_DELAY_MS"] = str(int(rng.random() * _TIMER_DELAY_MS_MAX))
             body = _body(value.name, rng, desk.options)
-            message = Message(topic=TOPIC, body=body, properties=properties)
+            message = Message(topic=self._draw_topic(rng), body=body, properties=properties)
             desk.counts["halves"] += 1
             await self._one(producer, value, message, rng)
+
+    def _draw_topic(self, rng: random.Random) -> str:
+        is_deleted = bool(self._desk.options.deleter_count) and rng.random() < _HALF_DELETED_RATE
+        return DELETED_TOPIC if is_deleted else TOPIC
 
     async def _one(
         self, producer: TransactionProducer, value: Value, message: Message, rng: random.Random

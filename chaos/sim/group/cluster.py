@@ -35,9 +35,8 @@ from typing import Any
 from broker.config import BrokerConfig
 from chaos.sim.coverage import Coverage
 from chaos.sim.group.broker_machine import BrokerMachine
-from chaos.sim.group.clients import TOPIC, Desk, TransactionSender
+from chaos.sim.group.clients import DELETED_TOPIC, TOPIC, Desk, TransactionSender
 from chaos.sim.group.committed_log import CommittedLog
-from chaos.sim.group.deleter import DELETED_TOPIC
 from chaos.sim.group.jumps_when_calm import JumpsWhenCalm, is_whole
 from chaos.sim.group.late_syncs import await_late_syncs
 from chaos.sim.group.machine import Machine, Site
@@ -182,7 +181,7 @@ class GroupCluster:
             counts=self.counts,
             scheduler=self.scheduler,
             name_servers=servers,
-            leads=self._leads,
+            leaders=self._leaders,
         )
         self._build_clients()
         self._wall_clocks = WallClocks(self.brokers)
@@ -445,9 +444,9 @@ class GroupCluster:
             assert program.server is not None
             check_route(program.server, TOPIC, address)
 
-    def _leads(self, address: str) -> bool:
-        statuses = [one.status for one in self.brokers if one.config.advertised == address]
-        return any(status is not None and status.ready for status in statuses)
+    def _leaders(self) -> frozenset[str]:
+        statuses = [(one.config.advertised, one.status) for one in self.brokers]
+        return frozenset(address for address, status in statuses if status and status.ready)
 
     def _leader_and_term(self) -> tuple[NodeId, Term]:
         for machine in self.brokers:

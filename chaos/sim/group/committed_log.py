@@ -3,7 +3,7 @@
 Place in the data path: every broker shows what it applies before it does. The first to apply an
 entry adds it here; whoever applies it later must have the same one. The model knows nothing of
 dedupe windows, overlays or half tables: it decodes records and asks whether the promises hold.
-`timer_model` and `pop_model` have the rules of what they are named for.
+`timer_model`, `pop_model`, `deletion_model` and the like have the rules of what they are named for.
 
 G2: no UNIQ_KEY stands twice in user topics. G3: queue offsets are dense from 0 and never reused,
 also by a topic that was deleted and is made again, and a record is where its unit says. G4: a half
@@ -54,6 +54,7 @@ from broker.store.payload import (
 )
 from broker.topics import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_CHECK_MAX_TOPIC
 from chaos.sim.group.asked import Asked
+from chaos.sim.group.deletion_model import DeletionModel
 from chaos.sim.group.lock_model import LockModel
 from chaos.sim.group.pop_model import PopModel, QueueKey
 from chaos.sim.group.registry_model import RegistryModel
@@ -68,6 +69,7 @@ from remoting.message import decode_record
 
 __all__ = ["CommittedLog"]
 
+_WAITING_TOPICS: Final = frozenset({HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC})
 _TRANSACTION_TOPICS: Final = frozenset({HALF_TOPIC, OP_TOPIC, TRANS_CHECK_MAX_TOPIC})
 
 
@@ -106,6 +108,7 @@ class CommittedLog:
         self.log_begin = log_begin
         self._topics: set[str] = set()  # that were made, and are there
         self.timers = TimerModel(counts)
+        self.deletions = DeletionModel()
         self.pop = PopModel(
             self.queues, self.offsets, self.floors, counts, log_begin, true_time=true_time
         )
@@ -153,21 +156,23 @@ class CommittedLog:
         for stored in added:
             self._on_stored(stored)
         for command in payload.commands:
-            self._on_command(command, added)
+            self._on_command(command, added, entry.index)
 
     def _stored(self, entry: CommittedEntry, unit: tuple[int, int, int], store_ms: int) -> Stored:
         position, size, code = unit
         start = position - entry.position
         record = decode_record(bytes(entry.payload[start : start + size]))
+        properties = record.property_map()
         return Stored(
             topic=record.topic,
             queue_id=record.queue_id,
             queue_offset=record.queue_offset,
             index=entry.index,
             position=position,
-            uniq_key=record.property_map().get("UNIQ_KEY", ""),
+            uniq_key=properties.get("UNIQ_KEY", ""),
             value=value_of(record.body),
             store_ms=store_ms,
+            real_topic=properties.get("REAL_TOPIC", ""),
             code=code,
             true_ms=0 if self.true_time is None else self.true_time.now_ms(),
         )
@@ -182,12 +187,15 @@ class CommittedLog:
 
     def _on_stored(self, stored: Stored) -> None:
         self.values.add(stored.value)
+        if stored.topic in _WAITING_TOPICS:
+            self.deletions.on_waiting(stored)
         if stored.topic == HALF_TOPIC:
             self.halves.append(stored)
         elif stored.topic == TIMER_TOPIC:
             self.timers.on_timer(stored, stored.code)
         elif is_users(stored.topic) and stored.uniq_key:
             self.timers.on_visible(stored)
+            self.deletions.on_visible(stored)
             before = self.by_key.setdefault(stored.uniq_key, stored)
             if before is not stored:
                 raise Violation(
@@ -197,7 +205,7 @@ class CommittedLog:
 
     # --- commands ------------------------------------------------------------------------------
 
-    def _on_command(self, command: Command, added: Sequence[Stored]) -> None:
+    def _on_command(self, command: Command, added: Sequence[Stored], index: Index) -> None:
         match command:
             case DecideCommand():
                 self._decide(command.half_queue_offset, command.decision, added)
@@ -216,7 +224,7 @@ class CommittedLog:
             case ClearResetCommand():
                 self.resets.clear(command)
             case DeliverTimersCommand():
-                self.timers.deliver(command, added)
+                self.timers.deliver(command, added, self._is_taken)
             case RecallTimerCommand():
                 self.timers.recall(command)
             case (
@@ -233,7 +241,7 @@ class CommittedLog:
             case UnlockCommand():
                 self.locks.unlock(command)
             case DeleteTopicCommand():
-                self._delete_topic(command.name)
+                self._delete_topic(command.name, index)
             case TopicCommand():
                 self._topics.add(command.name)
                 self.pop.make_topic(command.name)
@@ -322,6 +330,8 @@ class CommittedLog:
         half = self.halves[half_offset]
         finals = [one for one in added if one.uniq_key == half.uniq_key]
         is_there = any(one.topic not in _TRANSACTION_TOPICS for one in finals)  # perhaps it waits
+        if self._is_taken(half) and decision == "commit":
+            raise Violation("deletions", f"half {half_offset} is committed, its topic is deleted")
         if is_there != (decision == "commit"):
             raise Violation("G4", f"half {half_offset}: {decision}, final message: {is_there}")
         self._counts[f"decisions_{decision}"] += 1
@@ -349,13 +359,21 @@ class CommittedLog:
         by_key = {one.uniq_key: one for one in added if is_users(one.topic)}
         for delayed in waiting:
             final = by_key.get(delayed.uniq_key)
+            if final is None and self._is_taken(delayed):
+                continue
             if final is None:
                 raise Violation("G5", f"{delayed.value} is delivered, and not in the entry")
             if final.store_ms < delayed.store_ms + delay_ms(queue_id):
                 raise Violation("G5", f"{delayed.value} is delivered before its time")
         self._counts["delayed_deliveries"] += len(waiting)
 
-    def _delete_topic(self, name: str) -> None:
+    def _is_taken(self, waiting: Stored) -> bool:
+        """Whether its topic was deleted: it is taken out, and goes nowhere."""
+        is_taken = self.deletions.took(waiting)
+        self._counts["waiting_deleted"] += is_taken
+        return is_taken
+
+    def _delete_topic(self, name: str, index: Index) -> None:
         """With what groups popped of it and shall pop again."""
         groups = {group for group, topic, _ in self.offsets if topic == name}
         retries = {f"%RETRY%{group}_{name}" for group in groups} & self._topics
@@ -370,6 +388,7 @@ class CommittedLog:
             self.resets.drop(topic=gone)
             self.locks.drop(topic=gone)
             self.pop.drop_topic(gone)
+            self.deletions.on_deleted(gone, index)
         self._counts["topics_deleted"] += 1
 
     def undelivered(self) -> int:

@@ -1,7 +1,9 @@
 """A client that sends to a topic and deletes it, over and over; now and then that of others.
 
 Place in the data path: `cluster` runs one on a client machine; what it is told ends in `promises`.
-A send to a topic that is no more makes it anew; its queues must go on where they ended.
+A send to a topic that is no more makes it anew; its queues must go on where they ended. Some of
+what it sends waits for its time when the topic goes, and some of the transactional producer's
+messages are for this topic too: none of that may appear in the next one.
 """
 
 from __future__ import annotations
@@ -9,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import random
 
-from chaos.sim.group.clients import Desk, insist
+from broker.delay.levels import delay_ms, schedule_queue_id
+from chaos.sim.group.clients import DELETED_TOPIC, Desk, insist
 from chaos.sim.group.pop_clients import POP_TOPIC
 from chaos.sim.virtual_host import current
 from client.admin import Admin, AdminSettings
@@ -17,12 +20,14 @@ from client.errors import ClientError
 from client.message import Message
 from client.producer import Producer, ProducerSettings
 
-__all__ = ["DELETED_TOPIC", "Deleter"]
+__all__ = ["Deleter"]
 
-DELETED_TOPIC = "D"
 _TIMEOUT_MS = 3_000
 _DELETE_RATE = 0.15
 _OF_OTHERS_RATE = 0.3
+_TIMER_RATE = 0.25
+_WAITING_RATE = 0.5  # timer messages, and those of the shortest delay
+_TIMER_DELAY_MS_MAX = 4_000
 
 
 class Deleter:
@@ -48,8 +53,18 @@ class Deleter:
                 await self._send(producer, rng)
 
     async def _send(self, producer: Producer, rng: random.Random) -> None:
-        value = self._desk.promises.new_value()
-        message = Message(topic=DELETED_TOPIC, body=f"{value.name} ".encode())
+        luck = rng.random()
+        value = self._desk.promises.new_value(is_delayed=luck < _WAITING_RATE)
+        properties = {}
+        if luck < _TIMER_RATE:
+            value.delay_ms = int(rng.random() * _TIMER_DELAY_MS_MAX)
+            properties["TIMER_DELAY_MS"] = str(value.delay_ms)
+        elif luck < _WAITING_RATE:
+            value.delay_ms = delay_ms(schedule_queue_id(1))
+            properties["DELAY"] = "1"
+        message = Message(
+            topic=DELETED_TOPIC, body=f"{value.name} ".encode(), properties=properties
+        )
         await insist(self._desk, [value], lambda: producer.send(message), rng)
 
     async def _delete(self, admin: Admin, topic: str) -> None:

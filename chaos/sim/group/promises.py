@@ -332,6 +332,8 @@ class Promises:
         if is_recalled and value.recall in {Recall.NONE, Recall.REFUSED}:
             raise Violation("G5", f"{name} is recalled, its recall is {value.recall.value}")
         stored = places.get(name)
+        if stored is None and not is_recalled and self._log.deletions.has_taken(name):
+            return
         if stored is None and not is_recalled:
             raise Violation("G1", f"{name} was acknowledged and is never delivered")
         if stored is not None and value.recall is Recall.TOLD:
@@ -347,6 +349,15 @@ class Promises:
             due_ms = max(due_ms, value.acknowledged_ms + (value.delay_ms or 0))
             times.check_late(name, due_ms, stored.true_ms)
 
+    def _has_waited_in_vain(self, name: str) -> bool:
+        """Whether a half was committed, and waited for its time when its topic was deleted."""
+        is_committed = any(
+            self._log.decisions.get(half.queue_offset) == "commit"
+            for half in self._log.halves
+            if half.value == name
+        )
+        return is_committed and self._log.deletions.has_taken(name)
+
     def _check_half(self, value: Value, is_stored: bool, places: Mapping[str, Stored]) -> None:
         name = value.name
         if value.acknowledged is not None and not is_stored:
@@ -355,7 +366,7 @@ class Promises:
             raise Violation("G7", f"half {name} surely failed, and is in the log")
         told, local = self.told.get(name), self.local.get(name)
         is_final = name in places
-        if told == "commit" and not is_final:
+        if told == "commit" and not is_final and not self._has_waited_in_vain(name):
             raise Violation("G4", f"the commit of {name} was acknowledged and is not in the log")
         if told == "rollback" and is_final:
             raise Violation("G4", f"the rollback of {name} was acknowledged, and it is visible")

@@ -81,10 +81,12 @@ class RewoundConsumer:
         desk = self._desk
         key = (RESET_GROUP, queue.topic, queue.queue_id)
         desk.promises.resets.on_pull(key, offset)
+        leaders = desk.leaders()
         result = await consumer.pull(queue, offset, _COUNT_MAX, suspend_ms=SUSPEND_MS)
         if show_pull(desk, queue, offset, result):
             desk.promises.resets.on_sent_back(key, offset, result.next_begin_offset)
-        elif not desk.leads(result.address):
+        elif result.address not in leaders & desk.leaders():
+            # It may have answered before it led, and the answer may have been held up since.
             desk.promises.resets.on_behind(key, offset)
         return result.next_begin_offset
 

@@ -38,6 +38,7 @@ class Stored:
     uniq_key: str
     value: str
     store_ms: int
+    real_topic: str = ""  # of what waits elsewhere: where it shall go
     code: int = 0
     true_ms: int = 0  # when it was applied first
 

@@ -4,13 +4,13 @@ Place in the data path: `committed_log` hands it what is stored in rmq_sys_wheel
 commands that take messages out. Knows nothing of the broker's table.
 
 Rules: a message waits from its entry to the one of its delivery or its recall; it is delivered in
-that entry, not before its time by the entry's stamp, and once; what was recalled is never
-delivered.
+that entry, not before its time by the entry's stamp, and once, unless its topic was deleted; what
+was recalled is never delivered.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from broker.store.payload import DeliverTimersCommand, RecallTimerCommand
@@ -49,11 +49,19 @@ class TimerModel:
         if stored.value in self._recalled:
             raise Violation("G5", f"{stored.value} was recalled, and is delivered")
 
-    def deliver(self, command: DeliverTimersCommand, added: Sequence[Stored]) -> None:
+    def deliver(
+        self,
+        command: DeliverTimersCommand,
+        added: Sequence[Stored],
+        is_taken: Callable[[Stored], bool],
+    ) -> None:
+        """`is_taken`: its topic was deleted."""
         there = {one.uniq_key: one for one in added if is_users(one.topic)}
         for offset in command.queue_offsets:
             timer = self._take(offset, "delivered")
             final = there.get(timer.stored.uniq_key)
+            if final is None and is_taken(timer.stored):
+                continue
             if final is None:
                 raise Violation("G5", f"{timer.stored.value} is delivered, and not in the entry")
             if final.store_ms < timer.deliver_ms:
