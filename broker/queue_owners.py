@@ -5,26 +5,43 @@ else: how long an owner may be silent is the leader's business (`broker.rebalanc
 leader knows who consumes which queue in order, and neither gives a queue to a second client nor
 lets a group stand still until all is forgotten (docs/decisions/0018). Pure.
 
-Invariant: a queue of a group has at most one owner, on every replica the same.
+Invariants: a queue of a group has at most one owner, on every replica the same. A client that
+gives queues back counts it, and says with every lock and unlock how often it has: its claim. What
+it said with a lower claim than the one that it owns a queue by came late, and changes nothing.
 Source: RocketMQ RebalanceLockManager, which forgets all in a failover.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from broker.state_part import Row, natural, text
 
-__all__ = ["Queue", "QueueOwners"]
+__all__ = ["Owner", "Queue", "QueueOwners"]
 
 Queue: TypeAlias = tuple[str, int]  # topic, queue id
-_NONE: Final[Mapping[Queue, str]] = {}
+
+
+class Owner(NamedTuple):
+    client_id: str
+    claim: int = 0  # of clients that don't count
+
+    def gives_up(self, client_id: str, claim: int) -> bool:
+        """Whether an unlock by that client means this owner, as it has the queue now."""
+        return client_id == self.client_id and claim >= self.claim
+
+    def has_claimed_since(self, client_id: str, claim: int) -> bool:
+        """Whether a lock by that client came late."""
+        return client_id == self.client_id and claim < self.claim
+
+
+_NONE: Final[Mapping[Queue, Owner]] = {}
 
 
 class QueueOwners:
     def __init__(self) -> None:
-        self._owners: dict[str, dict[Queue, str]] = {}  # by group
+        self._owners: dict[str, dict[Queue, Owner]] = {}  # by group
         self._count = 0
 
     def __len__(self) -> int:
@@ -35,26 +52,31 @@ class QueueOwners:
 
     __hash__ = None  # type: ignore[assignment]  # it changes
 
-    def of_group(self, group: str) -> Mapping[Queue, str]:
-        """Client ids by queue."""
+    def of_group(self, group: str) -> Mapping[Queue, Owner]:
+        """Owners by queue."""
         return self._owners.get(group, _NONE)
 
     def groups(self) -> list[str]:
         return list(self._owners)
 
-    def lock(self, group: str, client_id: str, queues: Iterable[Queue]) -> None:
+    def lock(self, group: str, client_id: str, queues: Iterable[Queue], claim: int = 0) -> None:
         """The leader gave these to the client, whoever had them before."""
         owners = self._owners.setdefault(group, {})
         for queue in queues:
-            self._count += queue not in owners
-            owners[queue] = client_id
+            before = owners.get(queue)
+            if before is not None and before.has_claimed_since(client_id, claim):
+                continue
+            self._count += before is None
+            owners[queue] = Owner(client_id, claim)
         self._drop_empty(group)
 
-    def unlock(self, group: str, client_id: str, queues: Iterable[Queue]) -> None:
-        """The client gives these up; what others have got meanwhile stays theirs."""
+    def unlock(self, group: str, client_id: str, queues: Iterable[Queue], claim: int = 0) -> None:
+        """The client gives these up; what others have got meanwhile stays theirs, and what it
+        has claimed anew itself stays its own."""
         owners = self._owners.get(group, {})
         for queue in queues:
-            if owners.get(queue) == client_id:
+            owner = owners.get(queue)
+            if owner is not None and owner.gives_up(client_id, claim):
                 del owners[queue]
                 self._count -= 1
         self._drop_empty(group)
@@ -76,14 +98,16 @@ class QueueOwners:
     def capture(self) -> Iterable[Row]:
         """See StatePart."""
         return [
-            [group, *queue, client_id]
+            [group, *queue, *owner]
             for group, owners in self._owners.items()
-            for queue, client_id in owners.items()
+            for queue, owner in owners.items()
         ]
 
     def restore(self, rows: Iterable[Row]) -> None:
         """See StatePart."""
         self._owners = {}
         self._count = 0
-        for group, topic, queue_id, client_id in rows:
-            self.lock(text(group), text(client_id), [(text(topic), natural(queue_id))])
+        for group, topic, queue_id, client_id, *claims in rows:
+            queue = (text(topic), natural(queue_id))
+            (claim,) = claims or (0,)  # rows of older versions have none
+            self.lock(text(group), text(client_id), [queue], natural(claim))

@@ -10,6 +10,9 @@ and consume in order only for 30 s after they were last told that they hold a qu
 | is not connected here | 35 s after it renewed last: it no longer believes in its lease then |
 | gave the queue up | at once |
 
+An owner that comes with a higher claim than the log knows of it is given its queue through the log
+once more: from there on, what it said before it gave the queue back counts no more.
+
 A leader counts owners that it did not see renew as renewed when its leadership began: the leader
 before it may have told them so until then. The 5 s beyond the 30 are for that one's last words.
 Pure: time is an argument, of a clock that never jumps.
@@ -24,7 +27,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from broker.queue_owners import Queue, QueueOwners
+from broker.queue_owners import Owner, Queue, QueueOwners
 
 __all__ = ["Claims", "RebalanceLocks"]
 
@@ -62,6 +65,7 @@ class RebalanceLocks:
         *,
         members: Collection[str],
         now_ms: int,
+        claim: int = 0,
     ) -> Claims:
         """Renew what the client owns; tell what it may have. Caller's duty: `settle` for those.
 
@@ -74,10 +78,14 @@ class RebalanceLocks:
             owner = of_group.get(queue)
             if key in self._under_way:
                 continue
-            if owner == client_id:
+            if owner == (client_id, claim):
                 self._renewed_ms[key] = now_ms
                 claims.held.append(queue)
-            elif owner is None or self._is_over(group, queue, owner in members, now_ms):
+            elif owner is not None and owner.client_id == client_id:
+                if not owner.has_claimed_since(client_id, claim):
+                    self._under_way.add(key)
+                    claims.free.append(queue)
+            elif owner is None or self._is_over(group, queue, owner.client_id in members, now_ms):
                 if owner is None and len(owners) + len(self._under_way) >= self._locks_max:
                     continue
                 self._under_way.add(key)
@@ -97,16 +105,16 @@ class RebalanceLocks:
             not self._is_over(group, queue, True, now_ms) for queue in owners.of_group(group)
         )
 
-    def expired(self, owners: QueueOwners, now_ms: int) -> list[tuple[str, str, list[Queue]]]:
-        """(group, client, queues) of owners whose leases are over."""
-        found: list[tuple[str, str, list[Queue]]] = []
+    def expired(self, owners: QueueOwners, now_ms: int) -> list[tuple[str, Owner, list[Queue]]]:
+        """(group, owner, queues) of owners whose leases are over."""
+        found: list[tuple[str, Owner, list[Queue]]] = []
         for group in owners.groups():
-            of_client: dict[str, list[Queue]] = {}
+            of_owner: dict[Owner, list[Queue]] = {}
             for queue, owner in owners.of_group(group).items():
                 is_free = (group, queue) not in self._under_way
                 if is_free and self._is_over(group, queue, True, now_ms):
-                    of_client.setdefault(owner, []).append(queue)
-            found += [(group, owner, queues) for owner, queues in of_client.items()]
+                    of_owner.setdefault(owner, []).append(queue)
+            found += [(group, owner, queues) for owner, queues in of_owner.items()]
         known = {(group, queue) for group in owners.groups() for queue in owners.of_group(group)}
         self._renewed_ms = {key: at for key, at in self._renewed_ms.items() if key in known}
         return found

@@ -243,7 +243,8 @@ class BrokerState:
                     if isinstance(command, LockCommand)
                     else self.queue_owners.unlock
                 )
-                act(command.group, command.client_id, [(t, q) for t, q in command.queues])
+                queues = [(topic, queue_id) for topic, queue_id in command.queues]
+                act(command.group, command.client_id, queues, command.claim)
             case UserCommand() | DeleteUserCommand() | GrantCommand():
                 self.users.apply(command)
             case _:

@@ -9,6 +9,9 @@ Invariants:
   broker's does: for us it holds 30 s, a broker keeps it 60 s.
 - A lock that was not renewed for as long as the broker keeps one may have been another member's in
   between: it is not renewed but lost, and the queue begins anew at the committed offset.
+- Each request carries our claim, which is raised when queues are given back: an unlock that comes
+  late, after a lock that we asked for since, takes nothing from us (RocketMQ's would, and
+  another member could get a queue that we believe we hold). Brokers of RocketMQ ignore the field.
 
 Source: RocketMQ RebalanceImpl.lockAll, ProcessQueue.REBALANCE_LOCK_MAX_LIVE_TIME,
 RebalanceLockManager; requests LOCK_BATCH_MQ (41), UNLOCK_BATCH_MQ (42).
@@ -54,7 +57,8 @@ class _Locked(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockAnswer:
-    """Queues not named in either are those whose brokers did not answer."""
+    """Queues not named in either are those whose brokers did not answer, and those that were given
+    back while they were asked for."""
 
     granted: frozenset[MessageQueue]
     refused: frozenset[MessageQueue]
@@ -63,10 +67,17 @@ class LockAnswer:
 class LockTable:
     """Which locks are held since when; pure, times are ms of any one clock."""
 
-    __slots__ = ("_since",)
+    __slots__ = ("_claim", "_given_back", "_since")
 
     def __init__(self) -> None:
         self._since: dict[MessageQueue, float] = {}
+        self._given_back: dict[MessageQueue, int] = {}  # by which claim last
+        self._claim = 1
+
+    @property
+    def claim(self) -> int:
+        """What a lock that is asked for now says of itself; 0 is that of clients without."""
+        return self._claim
 
     @property
     def queues(self) -> tuple[MessageQueue, ...]:
@@ -79,8 +90,20 @@ class LockTable:
         self._since[queue] = asked_ms
         return before is None or asked_ms - before < _BROKER_KEEPS_MS
 
+    def is_given_back_since(self, queue: MessageQueue, claim: int) -> bool:
+        """Then the answer to a lock that was asked for by that claim says nothing any more."""
+        return self._given_back.get(queue, 0) >= claim
+
     def forget(self, queue: MessageQueue) -> None:
         self._since.pop(queue, None)
+
+    def give_back(self, queues: Iterable[MessageQueue]) -> int:
+        """They are ours no more: the claim by which they were, and by which none will be again."""
+        for queue in queues:
+            self.forget(queue)
+            self._given_back[queue] = self._claim
+        self._claim += 1
+        return self._claim - 1
 
     def holds(self, queue: MessageQueue, now_ms: float) -> bool:
         since = self._since.get(queue)
@@ -109,9 +132,9 @@ class QueueLocks:
         Refused are also those that were granted after somebody else may have had them.
         """
         groups = _by_broker(queues)
-        asked_ms = self._instance.now_ms()
+        asked_ms, claim = self._instance.now_ms(), self._table.claim
         answers = await asyncio.gather(
-            *(self._ask_quietly(RequestCode.LOCK_BATCH_MQ, group) for group in groups)
+            *(self._ask_quietly(RequestCode.LOCK_BATCH_MQ, group, claim) for group in groups)
         )
         granted: set[MessageQueue] = set()
         refused: set[MessageQueue] = set()
@@ -119,6 +142,8 @@ class QueueLocks:
             if locked is None:
                 continue
             for queue in group:
+                if self._table.is_given_back_since(queue, claim):
+                    continue
                 if queue in locked and self._table.granted(queue, asked_ms):
                     granted.add(queue)
                 else:
@@ -130,27 +155,29 @@ class QueueLocks:
     async def unlock(self, queues: Iterable[MessageQueue]) -> None:
         """Give locks back. One that a broker does not hear of ends by itself within a minute."""
         groups = _by_broker(queues)
-        for group in groups:
-            for queue in group:
-                self._table.forget(queue)
+        if not groups:
+            return
+        claim = self._table.give_back(queue for group in groups for queue in group)
         await asyncio.gather(
-            *(self._ask_quietly(RequestCode.UNLOCK_BATCH_MQ, group) for group in groups)
+            *(self._ask_quietly(RequestCode.UNLOCK_BATCH_MQ, group, claim) for group in groups)
         )
 
     async def unlock_all(self) -> None:
         await self.unlock(self._table.queues)
 
     async def _ask_quietly(
-        self, code: RequestCode, queues: Sequence[MessageQueue]
+        self, code: RequestCode, queues: Sequence[MessageQueue], claim: int
     ) -> set[MessageQueue] | None:
         """The queues in the answer of the one broker group that has `queues`; None without one."""
         try:
-            return await self._ask(code, queues)
+            return await self._ask(code, queues, claim)
         except ClientError as error:
             _log.info("%s for %s: %s", code.name, queues[0].broker_name, error)
             return None
 
-    async def _ask(self, code: RequestCode, queues: Sequence[MessageQueue]) -> set[MessageQueue]:
+    async def _ask(
+        self, code: RequestCode, queues: Sequence[MessageQueue], claim: int
+    ) -> set[MessageQueue]:
         namespace = self._instance.namespace
         named = {
             (namespace.wrap(queue.topic), queue.broker_name, queue.queue_id): queue
@@ -165,6 +192,7 @@ class QueueLocks:
                     for topic, broker_name, queue_id in named
                 ],
                 "onlyThisBroker": False,
+                "claim": claim,
             }
         )
         answer, address = await call_group(

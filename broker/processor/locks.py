@@ -2,14 +2,15 @@
 
 Place in the data path: `broker.rebalance_lock` judges leases, `broker.queue_owners` is the
 replicated table; only the ready leader gives any. A renewal is answered from memory, a new owner
-once its entry is committed. Rules: RocketMQ AdminBrokerProcessor.lockBatchMQ.
+once its entry is committed. Rules: RocketMQ AdminBrokerProcessor.lockBatchMQ; the field `claim` of
+both bodies is ours, see `broker.queue_owners`.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -17,7 +18,7 @@ from broker.commit import commit
 from broker.context import BrokerContext
 from broker.outcomes import refused_of
 from broker.proposer import BusyError, Proposal
-from broker.queue_owners import Queue
+from broker.queue_owners import Owner, Queue
 from broker.rebalance_lock import RebalanceLocks
 from broker.request import RefusedError, Request
 from broker.store.payload import LockCommand, UnlockCommand
@@ -32,6 +33,7 @@ __all__ = ["LockProcessor", "lock_command", "unlock_command"]
 _log = logging.getLogger(__name__)
 _QUEUES_MAX: Final = 16_384
 _CLIENT_ID_SIZE_MAX: Final = 1_024
+_CLAIM_MAX: Final = 2**63 - 1
 
 
 class _Queue(msgspec.Struct):
@@ -44,6 +46,11 @@ class _LockRequest(msgspec.Struct):
     consumerGroup: str
     clientId: str
     mqSet: list[_Queue] = []
+    claim: Annotated[int, msgspec.Meta(ge=0, le=_CLAIM_MAX)] = 0
+
+    @property
+    def owner(self) -> Owner:
+        return Owner(self.clientId, self.claim)
 
 
 class LockProcessor:
@@ -59,14 +66,15 @@ class LockProcessor:
         ours = {
             (queue.topic, queue.queueId): queue for queue in wanted.mqSet if self._is_here(queue)
         }
-        group, client_id = wanted.consumerGroup, wanted.clientId
+        group = wanted.consumerGroup
         claims = self._locks.ask(
             context.state.queue_owners,
             group,
-            client_id,
+            wanted.clientId,
             ours,
             members=context.clients.consumer_ids(group),
             now_ms=context.monotonic_ms(),
+            claim=wanted.claim,
         )
 
         def answer(held: Sequence[Queue]) -> None:
@@ -89,7 +97,7 @@ class LockProcessor:
 
         try:
             context.proposer.submit(
-                Proposal(commands=[lock_command(group, client_id, claims.free)], on_done=done)
+                Proposal(commands=[lock_command(group, wanted.owner, claims.free)], on_done=done)
             )
         except BusyError as error:
             self._locks.settle(group, claims.free, None)
@@ -104,13 +112,13 @@ class LockProcessor:
         queues = [
             queue
             for queue in dict.fromkeys((queue.topic, queue.queueId) for queue in given.mqSet)
-            if owners.get(queue) == given.clientId
+            if queue in owners and owners[queue].gives_up(*given.owner)
         ]
         if not queues:
             request.reply(ResponseCode.SUCCESS)
             return
 
-        commit(context, request, [unlock_command(given.consumerGroup, given.clientId, queues)])
+        commit(context, request, [unlock_command(given.consumerGroup, given.owner, queues)])
 
     def sweep(self) -> None:
         """Forget owners whose leases are over. Called by the shell now and then."""
@@ -145,9 +153,9 @@ class LockProcessor:
         return decoded
 
 
-def lock_command(group: str, client_id: str, queues: Sequence[Queue]) -> LockCommand:
-    return LockCommand(group, client_id, [list(queue) for queue in queues])
+def lock_command(group: str, owner: Owner, queues: Sequence[Queue]) -> LockCommand:
+    return LockCommand(group, owner.client_id, [list(queue) for queue in queues], owner.claim)
 
 
-def unlock_command(group: str, client_id: str, queues: Sequence[Queue]) -> UnlockCommand:
-    return UnlockCommand(group, client_id, [list(queue) for queue in queues])
+def unlock_command(group: str, owner: Owner, queues: Sequence[Queue]) -> UnlockCommand:
+    return UnlockCommand(group, owner.client_id, [list(queue) for queue in queues], owner.claim)

@@ -219,20 +219,26 @@ class ClearResetCommand:
 
 @dataclass(frozen=True, slots=True)
 class LockCommand:
-    """A client of an orderly group owns these queues from now on: rows of topic and queue id."""
+    """A client of an orderly group owns these queues from now on: rows of topic and queue id.
+
+    `claim` counts how often the client has given queues back; 0 where it doesn't count.
+    """
 
     group: str
     client_id: str
     queues: list[list[Any]]
+    claim: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class UnlockCommand:
-    """The client owns these queues no more; those that it doesn't own stay with their owners."""
+    """The client owns these queues no more; those that it doesn't own stay with their owners, and
+    those that it has claimed anew since with it."""
 
     group: str
     client_id: str
     queues: list[list[Any]]
+    claim: int = 0
 
 
 @dataclass(frozen=True, slots=True)

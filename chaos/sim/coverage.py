@@ -150,6 +150,7 @@ GROUP_COUNTERS: tuple[str, ...] = (
     "resets_followed",
     "queues_granted",
     "queues_taken_over",
+    "queues_claimed_anew",
     "messages_consumed_in_order",
     "messages_popped_in_order",
     "messages_acknowledged_in_order",

@@ -6,6 +6,8 @@ import asyncio
 import json
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from broker.processor.locks import LockProcessor
 from broker.processor.send import SendProcessor
@@ -13,6 +15,8 @@ from broker.queue_owners import Queue, QueueOwners
 from broker.rebalance_lock import RebalanceLocks
 from broker.state_part import Row
 from broker.store.payload import UNIT
+from client.message import MessageQueue
+from client.queue_locks import LockTable
 from remoting.codes import RequestCode, ResponseCode
 from remoting.message import decode_records
 from tests.broker.rig import FakeConnection, Rig, send_fields
@@ -27,17 +31,19 @@ class Table:
         self.locks, self.owners = RebalanceLocks(**bounds), QueueOwners()
         self.members = {"a", "b"}
 
-    def lock(self, group: str, client_id: str, queues: list[Queue], now_ms: int) -> list[Queue]:
+    def lock(
+        self, group: str, client_id: str, queues: list[Queue], now_ms: int, claim: int = 0
+    ) -> list[Queue]:
         claims = self.locks.ask(
-            self.owners, group, client_id, queues, members=self.members, now_ms=now_ms
+            self.owners, group, client_id, queues, members=self.members, now_ms=now_ms, claim=claim
         )
-        self.owners.lock(group, client_id, claims.free)
+        self.owners.lock(group, client_id, claims.free, claim)
         self.locks.settle(group, claims.free, now_ms)
         return sorted(claims.held + claims.free)
 
     def sweep(self, now_ms: int) -> None:
-        for row in self.locks.expired(self.owners, now_ms):
-            self.owners.unlock(*row)
+        for group, owner, queues in self.locks.expired(self.owners, now_ms):
+            self.owners.unlock(group, owner.client_id, queues, owner.claim)
 
 
 def test_one_client_holds_a_queue_until_it_gives_it_up_or_is_silent():
@@ -92,6 +98,77 @@ def test_locks_are_bounded_and_the_expired_make_room():
     assert len(table.owners) == 1
 
 
+def test_an_unlock_that_comes_after_the_next_claim_takes_nothing():
+    table = Table()
+    assert table.lock("G", "a", [Q0, Q1], 0, claim=1) == [Q0, Q1]
+    assert table.lock("G", "a", [Q0], 1, claim=2) == [Q0]
+    table.owners.unlock("G", "a", [Q0, Q1], 1)
+    assert table.owners.of_group("G") == {Q0: ("a", 2)}
+    assert table.lock("G", "b", [Q0], 2, claim=9) == [], "claims of two clients don't compare"
+    assert table.lock("G", "a", [Q0], 3, claim=1) == [], "so old a lock renews nothing"
+    table.owners.lock("G", "a", [Q0], 1)
+    assert table.owners.of_group("G") == {Q0: ("a", 2)}
+    assert table.lock("G", "b", [Q0], 60_002, claim=1) == [Q0]
+    table.owners.unlock("G", "a", [Q0], 3)
+    assert table.owners.of_group("G") == {Q0: ("b", 1)}
+
+
+class Wanderer:
+    """A client of two queues whose requests arrive when they like, as often as they like."""
+
+    def __init__(self, table: Table, client_id: str) -> None:
+        self.table, self.client_id = table, client_id
+        self.client = LockTable()
+        self.sent: list[tuple[str, Queue, int]] = []
+
+    def send(self, kind: str, queue: Queue) -> None:
+        claim = self.client.give_back([named(queue)]) if kind == "unlock" else self.client.claim
+        self.sent.append((kind, queue, claim))
+
+    def deliver(self, number: int) -> None:
+        kind, queue, claim = self.sent[number % len(self.sent)]
+        if kind == "unlock":
+            self.table.owners.unlock("G", self.client_id, [queue], claim)
+        elif not self.table.lock("G", self.client_id, [queue], 0, claim):
+            return
+        elif not self.client.is_given_back_since(named(queue), claim):
+            self.client.granted(named(queue), 0)
+
+    def believed(self) -> list[Queue]:
+        return [(queue.topic, queue.queue_id) for queue in self.client.queues]
+
+
+def named(queue: Queue) -> MessageQueue:
+    return MessageQueue(queue[0], "broker-a", queue[1])
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from("ab"),
+            st.one_of(
+                st.tuples(st.sampled_from(["lock", "unlock"]), st.sampled_from([Q0, Q1])),
+                st.integers(0, 20),
+            ),
+        ),
+        max_size=40,
+    )
+)
+def test_whoever_believes_in_a_lock_owns_the_queue(steps):
+    table = Table()
+    clients = {name: Wanderer(table, name) for name in "ab"}
+    for name, step in steps:
+        client = clients[name]
+        if isinstance(step, tuple):
+            client.send(*step)
+        elif client.sent:
+            client.deliver(step)
+        for one in clients.values():
+            owners = table.owners.of_group("G")
+            assert all(owners[queue].client_id == one.client_id for queue in one.believed())
+
+
 def test_deleted_topics_and_groups_have_no_owners():
     owners = QueueOwners()
     owners.lock("G", "a", [("T", 0), ("U", 0)])
@@ -102,15 +179,33 @@ def test_deleted_topics_and_groups_have_no_owners():
     assert (len(owners), owners.groups()) == (0, [])
 
 
-@pytest.mark.parametrize("row", [["G", "T", -1, "c"], ["G", "T", 0, 5], ["G", "T"]])
+def test_rows_of_a_version_without_claims_are_read():
+    owners = QueueOwners()
+    owners.restore([["G", "T", 0, "c"]])
+    assert owners.of_group("G") == {Q0: ("c", 0)}
+    again = QueueOwners()
+    again.restore(owners.capture())
+    assert again == owners
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        ["G", "T", -1, "c"],
+        ["G", "T", 0, 5],
+        ["G", "T"],
+        ["G", "T", 0, "c", -1],
+        ["G", "T", 0, "c", 1, 2],
+    ],
+)
 def test_rows_that_are_none_are_refused(row: Row):
     with pytest.raises((ValueError, TypeError)):
         QueueOwners().restore([row])
 
 
-def request_body(client: str, *queues: int) -> bytes:
+def request_body(client: str, *queues: int, **more: int) -> bytes:
     rows = [{"brokerName": "broker-a", "queueId": queue, "topic": "T"} for queue in queues]
-    return json.dumps({"clientId": client, "consumerGroup": "G", "mqSet": rows}).encode()
+    return json.dumps({"clientId": client, "consumerGroup": "G", "mqSet": rows, **more}).encode()
 
 
 def queues_of(answer) -> list[int]:
@@ -156,12 +251,39 @@ async def test_owners_are_in_the_log_and_renewals_are_not(rig, tmp_path):
     assert queues_of(answer) == [2]
     await rig.ask(locks.unlock, RequestCode.UNLOCK_BATCH_MQ, {}, request_body("a", 0))
     replica = rig.replay(tmp_path / "replica")
-    assert replica.queue_owners.of_group("G") == {("T", 1): "a", ("T", 2): "b"}
+    assert replica.queue_owners.of_group("G") == {("T", 1): ("a", 0), ("T", 2): ("b", 0)}
     rig.now_ms += 60_001
     locks.sweep()
     async with asyncio.timeout(5):
         while len(rig.state.queue_owners):
             await asyncio.sleep(0)
+
+
+async def test_a_lock_under_way_is_not_undone_by_the_unlock_before_it(rig, tmp_path):
+    """The client never heard of its unlock, locks again, and the unlock's second attempt comes."""
+    locks = LockProcessor(rig.context, rig.context.locks)
+    lock, unlock = RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ
+    await rig.ask(locks.lock, lock, {}, request_body("a", 0, claim=1))
+    rig.log.auto_commit = False
+    again, late = FakeConnection(), FakeConnection()
+    rig.give(locks.lock, lock, {}, request_body("a", 0, claim=2), again)
+    rig.give(locks.unlock, unlock, {}, request_body("a", 0, claim=1), late)
+    async with asyncio.timeout(5):
+        while not (again.sent and late.sent):
+            rig.log.commit()
+            await asyncio.sleep(0)
+    assert (queues_of(again.sent[0]), late.sent[0].code) == ([0], ResponseCode.SUCCESS)
+    expected = {Q0: ("a", 2)}
+    assert rig.state.queue_owners.of_group("G") == expected
+    assert rig.replay(tmp_path / "replica").queue_owners.of_group("G") == expected
+
+
+@pytest.mark.parametrize("claim", [-1, 2**63, "x"])
+async def test_a_claim_that_is_none_is_refused(rig, claim):
+    locks = LockProcessor(rig.context, rig.context.locks)
+    body = request_body("a", 0, claim=claim)
+    refused = await rig.ask(locks.lock, RequestCode.LOCK_BATCH_MQ, {}, body)
+    assert refused.code == ResponseCode.INVALID_PARAMETER
 
 
 async def test_a_lock_whose_entry_is_lost_is_not_answered_as_held(rig):

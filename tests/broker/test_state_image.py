@@ -132,7 +132,8 @@ class Author:
             case "lock" | "unlock":
                 kind_of = LockCommand if kind == "lock" else UnlockCommand
                 queues = [["A" if number else "B", queue] for queue in range(number + 1)]
-                return kind_of(f"g{self.now_ms % 3}", f"c{self.now_ms % 2}", queues)
+                claim = self.now_ms % 4
+                return kind_of(f"g{self.now_ms % 3}", f"c{self.now_ms % 2}", queues, claim)
             case "user":
                 kind = "Super" if self.now_ms % 2 else "Normal"
                 return UserCommand(f"u{self.now_ms % 3}", f"{self.now_ms}", kind, "enable")

@@ -97,3 +97,14 @@ def test_a_lock_holds_for_half_of_what_the_broker_keeps_it() -> None:
     table.forget(QUEUE)
     assert not table.holds(QUEUE, 121_000)
     assert table.queues == ()
+
+
+def test_what_is_given_back_is_asked_for_by_another_claim() -> None:
+    table = LockTable()
+    before = table.claim
+    assert table.granted(QUEUE, 1_000)
+    assert table.give_back([QUEUE]) == before
+    assert table.claim > before
+    assert not table.holds(QUEUE, 1_000)
+    assert table.is_given_back_since(QUEUE, before)  # an answer that comes late
+    assert not table.is_given_back_since(QUEUE, table.claim)

@@ -286,7 +286,8 @@ class Structures:
                 producers = [{"groupName": rng.choice(_GROUPS)}]
                 return {"clientID": client, "consumerDataSet": rows, "producerDataSet": producers}
             case RequestCode.LOCK_BATCH_MQ | RequestCode.UNLOCK_BATCH_MQ:
-                return {"consumerGroup": group, "clientId": client, "mqSet": [queue] * 3}
+                body = {"consumerGroup": group, "clientId": client, "mqSet": [queue] * 3}
+                return {**body, "claim": rng.choice(_NUMBERS)}
             case RequestCode.BATCH_ACK_MESSAGE:
                 ack = {"c": group, "t": topic, "r": rng.choice("012"), "so": 0, "q": 0, "pt": 1}
                 return {"brokerName": "broker-a", "acks": [{**ack, "b": "/////w==", "rq": 0}]}

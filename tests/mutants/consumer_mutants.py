@@ -204,15 +204,24 @@ _LOCK_MUTANTS = (
         patches=(
             SourcePatch(
                 module="broker.queue_owners",
-                within="QueueOwners.unlock",
-                before="if owners.get(queue) == client_id:",
-                after="if queue in owners:",
+                within="Owner.gives_up",
+                before="return client_id == self.client_id and claim >= self.claim",
+                after="return client_id != self.client_id or claim >= self.claim",
             ),
+        ),
+    ),
+    Mutant(
+        name="an unlock takes back a newer claim",
+        kind="group",
+        breaks="an unlock that comes late frees what its client has been granted again since",
+        published="this broker's clients, as RocketMQ's, until they counted their claims",
+        expected=("locks",),
+        patches=(
             SourcePatch(
-                module="broker.processor.locks",
-                within="LockProcessor.unlock",
-                before="if owners.get(queue) == given.clientId",
-                after="if queue in owners",
+                module="broker.queue_owners",
+                within="Owner.gives_up",
+                before="return client_id == self.client_id and claim >= self.claim",
+                after="return client_id == self.client_id",
             ),
         ),
     ),

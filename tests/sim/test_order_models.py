@@ -157,6 +157,16 @@ def test_a_queue_consumed_without_owning_it(locks: LockModel) -> None:
         locks.on_consumed("G", "a", "Q", 0)
 
 
+def test_a_queue_claimed_anew_is_not_given_up_by_an_older_unlock(locks: LockModel) -> None:
+    locks.lock(LockCommand("G", "a", [["Q", 0]], 2))
+    locks.unlock(UnlockCommand("G", "a", [["Q", 0]], 1))
+    locks.lock(LockCommand("G", "a", [["Q", 0]], 1))
+    assert locks.rows() == {("G", "Q", 0, "a", 2)}
+    locks.on_consumed("G", "a", "Q", 0)
+    locks.unlock(UnlockCommand("G", "a", [["Q", 0]], 2))
+    assert locks.rows() == set()
+
+
 # Pops in order -----------------------------------------------------------------------------------
 
 

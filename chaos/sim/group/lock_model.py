@@ -5,7 +5,8 @@ what they were granted and what they consume. Knows nothing of the broker's tabl
 
 Rules: a queue that a client was granted is the client's in the log when it hears of it; a client
 consumes no queue that is another's in the log, and no two clients of a group believe at once that
-they hold the same queue.
+they hold the same queue. What a client said before it gave queues back (its claim is lower then)
+changes nothing of what it owns since.
 """
 
 from __future__ import annotations
@@ -33,26 +34,30 @@ class LockModel:
 
     def __init__(self, counts: dict[str, int]) -> None:
         self._counts = counts
-        self._owners: dict[tuple[str, _Queue], str] = {}  # by group and queue
+        self._owners: dict[tuple[str, _Queue], tuple[str, int]] = {}  # with claims; by group, queue
         self._members: dict[str, list[_Member]] = {}  # by group
 
-    def rows(self) -> set[tuple[str, str, int, str]]:
+    def rows(self) -> set[tuple[str, str, int, str, int]]:
         """As the broker's own table has them."""
-        return {(group, *queue, owner) for (group, queue), owner in self._owners.items()}
+        return {(group, *queue, *owner) for (group, queue), owner in self._owners.items()}
 
     # The log -----------------------------------------------------------------------------------
 
     def lock(self, command: LockCommand) -> None:
         for topic, queue_id in command.queues:
             key = (command.group, (topic, queue_id))
-            before = self._owners.get(key)
-            self._counts["queues_taken_over"] += before not in {None, command.client_id}
-            self._owners[key] = command.client_id
+            client_id, claim = self._owners.get(key, (None, 0))
+            if client_id == command.client_id and claim > command.claim:
+                continue
+            self._counts["queues_taken_over"] += client_id not in {None, command.client_id}
+            self._counts["queues_claimed_anew"] += client_id == command.client_id
+            self._owners[key] = (command.client_id, command.claim)
 
     def unlock(self, command: UnlockCommand) -> None:
         for topic, queue_id in command.queues:
             key = (command.group, (topic, queue_id))
-            if self._owners.get(key) == command.client_id:
+            client_id, claim = self._owners.get(key, (None, 0))
+            if client_id == command.client_id and claim <= command.claim:
                 del self._owners[key]
 
     def drop(self, *, group: str | None = None, topic: str | None = None) -> None:
@@ -87,6 +92,6 @@ class LockModel:
     def _check_owner(
         self, group: str, client_id: str, topic: str, queue_id: int, what: str
     ) -> None:
-        owner = self._owners.get((group, (topic, queue_id)))
+        owner, _ = self._owners.get((group, (topic, queue_id)), (None, 0))
         if owner != client_id:
             raise Violation("locks", f"{client_id} {what} {topic}/{queue_id}, it is {owner}'s")
