@@ -65,7 +65,7 @@ from raft.replicated_log import (
 )
 from raft.restart import RestoredState, do_without, restore_newest
 from raft.snapshot import SnapshotHeader
-from raft.snapshot_keeper import SnapshotKeeper
+from raft.snapshot_keeper import SnapshotKeeper, WrittenState
 from raft.stalls import Stalls
 from raft.storage import Disk
 from raft.transport import TcpTransport, Transport
@@ -181,6 +181,7 @@ class RaftNode:
             self._state_machine,
             interval_size_bytes=config.snapshot_interval_size_bytes,
             configuration_at=self._configuration_at,
+            on_written=self._on_state_written,
             stalls=self._stalls,
         )
         self._installs = InstallStream(
@@ -239,8 +240,14 @@ class RaftNode:
                     commit_index=self._shell.core.commit_index,
                     applied_index=applied_index,
                 )
+                self._shell.trace.flush()
         finally:
             self._store.close()
+
+    def _on_state_written(self, state: WrittenState) -> None:
+        """On the loop, or while it waits for the last one at a stop."""
+        if self._shell is not None:
+            self._shell.trace.state_written(self._shell.core.current_term, state)
 
     async def wait_failed(self) -> BaseException:
         return await asyncio.shield(self._failed)

@@ -32,6 +32,7 @@ from raft.messages import (
 )
 from raft.replicated_log import CommittedEntry
 from raft.segment_log import SegmentLog
+from raft.snapshot_keeper import WrittenState
 from raft.trace import RaftTrace
 
 __all__ = ["ReadyTrace"]
@@ -165,6 +166,11 @@ class ReadyTrace:
         """The log's beginning was replaced."""
         if self._trace is not None:
             self._record("install", term, index=base.index, entry_term=base.term, chain=base.chain)
+
+    def state_written(self, term: Term, state: WrittenState) -> None:
+        """The state machine's state is in a snapshot."""
+        if self._trace is not None:
+            self._record("state", term, index=state.index, chain=state.digest)
 
     def configured(self, term: Term, configuration: Configuration) -> None:
         """Another configuration is in force."""

@@ -26,7 +26,10 @@ import errno
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from xxhash import xxh3_64
 
 from raft.membership import Configuration, encode_membership
 from raft.messages import Index, LogBase
@@ -35,8 +38,9 @@ from raft.segment_log import SegmentLog
 from raft.snapshot import SnapshotFiles, SnapshotHeader
 from raft.stalls import Stalls, section
 
-__all__ = ["SnapshotKeeper"]
+__all__ = ["SnapshotKeeper", "WrittenState"]
 
+_SIGN_BIT = 1 << 63
 _KEPT_COUNT = 2
 _PAUSE_NOTED_S = 0.010
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -44,8 +48,18 @@ _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 _log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenState:
+    """The state after `index` was applied. `digest`: XXH3-64 of its bytes, as a signed integer;
+    nodes that have applied the same entries have the same."""
+
+    index: Index
+    digest: int
+
+
 class SnapshotKeeper:
-    """`configuration_at` tells which configuration belongs to an index."""
+    """`configuration_at` tells which configuration belongs to an index; `on_written` hears of each
+    state once its snapshot is durable."""
 
     def __init__(
         self,
@@ -55,8 +69,10 @@ class SnapshotKeeper:
         *,
         interval_size_bytes: int,
         configuration_at: Callable[[Index], Configuration],
+        on_written: Callable[[WrittenState], None],
         stalls: Stalls | None = None,
     ) -> None:
+        self._on_written = on_written
         self._stalls = stalls
         self._log = log
         self._files = files
@@ -107,18 +123,22 @@ class SnapshotKeeper:
             self._work.clear()
             captured, self._captured = self._captured, None
             if captured is not None:
-                if await asyncio.to_thread(self._write, *captured):
+                written = await asyncio.to_thread(self._write, *captured)
+                if written is not None:
                     self._count(captured[0].last)
+                    self._on_written(written)
                 self._writing = False
             await asyncio.to_thread(self._files.keep, self._kept_indexes())
             self._settled = not self._work.is_set()
 
     def write_last(self, applied_index: Index) -> None:
-        """At a clean stop, on the loop: nothing is applied any more. Raises OSError."""
+        """At a clean stop: nothing is applied any more. Raises OSError."""
         if applied_index > max(self.newest_index, self._log.base.index):
             captured = self._capture(applied_index)
-            if captured is not None and self._write(*captured):
+            written = None if captured is None else self._write(*captured)
+            if captured is not None and written is not None:
                 self._count(captured[0].last)
+                self._on_written(written)
                 self._files.keep(self._kept_indexes())
 
     def installed(self, last: LogBase) -> None:
@@ -162,20 +182,31 @@ class SnapshotKeeper:
             _log.info("capturing the state at %d took %.1f ms", index, pause_s * 1000)
         return header, snapshot
 
-    def _write(self, header: SnapshotHeader, snapshot: Snapshot) -> bool:
-        """On a thread; False where there was no room. Raises OSError."""
+    def _write(self, header: SnapshotHeader, snapshot: Snapshot) -> WrittenState | None:
+        """On a thread; None where there was no room. Raises OSError."""
         with self._write_lock:
             begin = time.monotonic()
             index = header.last.index
             self._state_machine.sync_derived()
             self._log.sync()
+            digest = xxh3_64()
             try:
-                size = self._files.write(header, snapshot.encode())
+                size = self._files.write(header, _digested(snapshot.encode(), digest))
             except OSError as error:
                 if error.errno not in _NO_ROOM:
                     raise
                 _log.warning("no room for a snapshot at %d: %s", index, error)
                 self._files.remove_unfinished(index)
-                return False
+                return None
             _log.info("snapshot at %d: %d bytes in %.2f s", index, size, time.monotonic() - begin)
-            return True
+            unsigned = digest.intdigest()
+            return WrittenState(
+                index=index, digest=unsigned - 2 * _SIGN_BIT if unsigned >= _SIGN_BIT else unsigned
+            )
+
+
+def _digested(chunks: Iterator[bytes], digest: xxh3_64) -> Iterator[bytes]:
+    """The chunks as they are, each added to `digest` on its way."""
+    for chunk in chunks:
+        digest.update(chunk)
+        yield chunk

@@ -173,6 +173,7 @@ GROUP_COUNTERS: tuple[str, ...] = (
     "trace:read",
     "trace:config",
     "trace:install",
+    "trace:state",
 )
 """Of seeds that run whole groups."""
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from xxhash import xxh3_64_intdigest
 
 from raft.disk import OsDisk
 from raft.membership import (
@@ -68,7 +69,9 @@ class Rig:
             self.machine,
             interval_size_bytes=0,
             configuration_at=self.configuration_at,
+            on_written=lambda state: self.written.append((state.index, state.digest)),
         )
+        self.written: list[tuple[Index, int]] = []
         self.known_from_index = 0  # before it nobody has told this node of the group
         self.append(5 * PER_SEGMENT)
 
@@ -122,6 +125,20 @@ async def test_two_are_kept_and_the_log_behind_the_older(tmp_path: Path) -> None
         assert rig.keeper.safe_position == rig.log.entry_end(2 * PER_SEGMENT)
         expected = [2 * PER_SEGMENT, 3 * PER_SEGMENT]
         await eventually(lambda: rig.files.indexes() == expected, "the oldest is removed")
+
+
+async def test_each_state_that_is_durable_is_told_with_the_digest_of_its_bytes(
+    tmp_path: Path,
+) -> None:
+    """XXH3-64 of "stateits end", as a signed integer; the bytes are what counts, not the chunks."""
+    digest = xxh3_64_intdigest(b"stateits end")
+    signed = digest - (1 << 64) if digest >= 1 << 63 else digest
+    async with running(tmp_path, let_go(), let_go()) as rig:
+        rig.keeper.segment_ended(PER_SEGMENT)
+        await eventually(lambda: rig.keeper._settled, "it was written")
+        assert rig.written == [(PER_SEGMENT, signed)]
+        await asyncio.to_thread(rig.keeper.write_last, 2 * PER_SEGMENT)
+        assert rig.written == [(PER_SEGMENT, signed), (2 * PER_SEGMENT, signed)]
 
 
 async def test_a_snapshot_that_an_install_has_overtaken_does_not_count(tmp_path: Path) -> None:
@@ -182,6 +199,7 @@ async def test_a_full_disk_costs_a_snapshot_not_the_node(
             rig.keeper.segment_ended(PER_SEGMENT)
             await eventually(lambda: rig.keeper._settled, "it was given up")
         assert rig.keeper.newest_index == 0
+        assert rig.written == []
         rig.keeper.segment_ended(2 * PER_SEGMENT)
         await eventually(lambda: rig.keeper.newest_index == 2 * PER_SEGMENT, "the next one counts")
 

@@ -166,6 +166,12 @@ def test_r11_a_vote_for_a_shorter_log(story: _Story) -> None:
     _expect("R11", story, _N1, "vote", 2, peer=_N2, last_term=0, last_index=0)
 
 
+def test_r14_another_state_at_the_same_index(story: _Story) -> None:
+    story.tell(_N0, "state", 1, index=1, chain=-7)
+    story.tell(_N1, "state", 1, index=1, chain=-7)
+    _expect("R14", story, _N2, "state", 1, index=1, chain=8)
+
+
 def test_r12_a_read_below_what_was_committed_before_it_was_asked(story: _Story) -> None:
     story.one_committed()
     _expect("R12", story, _N1, "read", 1, index=0, asked_us=story.now_us + 1)

@@ -99,6 +99,7 @@ class TraceRules:
         self._commit_times_us: list[int] = []  # when the group's commit index rose
         self._commit_floors: list[Index] = []  # and to what
         self.committed_index: Index = 0
+        self._states: dict[Index, tuple[NodeId, int]] = {}  # who told it first, and its digest
 
     def on_event(self, node: NodeId, event: str, term: Term, fields: Mapping[str, Any]) -> None:
         """One row of the trace; `term` is the node's current term. A start may say more than the
@@ -130,6 +131,8 @@ class TraceRules:
                 self._on_install(node, mirror, fields)
             case "read":
                 self._on_read(node, fields)
+            case "state":
+                self._on_state(node, int(fields["index"]), int(fields["chain"]))
             case _:
                 self._broken("trace", node, f"traces an event {event!r} that no rule knows")
 
@@ -365,6 +368,12 @@ class TraceRules:
             self._broken(
                 "R12", node, f"serves a read at {index}, asked after {floor} was committed"
             )
+
+    def _on_state(self, node: NodeId, index: Index, digest: int) -> None:
+        """All who have applied the same entries have the same state, byte for byte."""
+        teller, told = self._states.setdefault(index, (node, digest))
+        if told != digest:
+            self._broken("R14", node, f"has another state at {index} than {teller}")
 
     @staticmethod
     def _broken(rule: str, node: NodeId, detail: str) -> None:
