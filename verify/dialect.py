@@ -51,6 +51,9 @@ def duckdb_text(text: str, *, name: str) -> str:
     for node in tree.find_all(exp.TryCast):
         # Spark's cast raises where a value does not fit, as DuckDB's own does.
         node.replace(exp.Cast(this=node.this, to=node.args["to"]))
+    for counted in list(tree.find_all(exp.CountIf)):
+        # Of conditions that are all null DuckDB's own counts null, Spark's none.
+        counted.replace(exp.Count(this=exp.If(this=counted.this, true=exp.Literal.number(1))))
     for hint in list(tree.find_all(exp.Hint)):
         hint.pop()
     return tree.sql(dialect="duckdb", identify=True)

@@ -75,7 +75,8 @@ def _reconfigured() -> SyntheticRun:
     """n2 is no voter for a while, in which two disks are all; then it is one again.
 
     Meanwhile somebody fetches an offset whose commit nobody answered, and the half queue's progress
-    passes halves that are settled, the last of them in the same entry.
+    passes halves that are settled, the last of them in the same entry. One send is stored and not
+    yet on another disk, which its type says; one says nothing unsafe.
     """
     away: list[int] = []
 
@@ -94,6 +95,8 @@ def _reconfigured() -> SyntheticRun:
         run.append([op_rec, progress(half["offset"] + 1)])
         change_voters(run, list(NODES))
         away.append(run.entries[-1].index - 1)
+        run.send("p2", "v20", 0, "info")["status"] = "FLUSH_SLAVE_TIMEOUT"
+        run.send("p2", "v21", 0)["status"] = "SEND_OK"
 
     run = SyntheticRun("reconfigured", live=live)
     forget_fsyncs(run, "n2", *away)

@@ -31,6 +31,7 @@ class Planted:
     live: bool
     also: frozenset[str]
     witness: str  # what the witness must name
+    sql_only: bool = False  # only the rule's file sees it, no check in Python
 
     def run(self) -> SyntheticRun:
         if self.live:
@@ -43,10 +44,12 @@ class Planted:
 PLANTS: list[Planted] = []
 
 
-def plant(check: str, *also: str, witness: str, live: bool = False) -> Callable[[Plant], Plant]:
+def plant(
+    check: str, *also: str, witness: str, live: bool = False, sql_only: bool = False
+) -> Callable[[Plant], Plant]:
     def register(function: Plant) -> Plant:
         name = function.__name__.replace("_", "-")
-        PLANTS.append(Planted(check, name, function, live, frozenset(also), witness))
+        PLANTS.append(Planted(check, name, function, live, frozenset(also), witness, sql_only))
         return function
 
     return register
@@ -307,6 +310,30 @@ def query_that_misses_a_message(run: SyntheticRun) -> None:
 @plant("S8", witness="not in the log")
 def query_that_shows_another_place(run: SyntheticRun) -> None:
     run.find("query")["messages"][0]["offset"] += 7
+
+
+@plant("S8", witness="not in the log", sql_only=True)
+def query_that_shows_a_value_of_no_place(run: SyntheticRun) -> None:
+    """It does not tell where the message stands, and its topic has no such value."""
+    (shown,) = run.find("query")["messages"]
+    unknown = {"value": f"{run.name}.v99", "queue": None, "offset": None}
+    run.find("query")["messages"] = [shown, shown | unknown]
+
+
+@plant("S8", witness="another key", sql_only=True)
+def query_that_shows_a_message_of_another_key(run: SyntheticRun) -> None:
+    (other,) = run.find("deliver", "v2")["messages"]
+    run.find("query")["messages"].append(dict(other))
+
+
+@plant("S7", witness="FLUSH_DISK_TIMEOUT", sql_only=True)
+def send_on_no_disk_is_ok(run: SyntheticRun) -> None:
+    run.find("send", "v4")["status"] = "FLUSH_DISK_TIMEOUT"
+
+
+@plant("S7", witness="SLAVE_NOT_AVAILABLE", sql_only=True)
+def half_on_one_replica_is_ok(run: SyntheticRun) -> None:
+    run.find("half", tx=f"{run.name}.x0")["status"] = "SLAVE_NOT_AVAILABLE"
 
 
 @plant("S6", "A15", witness="v99")

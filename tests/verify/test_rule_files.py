@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException
@@ -99,6 +100,14 @@ def test_two_rules_of_one_id_are_refused(tmp_path: Path) -> None:
 def test_what_the_subset_leaves_out_is_refused(text: str) -> None:
     with pytest.raises(DialectError, match=r"rule\.sql"):
         duckdb_text(text, name="rule.sql")
+
+
+def test_conditions_that_are_all_null_count_as_none() -> None:
+    text = "select count_if(x) as n, count_if(x) filter (where not x) as m from t"
+    table = pa.table({"x": pa.array([None, None], pa.bool_())})
+    connection = duckdb.connect()
+    connection.register("t", table)
+    assert connection.execute(duckdb_text(text, name="q")).fetchall() == [(0, 0)]
 
 
 def test_a_query_names_its_tables_but_not_its_own() -> None:
