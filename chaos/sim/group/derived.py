@@ -5,7 +5,9 @@ Place in the data path: ConsumeQueues and their checks are real files in memory
 fails, takes from the rest what a disk might have lost.
 
 What it models: of a file's bytes since its last fsync each sector is there or is what it was; a
-file that never was fsynced may be gone, empty, or all zeros. Names are not lost by themselves.
+file that never was fsynced may be gone, empty, or all zeros. Names are not lost by themselves. A
+file that was made anew under its name has nothing of the one before: no disk shows a file what
+stood in another. They are told apart by their inodes, whose numbers a tmpfs gives once.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ class DerivedState:
     def __init__(self, store: Path, rng: random.Random) -> None:
         self._store = store
         self._rng = rng
-        self._synced: dict[Path, bytes] = {}
+        self._synced: dict[Path, tuple[int, bytes]] = {}  # inode and bytes
         self.lost_files = 0
 
     def forget(self) -> None:
@@ -38,7 +40,8 @@ class DerivedState:
     def on_fsync(self, descriptor: int) -> None:
         path = Path(f"/proc/self/fd/{descriptor}").readlink()
         if path.is_file() and path.is_relative_to(self._store):
-            self._synced[path] = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
+            file = os.fstat(descriptor)
+            self._synced[path] = file.st_ino, os.pread(descriptor, file.st_size, 0)
 
     def power_failure(self, survival: Survival) -> None:
         if survival is Survival.ALL or not self._store.is_dir():
@@ -50,7 +53,10 @@ class DerivedState:
                 self._lose(path)
 
     def _lose(self, path: Path) -> None:
-        now, then = path.read_bytes(), self._synced.get(path)
+        now = path.read_bytes()
+        inode, then = self._synced.get(path, (None, None))
+        if inode != path.stat().st_ino:
+            then = None
         if now == then:
             return
         self.lost_files += 1

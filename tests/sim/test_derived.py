@@ -1,0 +1,55 @@
+"""What a failure of power leaves of simulated ConsumeQueues: sectors old or new, no others'."""
+
+from __future__ import annotations
+
+import os
+import random
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from chaos.sim.disk import Survival
+from chaos.sim.group.derived import DerivedState
+from chaos.sim.group.settings import memory_directory
+
+_SIZE = 640
+
+
+@pytest.fixture
+def store() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(dir=memory_directory()) as directory:
+        queue = Path(directory) / "consumequeue"
+        queue.mkdir()
+        yield queue.parent
+
+
+def _sync(derived: DerivedState, path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        derived.on_fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_each_sector_is_what_it_was_or_what_it_became(store: Path, seed: int) -> None:
+    derived, path = DerivedState(store, random.Random(seed)), store / "consumequeue" / "0"
+    path.write_bytes(b"a" * _SIZE)
+    _sync(derived, path)
+    path.write_bytes(b"b" * _SIZE)
+    derived.power_failure(Survival.NONE)
+    assert set(path.read_bytes()) == set(b"ab")
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_file_made_anew_has_nothing_of_the_one_before(store: Path, seed: int) -> None:
+    derived, path = DerivedState(store, random.Random(seed)), store / "consumequeue" / "0"
+    path.write_bytes(b"a" * _SIZE)
+    _sync(derived, path)
+    path.rename(path.with_name("away"))  # its inode is not free for the next one
+    path.write_bytes(b"b" * _SIZE)
+    derived.power_failure(Survival.NONE)
+    left = path.read_bytes() if path.exists() else b""
+    assert left in {b"", bytes(_SIZE)}, "it was never fsynced"
