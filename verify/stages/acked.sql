@@ -1,7 +1,13 @@
 -- What was acknowledged: sends that were ok, transactions whose commit was. `t_acked` is when,
--- the place as far as it is known. A value that was acknowledged twice has two rows.
+-- the place as far as it is known; `on_user_topic` is null where no topic is told. A value that was
+-- acknowledged twice has two rows.
 select
-  value, uniq_key, op, t_acked, broker_group, topic, queue, offset, tx
+  value, uniq_key, op, t_acked, broker_group, topic, queue, offset, tx,
+  not (
+    startswith(topic, '%RETRY%') or startswith(topic, '%DLQ%')
+    or startswith(topic, 'RMQ_SYS_') or startswith(topic, 'rmq_sys_')
+    or topic in ('SCHEDULE_TOPIC_XXXX', 'TRANS_CHECK_MAX_TIME_TOPIC')
+  ) as on_user_topic
 from (
   select
     value, uniq_key, op, t_complete as t_acked, broker_group, topic, queue, offset,

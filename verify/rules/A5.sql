@@ -1,0 +1,96 @@
+-- A5: acknowledged but unseen
+-- promise: G1
+-- needs: ops
+-- wants: log
+-- examined: select coalesce(sum(case when f = 'send' then messages else ops end), 0) from op_counts
+--   where f in ('send', 'decide') and type = 'ok'
+-- nothing: nothing was acknowledged
+-- rule: Acknowledged, and never read ok by a group that is to read everything. Acknowledged at or
+--   beyond its queue's end and in no replica's committed log: lost, whoever read it. In a queue
+--   that was not drained an unread value proves nothing, nor does it where no read was recorded; a
+--   transaction whose queue nobody tells may be in any of its topic's.
+-- source: Jepsen's Kafka workload, unseen
+with lost as (
+  select distinct v.value
+  from acked a
+  join queues q on a.broker_group = q.broker_group and a.topic = q.topic and a.queue = q.queue
+  join values_told v on a.value = v.value
+  cross join run_settings s
+  where s.has_log and a.offset >= q.max_offset and v.logged_index is null
+),
+at_least_once as (
+  select client_group from run_groups where at_least_once
+),
+unread as (
+  select v.value, g.client_group
+  from values_told v cross join at_least_once g
+  where v.acked_op is not null and not array_contains(v.read_by, g.client_group)
+),
+found as (
+  select value, client_group from unread
+  union all
+  select l.value, cast(null as string) from lost l left anti join unread u on l.value = u.value
+),
+told as (
+  select
+    f.value, f.client_group, v.acked_op, v.acked_place, v.tx, l.value is not null as lost
+  from found f
+  join values_told v on f.value = v.value
+  join (
+    select distinct value, op from acked where coalesce(on_user_topic, true)
+  ) a on v.value = a.value and v.acked_op = a.op
+  left join lost l on f.value = l.value
+),
+stands as (
+  select
+    s.value,
+    max_by(
+      struct(s.broker_group, s.topic, s.queue, s.offset),
+      struct(s.offset, coalesce(s.broker_group, '') as broker_group, s.topic, s.queue)
+    ) as at,
+    min(case when coalesce(q.was_drained, false) then 1 else 0 end) = 1 as place_drained,
+    max(case when s.offset >= coalesce(q.floor, 0) then 1 else 0 end) = 1 as kept
+  from standing s
+  left semi join told t on s.value = t.value
+  left join queues q
+    on s.broker_group = q.broker_group and s.topic = q.topic and s.queue = q.queue
+  where s.on_user_topic
+  group by s.value
+),
+topics as (
+  select
+    broker_group, topic,
+    min(case when coalesce(was_drained, false) then 1 else 0 end) = 1 as topic_drained
+  from queues
+  group by broker_group, topic
+),
+placed as (
+  select
+    t.value, t.client_group, t.acked_op, t.tx, t.lost,
+    coalesce(s.at.broker_group, t.acked_place.broker_group) as broker_group,
+    coalesce(s.at.topic, t.acked_place.topic) as topic,
+    coalesce(s.at.queue, t.acked_place.queue) as queue,
+    s.at.offset as offset,
+    s.place_drained,
+    coalesce(s.kept, true) as kept
+  from told t left join stands s on t.value = s.value
+)
+select
+  p.broker_group, p.topic, p.queue, p.offset, p.value, p.client_group, p.acked_op, p.tx, p.lost,
+  case
+    when p.lost then null
+    when not coalesce(p.place_drained, t.topic_drained, false)
+      then concat(
+        'not drained, so what is unread there proves nothing: ',
+        concat_ws(' ', p.broker_group, p.topic, cast(p.queue as string))
+      )
+    when c.reads = 0 then 'no read was recorded, so nothing can be called unread'
+  end as reason
+from placed p
+left join topics t on p.broker_group = t.broker_group and p.topic = t.topic
+cross join (
+  select coalesce(sum(ops), 0) as reads
+  from op_counts
+  where f in ('poll', 'deliver') and type = 'ok'
+) c
+where p.lost or p.kept

@@ -1,0 +1,80 @@
+-- Steps of a process from one offset to the next of a queue, within an ok poll (op_before = op) or
+-- from one to the next, that go back or over a value at or above the queue's floor: that is
+-- `skipped`. An assign that names the queue starts its position anew.
+with told as (
+  select process, broker_group, topic, queue, op, place_in_op, offset
+  from reads
+  where f = 'poll' and type = 'ok' and offset is not null
+  union all
+  select
+    o.process, a.broker_group, a.topic, a.queue, o.op,
+    cast(-1 as int) as place_in_op, cast(null as bigint) as offset
+  from ops o lateral view explode(o.assigned) e as a
+  where o.f = 'assign' and o.type <> 'fail'
+),
+steps as (
+  select
+    *,
+    lag(op) over (partition by process, broker_group, topic, queue order by op, place_in_op) as op_before,
+    lag(offset) over (partition by process, broker_group, topic, queue order by op, place_in_op) as from_offset
+  from told
+),
+jumps as (
+  select process, broker_group, topic, queue, op, place_in_op, op_before, from_offset, offset as to_offset
+  from steps
+  where offset <> from_offset + 1
+),
+ahead as (
+  select * from jumps where to_offset > from_offset
+),
+occupied as (
+  select s.broker_group, s.topic, s.queue, s.offset, s.value
+  from standing s
+  left semi join ahead a
+    on s.broker_group = a.broker_group and s.topic = a.topic and s.queue = a.queue
+  left join queues q
+    on s.broker_group = q.broker_group and s.topic = q.topic and s.queue = q.queue
+  where s.offset >= coalesce(q.floor, 0)
+),
+line as (
+  select
+    broker_group, topic, queue, offset as at, offset as stands,
+    cast(null as string) as process, cast(null as bigint) as op, cast(null as int) as place_in_op
+  from occupied
+  union all
+  select broker_group, topic, queue, from_offset, null, process, op, place_in_op from ahead
+),
+next as (
+  select
+    process, op, place_in_op, broker_group, topic, queue,
+    min(stands) over (
+      partition by broker_group, topic, queue
+      order by at desc, stands is not null, op, place_in_op
+      rows between unbounded preceding and current row
+    ) as skipped_offset
+  from line
+),
+skips as (
+  select j.*, n.skipped_offset
+  from ahead j
+  join next n
+    on j.process = n.process and j.op = n.op and j.place_in_op = n.place_in_op
+    and j.broker_group = n.broker_group and j.topic = n.topic and j.queue = n.queue
+  where n.skipped_offset < j.to_offset
+),
+skipped as (
+  select k.process, k.op, k.place_in_op, min(o.value) as value
+  from skips k
+  join occupied o
+    on k.broker_group = o.broker_group and k.topic = o.topic and k.queue = o.queue
+    and k.skipped_offset = o.offset
+  group by k.process, k.op, k.place_in_op
+)
+select j.*, struct(k.skipped_offset as offset, v.value as value) as skipped
+from ahead j
+join skips k on j.process = k.process and j.op = k.op and j.place_in_op = k.place_in_op
+join skipped v on j.process = v.process and j.op = v.op and j.place_in_op = v.place_in_op
+union all
+select j.*, cast(null as struct<offset:bigint, value:string>) as skipped
+from jumps j
+where j.to_offset <= j.from_offset
