@@ -88,6 +88,7 @@ CORE_COUNTERS: tuple[str, ...] = (
     "replays",
     "leaderships_of_preferred_nodes",
     "adoptions_broken_off",
+    "drops_broken_off",
     "power_lost_soon_after",
     "clean_stops_begun",
     "clean_stops_ended",

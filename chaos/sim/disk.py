@@ -47,7 +47,16 @@ _NameOperation: TypeAlias = tuple[str, "_Inode | None", str | None]
 """A path; the file that it names from now on, None where it is removed or a directory; the path
 that the file had before, the directory's own where it is one."""
 
-__all__ = ["ADOPTION", "TAIL_REMOVAL", "DiskFault", "SimDisk", "SimFile", "Survival", "fail_power"]
+__all__ = [
+    "ADOPTION",
+    "BASE_WRITE",
+    "TAIL_REMOVAL",
+    "DiskFault",
+    "SimDisk",
+    "SimFile",
+    "Survival",
+    "fail_power",
+]
 
 TAIL_REMOVAL = "remove of a tail"
 """The removal of a file whose name is a number, where one of a lower number stands beside it: a log
@@ -55,6 +64,11 @@ is cut over the border of a segment, or emptied. Retention removes the lowest.""
 
 ADOPTION = "rename of what was received"
 """The snapshot that a leader sent gets its name: durable or not, the log is emptied for it next."""
+
+BASE_WRITE = "write of the log's base"
+"""The log is to begin elsewhere: durable or not, its oldest segments, or all of them, go next."""
+
+_BASE_PATH = "commitlog.base"
 
 
 class Survival(enum.Enum):
@@ -259,7 +273,8 @@ class SimDisk:
             return len(data)
         if self.fuse == 1 and self.fuse_after is None:
             inode.do((offset, data[: int(self._rng.random() * len(data))]))
-        self._before("write")
+        is_base = self.fuse_after == BASE_WRITE and self._names.get(_BASE_PATH) is inode
+        self._before(BASE_WRITE if is_base else "write")
         self._find_room(inode, offset + len(data))
         if len(data) > 1 and self._rng.random() < self._short_write_rate:
             data = data[: 1 + int(self._rng.random() * (len(data) - 1))]

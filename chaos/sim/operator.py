@@ -18,12 +18,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from chaos.sim.disk import ADOPTION, SimDisk, Survival
+from chaos.sim.disk import ADOPTION, BASE_WRITE, SimDisk, Survival
 from chaos.sim.invariants import Invariants
 from chaos.sim.nemesis import Nemesis
 from chaos.sim.node import SimNode
 from raft.membership import AddLearner, Member, PromoteLearner, RemoveMember
 from raft.messages import NodeId
+from raft.slot_file import SLOT_FILE_SIZE
 
 __all__ = ["Operator"]
 
@@ -32,6 +33,9 @@ _VOTERS_COUNT_MIN = 2
 _REGRETS_RATE = 0.2
 _STOP_OPERATIONS_MAX = 25
 _ADOPTION_OPERATIONS_MAX = 3
+_DROP_OPERATIONS_MAX = 3  # the other copy of the slot is written, and both are fsynced
+_REOPENING_OPERATIONS = (2, 30)  # behind the first removal
+_SLOT_PATHS = ("commitlog.durable", "commitlog.base")
 _POWER_TIMEOUTS_MAX = 6
 _ROOM_LEFT_MAX = 2_000  # bytes on a disk that is about to be full
 
@@ -42,12 +46,19 @@ class Operator(Nemesis[SimNode]):
         self._invariants = invariants
         self._wiped: SimNode | None = None
         self._adopting: set[NodeId] = set()  # who is to die as it adopts a snapshot
+        self._dropping: set[NodeId] = set()  # who is to die as it says that its log begins later
+        self._dropped: set[NodeId] = set()  # who did, and is to lose its power in its next start
         first = invariants.newest_membership
         self._in_hand: set[NodeId] = set()  # of whom a procedure is under way
         self._unnamed = {member.node_id for member in first.members if not member.store_id}
 
     def restart(self, node: SimNode, rng: Any) -> None:
-        if node.is_member and not node.is_wiped:
+        if not node.is_member or node.is_wiped:
+            return
+        if node.name in self._dropped and self.running and not node.alive:
+            self._dropped.discard(node.name)
+            self._lose_power_in_start(node)
+        else:
             super().restart(node, rng)
 
     # --- the scheduled changes -----------------------------------------------------------------
@@ -184,8 +195,59 @@ class Operator(Nemesis[SimNode]):
             self._adopting.add(node.name)
         return " ".join(f"{node.name} in {node.disk.fuse}" for node in nodes) or None
 
+    # --- the log's beginning -------------------------------------------------------------------
+
+    def _crash_in_drop(self) -> str | None:
+        """Whoever next says where its log begins is killed before that is durable; it removes what
+        lies before in its next start, and loses its power in the middle of that."""
+        nodes = [node for node in self._nodes if node.alive and not node.disk.fuse]
+        for node in nodes:
+            node.fuse_is_power = False
+            node.disk.fuse = 1 + int(self._rng.random() * _DROP_OPERATIONS_MAX)
+            node.disk.fuse_after = BASE_WRITE
+            node.disk.has_begun_to_count = False
+            self._dropping.add(node.name)
+        return " ".join(f"{node.name} in {node.disk.fuse}" for node in nodes) or None
+
+    def _lose_power_in_start(self, node: SimNode) -> None:
+        rng = self._generator(f"reopening/{node.name}/{node.incarnation}")
+        low, high = _REOPENING_OPERATIONS
+        node.fuse_is_power = True
+        node.disk.fuse = low + int(rng.random() ** 2 * (high - low))
+        node.disk.fuse_after = "remove"
+        node.start()
+        if node.alive and node.disk.fuse_after is not None:
+            node.disk.fuse, node.disk.fuse_after = 0, None  # nothing was there to be removed
+
+    # --- rot -----------------------------------------------------------------------------------
+
+    def _rot_slots(self) -> str | None:
+        """A node is killed between two of its actions, and before it is back the same page of both
+        copies of a slot file is unreadable: what stands in the other page must be true."""
+        node = self._alive()
+        if node is None or node.paused:
+            return None
+        path, page = self._rng.choice(_SLOT_PATHS), self._rng.randrange(2)
+        what = f"{node.name} {path} {page}"
+        node.crash(power=False, survival=node.draw_survival())
+        for copy in (path, f"{path}.copy"):
+            if copy in node.disk.paths():
+                content = bytearray(node.disk.content(copy))
+                begin = page * SLOT_FILE_SIZE // 2
+                content[begin : begin + SLOT_FILE_SIZE // 2] = bytes(SLOT_FILE_SIZE // 2)
+                node.disk.spoil(copy, bytes(content))
+        self.on_death(node)
+        return what
+
+    # --- deaths --------------------------------------------------------------------------------
+
     def on_death(self, node: SimNode) -> None:
         super().on_death(node)
+        if node.name in self._dropping:
+            self._dropping.discard(node.name)
+            if node.disk.has_begun_to_count:
+                self._counts["drops_broken_off"] += 1
+                self._dropped.add(node.name)
         if node.name in self._adopting:
             self._adopting.discard(node.name)
             if node.disk.has_begun_to_count:

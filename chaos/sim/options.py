@@ -57,14 +57,17 @@ FAULTS: dict[str, tuple[float, float]] = {
     "fill_disk": (0.35, 1.0),
     "slow_apply": (0.35, 1.0),
     "stop_cleanly": (0.4, 1.5),
-    "crash_in_adoption": (0.0, 0.0),  # see _with_adoptions
+    "crash_in_adoption": (0.0, 0.0),  # these see _with_later
+    "crash_in_drop": (0.0, 0.0),
+    "rot_slots": (0.0, 0.0),
 }
 
 # Many kinds share few slots: whatever takes the same kind several times in a row is only found
 # where a seed has nothing else.
 _FEW_KINDS_RATE = 1 / 3
 _FEW_KINDS_MAX = 3
-_ADOPTIONS_RATE = 0.25
+_LATER = {"crash_in_adoption": "adoptions", "crash_in_drop": "drops", "rot_slots": "slots"}
+_LATER_RATE = 0.25
 
 # What goes wrong all the time, as far as drawn, and can be switched off while a seed is shrunk.
 CALMABLE = (
@@ -199,7 +202,7 @@ def draw_options(seed: int, node_count: int) -> SimOptions:
         spare_count=(spare_count := rng.choice((0, 1, 2)) if node_count > 1 else 0),
         first_is_written=(first_is_written := rng.random() < 0.7),
         fault_time_us=int(timeout_min_ms * 1000 * rng.uniform(12, 40)),
-        fault_rates=_with_adoptions(_draw_faults(rng, node_count), seed, node_count),
+        fault_rates=_with_later(_draw_faults(rng, node_count), seed, node_count),
         heartbeat_ms=heartbeat_ms,
         election_timeout_ms_min=timeout_min_ms,
         election_timeout_ms_max=int(timeout_min_ms * rng.choice((1.3, 2.0, 2.0))),
@@ -261,12 +264,16 @@ def core_schedule(options: SimOptions) -> Schedule:
     )
 
 
-def _with_adoptions(rates: dict[str, float], seed: int, node_count: int) -> dict[str, float]:
-    """From a generator of its own: what was added later leaves older seeds what they were."""
-    rng = random.Random(f"adoptions/{seed}/{node_count}")
-    if rates and node_count > 1 and rng.random() < _ADOPTIONS_RATE:
-        rates["crash_in_adoption"] = rng.choice((2.0, 4.0))
-    return rates
+def _with_later(rates: dict[str, float], seed: int, node_count: int) -> dict[str, float]:
+    """From generators of their own: what was added later leaves most older seeds what they were."""
+    if not rates or node_count == 1:
+        return rates
+    later = {}
+    for name, key in _LATER.items():
+        rng = random.Random(f"{key}/{seed}/{node_count}")
+        if rng.random() < _LATER_RATE:
+            later[name] = rng.choice((2.0, 4.0))
+    return rates | later
 
 
 def _kinds(node_count: int) -> list[str]:

@@ -100,20 +100,6 @@ BLIND_SPOT_MUTANTS = (
         ),
     ),
     Mutant(
-        name="round of fsync outlives an install",
-        kind="group",
-        breaks="a round that began before the log was emptied reports what is no longer there",
-        expected=("R9", "stopped"),
-        patches=(
-            SourcePatch(
-                module="raft.core_shell",
-                within="CoreShell._install",
-                before="self.group_commit.log_truncated()",
-                after="pass",
-            ),
-        ),
-    ),
-    Mutant(
         name="checkpoint believed as it is found",
         breaks="a hint of which a failure of power left half is read all the same",
         expected=("exception", "R8", "R6", "recovery"),

@@ -256,7 +256,9 @@ REPLICATION_MUTANTS = (
         survives="a follower truncates only for a leader of a new term, and what it answers in "
         "that term waits for the term's own fsync, which comes with that of the new entries; a "
         "candidate's log is durable before its campaign. The check stands for itself, in "
-        "tests/raft/test_raft_log.py, so that neither rule need hold for the other's sake",
+        "tests/raft/test_raft_log.py, so that neither rule need hold for the other's sake. For the "
+        "same reasons a shell that lets a round of fsync outlive a truncation or an install is "
+        "none: the core takes no such report",
         expected=("acknowledged before durable", "R9"),
         patches=(
             SourcePatch(

@@ -26,6 +26,8 @@ QUICK = (
     "old-term entry committed by counting",
     "fsync skipped",
     "ReadIndex without a round",
+    "start acts on what is in the page cache alone",
+    "one slot written",
 )
 
 
