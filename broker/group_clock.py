@@ -15,7 +15,9 @@ ahead it goes on.
 
 A follower takes its leader's group time over with each answer, less what the answer took. So a new
 leader goes on where the old one was, whatever its own wall clock says. A replica that has heard of
-no group time since it began (all have restarted) starts from the lower bound.
+no group time since it began (all have restarted) starts from the lower bound, and is sure of it
+once the bounds are as near as those of clocks that are right, or all replicas have answered: of two
+clocks that are seconds apart one is wrong, and the third may be about to say which.
 
 Invariants: `now_ms` never falls while this replica leads; while at most `f` of the wall clocks are
 wrong, no jump of theirs moves group time.
@@ -32,10 +34,10 @@ __all__ = ["ClockReading", "GroupClock"]
 
 _READING_MS_MAX: Final = 10_000  # an older one tells nothing of a clock that may have jumped
 _ROUND_TRIP_MS_MAX: Final = 1_000
-_SURE_MS_MAX: Final = 10_000  # bounds this close together are a time to begin with
+_SURE_MS_MAX: Final = 10_000  # bounds of all this close together are a time to begin with
 _FAR_MS: Final = 10_000  # what drift explains is nearer; a jump has to last before it counts
 _FAR_FOR_MS: Final = 60_000
-_NEAR_MS: Final = 1_000
+_NEAR_MS: Final = 1_000  # clocks that are right may be so far apart
 _SLEW_NEAR: Final = 0.005
 _SLEW: Final = 0.05
 _TICK_MS_MAX: Final = 1_000  # of a replica that was paused no more is corrected at once
@@ -65,6 +67,7 @@ class GroupClock:
     def __init__(self, replica_count: int) -> None:
         if replica_count < 1:
             raise ValueError("a group clock needs one replica at least")
+        self._replica_count = replica_count
         self._wrong_max = (replica_count - 1) // 2
         self._heard: dict[str, _Heard] = {}
         self._ahead_ms = 0.0  # group time less the monotonic clock
@@ -127,7 +130,8 @@ class GroupClock:
         if not self.is_sure:
             if bounds is not None:
                 low, high = bounds
-                self._begin(low, is_sure=high - low <= _SURE_MS_MAX)
+                apart_ms_max = _SURE_MS_MAX if self._all_answered(monotonic_ms) else _NEAR_MS
+                self._begin(low, is_sure=high - low <= apart_ms_max)
             elif not self._has_begun:
                 self._begin((last_stamp_ms or wall_ms) - monotonic_ms, is_sure=False)
         elif leads and bounds is not None:
@@ -145,13 +149,19 @@ class GroupClock:
     def _bounds(self, monotonic_ms: int, wall_ms: int) -> tuple[float, float] | None:
         """Between what the true time is, ahead of the monotonic clock, while no more clocks are
         wrong than may be; None where too few have answered."""
-        oldest_ms = monotonic_ms - _READING_MS_MAX
-        walls = [heard.wall_ahead_ms for heard in self._heard.values() if heard.at_ms >= oldest_ms]
-        walls = sorted([*walls, wall_ms - monotonic_ms])
+        walls = sorted([*self._walls(monotonic_ms), wall_ms - monotonic_ms])
         if len(walls) <= self._wrong_max:
             return None
         bounds = walls[len(walls) - 1 - self._wrong_max], walls[self._wrong_max]
         return min(bounds), max(bounds)
+
+    def _all_answered(self, monotonic_ms: int) -> bool:
+        return 1 + len(self._walls(monotonic_ms)) >= self._replica_count
+
+    def _walls(self, monotonic_ms: int) -> list[float]:
+        """The other replicas', ahead of the monotonic clock, as far as they are known."""
+        oldest_ms = monotonic_ms - _READING_MS_MAX
+        return [heard.wall_ahead_ms for heard in self._heard.values() if heard.at_ms >= oldest_ms]
 
     def _correct(self, bounds: tuple[float, float], monotonic_ms: int, elapsed_ms: int) -> None:
         low, high = bounds

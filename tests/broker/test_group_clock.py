@@ -42,13 +42,17 @@ class Group:
                     for asked in up:
                         if asked != asking:
                             self.ask(asking, asked)
+                            self.tick(asking)
             for number in up:
-                self.clocks[number].tick(
-                    self.monotonic_ms(number),
-                    self.wall_ms(number),
-                    self.stamp_ms,
-                    leads=number == self.leader,
-                )
+                self.tick(number)
+
+    def tick(self, number: int) -> None:
+        self.clocks[number].tick(
+            self.monotonic_ms(number),
+            self.wall_ms(number),
+            self.stamp_ms,
+            leads=number == self.leader,
+        )
 
     def ask(self, asking: int, asked: int) -> None:
         reading = self.clocks[asked].reading(
@@ -98,6 +102,27 @@ def test_a_group_whose_replicas_all_restart_goes_by_what_most_clocks_say():
             group.restart(number)
         group.pass_time(2_000)
         assert abs(group.store()) <= STEP_MS
+
+
+@pytest.mark.parametrize("jump_ms", [-3_000, 3_000])
+@pytest.mark.parametrize("jumping", [0, 1, 2])
+def test_a_group_begins_with_what_most_clocks_say_whoever_answers_first(jump_ms, jumping):
+    group = Group(3)
+    group.jumps_ms[jumping] = jump_ms
+    group.pass_time(2_000)
+    for leader in range(3):
+        group.leader = leader
+        assert group.store() == 0
+
+
+def test_two_of_three_clocks_begin_at_once_where_they_agree():
+    for apart_ms, is_sure in ((900, True), (1_100, False)):
+        group = Group(3)
+        group.down.add(2)
+        group.jumps_ms[1] = -apart_ms
+        group.pass_time(1_000)
+        assert [clock.is_sure for clock in group.clocks[:2]] == [is_sure] * 2
+        assert group.clocks[0].now_ms(group.monotonic_ms(0), 0) == group.wall_ms(1)
 
 
 def test_a_replica_that_restarts_takes_the_groups_time_over_not_its_own_clocks():

@@ -85,7 +85,7 @@ CLOCK_MUTANTS = (
             SourcePatch(
                 module="broker.group_clock",
                 within="GroupClock._bounds",
-                before="walls = sorted([*walls, wall_ms - monotonic_ms])",
+                before="walls = sorted([*self._walls(monotonic_ms), wall_ms - monotonic_ms])",
                 after="walls = [wall_ms - monotonic_ms] * (2 * self._wrong_max + 1)",
             ),
         ),
