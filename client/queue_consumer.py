@@ -9,6 +9,8 @@ Invariants:
   guess: a fetch without an answer is repeated.
 - The offset committed never passes a message that the listener did not accept.
 - After `release` nothing of the queue is delivered or committed any more.
+- With locks nothing is delivered or committed unless the queue's lock is known to be held: else the
+  offset may be another member's, who came further or began behind.
 - A broker that calls our position too high is asked again before it is believed: with replicated
   logs that is a node that has not caught up, and going back would deliver messages twice.
 
@@ -116,7 +118,9 @@ class QueueConsumer:
         self._process: ProcessQueue | None = None
         self._committed: int | None = None
         self._commit_lock = asyncio.Lock()
+        self._committing: asyncio.Timeout | None = None
         self._released = False
+        self._may_commit = True
         self._may_pull = asyncio.Event()
         self._may_pull.set()
         self._pulled_ms = 0  # Unix time
@@ -138,9 +142,12 @@ class QueueConsumer:
     async def release(self, *, commit: bool = True) -> None:
         """End: no more pulls, let the listener finish (bounded), commit.
 
-        Without `commit` for a queue that somebody else may own already.
+        Without `commit` for a queue that somebody else may own already: one that is under way ends.
         """
         self._released = True
+        if not commit:
+            self._may_commit = False
+            _end_now(self._committing)
         self._changed.set()
         if self._pull_task is not None:
             self._pull_task.cancel()
@@ -195,13 +202,10 @@ class QueueConsumer:
 
     def _end_pull(self) -> None:
         """Have the pull that is under way fail, so that the next one begins."""
-        pulling = self._pulling
-        # One that expires already ends by itself, and takes no other time any more.
-        if pulling is not None and not pulling.expired():
-            pulling.reschedule(asyncio.get_running_loop().time())
+        _end_now(self._pulling)
 
     async def commit(self) -> None:
-        """Commit how far consumption has come, where that is news."""
+        """Commit how far consumption has come, where that is news and the queue is ours."""
         if self._process is None:
             return
         if self._local is not None:
@@ -211,15 +215,21 @@ class QueueConsumer:
             offset = self._process.commit_offset
             if offset == self._committed or (self._committed is None and offset == 0):
                 return
+            if not self._may_commit or not self._is_locked():
+                return
             began = time.monotonic_ns()
             error: ClientError | None = UnansweredError("cut short")
             try:
-                await self._requests.commit_offset(self.queue, offset)
+                async with asyncio.timeout(None) as self._committing:
+                    await self._requests.commit_offset(self.queue, offset)
                 error = None
                 self._committed = offset
+            except TimeoutError:
+                error = UnansweredError("given up, since the queue's lock was lost")
             except ClientError as failure:
                 error = failure
             finally:
+                self._committing = None
                 self._observer.committed(
                     self.queue, offset, error, t_invoke=began, t_complete=time.monotonic_ns()
                 )
@@ -398,7 +408,7 @@ class QueueConsumer:
             self._changed.clear()
             process = self._process
             now_ms = round(self._instance.now_ms())
-            may_consume = self._locks is None or self._locks.holds(self.queue)
+            may_consume = self._is_locked()
             batch = (
                 process.take(self._settings.consume_batch_max, now_ms)
                 if process is not None and may_consume
@@ -461,9 +471,19 @@ class QueueConsumer:
             return await self._send_back.again(message)
         return is_last and await self._send_back.to_dead_letters(message)
 
+    def _is_locked(self) -> bool:
+        """Or needs no lock."""
+        return self._locks is None or self._locks.holds(self.queue)
+
     def _wire_queue(self) -> MessageQueue:
         topic = self._instance.namespace.wrap(self.queue.topic)
         return MessageQueue(topic, self.queue.broker_name, self.queue.queue_id)
+
+
+def _end_now(waiting: asyncio.Timeout | None) -> None:
+    # One that expires already ends by itself, and takes no other time any more.
+    if waiting is not None and not waiting.expired():
+        waiting.reschedule(asyncio.get_running_loop().time())
 
 
 def _failed_pull_wait_ms(failures: int) -> int:
