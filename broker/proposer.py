@@ -12,7 +12,8 @@ Invariants: offsets are given in the order in which records enter the log (promi
 half has at most one proposal in flight, later ones wait for its outcome (promises G2, G4); no
 proposal is answered twice, none is forgotten; a refusal without a log entry is definite; what waits
 is bounded, by number and by bytes, commands included; a proposal that fits no entry is refused
-alone, not with what it came with.
+alone, not with what it came with; where the newest of several about one name or offset is refused,
+the ones before it count on.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from broker.delay.levels import delay_ms
 from broker.state import BrokerState
@@ -58,6 +59,34 @@ _WAITING_PER_KEY_MAX = 1_000
 
 
 _log = logging.getLogger(__name__)
+
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+
+
+class _InFlight(Generic[_Key, _Value]):
+    """What is in flight of each key, in the order in which it was submitted. They end in any order:
+    one that the log has refused ends before those ahead of it."""
+
+    __slots__ = ("_open",)
+
+    def __init__(self) -> None:
+        self._open: dict[_Key, dict[int, _Value]] = {}  # by the value's identity
+
+    def begin(self, key: _Key, value: _Value) -> None:
+        self._open.setdefault(key, {})[id(value)] = value
+
+    def newest(self, key: _Key) -> _Value | None:
+        values = self._open.get(key)
+        return None if values is None else next(reversed(values.values()))
+
+    def end(self, key: _Key, value: _Value) -> None:
+        values = self._open.get(key)
+        if values is not None:
+            values.pop(id(value), None)
+            if not values:
+                del self._open[key]
 
 
 class BusyError(Exception):
@@ -118,17 +147,18 @@ class Proposer:
         self._keys: dict[str, PendingRecord] = {}
         self._deleting: dict[str, int] = {}  # how many deletions of the topic are in flight
         self._term = 0  # of the newest entry that was proposed
-        self._topics: dict[str, tuple[Command, Topic | None]] = {}  # None: it is deleted
+        self._topics: _InFlight[str, Command] = _InFlight()
         self._decisions: dict[int, Proposal] = {}
-        self._offsets: dict[tuple[str, str, int], Proposal] = {}  # the newest of each
+        self._offsets: _InFlight[tuple[str, str, int], Proposal] = _InFlight()
 
     # What is in flight -------------------------------------------------------------------------
 
     def topic(self, name: str) -> Topic | None:
         """The topic as it will be once everything in flight is applied."""
-        if name in self._topics:
-            return self._topics[name][1]
-        return self._state.topics.get(name)
+        command = self._topics.newest(name)
+        if isinstance(command, TopicCommand):
+            return Topic.of_command(command)
+        return self._state.topics.get(name) if command is None else None
 
     def is_being_deleted(self, topic: str) -> bool:
         """Whether a deletion is in flight, whatever else of the topic is."""
@@ -161,7 +191,7 @@ class Proposer:
 
         Returns at once where there is none; whether what was in flight was stored, the state tells.
         """
-        proposal = self._offsets.get((group, topic, queue_id))
+        proposal = self._offsets.newest((group, topic, queue_id))
         if proposal is not None:
             settled = asyncio.Event()
             proposal.waiting.append(settled.set)
@@ -186,24 +216,24 @@ class Proposer:
                 self._keys[record.dedupe_key] = record
         for command in proposal.commands:
             if isinstance(command, TopicCommand):
-                self._topics[command.name] = command, Topic.of_command(command)
+                self._topics.begin(command.name, command)
             elif isinstance(command, DeleteTopicCommand):
-                self._topics[command.name] = command, None
+                self._topics.begin(command.name, command)
                 self._deleting[command.name] = self._deleting.get(command.name, 0) + 1
             elif isinstance(command, OffsetCommand):
-                self._offsets[command.group, command.topic, command.queue_id] = proposal
+                queue = command.group, command.topic, command.queue_id
+                self._offsets.begin(queue, proposal)
         if proposal.half_queue_offset is not None:
             self._decisions[proposal.half_queue_offset] = proposal
         self._schedule_flush()
 
     def lost_leadership(self) -> None:
-        """Forget the overlay and refuse what waits. Entries in flight answer through the log."""
+        """Refuse what waits. Entries in flight answer through the log, and hold until then."""
         waiting = list(self._pending)
         self._pending.clear()
         self._pending_size = self._alone = 0
         for proposal in waiting:
             self._finish(proposal, None)
-        self._topics.clear()
 
     def _schedule_flush(self) -> None:
         if not self._flush_scheduled and self._in_flight < self._limits.entries_in_flight_max:
@@ -350,15 +380,11 @@ class Proposer:
                 del self._keys[key]
         for command in proposal.commands:
             if isinstance(command, TopicCommand | DeleteTopicCommand):
-                newest = self._topics.get(command.name)
-                if newest is not None and newest[0] is command:
-                    del self._topics[command.name]
+                self._topics.end(command.name, command)
                 if isinstance(command, DeleteTopicCommand):
                     self._deletion_ended(command.name)
             elif isinstance(command, OffsetCommand):
-                queue = command.group, command.topic, command.queue_id
-                if self._offsets.get(queue) is proposal:
-                    del self._offsets[queue]
+                self._offsets.end((command.group, command.topic, command.queue_id), proposal)
         half = proposal.half_queue_offset
         if half is not None and self._decisions.get(half) is proposal:
             del self._decisions[half]

@@ -34,6 +34,7 @@ from raft.log_format import HEADER_SIZE, encode_header
 from raft.messages import Entry, EntryKind, NodeId
 from raft.replicated_log import (
     CommittedEntry,
+    LogFullError,
     LogStatus,
     NotLeaderError,
     Phase,
@@ -64,6 +65,7 @@ class MemoryLog:
         self.snapshot_position: int | None = None  # None: at the log's end
         self.follower_position: int | None = None
         self.writable = True
+        self.refusals = 0  # so many entries are refused next, as where a disk has no room
         self.entry_size_max = 8 << 20
         self.damage: Damage | None = None
 
@@ -88,6 +90,9 @@ class MemoryLog:
     def propose(self, fill: Callable[[Slot], bytes]) -> asyncio.Future[ProposalResult]:
         if not self.leader:
             raise NotLeaderError(None)
+        if self.refusals:
+            self.refusals -= 1
+            raise LogFullError
         slot = self.next_slot()
         payload = bytes(fill(slot))
         if len(payload) > self.entry_size_max:
@@ -115,9 +120,9 @@ class MemoryLog:
         index = len(self.entries) + len(self.open) + 1
         return Slot(index=index, term=self.term, position=len(self.data) + HEADER_SIZE)
 
-    def commit(self) -> None:
-        """Commit everything that is open."""
-        while self.open:
+    def commit(self, count_max: int | None = None) -> None:
+        """Commit everything that is open, or so many entries of it."""
+        for _ in range(len(self.open) if count_max is None else min(count_max, len(self.open))):
             entry, future = self.open.pop(0)
             self.entries.append(entry)
             assert self.machine is not None

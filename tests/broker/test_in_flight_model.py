@@ -1,0 +1,135 @@
+"""Whatever is in flight, no key is stored twice (promise G2), alone or in a batch.
+
+Sends of a few keys in any mixture, and their repetitions, while entries are committed one by one
+and leaders change. The model is the log: a key stands there once at most, and who is told of
+success is told of where it stands.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from broker.processor.offsets import OffsetProcessor
+from broker.processor.send import SendProcessor
+from broker.processors import Processors
+from broker.store.payload import UNIT, decode_payload
+from raft.replicated_log import ProposalStatus
+from remoting.codes import RequestCode, ResponseCode
+from remoting.message import decode_record, encode_batch_body
+from tests.broker.rig import FakeConnection, Rig, send_fields
+
+
+def send(rig: Rig, keys: list[str]) -> FakeConnection:
+    """Of one key as a message, of several as a batch."""
+    connection = FakeConnection()
+    if len(keys) == 1:
+        fields, code, body = send_fields(key=keys[0]), RequestCode.SEND_MESSAGE_V2, b"x"
+    else:
+        fields, code = send_fields(key=None), RequestCode.SEND_BATCH_MESSAGE
+        body = encode_batch_body([(b"x", f"UNIQ_KEY\x01{key}\x02".encode(), 0) for key in keys])
+    rig.give(SendProcessor(rig.context).handle, code, fields, body, connection)
+    return connection
+
+
+def stored(rig: Rig) -> dict[str, int]:
+    """Key -> position."""
+    found: dict[str, int] = {}
+    for entry in rig.log.entries:
+        for run in decode_payload(entry.payload).runs:
+            for position, _, _ in UNIT.iter_unpack(run.units):
+                key = decode_record(rig.context.read_record(position)).property_map()["UNIQ_KEY"]
+                assert key not in found, f"{key} is stored at {found[key]} and at {position}"
+                found[key] = position
+    return found
+
+
+async def settle() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("seed", range(30))
+async def test_no_key_is_stored_twice_whatever_is_in_flight(tmp_path, seed):
+    rng, rig = random.Random(seed), Rig(tmp_path)
+    rig.log.auto_commit = False
+    asked: list[tuple[list[str], FakeConnection]] = []
+    for number in range(120):
+        luck = rng.random()
+        if luck < 0.6:
+            pool = [f"k{at}" for at in range(number // 6, number // 6 + 6)]
+            if asked and rng.random() < 0.4:  # the very same once more
+                keys = rng.choice(asked[-8:])[0]
+            else:
+                keys = rng.sample(pool, rng.choice((1, 1, 2, 3)))
+            asked.append((keys, send(rig, keys)))
+        elif luck < 0.95:
+            rig.log.commit(1)
+        else:
+            statuses = (ProposalStatus.LOST_LEADERSHIP, ProposalStatus.TRUNCATED)
+            rig.log.depose(rng.choice(statuses))
+            await settle()
+            rig.log.lead()
+        if rng.random() < 0.5:
+            await settle()
+    await settle()
+    while rig.log.open:
+        rig.log.commit()
+        await settle()
+    places = stored(rig)
+    for keys, connection in asked:
+        assert len(connection.sent) == 1, "answered once"
+        answer = connection.sent[0]
+        if answer.code == ResponseCode.SUCCESS:
+            told = [int(place[16:], 16) for place in answer.ext_fields["msgId"].split(",")]
+            assert told == [places[key] for key in keys]
+    assert len(places) > 10
+    rig.queues.close()
+
+
+async def test_a_topic_whose_deletion_is_in_flight_is_gone_whatever_is_refused_behind_it(tmp_path):
+    """Also where the leader could not propose for a moment: who sends makes the topic anew."""
+    rig = Rig(tmp_path)
+    send(rig, ["K1"])
+    await settle()
+    rig.log.auto_commit = False
+    admin = Processors(rig.context, rig.tasks, rig.context.locks).admin
+    for refusals in (0, 1):  # the second deletion finds no room
+        rig.log.refusals = refusals
+        code = RequestCode.DELETE_TOPIC_IN_BROKER
+        rig.give(admin.delete_topic, code, {"topic": "T"}, b"", FakeConnection())
+        await asyncio.sleep(0)
+    assert rig.context.proposer.topic("T") is None
+    rig.context.proposer.lost_leadership()
+    assert rig.context.proposer.topic("T") is None
+    send(rig, ["K2"])
+    await asyncio.sleep(0)
+    rig.log.commit()
+    assert "T" in rig.state.topics
+    assert rig.state.next_offset("T", 0) == 2
+    rig.queues.close()
+
+
+async def test_a_query_waits_for_a_commit_in_flight_whatever_is_refused_behind_it(tmp_path):
+    rig = Rig(tmp_path)
+    send(rig, ["K1"])
+    await settle()
+    rig.log.auto_commit = False
+    offsets = OffsetProcessor(rig.context, rig.tasks)
+    queue = {"consumerGroup": "G", "topic": "T", "queueId": "0"}
+    for offset in (3, 4):
+        rig.log.refusals = offset - 3  # the second finds no room
+        fields = {**queue, "commitOffset": str(offset)}
+        code = RequestCode.UPDATE_CONSUMER_OFFSET
+        rig.give(offsets.update, code, fields, b"", FakeConnection())
+        await asyncio.sleep(0)
+    asking = asyncio.create_task(rig.ask(offsets.query, RequestCode.QUERY_CONSUMER_OFFSET, queue))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not asking.done()
+    rig.log.commit()
+    assert (await asking).ext_fields["offset"] == "3"
+    await rig.tasks.stop()
+    rig.queues.close()
