@@ -68,6 +68,23 @@ BROKER_MUTANTS = (
         ),
     ),
     Mutant(
+        name="retry of a batch in flight is sent too",
+        kind="group",
+        breaks="the quick look at a batch's keys does not ask what is on its way",
+        expected=("G2",),
+        patches=(
+            SourcePatch(
+                module="broker.processor.duplicates",
+                within="are_surely_new",
+                before="""
+                context.proposer.has_none_in_flight(keys)
+                and state.messages.knows_none(keys, born_ms=born_ms)
+                """,
+                after="state.messages.knows_none(keys, born_ms=born_ms)",
+            ),
+        ),
+    ),
+    Mutant(
         name="acknowledged when proposed",
         kind="group",
         breaks="a send is answered once the leader has appended it, committed or not",

@@ -311,6 +311,56 @@ _DELETION_MUTANTS = (
         ),
     ),
     Mutant(
+        name="level stops at a message of a deleted topic",
+        kind="group",
+        breaks="what waits behind it on its level is never delivered",
+        expected=("liveness", "time"),
+        patches=(
+            SourcePatch(
+                module="broker.delay.delivery",
+                within="DelayDelivery._deliver",
+                before="""
+                count += 1
+                if record is not None:
+                """,
+                after="""
+                if record is None:
+                    break
+                count += 1
+                if record is not None:
+                """,
+            ),
+        ),
+    ),
+    Mutant(
+        name="level waits where all that is due is of deleted topics",
+        kind="group",
+        breaks="progress is made only in an entry that delivers something",
+        expected=("liveness",),
+        patches=(
+            SourcePatch(
+                module="broker.delay.delivery",
+                within="DelayDelivery._deliver",
+                before="if not count:",
+                after="if not records:",
+            ),
+        ),
+    ),
+    Mutant(
+        name="progress of a level counts what is delivered",
+        kind="group",
+        breaks="messages of deleted topics are no progress: others behind them come twice",
+        expected=("G5", "G2"),
+        patches=(
+            SourcePatch(
+                module="broker.delay.delivery",
+                within="DelayDelivery._deliver",
+                before="commands=[DeliverCommand(queue_id, first, first + count)],",
+                after="commands=[DeliverCommand(queue_id, first, first + max(1, len(records)))],",
+            ),
+        ),
+    ),
+    Mutant(
         name="delayed message outlives its topic",
         kind="group",
         breaks="what was delayed when its topic was deleted is delivered into the next one",

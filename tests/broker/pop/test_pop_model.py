@@ -192,7 +192,8 @@ def test_nothing_is_lost_and_nothing_given_twice_while_it_is_held(steps):
 
 
 ORDER_STEPS = st.lists(
-    st.tuples(st.sampled_from(["pop", "ack", "change", "wait"]), st.integers(0, 3)), max_size=40
+    st.tuples(st.sampled_from(["pop", "ack", "older handle", "change", "wait"]), st.integers(0, 3)),
+    max_size=40,
 )
 
 
@@ -204,6 +205,7 @@ def test_in_order_nothing_is_passed_over(steps):
     until: dict[int, int] = {}  # of the present set: when each is visible again
     counts: dict[int, int] = {}
     pop_ms = 0
+    older: list[tuple[int, int]] = []  # handles of earlier pops: offset and pop time
     for kind, number in steps:
         now_ms += 1
         held = state.orders.get(KEY)
@@ -219,6 +221,7 @@ def test_in_order_nothing_is_passed_over(steps):
                 counts[offset] = counts.get(offset, -1) + 1 if offset in until else 0
             rows = (start, now_ms, 50, "", popped)
             state.apply(PopOrderCommand(*KEY, offsets.get(KEY, -1), *rows), offsets)
+            older += [(offset, pop_ms) for offset in until]
             until, pop_ms = dict.fromkeys(popped, now_ms + 50), now_ms
             done -= set(popped)
             held = state.orders.get(KEY)
@@ -234,7 +237,15 @@ def test_in_order_nothing_is_passed_over(steps):
             if set(until) <= done:
                 assert state.orders.get(KEY) is None
                 assert offsets[KEY] == max(until) + 1
+                older += [(offset, pop_ms) for offset in until]
                 until = {}
+        elif kind == "older handle" and older:
+            offset, old_ms = older[-1 - number % len(older)]
+            before = list(state.capture()), dict(offsets)
+            state.apply(AckOrderCommand(*KEY, offset, old_ms), offsets)
+            change = (offset, old_ms, old_ms, now_ms + 1_000, True)
+            state.apply(ChangeInvisibleCommand(*KEY, *change), offsets)
+            assert (list(state.capture()), offsets) == before, "it is somebody else's by now"
         elif kind == "change" and until:
             offset = sorted(until)[number % len(until)]
             until[offset] = now_ms + 10 * number
