@@ -17,12 +17,10 @@ block of every file of one replica in turn.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import enum
 import itertools
 import random
 import tempfile
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -31,13 +29,9 @@ from pathlib import Path
 
 import msgpack
 
-from chaos.sim.coverage import Coverage
 from chaos.sim.disk import SimDisk
-from chaos.sim.group.machine import Machine, Site
-from chaos.sim.scheduler import Scheduler
-from chaos.sim.tcp import SimTcp
-from chaos.sim.trace import Trace
-from chaos.sim.violation import CrashNow, Violation
+from chaos.sim.group.machine import Machine, Site, calm_site
+from chaos.sim.violation import Violation
 from chaos.sim.virtual_stdlib import substituted
 from raft.config import RaftConfig
 from raft.messages import EntryKind, Index, NodeId
@@ -56,7 +50,6 @@ _SEGMENT_ENTRIES = 24  # more than one segment holds
 _NAMES = tuple(NodeId(f"n{number}") for number in range(3))
 _ADDRESSES = {name: f"10.8.0.{number}:1" for number, name in enumerate(_NAMES)}
 _LOOK_S = 0.05
-_CLOSINGS_MAX = 10
 
 
 class Kind(enum.Enum):
@@ -245,29 +238,9 @@ class _Group:
         self.acknowledged: list[bytes] = []
 
     def __enter__(self) -> _Group:
-        scheduler, coverage = Scheduler(), Coverage()
-        trace = Trace(scheduler, on=False)
-        tcp = SimTcp(
-            scheduler,
-            random.Random(1),
-            coverage.counts,
-            trace,
-            delay_us_min=100,
-            delay_us_max=300,
-            held_survive_rate=1.0,
-        )
         root = Path(self._contexts.enter_context(tempfile.TemporaryDirectory()))
         self._contexts.enter_context(substituted())
-        self.site = Site(
-            key="rotten",
-            scheduler=scheduler,
-            tcp=tcp,
-            coverage=coverage,
-            trace=trace,
-            clock_rate_spread=0.0,
-            wall_clock_spread_ms=0,
-            timer_lateness_us_max=0,
-        )
+        self.site = calm_site("rotten", traced=False)
         self.machines = {
             name: _NodeMachine(self.site, name, self._disks[name], root, self._plan)
             for name in _NAMES
@@ -279,18 +252,8 @@ class _Group:
             if machine.alive:
                 machine.crash()
         self.site.scheduler.run_until(self.site.scheduler.now_us + 1000)
-        self._bury()
+        self.site.bury()
         self._contexts.close()
-
-    def _bury(self) -> None:
-        """Coroutines of dead processes end now; what they would still do happens to nobody."""
-        for task in self.site.graveyard:
-            for _ in range(_CLOSINGS_MAX):
-                with contextlib.suppress(Exception, CrashNow), warnings.catch_warnings():
-                    warnings.simplefilter("ignore", RuntimeWarning)  # of work that never began
-                    task.get_coro().close()
-                    break
-        self.site.graveyard.clear()
 
     def start(self, *names: NodeId) -> None:
         for name in names:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 from tests.mutants.source_patch import SourcePatch
+from tests.mutants.storage_mutants import SETTLE_UNSYNCED
 
 __all__ = ["BLIND_SPOT_MUTANTS"]
 
@@ -182,27 +183,7 @@ BLIND_SPOT_MUTANTS = (
         name="start acts on what is in the page cache alone",
         breaks="what a killed process wrote is believed, and a failure of power takes it back",
         expected=("R3", "R2", "R9", "recovery", "snapshot", "sent before durable"),
-        patches=(
-            SourcePatch(
-                module="raft.durable_record",
-                within="settle",
-                before="file.sync()",
-                after="pass",
-            ),
-        ),
-    ),
-    Mutant(
-        name="start reads what a failed fsync left in memory",
-        breaks="pages that no fsync will ever write are taken for what the disk holds",
-        expected=("R9", "R5", "recovery", "R3", "R2"),
-        patches=(
-            SourcePatch(
-                module="raft.durable_record",
-                within="settle",
-                before="file.drop_cache()",
-                after="pass",
-            ),
-        ),
+        patches=(SETTLE_UNSYNCED,),
     ),
     Mutant(
         name="name of a replaced file not durable",

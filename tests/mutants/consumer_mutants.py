@@ -429,6 +429,34 @@ _ADMIN_MUTANTS = (
             ),
         ),
     ),
+    Mutant(
+        name="queue that a topic lost takes sends",
+        kind="group",
+        breaks="a send to a queue that no reader knows any more is stored and acknowledged",
+        expected=("shapes",),
+        patches=(
+            SourcePatch(
+                module="broker.processor.send",
+                within="SendProcessor.handle",
+                before="elif queue_id >= max(topic.read_queue_count, topic.write_queue_count):",
+                after="elif False:",
+            ),
+        ),
+    ),
+    Mutant(
+        name="changed setting forgotten by a restart",
+        kind="group",
+        breaks="what an administrator was told is kept lives in the process alone",
+        expected=("settings",),
+        patches=(
+            SourcePatch(
+                module="broker.processor.settings",
+                within="SettingsProcessor.update",
+                before="save_settings(config.store, values)",
+                after="pass",
+            ),
+        ),
+    ),
 )
 
 CONSUMER_MUTANTS = _RESET_MUTANTS + _LOCK_MUTANTS + _ORDER_MUTANTS + _ADMIN_MUTANTS

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import pytest
 
-from chaos.sim.coverage import Coverage
-from chaos.sim.group.machine import Machine, Site
-from chaos.sim.scheduler import Scheduler
-from chaos.sim.tcp import USER_TIMEOUT_US, SimTcp
-from chaos.sim.trace import Trace
+from chaos.sim.group.machine import Machine, Site, calm_site
+from chaos.sim.tcp import USER_TIMEOUT_US
 from chaos.sim.violation import Violation
 from chaos.sim.virtual_host import current
 from chaos.sim.virtual_stdlib import substituted
@@ -29,29 +25,8 @@ _SECOND = 1_000_000
 
 @pytest.fixture
 def site() -> Iterator[Site]:
-    scheduler = Scheduler()
-    coverage = Coverage()
-    trace = Trace(scheduler, on=True)
-    tcp = SimTcp(
-        scheduler,
-        random.Random(1),
-        coverage.counts,
-        trace,
-        delay_us_min=100,
-        delay_us_max=300,
-        held_survive_rate=1.0,
-    )
     with substituted():
-        yield Site(
-            key="test",
-            scheduler=scheduler,
-            tcp=tcp,
-            coverage=coverage,
-            trace=trace,
-            clock_rate_spread=0.0,
-            wall_clock_spread_ms=0,
-            timer_lateness_us_max=0,
-        )
+        yield calm_site("test", traced=True)
 
 
 def _run(site: Site, seconds: float) -> None:

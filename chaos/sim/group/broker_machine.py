@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from broker.config import BrokerConfig
 from broker.server import Broker
+from broker.settings import load_settings
 from chaos.sim.disk import SimDisk, SimFile, Survival, fail_power
 from chaos.sim.group.derived import DerivedState
 from chaos.sim.group.machine import Machine, Site
@@ -330,7 +331,7 @@ class BrokerMachine(Machine):
 
     async def _run(self) -> None:
         """As broker.server.run_broker does."""
-        self.broker = broker = Broker(self.config)
+        self.broker = broker = Broker(load_settings(self.config))
         try:
             await broker.start()
             await broker.serve()

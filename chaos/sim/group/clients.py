@@ -91,6 +91,8 @@ class Desk:
     name_servers: tuple[str, ...]
     leaders: Callable[[], frozenset[str]]
     """Addresses of brokers that lead and are ready: two, where one has not heard of the other."""
+    brokers: Callable[[], list[str]]
+    """The addresses of all."""
     sending: bool = True
     reading: bool = True
     names: dict[str, str] = field(default_factory=dict)  # of halves, by UNIQ_KEY

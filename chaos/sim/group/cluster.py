@@ -21,11 +21,9 @@ Source: the two phases of TigerBeetle's VOPR.
 
 from __future__ import annotations
 
-import contextlib
 import random
 import shutil
 import tempfile
-import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -58,7 +56,7 @@ from chaos.sim.schedule import Schedule, options_of
 from chaos.sim.scheduler import Scheduler
 from chaos.sim.tcp import SimTcp
 from chaos.sim.trace import Trace
-from chaos.sim.violation import CrashNow, Violation
+from chaos.sim.violation import Violation
 from chaos.sim.virtual_stdlib import substituted
 from chaos.sim.world import Parts
 from raft.core import Core
@@ -79,7 +77,6 @@ QUIET_MS = 30_000
 """How long the group is left alone at the end, longer than a registration lasts."""
 
 _OTHER_TOPICS = (POP_TOPIC, ORDER_TOPIC, DELETED_TOPIC)
-_CLOSINGS_MAX = 10
 _LOOK_US = 50_000  # between two looks at whether a phase is over
 
 
@@ -182,6 +179,7 @@ class GroupCluster:
             scheduler=self.scheduler,
             name_servers=servers,
             leaders=self._leaders,
+            brokers=lambda: [one.config.advertised for one in self.brokers],
         )
         self._build_clients()
         self._wall_clocks = WallClocks(self.brokers)
@@ -488,11 +486,4 @@ class GroupCluster:
             if machine.process is not None:
                 machine.process.kill()
         self.scheduler.run_until(self.scheduler.now_us)
-        for task in self._site.graveyard:
-            for _ in range(_CLOSINGS_MAX):
-                # What its `finally` clauses would do now happens to nobody.
-                with contextlib.suppress(Exception, CrashNow), warnings.catch_warnings():
-                    warnings.simplefilter("ignore", RuntimeWarning)  # of work that never began
-                    task.get_coro().close()
-                    break
-        self._site.graveyard.clear()
+        self._site.bury()

@@ -59,6 +59,7 @@ from chaos.sim.group.lock_model import LockModel
 from chaos.sim.group.pop_model import PopModel, QueueKey
 from chaos.sim.group.registry_model import RegistryModel
 from chaos.sim.group.reset_model import ResetModel
+from chaos.sim.group.shape_model import ShapeModel
 from chaos.sim.group.stored import Stored, is_users, value_of
 from chaos.sim.group.timer_model import TimerModel
 from chaos.sim.group.true_time import TrueTime
@@ -109,6 +110,7 @@ class CommittedLog:
         self._topics: set[str] = set()  # that were made, and are there
         self.timers = TimerModel(counts)
         self.deletions = DeletionModel()
+        self.shapes = ShapeModel()
         self.pop = PopModel(
             self.queues, self.offsets, self.floors, counts, log_begin, true_time=true_time
         )
@@ -244,6 +246,7 @@ class CommittedLog:
                 self._delete_topic(command.name, index)
             case TopicCommand():
                 self._topics.add(command.name)
+                self.shapes.on_made(command)
                 self.pop.make_topic(command.name)
             case (
                 UserCommand()
@@ -389,6 +392,7 @@ class CommittedLog:
             self.locks.drop(topic=gone)
             self.pop.drop_topic(gone)
             self.deletions.on_deleted(gone, index)
+            self.shapes.on_deleted(gone)
         self._counts["topics_deleted"] += 1
 
     def undelivered(self) -> int:

@@ -39,7 +39,7 @@ class DerivedState:
 
     def on_fsync(self, descriptor: int) -> None:
         path = Path(f"/proc/self/fd/{descriptor}").readlink()
-        if path.is_file() and path.is_relative_to(self._store):
+        if path.is_file() and path.is_relative_to(self._store / _DIRECTORY):
             file = os.fstat(descriptor)
             self._synced[path] = file.st_ino, os.pread(descriptor, file.st_size, 0)
 

@@ -141,6 +141,8 @@ class GroupOptions:
     """Share of client programs that pass for Java's, whose requests followers hand on."""
     admin_count: int
     """1: somebody changes users and groups, resumes transactions, commits offsets oneway."""
+    shaper_count: int
+    """1: somebody changes a topic's queues and permissions, and settings of running brokers."""
     resetter_count: int
     """1: somebody resets a group's offsets while its one consumer reads."""
 
@@ -212,6 +214,7 @@ def _draw_mixed(seed: int, node_count: int) -> GroupOptions:
     strays = random.Random(f"strays/{seed}/{node_count}")
     latest = random.Random(f"latest group options/{seed}/{node_count}")
     clocks = random.Random(f"clock group options/{seed}/{node_count}")
+    shapes = random.Random(f"shapes/{seed}/{node_count}")
     applying = random.Random(f"applying/{seed}/{node_count}")
     return GroupOptions(
         seed=seed,
@@ -256,6 +259,7 @@ def _draw_mixed(seed: int, node_count: int) -> GroupOptions:
         stray_rate=strays.choice((0.0, 1.0)),
         forwarded_rate=latest.choice((0.0, 0.5, 1.0)),
         admin_count=latest.choice((0, 0, 1)),
+        shaper_count=shapes.choice((0, 0, 1)),
         orderly_consumer_count=latest.choice((0, 0, 2, 3)),
         order_popper_count=latest.choice((0, 0, 2)),
         opening_failure_rate=later.choice((0.1, 0.1, 0.5)),

@@ -10,14 +10,14 @@ from __future__ import annotations
 import asyncio
 import random
 
-from chaos.sim.group.clients import PAUSE_AFTER_ERROR_S, Desk
+from chaos.sim.group.clients import Desk
 from chaos.sim.group.pop_model import QueueKey
+from chaos.sim.group.pop_rounds import POLLS_MS, POP_TIMEOUT_MS, pop_rounds
 from chaos.sim.group.settings import GROUP
 from chaos.sim.group.stored import value_of
 from chaos.sim.virtual_host import current
 from client.broker_call import call_group
-from client.errors import ClientError
-from client.pop_consumer import PopConsumer, PopConsumerSettings, PoppedMessage
+from client.pop_consumer import PopConsumer, PoppedMessage
 from client.retry import RetryPolicy
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
@@ -26,9 +26,7 @@ __all__ = ["ORDER_GROUP", "ORDER_TOPIC", "OrderPopper"]
 
 ORDER_TOPIC = "Q"
 ORDER_GROUP = "GO"
-_TIMEOUT_MS = 3_000
 _COUNT_MAX = 4
-_POLLS_MS = (0, 500, 2_000)
 _ATTEMPT_TIMEOUT_MS = 1_000
 _LATE = 1.5  # times the invisible time
 _NOTHING = frozenset(
@@ -47,21 +45,7 @@ class OrderPopper:
         self._attempts = 0
 
     async def run(self) -> None:
-        desk, rng = self._desk, current().rng
-        consumer = PopConsumer(
-            ORDER_GROUP,
-            desk.name_servers,
-            settings=PopConsumerSettings(timeout_ms=_TIMEOUT_MS, instance=self._desk.instance()),
-        )
-        await consumer.start()
-        while True:
-            await asyncio.sleep(PAUSE_AFTER_ERROR_S)
-            if not desk.reading:
-                continue
-            try:
-                await self._round(consumer, rng)
-            except ClientError:
-                desk.counts["reads_failed"] += 1
+        await pop_rounds(self._desk, ORDER_GROUP, self._round)
 
     async def _round(self, consumer: PopConsumer, rng: random.Random) -> None:
         invisible_ms = rng.randint(100, self._desk.options.pop_invisible_ms_max)
@@ -80,7 +64,7 @@ class OrderPopper:
         self, consumer: PopConsumer, attempt_id: str, invisible_ms: int, rng: random.Random
     ) -> list[PoppedMessage]:
         """The product's consumer knows no order; its answers are read by it all the same."""
-        poll_ms = rng.choice(_POLLS_MS)
+        poll_ms = rng.choice(POLLS_MS)
         fields = {
             "consumerGroup": ORDER_GROUP,
             "topic": ORDER_TOPIC,
@@ -98,7 +82,7 @@ class OrderPopper:
             GROUP,
             lambda: RemotingCommand(code=RequestCode.POP_MESSAGE, ext_fields=dict(fields)),
             topic=ORDER_TOPIC,
-            timeout_ms=poll_ms + _TIMEOUT_MS,
+            timeout_ms=poll_ms + POP_TIMEOUT_MS,
             # Without an attempt's name a second try may not take what the first was given.
             policy=RetryPolicy(attempt_timeout_ms=poll_ms + _ATTEMPT_TIMEOUT_MS),
             accept=_NOTHING | {ResponseCode.SUCCESS.value},

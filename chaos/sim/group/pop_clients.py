@@ -9,19 +9,17 @@ from __future__ import annotations
 import asyncio
 import random
 
-from chaos.sim.group.clients import PAUSE_AFTER_ERROR_S, Desk
+from chaos.sim.group.clients import Desk
 from chaos.sim.group.pop_model import QueueKey
+from chaos.sim.group.pop_rounds import POLLS_MS, pop_rounds
 from chaos.sim.group.stored import value_of
-from chaos.sim.virtual_host import current
-from client.errors import ClientError
-from client.pop_consumer import PopConsumer, PopConsumerSettings, PoppedMessage
+from client.pop_consumer import PopConsumer, PoppedMessage
 
 __all__ = ["POP_GROUP", "POP_TOPIC", "Popper"]
 
 POP_TOPIC = "P"
 POP_GROUP = "G"
 _COUNT_MAX = 8
-_POLLS_MS = (0, 500, 2_000)
 _LATE = 1.5  # times the invisible time
 
 
@@ -30,21 +28,7 @@ class Popper:
         self._desk = desk
 
     async def run(self) -> None:
-        desk, rng = self._desk, current().rng
-        consumer = PopConsumer(
-            POP_GROUP,
-            desk.name_servers,
-            settings=PopConsumerSettings(timeout_ms=3_000, instance=self._desk.instance()),
-        )
-        await consumer.start()
-        while True:
-            await asyncio.sleep(PAUSE_AFTER_ERROR_S)
-            if not desk.reading:
-                continue
-            try:
-                await self._round(consumer, rng)
-            except ClientError:
-                desk.counts["reads_failed"] += 1
+        await pop_rounds(self._desk, POP_GROUP, self._round)
 
     async def _round(self, consumer: PopConsumer, rng: random.Random) -> None:
         invisible_ms = rng.randint(100, self._desk.options.pop_invisible_ms_max)
@@ -52,7 +36,7 @@ class Popper:
             POP_TOPIC,
             count_max=rng.randint(1, _COUNT_MAX),
             invisible_ms=invisible_ms,
-            poll_ms=rng.choice(_POLLS_MS),
+            poll_ms=rng.choice(POLLS_MS),
         )
         for each in popped:
             key, offset = _place(each)

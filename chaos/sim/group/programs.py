@@ -17,6 +17,7 @@ from chaos.sim.group.order_clients import ORDER_TOPIC, OrderPopper
 from chaos.sim.group.pop_clients import POP_TOPIC, Popper
 from chaos.sim.group.readers import Consumer, Watcher
 from chaos.sim.group.reset_clients import Resetter, RewoundConsumer
+from chaos.sim.group.shape_clients import Reshaper, Tuner
 
 __all__ = ["Program", "client_programs"]
 
@@ -43,6 +44,8 @@ def client_programs(desk: Desk, rng: random.Random) -> list[Program]:
         programs += [RewoundConsumer(desk).run, Resetter(desk).run]
     for _ in range(options.admin_count):
         programs += [Registrar(desk).run, Resumer(desk).run, OnewayCommitter(desk).run]
+    for _ in range(options.shaper_count):
+        programs += [Reshaper(desk).run, Tuner(desk).run]
     programs += [OrderlyConsumer(desk).run for _ in range(options.orderly_consumer_count)]
     if options.order_popper_count:
         programs.append(Sender(desk, "PQ", ORDER_TOPIC).run)

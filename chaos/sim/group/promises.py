@@ -62,6 +62,7 @@ class Promises:
         self._log = log
         self.asked = log.asked
         self.resets = log.resets
+        self.shapes = log.shapes
         self.locks = log.locks
         self.registry = log.registry
         self._counts = counts
@@ -259,6 +260,10 @@ class Promises:
                 late_ms = times.now_ms() - begun_ms - suspend_ms
                 if late_ms > times.late_ms_max() + suspend_ms // 5:
                     raise Violation("time", f"a pull is held {late_ms} ms longer than it asked")
+
+    def end_of(self, topic: str, queue_id: int) -> int:
+        """Where the committed queue ends now."""
+        return self._log.next_offset(topic, queue_id)
 
     def max_offset_floor(self, topic: str, queue_id: int) -> int:
         """What a max offset asked for now must not be below."""

@@ -100,6 +100,13 @@ def check_state(node: NodeId, context: BrokerContext, log: CommittedLog) -> None
         raise Violation("resets", f"{node}: other resets are pending than those of the log")
     if dict(state.floors.all()) != log.floors:
         raise Violation("G3", f"{node}: floors of deleted topics are not those of the log")
+    shapes = {
+        topic.name: (topic.read_queue_count, topic.write_queue_count, topic.perm)
+        for topic in state.topics.values()
+        if topic.name not in context.own_topics
+    }
+    if shapes != log.shapes.current():
+        raise Violation("shapes", f"{node}: other topics than those of the log")
     waiting = {at: timer.stored.position for at, timer in log.timers.waiting.items()}
     if {row[0]: row[2] for row in state.timers.capture()} != waiting:
         raise Violation("G5", f"{node}: other timer messages wait than those of the log")
