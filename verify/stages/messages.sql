@@ -1,7 +1,10 @@
 -- One row per message of an operation, with what the rules need of the operation. `op_offset` is
 -- that of the operation, `place_in_op` counts from 0; a queue that the message does not tell is the
 -- operation's. `on_user_topic`: its topic is one that users make; null where it is not known.
-with exploded as (
+with taken_apart as (
+  select *, posexplode(messages) as (place_in_op, m) from ops
+),
+exploded as (
   select
     o.op, o.process, o.client, o.client_group, o.f, o.type, o.t_invoke, o.t_complete,
     o.offset as op_offset, o.key, o.decision, coalesce(o.final, false) as final, o.node, o.term,
@@ -12,7 +15,7 @@ with exploded as (
     coalesce(m.queue, o.queue) as queue,
     m.digest as digest, m.shard as shard, m.seq as seq, m.reconsume as reconsume,
     coalesce(m.tx, o.tx) as tx
-  from ops o lateral view posexplode(o.messages) e as place_in_op, m
+  from taken_apart o
 )
 select
   *,

@@ -4,58 +4,86 @@
 -- `was_read`: by an ok read; `read_op` and the place: the first read of it, an ok one if there is
 -- one; `read_by`: the at-least-once groups that read it ok; `logged_index`: its first committed
 -- record on a user topic.
-with facts as (
+with sent as (
   select
-    a.value, a.op as sent_op, a.type as sent_type, a.uniq_key as sent_key,
-    cast(null as bigint) as acked_op,
-    cast(null as struct<broker_group:string, topic:string, queue:int, offset:bigint>) as acked_place,
-    cast(null as string) as tx,
-    c.op is not null and a.f = 'send' as must,
-    cast(null as bigint) as read_op, cast(null as boolean) as read_ok,
-    cast(null as struct<f:string, broker_group:string, topic:string, queue:int, offset:bigint>) as read_at,
-    cast(null as string) as ok_group, cast(null as string) as seen_key,
-    cast(null as bigint) as logged_index,
-    cast(null as struct<node:string, broker_group:string, topic:string, queue:int, offset:bigint>) as logged_at
+    a.value,
+    count(a.type) as attempts,
+    count_if(a.type <> 'fail') as open_attempts,
+    count_if(a.type is not null and a.uniq_key is null) as attempts_without_key,
+    min(a.op) as sent_op,
+    bool_or(c.op is not null and a.f = 'send') as must,
+    array_sort(collect_set(a.uniq_key)) as keys
   from attempts a left join must_have_committed c on a.op = c.op
-  union all
+  group by a.value
+),
+known as (
   select
-    value, null, null, null, op,
-    struct(broker_group, topic, queue, offset), tx, true,
-    null, null, null, null, null, null, null
+    value, min(op) as op, min(tx) as tx,
+    min_by(
+      struct(broker_group, topic, queue, offset),
+      struct(op, coalesce(offset, cast(-1 as bigint)) as offset)
+    ) as place
   from acked
-  union all
+  group by value
+),
+shown as (
   select
-    r.value, null, null, null, null, null, null, false,
-    r.op, r.type = 'ok', struct(r.f, r.broker_group, r.topic, r.queue, r.offset),
-    case when r.type = 'ok' then g.client_group end, r.uniq_key, null, null
+    r.value,
+    coalesce(min(case when r.type = 'ok' then r.op end), min(r.op)) as op,
+    bool_or(r.type = 'ok') as was_ok,
+    min_by(
+      struct(r.f, r.broker_group, r.topic, r.queue, r.offset),
+      struct(case when r.type = 'ok' then 0 else 1 end as later, r.op, r.place_in_op)
+    ) as place,
+    array_sort(collect_set(case when r.type = 'ok' then g.client_group end)) as groups
   from reads r left join run_groups g on r.client_group = g.client_group and g.at_least_once
-  union all
+  group by r.value
+),
+logged as (
   select
-    named, null, null, null, null, null, null, false, null, null, null, null,
-    uniq_key, index, struct(node, broker_group, topic, queue, offset)
+    named as value, min(index) as index,
+    min_by(struct(node, broker_group, topic, queue, offset), struct(index, node, slot)) as place
   from records
   where is_visible
+  group by named
+),
+seen as (
+  select value, array_sort(collect_set(uniq_key)) as keys
+  from (
+    select distinct value, uniq_key from reads
+    union all
+    select distinct named as value, uniq_key from records where is_visible
+  ) told
+  group by value
+),
+names as (
+  select value from sent
+  union
+  select value from known
+  union
+  select value from seen
 )
 select
-  value,
-  count(sent_type) as attempts,
-  count_if(sent_type is not null and sent_type <> 'fail') as open_attempts,
-  count_if(sent_type is not null and sent_key is null) as attempts_without_key,
-  min(sent_op) as sent_op,
-  min(acked_op) as acked_op,
-  min_by(acked_place, acked_op) filter (where acked_op is not null) as acked_place,
-  min(tx) as tx,
-  coalesce(bool_or(must), false) as must,
-  coalesce(bool_or(read_ok), false) as was_read,
-  coalesce(min(case when read_ok then read_op end), min(read_op)) as read_op,
-  coalesce(
-    min_by(read_at, read_op) filter (where read_ok),
-    min_by(read_at, read_op) filter (where read_op is not null)
-  ) as read_at,
-  coalesce(array_sort(collect_set(ok_group)), array()) as read_by,
-  coalesce(array_sort(collect_set(sent_key)), array()) as sent_keys,
-  coalesce(array_sort(collect_set(seen_key)), array()) as seen_keys,
-  min(logged_index) as logged_index,
-  min_by(logged_at, struct(logged_index, logged_at.node)) filter (where logged_index is not null) as logged_at
-from facts
-group by value
+  n.value,
+  coalesce(s.attempts, 0) as attempts,
+  coalesce(s.open_attempts, 0) as open_attempts,
+  coalesce(s.attempts_without_key, 0) as attempts_without_key,
+  s.sent_op,
+  k.op as acked_op,
+  k.place as acked_place,
+  k.tx,
+  coalesce(s.must, false) or k.op is not null as must,
+  coalesce(r.was_ok, false) as was_read,
+  r.op as read_op,
+  r.place as read_at,
+  coalesce(r.groups, array()) as read_by,
+  coalesce(s.keys, array()) as sent_keys,
+  coalesce(e.keys, array()) as seen_keys,
+  l.index as logged_index,
+  l.place as logged_at
+from names n
+left join sent s on n.value <=> s.value
+left join known k on n.value <=> k.value
+left join shown r on n.value <=> r.value
+left join seen e on n.value <=> e.value
+left join logged l on n.value <=> l.value
