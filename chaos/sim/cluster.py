@@ -24,12 +24,13 @@ from functools import partial
 from chaos.sim.coverage import Coverage
 from chaos.sim.invariants import Invariants
 from chaos.sim.network import Network, Sent
-from chaos.sim.node import SimNode, store_of_disk
+from chaos.sim.node import SimNode
 from chaos.sim.operator import Operator
 from chaos.sim.options import SimOptions, core_schedule
 from chaos.sim.promises import Promises
 from chaos.sim.schedule import Schedule, options_of
 from chaos.sim.scheduler import Scheduler
+from chaos.sim.store import store_of_disk
 from chaos.sim.trace import Trace
 from chaos.sim.violation import Violation
 from chaos.sim.workload import Workload
@@ -161,7 +162,7 @@ class SimCluster:
     def _deliver(self, sent: Sent) -> None:
         receiver = self._by_name[sent.message.receiver]
         if receiver.store_id == sent.receiver_store:
-            receiver.receive(sent.message, sent.sender_store)
+            receiver.requests.receive(sent.message, sent.sender_store)
 
     def _unreachable(self, node: NodeId, peer: NodeId) -> None:
         self._by_name[node].peer_unreachable(peer)

@@ -31,11 +31,13 @@ class Target(Protocol):
     """A node that faults happen to."""
 
     name: NodeId
-    paused: bool
     incarnation: int
     step_fuse: int
     fuse_is_power: bool
     sync_slow_us: int
+
+    @property
+    def paused(self) -> bool: ...
 
     @property
     def disk(self) -> SimDisk: ...

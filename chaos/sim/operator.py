@@ -355,10 +355,10 @@ class Operator(Nemesis[SimNode]):
         wiped = self._wiped
         if wiped is not None and isinstance(change, RemoveMember) and change.node_id != wiped.name:
             return
-        leader.change(change)
+        leader.requests.change(change)
         if isinstance(change, AddLearner) and self._rng.random() < _REGRETS_RATE:
             # Refused, as one change is under way; it is asked again anyway.
-            leader.change(RemoveMember(node_id=change.member.node_id))
+            leader.requests.change(RemoveMember(node_id=change.member.node_id))
 
     def _until(
         self,

@@ -6,6 +6,7 @@ of its log; what it says of commit indexes goes through the rules.
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 from chaos.sim.disk import SimDisk
@@ -20,7 +21,7 @@ from raft.node_config import NodeConfig
 from raft.node_store import NodeStore
 from raft.segment_log import SegmentLog
 
-__all__ = ["SimStore", "format_disk", "node_config"]
+__all__ = ["SimStore", "make_disk", "node_config", "store_of_disk"]
 
 _GROUP = "sim"
 _ADDRESS = "127.0.0.1:1"  # nobody dials it
@@ -38,12 +39,25 @@ def node_config(raft: RaftConfig, options: SimOptions) -> NodeConfig:
     )
 
 
-def format_disk(disk: SimDisk, node: NodeId, store_id: str) -> None:
+def store_of_disk(name: NodeId, disk_number: int) -> str:
+    """The identity of the store on a node's n-th disk."""
+    return f"{int(name[1:]):016x}{disk_number:016x}"
+
+
+def make_disk(options: SimOptions, name: NodeId, disk_number: int) -> SimDisk:
     """A new disk knows whose store it is, durably, and may take part."""
-    HardStateFile(disk).load()
-    IdentityFile(disk).save(
-        StoreIdentity(group=_GROUP, node=node, store_id=store_id, born=True, roster=b"")
+    key = f"disk/{options.seed}/{options.node_count}/{name}/{disk_number}"
+    disk = SimDisk(
+        random.Random(key),
+        short_write_rate=options.short_write_rate,
+        garbage_rate=options.garbage_rate,
     )
+    HardStateFile(disk).load()
+    store_id = store_of_disk(name, disk_number)
+    IdentityFile(disk).save(
+        StoreIdentity(group=_GROUP, node=name, store_id=store_id, born=True, roster=b"")
+    )
+    return disk
 
 
 class SimStore(NodeStore):

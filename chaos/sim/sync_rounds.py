@@ -39,7 +39,9 @@ class Shell(Protocol):
     name: NodeId
     disk: SimDisk
     sync_slow_us: int
-    paused: bool
+
+    @property
+    def paused(self) -> bool: ...
 
     @property
     def term(self) -> Term: ...

@@ -48,7 +48,7 @@ class Workload:
     def propose_once(self, node: SimNode) -> None:
         rng = self._rng
         padding = rng.randbytes(int(rng.random() * self._options.payload_size_max))
-        node.propose(self._promises.new_payload(padding))
+        node.requests.propose(self._promises.new_payload(padding))
 
     def _schedule_proposals(self) -> None:
         delay_us = int(self._options.propose_interval_us * 2 * self._rng.random()) + 1
@@ -94,5 +94,5 @@ class Workload:
             return
         for node in self._nodes:
             if node.leads or self._rng.random() < 0.1:
-                node.read(self._promises.new_read(self._invariants.committed_index))
+                node.requests.read(self._promises.new_read(self._invariants.committed_index))
         self._schedule_reads()
