@@ -3,7 +3,8 @@
 Place in the data path: network, workload and nemesis call it; what `raft.core_shell` would ask
 before it steps the core is asked here, then the core is stepped: is there room; and, as
 `raft.transport` does, votes and acknowledgements count only from the store that the configuration
-in force names for their sender. A paused node takes nothing in: what comes waits, and is handled when it goes on.
+in force names for their sender. A paused node takes nothing in: what comes waits, and is handled
+when it goes on.
 
 Invariant: nothing is done for a node that is dead, and what waits dies with it.
 """
