@@ -17,12 +17,15 @@ A leader counts owners that it did not see renew as renewed when its leadership 
 before it may have told them so until then. The 5 s beyond the 30 are for that one's last words.
 Pure: time is an argument, of a clock that never jumps.
 
-Invariants: a queue is given to a client only while nobody else's lease of it may last; at most one
-change of an owner is under way per queue. Source: RocketMQ RebalanceLockManager, ProcessQueue.
+Invariants: a queue is given to a client only while nobody else's lease of it may last; while a
+change of its owner is under way to the log, nobody is told that he holds the queue, its owner
+neither: what takes it from him may be about to be committed. Source: RocketMQ
+RebalanceLockManager, ProcessQueue.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Final
@@ -48,7 +51,7 @@ class RebalanceLocks:
         self._locks_max = locks_max
         self._renewed_ms: dict[tuple[str, Queue], int] = {}
         self._began_ms = 0
-        self._under_way: set[tuple[str, Queue]] = set()
+        self._under_way: Counter[tuple[str, Queue]] = Counter()  # changes of the owner
 
     def begin(self, now_ms: int) -> None:
         """Leadership begins: owners are as good as renewed now."""
@@ -83,21 +86,30 @@ class RebalanceLocks:
                 claims.held.append(queue)
             elif owner is not None and owner.client_id == client_id:
                 if not owner.has_claimed_since(client_id, claim):
-                    self._under_way.add(key)
                     claims.free.append(queue)
             elif owner is None or self._is_over(group, queue, owner.client_id in members, now_ms):
-                if owner is None and len(owners) + len(self._under_way) >= self._locks_max:
+                coming = len(self._under_way) + len(claims.free)
+                if owner is None and len(owners) + coming >= self._locks_max:
                     continue
-                self._under_way.add(key)
                 claims.free.append(queue)
+        self.change(group, claims.free)
         return claims
 
+    def change(self, group: str, queues: Iterable[Queue]) -> None:
+        """A change of these owners goes into the log. Caller's duty: `settle`."""
+        self._under_way.update((group, queue) for queue in queues)
+
     def settle(self, group: str, queues: Iterable[Queue], now_ms: int | None) -> None:
-        """The change of these owners is through at `now_ms`; None: it failed, or nobody knows."""
+        """The change of these owners is through. `now_ms`: a client holds them from then on; None:
+        they were given up, or it failed, or nobody knows."""
         for queue in queues:
-            self._under_way.discard((group, queue))
+            key = (group, queue)
+            if self._under_way[key] > 1:
+                self._under_way[key] -= 1
+            else:
+                del self._under_way[key]
             if now_ms is not None:
-                self._renewed_ms[group, queue] = now_ms
+                self._renewed_ms[key] = now_ms
 
     def is_ordered(self, owners: QueueOwners, group: str, now_ms: int) -> bool:
         """Whether anybody holds a queue of the group."""

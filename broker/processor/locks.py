@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Final
 
 import msgspec
@@ -108,7 +109,8 @@ class LockProcessor:
         context = self._context
         context.require_leader()
         given = self._decoded(request)
-        owners = context.state.queue_owners.of_group(given.consumerGroup)
+        group = given.consumerGroup
+        owners = context.state.queue_owners.of_group(group)
         queues = [
             queue
             for queue in dict.fromkeys((queue.topic, queue.queueId) for queue in given.mqSet)
@@ -118,7 +120,14 @@ class LockProcessor:
             request.reply(ResponseCode.SUCCESS)
             return
 
-        commit(context, request, [unlock_command(given.consumerGroup, given.owner, queues)])
+        commands = [unlock_command(group, given.owner, queues)]
+        self._locks.change(group, queues)
+        settle = partial(self._locks.settle, group, queues, None)
+        try:
+            commit(context, request, commands, settled=settle)
+        except RefusedError:
+            settle()
+            raise
 
     def sweep(self) -> None:
         """Forget owners whose leases are over. Called by the shell now and then."""
@@ -126,12 +135,23 @@ class LockProcessor:
         if not context.ready:
             return
         owners, now_ms = context.state.queue_owners, context.monotonic_ms()
-        commands = [unlock_command(*row) for row in self._locks.expired(owners, now_ms)]
-        if commands:
-            try:
-                context.proposer.submit(Proposal(commands=[*commands], on_done=lambda _: None))
-            except BusyError:
-                _log.info("expired locks wait: too many proposals are pending")
+        expired = self._locks.expired(owners, now_ms)
+        if not expired:
+            return
+        for group, _, queues in expired:
+            self._locks.change(group, queues)
+
+        def done(status: ProposalStatus | None) -> None:
+            for group, _, queues in expired:
+                self._locks.settle(group, queues, None)
+
+        try:
+            context.proposer.submit(
+                Proposal(commands=[unlock_command(*row) for row in expired], on_done=done)
+            )
+        except BusyError:
+            done(None)
+            _log.info("expired locks wait: too many proposals are pending")
 
     def _is_here(self, queue: _Queue) -> bool:
         topic = self._context.state.topics.get(queue.topic)

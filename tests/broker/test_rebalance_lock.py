@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from broker.processor.locks import LockProcessor
 from broker.processor.send import SendProcessor
+from broker.proposer import BusyError
 from broker.queue_owners import Queue, QueueOwners
 from broker.rebalance_lock import RebalanceLocks
 from broker.state_part import Row
@@ -276,6 +277,52 @@ async def test_a_lock_under_way_is_not_undone_by_the_unlock_before_it(rig, tmp_p
     expected = {Q0: ("a", 2)}
     assert rig.state.queue_owners.of_group("G") == expected
     assert rig.replay(tmp_path / "replica").queue_owners.of_group("G") == expected
+
+
+@pytest.mark.parametrize("is_silent", [False, True])
+async def test_an_owner_whose_queue_is_about_to_be_free_is_not_told_that_he_holds_it(
+    rig, is_silent
+):
+    """The unlock is on its way to the log: his own, that he has not heard of, or the leader's."""
+    locks = LockProcessor(rig.context, rig.context.locks)
+    lock, unlock = RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ
+    await rig.ask(locks.lock, lock, {}, request_body("a", 0, 1))
+    rig.log.auto_commit = False
+    if is_silent:
+        rig.now_ms += 60_001
+        await rig.ask(locks.lock, lock, {}, request_body("a", 1))
+        locks.sweep()
+    else:
+        for _ in range(2):  # attempts
+            rig.give(locks.unlock, unlock, {}, request_body("a", 0), FakeConnection())
+    answer = await rig.ask(locks.lock, lock, {}, request_body("a", 0, 1))
+    assert queues_of(answer) == [1]
+    async with asyncio.timeout(5):
+        while Q0 in rig.state.queue_owners.of_group("G"):
+            rig.log.commit()
+            await asyncio.sleep(0)
+    rig.log.auto_commit = True
+    async with asyncio.timeout(5):
+        while not queues_of(await rig.ask(locks.lock, lock, {}, request_body("b", 0))):
+            rig.log.commit()
+
+
+async def test_an_unlock_that_finds_no_place_leaves_its_owner_as_he_was(rig, monkeypatch):
+    locks = LockProcessor(rig.context, rig.context.locks)
+    lock, unlock = RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ
+    await rig.ask(locks.lock, lock, {}, request_body("a", 0))
+
+    def busy(proposal):
+        raise BusyError("full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(rig.context.proposer, "submit", busy)
+        answer = await rig.ask(locks.unlock, unlock, {}, request_body("a", 0))
+        assert answer.code == ResponseCode.SYSTEM_BUSY
+        rig.now_ms += 60_001
+        locks.sweep()
+    answer = await rig.ask(locks.lock, lock, {}, request_body("a", 0))
+    assert queues_of(answer) == [0]
 
 
 @pytest.mark.parametrize("claim", [-1, 2**63, "x"])

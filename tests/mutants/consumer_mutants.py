@@ -211,6 +211,27 @@ _LOCK_MUTANTS = (
         ),
     ),
     Mutant(
+        name="owner told that he holds what he is giving up",
+        kind="group",
+        breaks="a lock is renewed from memory while the unlock before it is under way",
+        published="this broker, until the simulator's clients asked again without an answer",
+        expected=("locks",),
+        patches=(
+            SourcePatch(
+                module="broker.processor.locks",
+                within="LockProcessor.unlock",
+                before="self._locks.change(group, queues)",
+                after="self._locks.change(group, queues := [])",
+            ),
+            SourcePatch(
+                module="broker.rebalance_lock",
+                within="RebalanceLocks.ask",
+                before="if owner == (client_id, claim):",
+                after="if owner is not None and owner.client_id == client_id:",
+            ),
+        ),
+    ),
+    Mutant(
         name="an unlock takes back a newer claim",
         kind="group",
         breaks="an unlock that comes late frees what its client has been granted again since",
