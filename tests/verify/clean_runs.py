@@ -5,7 +5,7 @@ The plain one; one whose voters changed; and two whose logs no longer begin at i
 
 from __future__ import annotations
 
-from tests.verify.synthetic import HALF, NODES, OP, TOPIC, Rec, SyntheticRun
+from tests.verify.synthetic import HALF, NODES, OP, TOPIC, Rec, Row, SyntheticRun
 
 CLEAN = ("clean", "installed", "reconfigured", "retained")
 
@@ -71,11 +71,18 @@ def progress(next_half: int) -> Rec:
     return Rec("offset", HALF, 0, client_group=group, queue_offset=next_half)
 
 
+def again(half: Row) -> Rec:
+    """The record of a half that is appended anew, as a check does it."""
+    (message,) = half["messages"]
+    return Rec("half", HALF, 0, message["value"], message["uniq_key"], tx=half["tx"])
+
+
 def _reconfigured() -> SyntheticRun:
     """n2 is no voter for a while, in which two disks are all; then it is one again.
 
     Meanwhile somebody fetches an offset whose commit nobody answered, and the half queue's progress
-    passes halves that are settled, the last of them in the same entry. One send is stored and not
+    passes halves that are settled, one of them in the same entry, and one that stands anew behind
+    it. One send is stored and not
     yet on another disk, which its type says; one says nothing unsafe.
     """
     away: list[int] = []
@@ -93,6 +100,9 @@ def _reconfigured() -> SyntheticRun:
         settles = {"half_offset": half["offset"], "tx": half["tx"]}
         op_rec = Rec("op", OP, 0, half["messages"][0]["value"], decision="rollback", **settles)
         run.append([op_rec, progress(half["offset"] + 1)])
+        anew = run.half("t8", "x8", 0)
+        run.append([again(anew), progress(anew["offset"] + 1)])
+        run.decide("t8", anew, "rollback")
         change_voters(run, list(NODES))
         away.append(run.entries[-1].index - 1)
         run.send("p2", "v20", 0, "info")["status"] = "FLUSH_SLAVE_TIMEOUT"

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tests.verify.clean_runs import (
+    again,
     change_voters,
     deliver_again,
     forget_fsyncs,
@@ -406,6 +407,30 @@ def discarded_after_its_commit(run: SyntheticRun) -> None:
     run.append([rec])
 
 
+def _stay_alive(run: SyntheticRun, tx: str, seconds: int) -> None:
+    """Producers of the half's group, which is their own, ask something every twenty seconds."""
+    half = run.find("half", tx=f"{run.name}.{tx}")
+    half["client_group"] = f"{run.name}-producers"
+    asked = {"client_group": half["client_group"], "topic": TOPIC, "key": "none"}
+    for number in range(0, seconds, 20):
+        run.tick(20_000)
+        run.op(f"alive-{number}", "query", messages=[], **asked)
+
+
+@plant("T6", witness="its ack", live=True, sql_only=True)
+def half_that_nobody_asks_about(run: SyntheticRun) -> None:
+    run.half("t6", "x6", 0)
+    _stay_alive(run, "x6", 80)
+
+
+@plant("T6", witness="a check", live=True, sql_only=True)
+def half_that_nobody_asks_about_again(run: SyntheticRun) -> None:
+    half = run.half("t6", "x6", 0)
+    _stay_alive(run, "x6", 40)
+    run.check("t6-check", half, "unknown")
+    _stay_alive(run, "x6", 80)
+
+
 def _add_check(run: SyntheticRun, tx: str, decision: str) -> None:
     run.op("checks", "check", tx=f"{run.name}.{tx}", decision=decision)
     run.ops[-1]["op"] = len(run.ops)
@@ -449,6 +474,14 @@ def passes_an_undecided_half(run: SyntheticRun) -> None:
     run.decide("t7", half, "rollback")
 
 
+@plant("T10", witness="progress past a half", live=True, sql_only=True)
+def passes_a_half_and_appends_it_again(run: SyntheticRun) -> None:
+    half = run.half("t7", "x7", 0)
+    run.append([progress(half["offset"] + 1)])
+    run.append([again(half)])
+    run.decide("t7", half, "rollback")
+
+
 @plant("T11", witness="x6", live=True)
 def local_commit_rolled_back(run: SyntheticRun) -> None:
     half = run.half("t6", "x6", 0)
@@ -464,6 +497,14 @@ def final_message_with_another_key(run: SyntheticRun) -> None:
     final.uniq_key = "K.other"
     op_rec = Rec("op", OP, 0, decision="commit", half_offset=half["offset"], tx=half["tx"])
     run.append([final, op_rec])
+
+
+@plant("T12", witness="the op record is not", live=True, sql_only=True)
+def op_record_with_another_key(run: SyntheticRun) -> None:
+    half = run.half("t5", "x5", 0)
+    run.op("t5", "decide", tx=half["tx"], decision="rollback")
+    told = {"half_offset": half["offset"], "tx": half["tx"], "uniq_key": "K.other"}
+    run.append([Rec("op", OP, 0, decision="rollback", **told)])
 
 
 @plant("T12", "T1", "T3", "A5", "T6", witness='"resolved_instead"', live=True)

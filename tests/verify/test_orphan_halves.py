@@ -1,0 +1,163 @@
+"""T6: when a half has waited too long for a question, and what makes its clock stand.
+
+The timeout is one second and the interval half of one, so that a half may wait for two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.verify.synthetic import MS, TOPIC, Rec, SyntheticRun
+from verify.engines.duckdb import DuckDBEngine
+from verify.judge import judge_run
+from verify.manifest import load_manifest
+from verify.rule_files import BUILT_IN_RULES, BUILT_IN_STAGES, read_rules, read_stages
+
+RULES = tuple(rule for rule in read_rules(BUILT_IN_RULES) if rule.id == "T6")
+SETTINGS = {"timeout_ms": 1000, "check_interval_ms": 500, "check_max": 15}
+
+
+def accused(folder: Path, live: Callable[[SyntheticRun], None], heal_ms: int | None = None) -> bool:
+    run = SyntheticRun("waiting", live=live)
+    run.manifest["transactions"] = SETTINGS
+    if heal_ms is not None:
+        heal = run.find("half", tx="waiting.x6")["t_complete"] + heal_ms * MS
+        run.manifest["phases"]["heal"] = [heal, heal]
+    run.write(folder / "run")
+    engine = DuckDBEngine(folder / "spill")
+    try:
+        (result,) = judge_run(
+            engine,
+            folder / "run",
+            load_manifest(folder / "run"),
+            rules=RULES,
+            stages=read_stages(BUILT_IN_STAGES),
+            say=lambda text: None,
+        ).results
+    finally:
+        engine.close()
+    assert all(witness["tx"] == "waiting.x6" for witness in result.witnesses)
+    return result.violations > 0
+
+
+def wait(run: SyntheticRun, ms: int, *, alive: bool = True) -> None:
+    """Time goes by; a producer does something every 400 ms, if one is alive."""
+    for _ in range(ms // 400):
+        run.tick(399)
+        if alive:
+            run.op("alive", "query", ms=0, topic=TOPIC, key="none", messages=[])
+    run.tick(ms % 400)
+
+
+def test_neither_asked_nor_discarded(tmp_path: Path) -> None:
+    def live(run: SyntheticRun) -> None:
+        run.half("t6", "x6", 0)
+        wait(run, 2400)
+
+    assert accused(tmp_path, live)
+
+
+def test_decided_in_time(tmp_path: Path) -> None:
+    def live(run: SyntheticRun) -> None:
+        half = run.half("t6", "x6", 0)
+        wait(run, 1600)
+        run.decide("t6", half, "rollback")
+        wait(run, 2400)
+
+    assert not accused(tmp_path, live)
+
+
+def test_a_decision_that_nobody_acknowledged_settles_nothing(tmp_path: Path) -> None:
+    def live(run: SyntheticRun) -> None:
+        half = run.half("t6", "x6", 0)
+        run.decide("t6", half, "commit", "info")
+        wait(run, 2400)
+
+    assert accused(tmp_path, live)
+
+
+def test_each_check_begins_it_anew(tmp_path: Path) -> None:
+    def live(run: SyntheticRun) -> None:
+        half = run.half("t6", "x6", 0)
+        wait(run, 1600)
+        run.check("t6-check", half, "unknown")
+        wait(run, 1600)
+        run.decide("t6", half, "rollback")
+
+    assert not accused(tmp_path, live)
+
+
+def test_discarded_in_time(tmp_path: Path) -> None:
+    def live(run: SyntheticRun) -> None:
+        half = run.half("t6", "x6", 0)
+        wait(run, 1600)
+        rec = Rec("message", "TRANS_CHECK_MAX_TIME_TOPIC", 0, half["messages"][0]["value"])
+        rec.tx = half["tx"]
+        run.append([rec])
+        wait(run, 2400)
+
+    assert not accused(tmp_path, live)
+
+
+@pytest.mark.parametrize("ms", [1200, 2400])
+def test_its_clock_stands_while_there_is_no_leader(tmp_path: Path, ms: int) -> None:
+    """2.4 s without one, and then as much as it may wait, or more."""
+
+    def live(run: SyntheticRun) -> None:
+        half = run.half("t6", "x6", 0)
+        wait(run, 2400)
+        run.elect("n2", 3)
+        wait(run, ms)
+        run.decide("t6", half, "rollback")
+
+    assert accused(tmp_path, live) == (ms > 2000)
+
+
+@pytest.mark.parametrize("ms", [1200, 2400])
+def test_its_clock_stands_while_no_producer_lives(tmp_path: Path, ms: int) -> None:
+    def live(run: SyntheticRun) -> None:
+        half = run.half("t6", "x6", 0)
+        wait(run, 2400, alive=False)
+        run.op("t9", "query", topic=TOPIC, key="none", messages=[])
+        wait(run, ms)
+        run.decide("t6", half, "rollback")
+
+    assert accused(tmp_path, live) == (ms > 2000)
+
+
+@pytest.mark.parametrize("ms", [1200, 2400])
+def test_stops_that_overlap_count_once(tmp_path: Path, ms: int) -> None:
+    """The producers were silent for a part of the time without a leader."""
+
+    def live(run: SyntheticRun) -> None:
+        half = run.half("t6", "x6", 0)
+        wait(run, 800)
+        wait(run, 1600, alive=False)
+        run.elect("n2", 3)
+        wait(run, ms)
+        run.decide("t6", half, "rollback")
+
+    assert accused(tmp_path, live) == (ms > 2000)
+
+
+@pytest.mark.parametrize(("heal_ms", "told"), [(-1, True), (1500, False), (2200, True)])
+def test_what_is_not_up_at_the_heal_begins_anew_there(
+    tmp_path: Path, heal_ms: int, told: bool
+) -> None:
+    def live(run: SyntheticRun) -> None:
+        half = run.half("t6", "x6", 0)
+        wait(run, 3200)
+        run.decide("t6", half, "rollback")
+
+    assert accused(tmp_path, live, heal_ms) == told
+
+
+def test_it_waits_too_long_behind_the_heal_as_well(tmp_path: Path) -> None:
+    def live(run: SyntheticRun) -> None:
+        run.half("t6", "x6", 0)
+        wait(run, 4400)
+
+    assert accused(tmp_path, live, 1500)

@@ -1,0 +1,21 @@
+-- T11: producer and message disagree
+-- promise: G4
+-- needs: ops, log
+-- applies: select bool_or(has_transactions) from run_settings
+-- examined: select coalesce(sum(ops), 0) from op_counts where f = 'half'
+-- nothing: no transaction was begun
+-- rule: The outcome in the producer's own database is not what became of its message: committed there
+--   and not stored, or rolled back there and stored. Only where the half was acknowledged and the
+--   producer told its outcome; what nobody had decided by the run's end is open.
+-- source: the purpose of transactional messages, end to end
+select
+  tx, value, `local`, t_commit, t_rollback, op_decisions, finals, first_final, discarded,
+  case
+    when finals = 0 and op_count = 0 and discarded is null then 'undecided at the end of the run'
+  end as reason
+from outcomes
+where `local` is not null and half_type = 'ok' and kept
+  and (
+    (`local` = 'commit' and finals = 0) or (`local` <> 'commit' and finals > 0)
+    or (finals = 0 and op_count = 0 and discarded is null)
+  )

@@ -1,0 +1,159 @@
+-- T6: orphan half
+-- promise: G4
+-- needs: ops, log, raft
+-- applies: select (select bool_or(has_transactions) from run_settings)
+--   and (select coalesce(sum(ops), 0) from op_counts where f = 'check') > 0
+-- examined: select coalesce(sum(ops), 0) from op_counts where f = 'half'
+-- nothing: no transaction was begun
+-- rule: In a stretch of the timeout and two check intervals that begins with a half's ack or with its
+--   last check, an undecided half was neither asked about nor discarded. Its clock stands while its
+--   group has no leader or its producers are silent for more than a check interval; a half whose
+--   time is not up when the heal begins has all of it from there.
+-- source: RocketMQ issues 544, 9500, 1568, 1694
+with allowed as (
+  select
+    timeout_ns + 2 * check_interval_ns as span, check_interval_ns,
+    coalesce(heal_from, cast(9223372036854775807 as bigint)) as heal_from,
+    greatest(
+      load_to, heal_to, drain_to,
+      (select max(coalesce(t_complete, t_invoke)) from ops)
+    ) as run_end
+  from run_settings
+),
+halves as (
+  select
+    a.tx, min(a.t_complete) as t_acked, min(a.broker_group) as broker_group,
+    min(coalesce(a.client_group, '')) as client_group
+  from attempts a
+  where a.f = 'half' and a.type = 'ok' and a.tx is not null
+  group by a.tx
+),
+-- An acknowledged decision ends it, and so does what the log has of it; without the time of that
+-- nothing can be said.
+undecided as (
+  select
+    h.tx, h.t_acked, coalesce(h.broker_group, '') as broker_group, h.client_group,
+    least(o.t_settled, o.t_commit_acked, o.t_rollback_acked) as t_decided
+  from halves h join outcomes o on h.tx = o.tx
+  where o.kept and (o.settlements = 0 or o.t_settled is not null)
+),
+begins as (
+  select tx, t_acked as at, 'its ack' as since from undecided
+  union all
+  select o.tx, o.t_invoke, 'a check'
+  from ops o left semi join undecided u on o.tx = u.tx
+  where o.f = 'check'
+),
+stretches as (
+  select
+    b.tx, u.broker_group, u.client_group, b.since, b.at as t_from,
+    least(b.next_at, u.t_decided, a.run_end) as t_to, a.span, a.heal_from, a.check_interval_ns
+  from (
+    select tx, at, since, lead(at) over (partition by tx order by at, since) as next_at from begins
+  ) b
+  join undecided u on b.tx = u.tx
+  cross join allowed a
+),
+-- What is left of them when the heal begins counts anew; only what is long enough is looked at.
+parts as (
+  select *
+  from (
+    select tx, broker_group, client_group, since, t_from as begun, t_from, least(t_to, heal_from) as t_to, span, check_interval_ns
+    from stretches
+    union all
+    select tx, broker_group, client_group, since, t_from, greatest(t_from, heal_from), t_to, span, check_interval_ns
+    from stretches
+  ) p
+  where t_to - t_from > span
+),
+elections as (
+  select broker_group, t, t_before
+  from (
+    select
+      r.broker_group, r.event, r.t,
+      max(case when r.event = 'commit' then r.t end) over (
+        partition by r.broker_group
+        order by r.t, case when r.event = 'commit' then 1 else 0 end, r.node, r.seq
+        rows between unbounded preceding and 1 preceding
+      ) as t_before
+    from raft r left semi join parts p on r.broker_group = p.broker_group
+    where r.event = 'commit' or (r.event = 'role' and r.role = 'leader')
+  ) e
+  where event = 'role'
+),
+silences as (
+  select client_group, t_before, t_invoke
+  from (
+    select
+      coalesce(o.client_group, '') as client_group, o.t_invoke,
+      max(coalesce(o.t_complete, o.t_invoke)) over (
+        partition by coalesce(o.client_group, '') order by o.t_invoke, o.op
+        rows between unbounded preceding and 1 preceding
+      ) as t_before
+    from ops o left semi join parts p on coalesce(o.client_group, '') = p.client_group
+  ) s
+  where t_before is not null
+),
+pairs as (select distinct broker_group, client_group, check_interval_ns from parts),
+stops as (
+  select p.broker_group, p.client_group, coalesce(e.t_before, cast(0 as bigint)) as t_from, e.t as t_to
+  from elections e join pairs p on e.broker_group = p.broker_group
+  union all
+  select p.broker_group, p.client_group, s.t_before, s.t_invoke
+  from silences s join pairs p on s.client_group = p.client_group
+  where s.t_invoke - s.t_before > p.check_interval_ns
+),
+-- Stops that overlap are cut, so that no time stands still twice.
+pieces as (
+  select broker_group, client_group, greatest(t_from, ended) as t_from, t_to
+  from (
+    select
+      broker_group, client_group, t_from, t_to,
+      max(t_to) over (
+        partition by broker_group, client_group order by t_from, t_to
+        rows between unbounded preceding and 1 preceding
+      ) as ended
+    from stops
+  ) s
+  where t_to > greatest(t_from, ended)
+),
+-- How long the clock had stood by the beginning and the end of each part.
+clocks as (
+  select
+    tx, begun, part_from, side,
+    at - cast(coalesce(stood, 0) as bigint) + greatest(coalesce(stood_to, cast(0 as bigint)) - at, cast(0 as bigint)) as shown
+  from (
+    select
+      *,
+      sum(length) over told_before as stood,
+      max(piece_to) over told_before as stood_to
+    from (
+      select
+        broker_group, client_group, t_from as at, 0 as turn, t_to - t_from as length, t_to as piece_to,
+        cast(null as string) as tx, cast(null as bigint) as begun, cast(null as bigint) as part_from,
+        cast(null as int) as side
+      from pieces
+      union all
+      select broker_group, client_group, t_from, 1, null, null, tx, begun, t_from, 0 from parts
+      union all
+      select broker_group, client_group, t_to, 1, null, null, tx, begun, t_from, 1 from parts
+    ) told
+    window told_before as (
+      partition by broker_group, client_group order by at, turn, tx, begun, part_from, side
+      rows between unbounded preceding and 1 preceding
+    )
+  ) clocked
+  where turn = 1
+),
+counted as (
+  select
+    tx, begun, part_from,
+    max(case when side = 1 then shown end) - max(case when side = 0 then shown end) as waited
+  from clocks
+  group by tx, begun, part_from
+)
+select
+  p.tx, p.t_from, p.since, p.t_to, p.begun, c.waited, p.span as allowed, p.broker_group, p.client_group
+from parts p
+join counted c on p.tx = c.tx and p.begun = c.begun and p.t_from = c.part_from
+where c.waited > p.span
