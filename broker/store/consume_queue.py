@@ -163,7 +163,8 @@ class ConsumeQueue:
     def adopt(self, min_offset: int, next_offset: int) -> bool:
         """Take the files as they are for the units of [min_offset, next_offset).
 
-        False, and nothing changed, where one is missing, short or damaged, or its last unit is.
+        False, and nothing changed, where one is missing or short, or its check does not vouch for
+        all of these units.
         """
         assert min_offset <= next_offset, f"{self._directory}: {min_offset} to {next_offset}"
         begin, end = min_offset * UNIT_SIZE, next_offset * UNIT_SIZE

@@ -6,8 +6,9 @@ whether a file is what was synced.
 
 Invariants: at most `files_max` files are open, those opened last; a check (`FILE.crc`) is written
 after the units that it covers are durable, and covers units from the file's beginning, which never
-change. Units behind it are written again by the replay. A check that is missing says nothing; one
-that doesn't fit its file says that the file is damaged.
+change. Units behind it are written again by the replay. A start takes no unit for durable that no
+check covers: a file that was being built again when the power failed has its end, and perhaps not
+its middle.
 
 | offset | size | field of FILE.crc          |
 |--------|------|----------------------------|
@@ -28,7 +29,7 @@ from collections import deque
 from pathlib import Path
 from typing import Protocol
 
-from broker.store.payload import UNIT, UNIT_SIZE
+from broker.store.payload import UNIT_SIZE
 
 __all__ = [
     "CHECK_SUFFIX",
@@ -142,7 +143,7 @@ class DerivedFiles:
         self._checks[path] = inode, count, crc
 
     def _write_check(self, path: Path) -> bool:
-        """False where the disk is full: what is left of it then says nothing."""
+        """False where the disk is full: a start builds the file again then."""
         _, count, crc = self._checks[path]
         try:
             path.with_name(path.name + CHECK_SUFFIX).write_bytes(_CHECK.pack(_MAGIC, count, crc))
@@ -155,8 +156,8 @@ class DerivedFiles:
 
 
 def is_sound(path: Path, count: int) -> bool:
-    """Whether a whole file is there whose unit `count` (from 1) was written, and which fits its
-    check, where there is one. Raises OSError."""
+    """Whether a whole file is there that fits its check, and the check covers `count` units.
+    Raises OSError."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -164,21 +165,20 @@ def is_sound(path: Path, count: int) -> bool:
     try:
         if os.fstat(descriptor).st_size != FILE_SIZE:
             return False
-        _, size, _ = UNIT.unpack(os.pread(descriptor, UNIT_SIZE, (count - 1) * UNIT_SIZE))
-        return bool(size) and _fits_check(path, descriptor)
+        return _fits_check(path, descriptor, count)
     finally:
         os.close(descriptor)
 
 
-def _fits_check(path: Path, descriptor: int) -> bool:
+def _fits_check(path: Path, descriptor: int, count: int) -> bool:
     check = path.with_name(path.name + CHECK_SUFFIX)
     stored = check.read_bytes() if check.exists() else b""
-    if len(stored) != _CHECK.size:  # a crash of the machine may lose it
-        return True
-    magic, count, crc = _CHECK.unpack(stored)
-    if magic != _MAGIC or count > FILE_UNITS:
+    if len(stored) != _CHECK.size:  # a crash of the machine, or a full disk, may cost it
         return False
-    return bool(_crc(descriptor, 0, count * UNIT_SIZE, 0) == crc)
+    magic, covered, crc = _CHECK.unpack(stored)
+    if magic != _MAGIC or not count <= covered <= FILE_UNITS:
+        return False
+    return bool(_crc(descriptor, 0, covered * UNIT_SIZE, 0) == crc)
 
 
 def _crc(descriptor: int, begin: int, end: int, crc: int) -> int:

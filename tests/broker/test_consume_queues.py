@@ -66,6 +66,7 @@ def shown(queues: ConsumeQueues) -> bytes:
 def test_a_restart_takes_the_files_as_they_are(tmp_path):
     queues = ConsumeQueues(tmp_path / "consumequeue")
     append(queues, 0, FILE_UNITS + 10)
+    queues.sync()
     queues.close()
     files = files_of(tmp_path)
     written = [file.stat().st_mtime_ns for file in files]
@@ -118,6 +119,7 @@ def test_an_installed_queue_begins_with_the_logs_first_run(tmp_path):
     old = queues.get("Old", 0)
     assert (old.min_offset, old.next_offset) == (30, 30), "none of its records is in the log"
     append(queues, 500, 1)
+    queues.sync()
     queues.close()
     again = reopened(tmp_path, {KEY: 501, ("Old", 0): 30})
     assert not again.is_filling
@@ -147,6 +149,7 @@ def test_an_install_that_was_broken_off_is_filled_again(tmp_path):
     again.settle()
     again.trim(100 * (FILE_UNITS + 200))
     assert bounds(again) == (FILE_UNITS + 200, FILE_UNITS + 500)
+    again.sync()
     again.close()
     assert not reopened(tmp_path, {KEY: FILE_UNITS + 500}).is_filling
 
@@ -185,6 +188,7 @@ def test_trimming_keeps_exactly_what_the_log_has(tmp_path_factory, end, position
         assert bounds(queues) == (expected, end)
     names = {int(path.name) for path in files_of(tmp_path)}
     assert expected == end or min(names) == expected // FILE_UNITS * FILE_SIZE
+    queues.sync()
     queues.close()
     again = reopened(tmp_path, {KEY: end})
     assert not again.is_filling, "what retention took is not missing"
@@ -198,6 +202,7 @@ def test_a_begin_that_has_changed_hides_no_message(tmp_path):
     queues = ConsumeQueues(tmp_path / "consumequeue")
     append(queues, 0, 100)
     queues.trim(100 * 10)
+    queues.sync()
     queues.close()
     note = tmp_path / "consumequeue.begins"
     assert "10]" in note.read_text()
@@ -226,6 +231,7 @@ def test_an_older_state_takes_queues_back(tmp_path):
     queues = ConsumeQueues(tmp_path / "consumequeue")
     append(queues, 0, 50)
     queues.get("New", 1).append(0, run_of(0, 3, ("New", 1)).units)
+    queues.sync()
     queues.restore({KEY: 20})
     assert bounds(queues) == (0, 20)
     assert queues.get("New", 1).next_offset == 0
@@ -286,21 +292,50 @@ def test_damage_in_what_was_synced_is_found_and_built_again(tmp_path, at):
     assert not reopened(tmp_path, {KEY: end}).is_filling
 
 
-def test_a_check_that_is_lost_says_nothing_and_one_that_is_damaged_does(tmp_path):
+@pytest.mark.parametrize(
+    "left",
+    [
+        b"",
+        b"LMQU" + bytes([0, 0, 0, 10]),
+        b"LMQU" + bytes([0, 0, 0, 10]) + bytes(4),
+        "of nine units",
+    ],
+)
+def test_what_no_check_vouches_for_is_built_again(tmp_path, left):
+    """A check is not fsynced: a failure of power may leave none of it, a part, or an older one."""
     queues = ConsumeQueues(tmp_path / "consumequeue")
-    append(queues, 0, 10)
+    append(queues, 0, 9)
+    queues.sync()
+    check = files_of(tmp_path)[0].with_suffix(".crc")
+    older = check.read_bytes()
+    append(queues, 9, 1)
     queues.sync()
     queues.close()
-    check = files_of(tmp_path)[0].with_suffix(".crc")
     assert check.read_bytes()[:8].hex() == "4c4d51550000000a"
-    check.write_bytes(b"")
     assert not reopened(tmp_path, {KEY: 10}).is_filling
-    check.write_bytes(b"LMQU" + bytes([0, 0, 0, 10]) + bytes(4))
+    assert not reopened(tmp_path, {KEY: 9}).is_filling, "an older snapshot needs less"
+    check.write_bytes(left if isinstance(left, bytes) else older)
     assert reopened(tmp_path, {KEY: 10}).is_filling
     assert not check.exists(), "it went with its file"
 
 
-def test_a_full_disk_costs_checks_no_more(tmp_path, monkeypatch):
+def test_a_file_that_was_being_built_when_the_power_failed_is_built_again(tmp_path):
+    """Its end is on the disk, and a sector before it is not: the state has all of it."""
+    queues = reopened(tmp_path, {KEY: 44})
+    assert queues.fill(run_of(0, 44))
+    queues.settle()
+    queues.close()
+    with files_of(tmp_path)[0].open("r+b") as file:
+        file.seek(20 * 40)
+        file.write(bytes(40))
+    again = reopened(tmp_path, {KEY: 44})
+    assert again.is_filling
+    again.fill(run_of(0, 44))
+    again.settle()
+    assert shown(again) == run_of(0, 44).units
+
+
+def test_a_full_disk_costs_checks_and_so_a_rebuild(tmp_path, monkeypatch):
     real = Path.write_bytes
 
     def no_room(path: Path, data: bytes) -> int:
@@ -316,10 +351,9 @@ def test_a_full_disk_costs_checks_no_more(tmp_path, monkeypatch):
         queues.sync()
     checks = [file.with_suffix(".crc") for file in files_of(tmp_path)]
     assert [check.read_bytes() for check in checks] == [b"", b""]
-    assert not reopened(tmp_path, {KEY: FILE_UNITS + 10}).is_filling
     queues.sync()
-    queues.close()
     assert [len(check.read_bytes()) for check in checks] == [12, 12], "once there is room"
+    queues.close()
     assert not reopened(tmp_path, {KEY: FILE_UNITS + 10}).is_filling
 
 
@@ -386,6 +420,7 @@ def test_units_wait_in_memory_for_room_on_the_disk(tmp_path, monkeypatch):
     room[0] = 10**9
     queues.write_held()
     append(queues, 7, 1)
+    queues.sync()
     queues.close()
     assert shown(reopened(tmp_path, {KEY: 8})) == run_of(0, 8).units
 
