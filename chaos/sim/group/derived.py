@@ -5,9 +5,10 @@ Place in the data path: ConsumeQueues and their checks are real files in memory
 fails, takes from the rest what a disk might have lost.
 
 What it models: of a file's bytes since its last fsync each sector is there or is what it was; a
-file that never was fsynced may be gone, empty, or all zeros. Names are not lost by themselves. A
-file that was made anew under its name has nothing of the one before: no disk shows a file what
-stood in another. They are told apart by their inodes, whose numbers a tmpfs gives once.
+file that never was fsynced may be gone, empty, all zeros, or lack some of its sectors. Names are
+not lost by themselves. A file that was made anew under its name has nothing of the one before: no
+disk shows a file what stood in another. They are told apart by their inodes, whose numbers a tmpfs
+gives once.
 """
 
 from __future__ import annotations
@@ -61,14 +62,17 @@ class DerivedState:
             return
         self.lost_files += 1
         if then is None:
-            match self._rng.randrange(3):
+            match self._rng.randrange(4):
                 case 0:
                     path.unlink()
+                    return
                 case 1:
                     path.write_bytes(b"")
-                case _:
+                    return
+                case 2:
                     path.write_bytes(bytes(len(now)))
-            return
+                    return
+            then = b""
         data = bytearray(now)
         then = then.ljust(len(now), b"\0")
         for start in range(0, len(now), _SECTOR):
