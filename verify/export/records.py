@@ -1,0 +1,164 @@
+"""Message records as columns of the table `log`.
+
+Place in the data path: from the arrays of `verify.export.payloads` to Arrow columns; `replica` adds
+what is the entry's.
+
+Invariants: values that occur often (topics, tags) are decided once per value, never per record; op
+records alone are looked at one by one, since their body names the half that they settle.
+
+Source: docs/FORMATS.md sections 4, 5 and 8.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from verify.export.digests import digests
+from verify.export.payloads import Records
+from verify.export.properties import Properties
+from verify.export.slices import regions, text
+
+__all__ = ["RecordColumns", "record_columns", "tag_hash"]
+
+_Ints = npt.NDArray[np.int64]
+
+HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
+OP_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+# In the units of delayed messages the time of delivery stands in place of a tag hash: the store
+# timestamp and the delay of the level, which is the queue + 1 (RocketMQ's 18 levels).
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+# A timer message names it in its properties, less one millisecond.
+TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
+_DELAYS_S: Final = (
+    1,
+    5,
+    10,
+    30,
+    *(60 * m for m in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30, 60, 120)),
+)
+_DELAYS_MS: Final = np.array([1_000 * seconds for seconds in _DELAYS_S], dtype=np.int64)
+_TRANSACTION_BITS: Final = 0xC
+_TRANSACTION_COMMIT: Final = 0x8
+_MESSAGE, _HALF, _OP, _FINAL = range(4)
+_KINDS: Final = ("message", "half", "op", "final")
+_PLAIN_KEYS: Final = r"^[\x21-\x7e]+( [\x21-\x7e]+)*$"
+_INT64_MAX: Final = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordColumns:
+    """One value per record. `half_offset`: of an op record, the half that it settles."""
+
+    kind: pa.StringArray
+    is_op: npt.NDArray[np.bool_]
+    is_half: npt.NDArray[np.bool_]
+    topics: tuple[str, ...]
+    topic_code: _Ints  # which of `topics`
+    tag_hash: _Ints
+    value: pa.LargeStringArray
+    uniq_key: pa.LargeStringArray
+    keys: pa.ListArray
+    digest: pa.Int64Array
+    tx: pa.LargeStringArray
+    half_offset: tuple[int | None, ...]
+
+
+def record_columns(data: memoryview, records: Records) -> RecordColumns:
+    """What the properties and bodies of `records` tell, whose segment is `data`."""
+    properties = Properties(regions(data, *records.properties))
+    found = text(regions(data, *records.topic)).dictionary_encode()
+    topics = tuple(found.dictionary.to_pylist())
+    code = found.indices.to_numpy().astype(np.int64)
+    kind = _kinds(records, topics, code)
+    is_op = kind == _OP
+    uniq_key = properties.values(b"UNIQ_KEY")
+    value = pc.coalesce(properties.values(b"lmq_value"), uniq_key)
+    return RecordColumns(
+        kind=pa.array(_KINDS).take(pa.array(kind)),
+        is_op=is_op,
+        is_half=kind == _HALF,
+        topics=topics,
+        topic_code=code,
+        tag_hash=_unit_values(records, topics, code, properties),
+        value=_without(value, is_op),
+        uniq_key=_without(uniq_key, is_op),
+        keys=_without(_keys(properties.values(b"KEYS")), is_op),
+        digest=_without(
+            digests(data, records.body, records.flag, records.sys_flag, properties), is_op
+        ),
+        tx=properties.values(b"lmq_tx"),
+        half_offset=tuple(
+            _half_offset(bytes(data[start:end]))
+            for start, end in zip(
+                records.body[0][is_op].tolist(), records.body[1][is_op].tolist(), strict=True
+            )
+        ),
+    )
+
+
+def tag_hash(tags: str) -> int:
+    """Java's String.hashCode over UTF-16 units, as a signed number."""
+    code = 0
+    for (unit,) in struct.iter_unpack(">H", tags.encode("utf-16-be", "surrogatepass")):
+        code = (31 * code + unit) & 0xFFFFFFFF
+    return code - (1 << 32) if code >= 1 << 31 else code
+
+
+def _kinds(records: Records, topics: tuple[str, ...], code: _Ints) -> _Ints:
+    committed = records.sys_flag & _TRANSACTION_BITS == _TRANSACTION_COMMIT
+    # A final message that was delayed is stored again when its time has come, without the offset.
+    kind = np.where(committed & (records.prepared_offset != 0), _FINAL, _MESSAGE)
+    for topic, own in ((HALF_TOPIC, _HALF), (OP_TOPIC, _OP)):
+        if topic in topics:
+            kind[code == topics.index(topic)] = own
+    return kind
+
+
+def _unit_values(
+    records: Records, topics: tuple[str, ...], code: _Ints, properties: Properties
+) -> _Ints:
+    """What the ConsumeQueue's units have in their last field."""
+    tags = properties.values(b"TAGS").dictionary_encode()
+    hashes = np.array([0, *(tag_hash(tag) for tag in tags.dictionary.to_pylist())], dtype=np.int64)
+    result: _Ints = hashes[tags.indices.fill_null(-1).to_numpy() + 1]
+    if SCHEDULE_TOPIC in topics:
+        waits = code == topics.index(SCHEDULE_TOPIC)
+        waits &= (records.queue >= 0) & (records.queue < len(_DELAYS_MS))
+        result[waits] = records.stored_ms[waits] + _DELAYS_MS[records.queue[waits]]
+    if TIMER_TOPIC in topics:
+        due = properties.values(b"TIMER_OUT_MS").to_pylist()
+        for place in np.flatnonzero(code == topics.index(TIMER_TOPIC)).tolist():
+            told = due[place]
+            if told is not None and told.isdecimal() and int(told) < _INT64_MAX:
+                result[place] = int(told) + 1
+    return result
+
+
+def _keys(joined: pa.LargeStringArray) -> pa.ListArray:
+    """The words of each KEYS; null where there is none."""
+    kind = pa.list_(pa.string())
+    plain = pc.match_substring_regex(joined, _PLAIN_KEYS)
+    if pc.all(plain.fill_null(True)).as_py():
+        return pc.split_pattern(joined, " ").cast(kind)
+    words = [None if keys is None else keys.split() or None for keys in joined.to_pylist()]
+    return pa.array(words, type=kind)
+
+
+def _without(column: pa.Array, left_out: npt.NDArray[np.bool_]) -> pa.Array:
+    if not left_out.any():
+        return column
+    places = np.arange(len(column))
+    return column.take(pa.array(places, mask=left_out))
+
+
+def _half_offset(body: bytes) -> int | None:
+    first = body.split(b",", 1)[0]
+    offset = int(first) if first.isdigit() and len(first) < 20 else None
+    return offset if offset is None or offset <= _INT64_MAX else None

@@ -1,0 +1,170 @@
+"""Which replica stores a run holds, and where their files are: by the manifest's list alone.
+
+Place in the data path: first of an export; each replica's process gets its `Store` as plain values.
+
+    nodes/<group>/<node>/checkpoint
+    nodes/<group>/<node>/commitlog.base, commitlog.base.copy
+    nodes/<group>/<node>/commitlog/{20-digit position}
+    nodes/<group>/<node>/consumequeue/{topic}/{queue}/{20-digit first byte}
+
+Segments below the base are leftovers of a drop that was broken off, and no log; so are all of them
+while the log is being emptied.
+
+Invariants: a file that is not listed is never opened; topics and queues are those of listed names,
+so that nothing that a log holds becomes part of a path.
+
+Source: docs/FORMATS.md sections 1, 3 (slots) and 5.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+__all__ = ["UNIT_SIZE_BYTES", "Base", "Checkpoint", "QueueFile", "Segment", "Store", "stores"]
+
+UNIT_SIZE_BYTES: Final = 20
+_NAME_DIGITS: Final = 20
+_POSITION_MAX: Final = (1 << 63) - 1
+_QUEUE_MAX: Final = (1 << 31) - 1
+_BASE_SLOT: Final = struct.Struct(">4sQQQQII")  # magic, sequence, then the record
+_CRC: Final = struct.Struct(">I")
+_BASE_MAGIC: Final = b"LMQB"
+_SLOT_OFFSETS: Final = (0, 4096)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """The node's own hint of how far it was; zeros where there is none."""
+
+    commit_index: int = 0
+    applied_index: int = 0
+    clean: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Base:
+    """What stands right before the first entry of a log; zeros for a whole one."""
+
+    position: int = 0
+    index: int = 0
+    chain: int = 0
+    emptying: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    path: Path
+    position: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueFile:
+    """One file of a ConsumeQueue; its first unit is that of `first_offset`."""
+
+    topic: str
+    queue: int
+    first_offset: int
+    path: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Store:
+    """One replica's store."""
+
+    broker_group: str
+    node: str
+    checkpoint: Checkpoint
+    base: Base | None  # None: nothing tells it
+    segments: tuple[Segment, ...] = field(default=())
+    queue_files: tuple[QueueFile, ...] = field(default=())
+
+
+def stores(run: Path, listed: Iterable[str]) -> list[Store]:
+    """Every store of which `listed` names a file, by group and node.
+
+    `listed`: names relative to `run`, as the manifest's table `nodes` has them.
+    """
+    files: dict[tuple[str, str], dict[tuple[str, ...], Path]] = {}
+    for name in sorted(listed):
+        top, *place = name.split("/")
+        if top == "nodes" and len(place) > 2:
+            group, node, *rest = place
+            files.setdefault((group, node), {})[tuple(rest)] = run / name
+    return [_store(group, node, of_store) for (group, node), of_store in sorted(files.items())]
+
+
+def _store(group: str, node: str, files: Mapping[tuple[str, ...], Path]) -> Store:
+    base = _base(files.get((name,)) for name in ("commitlog.base", "commitlog.base.copy"))
+    segments: list[Segment] = []
+    queue_files: list[QueueFile] = []
+    for parts, path in files.items():
+        match parts:
+            case ("commitlog", name) if (position := _number(name)) is not None:
+                if base is None or (not base.emptying and position >= base.position):
+                    segments.append(Segment(path=path, position=position))
+            case ("consumequeue", topic, queue, name) if (first := _number(name)) is not None:
+                if queue.isascii() and queue.isdecimal() and int(queue) <= _QUEUE_MAX:
+                    queue_files.append(
+                        QueueFile(
+                            topic=topic,
+                            queue=int(queue),
+                            first_offset=first // UNIT_SIZE_BYTES,
+                            path=path,
+                        )
+                    )
+    return Store(
+        broker_group=group,
+        node=node,
+        checkpoint=_checkpoint(files.get(("checkpoint",))),
+        base=base,
+        segments=tuple(segments),
+        queue_files=tuple(queue_files),
+    )
+
+
+def _number(name: str) -> int | None:
+    """What a file's name of 20 digits says; None where it is no such name."""
+    if len(name) != _NAME_DIGITS or not (name.isascii() and name.isdecimal()):
+        return None
+    number = int(name)
+    return number if number <= _POSITION_MAX else None
+
+
+def _base(paths: Iterable[Path | None]) -> Base | None:
+    """The newest readable slot of the base and its copy."""
+    slots: list[tuple[int, ...]] = []
+    for path in paths:
+        content = b"" if path is None else path.read_bytes()
+        for offset in _SLOT_OFFSETS:
+            end = offset + _BASE_SLOT.size
+            if len(content) < end + _CRC.size:
+                continue
+            magic, *values = _BASE_SLOT.unpack_from(content, offset)
+            (crc,) = _CRC.unpack_from(content, end)
+            if magic == _BASE_MAGIC and zlib.crc32(content[offset:end]) == crc:
+                slots.append(tuple(values))
+    if not slots:
+        return None
+    _, position, index, _, chain, emptying = max(slots)
+    return Base(position=position, index=index, chain=chain, emptying=emptying != 0)
+
+
+def _checkpoint(path: Path | None) -> Checkpoint:
+    """A hint that is missing or unreadable claims nothing."""
+    if path is None:
+        return Checkpoint()
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        return Checkpoint(
+            commit_index=int(content["commit_index"]),
+            applied_index=int(content["applied_index"]),
+            clean=content["clean"] is True,
+        )
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return Checkpoint()

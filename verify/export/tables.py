@@ -1,0 +1,141 @@
+"""The tables `log` and `cq` of a whole run, from the stores that its manifest lists.
+
+Place in the data path: `ledgermq export` and the end of an experiment write them into the run; the
+verifier writes them into a folder of its own where a run has none. One process per replica, as many
+at a time as there are processors; what is small is read in this process.
+
+Invariants: a file that the manifest doesn't list is not read; `committed` is a replica's own hint
+(its checkpoint may be up to a second old) or what its trace tells, whichever is more.
+
+Source: the run format, tables `log`, `cq` and `raft`.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from verify.export.replica import log_tables, unit_tables
+from verify.export.store_files import Store, stores
+from verify.format_tables import TABLES
+from verify.manifest import Manifest
+
+__all__ = ["EXPORTED", "ExportError", "Written", "export_tables"]
+
+EXPORTED: Final = ("log", "cq")
+_SMALL_BYTES_MAX: Final = 64 * 1024 * 1024  # below, processes cost more than they save
+
+
+class ExportError(Exception):
+    """The stores can't be read, or the tables not be written; the text says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """One Parquet file."""
+
+    path: Path
+    rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Task:
+    """What one process needs to write one replica's files."""
+
+    store: Store
+    told_index: int
+    paths: Mapping[str, Path]
+
+
+def export_tables(
+    run: Path, manifest: Manifest, folder: Path, names: Sequence[str] = EXPORTED
+) -> Mapping[str, Sequence[Written]]:
+    """The tables `names` of `run`, one file per replica, below `folder`/`name`/.
+
+    Caller's duty: the listed files are those that were listed (`verify.manifest.damage`).
+
+    Raises:
+        ExportError: as the class says.
+    """
+    try:
+        told = _told_indexes([run / file.name for file in manifest.tables.get("raft", ())])
+        found = stores(run, [file.name for file in manifest.tables.get("nodes", ())])
+        for name in names:
+            (folder / name).mkdir(parents=True, exist_ok=True)
+        tasks = [
+            _Task(
+                store=store,
+                told_index=told.get((store.broker_group, store.node), 0),
+                paths={name: folder / name / f"replica-{number:03d}.parquet" for name in names},
+            )
+            for number, store in enumerate(found)
+        ]
+        written = list(_done(tasks))
+    except (OSError, pa.ArrowException, BrokenProcessPool) as error:
+        raise ExportError(f"the stores can't be exported: {error}") from error
+    return {name: [files[name] for files in written] for name in names}
+
+
+def _done(tasks: Sequence[_Task]) -> Iterator[Mapping[str, Written]]:
+    size = sum(segment.path.stat().st_size for task in tasks for segment in task.store.segments)
+    workers = min(len(tasks), len(os.sched_getaffinity(0)))
+    if workers < 2 or size < _SMALL_BYTES_MAX:
+        yield from map(_written, tasks)
+        return
+    # Not forked from here, where Arrow and others may have threads.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_end_on_interrupt) as pool:
+        try:
+            yield from pool.map(_written, tasks)
+        except KeyboardInterrupt:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _end_on_interrupt() -> None:
+    """Ctrl-C reaches every process of the terminal: end without a traceback each."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def _written(task: _Task) -> Mapping[str, Written]:
+    tables = {
+        "log": lambda: log_tables(task.store, task.told_index),
+        "cq": lambda: unit_tables(task.store),
+    }
+    return {name: _write(path, name, tables[name]()) for name, path in task.paths.items()}
+
+
+def _write(path: Path, name: str, tables: Iterator[pa.Table]) -> Written:
+    """Under another name first, so that a reader never sees half a file."""
+    draft, rows = path.with_name(f"{path.name}.tmp"), 0
+    with pq.ParquetWriter(draft, TABLES[name]) as writer:
+        for table in tables:
+            writer.write_table(table)
+            rows += len(table)
+    draft.replace(path)
+    return Written(path=path, rows=rows)
+
+
+def _told_indexes(files: Sequence[Path]) -> Mapping[tuple[str, str], int]:
+    """Up to where each node's trace tells that it committed."""
+    told: dict[tuple[str, str], int] = {}
+    for path in files:
+        table = pq.read_table(path, columns=["broker_group", "node", "event", "index"])
+        commits = table.filter(pc.is_in(table["event"], pa.array(["commit", "install"])))
+        highest = commits.group_by(["broker_group", "node"]).aggregate([("index", "max")])
+        for row in highest.to_pylist():
+            key = (row["broker_group"], row["node"])
+            told[key] = max(told.get(key, 0), row["index_max"] or 0)
+    return told
