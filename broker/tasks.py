@@ -8,7 +8,7 @@ as the handler that began it: what it raises for the request's sake is answered.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from broker.request import UNFORESEEN, RefusedError, Request
@@ -27,12 +27,13 @@ class TaskOwner:
         task.add_done_callback(self._on_done)
         return task
 
-    def answer(self, request: Request, work: Coroutine[Any, Any, None]) -> None:
+    def answer(self, request: Request, begin: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """The rest of a request's handling, which waits for something.
 
-        It may be cancelled before it begins: then it is closed without having been awaited.
+        Its coroutine is made once its turn has come: the task may be cancelled before, or end with
+        its loop, and nobody would be left to close what never began.
         """
-        self.spawn(_answered(request, work)).add_done_callback(lambda _: work.close())
+        self.spawn(_answered(request, begin))
 
     async def wait_failed(self) -> BaseException:
         """Returns what failed first."""
@@ -59,9 +60,9 @@ class TaskOwner:
             self.fail(error)
 
 
-async def _answered(request: Request, work: Coroutine[Any, Any, None]) -> None:
+async def _answered(request: Request, begin: Callable[[], Coroutine[Any, Any, None]]) -> None:
     try:
-        await work
+        await begin()
     except RefusedError as refused:
         request.refuse(refused)
     except UNFORESEEN as error:

@@ -72,7 +72,7 @@ class AssignmentProcessor:
     def query(self, request: Request) -> None:
         """QUERY_ASSIGNMENT."""
         wanted = _decoded(request, _AssignmentRequest)
-        self._tasks.answer(request, self._query(request, wanted))
+        self._tasks.answer(request, lambda: self._query(request, wanted))
 
     async def _query(self, request: Request, wanted: _AssignmentRequest) -> None:
         known = self._context.state.pop.modes.get((wanted.topic, wanted.consumerGroup))

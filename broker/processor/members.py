@@ -66,12 +66,14 @@ class MemberProcessor:
     def change(self, request: Request) -> None:
         """LEDGERMQ_CHANGE_MEMBER."""
         self._require_ready()
-        self._tasks.answer(request, self._change(request, _change_of(request)))
+        change = _change_of(request)
+        self._tasks.answer(request, lambda: self._change(request, change))
 
     def transfer(self, request: Request) -> None:
         """LEDGERMQ_TRANSFER: answered once this node has ceased to lead."""
         self._require_ready()
-        self._tasks.answer(request, self._transfer(request, NodeId(request.text("node"))))
+        node = NodeId(request.text("node"))
+        self._tasks.answer(request, lambda: self._transfer(request, node))
 
     async def _change(self, request: Request, change: MembershipChange) -> None:
         try:

@@ -62,15 +62,15 @@ class OffsetProcessor:
 
     def query(self, request: Request) -> None:
         """QUERY_CONSUMER_OFFSET."""
-        self._tasks.answer(request, self._query(request))
+        self._tasks.answer(request, lambda: self._query(request))
 
     def maximum(self, request: Request) -> None:
         """GET_MAX_OFFSET: the offset that the queue's next message will have."""
-        self._tasks.answer(request, self._bound(request, want_max=True))
+        self._tasks.answer(request, lambda: self._bound(request, want_max=True))
 
     def minimum(self, request: Request) -> None:
         """GET_MIN_OFFSET."""
-        self._tasks.answer(request, self._bound(request, want_max=False))
+        self._tasks.answer(request, lambda: self._bound(request, want_max=False))
 
     async def _query(self, request: Request) -> None:
         try:

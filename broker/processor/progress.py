@@ -216,7 +216,7 @@ class ProgressProcessor:
     # Reading -----------------------------------------------------------------------------------
 
     def _at_read_point(self, request: Request, answer: Callable[[Request], None]) -> None:
-        self._tasks.answer(request, answer_at_read_point(self._context, request, answer))
+        self._tasks.answer(request, lambda: answer_at_read_point(self._context, request, answer))
 
     def _topic(self, name: str) -> Topic:
         topic = self._context.state.topics.get(name)

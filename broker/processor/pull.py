@@ -78,7 +78,7 @@ class PullProcessor:
             point = self._context.log.status().commit_index
             if self._is_behind(point) or not self._knows_topic(request):
                 self._too_early += 1
-                self._tasks.answer(request, self._when_known(request, point))
+                self._tasks.answer(request, lambda: self._when_known(request, point))
                 return
         self._begin(request)
 
@@ -286,7 +286,7 @@ class PullProcessor:
                     pull.offset,
                 )
         else:
-            self._tasks.answer(pull.request, self._out_of_range(pull, may_hold=may_hold))
+            self._tasks.answer(pull.request, lambda: self._out_of_range(pull, may_hold=may_hold))
 
     def _is_reset(self, pull: _Pull, *, may_hold: bool) -> bool:
         """Whether a reset of the group's offset decides what becomes of the pull: elsewhere it is

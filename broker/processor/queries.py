@@ -79,7 +79,7 @@ class QueryProcessor:
     # Reading -----------------------------------------------------------------------------------
 
     def _at_read_point(self, request: Request, answer: Callable[[Request], None]) -> None:
-        self._tasks.answer(request, answer_at_read_point(self._context, request, answer))
+        self._tasks.answer(request, lambda: answer_at_read_point(self._context, request, answer))
 
     def _queue(self, request: Request) -> ConsumeQueue | None:
         return self._context.queues.find(request.text("topic"), request.integer("queueId"))

@@ -54,15 +54,16 @@ class QueryMessageProcessor:
         if request.boolean_or("_UNIQUE_KEY_QUERY", False):
             count = _UNIQUE_COUNT
         begin_ms, end_ms = request.integer("beginTimestamp"), request.integer("endTimestamp")
-        if self._indexer is None:
+        indexer = self._indexer
+        if indexer is None:
             raise RefusedError(
                 ResponseCode.SYSTEM_ERROR, "this broker has no index (message_index_enable)"
             )
         self._tasks.answer(
             request,
-            self._answer(
+            lambda: self._answer(
                 request,
-                self._indexer,
+                indexer,
                 topic=topic,
                 key=key,
                 count=count,

@@ -66,7 +66,7 @@ class RecallProcessor:
                 if self._is_meant(queue_offset, handle):
                     self._recall(request, handle, queue_offset)
                     return
-        self._tasks.answer(request, self._recall_at_read_point(request, handle))
+        self._tasks.answer(request, lambda: self._recall_at_read_point(request, handle))
 
     async def _recall_at_read_point(self, request: Request, handle: RecallHandle) -> None:
         """It does not wait, as far as is known here: ask again as a proven leader (promise G6)."""

@@ -51,7 +51,7 @@ class RelayProcessor:
         """GET_CONSUMER_RUNNING_INFO."""
         client = self._client(request.text("consumerGroup"), request.text("clientId"))
         self._take_turn()
-        self._tasks.answer(request, self._relay(request, client, request.command.body))
+        self._tasks.answer(request, lambda: self._relay(request, client, request.command.body))
 
     def consume_directly(self, request: Request) -> None:
         """CONSUME_MESSAGE_DIRECTLY: the consumer gets the record that msgId names."""
@@ -66,7 +66,7 @@ class RelayProcessor:
         request.require(topic_of(decode_record(record, check_crc=False)))
         request.fields["brokerName"] = self._context.config.group
         self._take_turn()
-        self._tasks.answer(request, self._relay(request, client, record))
+        self._tasks.answer(request, lambda: self._relay(request, client, record))
 
     def consumer_status(self, request: Request) -> None:
         """INVOKE_BROKER_TO_GET_CONSUMER_STATUS: what members say of their offsets of a topic."""
@@ -85,7 +85,7 @@ class RelayProcessor:
                 f"{len(asked)} members; name one of them, or ask at most {_STATUS_CLIENTS_MAX}",
             )
         self._take_turn()
-        self._tasks.answer(request, self._status(request, topic, group, asked))
+        self._tasks.answer(request, lambda: self._status(request, topic, group, asked))
 
     # Parts -------------------------------------------------------------------------------------
 

@@ -36,7 +36,7 @@ class ReplicaProcessor:
 
     def ha_status(self, request: Request) -> None:
         """GET_BROKER_HA_STATUS."""
-        self._tasks.answer(request, self._answer(request))
+        self._tasks.answer(request, lambda: self._answer(request))
 
     def reset_master_flush_offset(self, request: Request) -> None:
         """RESET_MASTER_FLUSH_OFFSET: nothing at a leader, as at RocketMQ's master; what a follower

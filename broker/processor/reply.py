@@ -61,7 +61,7 @@ class ReplyProcessor:
             command = dataclasses.replace(request.command, code=code)
             self._send.handle(_StoreRequest(request.connection, command, reply.on_stored))
         self._push_count += 1
-        self._tasks.answer(request, self._push(request, pushed_fields, reply))
+        self._tasks.answer(request, lambda: self._push(request, pushed_fields, reply))
 
     def _pushed_fields(self, request: Request, names: SendNames) -> dict[str, str]:
         """The header of 326, complete but for the properties."""

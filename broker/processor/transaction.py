@@ -63,7 +63,9 @@ class EndTransactionProcessor:
             self._wait_for(in_flight, request)
             return
         if not self._decide(request, half_offset, decision):
-            self._tasks.answer(request, self._answer_at_read_point(request, half_offset, decision))
+            self._tasks.answer(
+                request, lambda: self._answer_at_read_point(request, half_offset, decision)
+            )
 
     def _decide(self, request: Request, half_offset: int, decision: Decision) -> bool:
         """Propose the decision; False where there is no such undecided half."""

@@ -23,7 +23,7 @@ async def test_a_task_that_never_began_is_closed():
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        tasks.answer(Request(FakeConnection(), RemotingCommand(code=1)), work())
+        tasks.answer(Request(FakeConnection(), RemotingCommand(code=1)), work)
         await tasks.stop()
         gc.collect()
     assert not begun

@@ -78,7 +78,7 @@ async def test_a_surprise_behind_a_wait_is_answered_too(
 
     async with broker_of_one(tmp_path) as (broker, serving):
         broker._handlers[RequestCode.GET_MAX_OFFSET] = lambda request: broker._tasks.answer(
-            request, work()
+            request, work
         )
         answer = await ask(broker)
         assert answer.code == ResponseCode.SYSTEM_ERROR

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import warnings
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import pytest
 
+from broker.request import Request
+from broker.tasks import TaskOwner
 from chaos.sim.group.machine import Machine, Site, calm_site
 from chaos.sim.tcp import USER_TIMEOUT_US
 from chaos.sim.violation import Violation
@@ -19,6 +23,7 @@ from remoting.connection import Connection
 from remoting.errors import ConnectError, ConnectionLostError, RemotingError, RequestTimeoutError
 from remoting.rpc import RemotingClient
 from remoting.server import RemotingServer
+from tests.broker.rig import FakeConnection
 
 _SECOND = 1_000_000
 
@@ -254,3 +259,21 @@ def test_a_reset_breaks_connections_on_both_sides(site: Site) -> None:
     site.tcp.reset("client", "server")
     _run(site, 1)
     assert site.coverage.counts["tcp_connections"] == connections + 1
+
+
+def test_a_process_that_dies_leaves_no_work_of_its_requests_unawaited(site: Site) -> None:
+    async def work() -> None:
+        raise AssertionError("nothing runs in a dead process")
+
+    async def program() -> None:
+        tasks = TaskOwner()
+        tasks.answer(Request(FakeConnection(), RemotingCommand(code=1)), work)
+        current().kill()
+
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        _machine(site, "dies", 1, program)
+        _run(site, 1)
+        site.bury()
+        gc.collect()
+    assert [str(one.message) for one in told] == []
