@@ -366,9 +366,7 @@ class _Experiment:
                 "check_max": scenario.transactions.check_max,
             },
             "dedupe": {"window_ms": scenario.dedupe.window_ms},
-            "limits": None
-            if limits is None
-            else {"rto_ms": limits.rto_ms, "gap_ms": limits.gap_ms, "lag_ms": limits.lag_ms},
+            "limits": None if limits is None else dataclasses.asdict(limits),
         }
 
 

@@ -61,7 +61,8 @@ class HistoryError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageRow:
-    """One message in the run format's `messages`; `offset` None where it is unknown."""
+    """One message in the run format's `messages`; `offset` None where it is unknown, `digest` where
+    nobody took it."""
 
     value: str
     uniq_key: str | None = None
@@ -70,6 +71,7 @@ class MessageRow:
     topic: str | None = None
     queue: int | None = None
     offset: int | None = None
+    digest: int | None = None
     shard: str | None = None
     seq: int | None = None
     tx: str | None = None
@@ -245,6 +247,7 @@ def _row(item: MessageRow | QueueRow) -> list[object]:
         item.topic,
         item.queue,
         item.offset,
+        item.digest,
         item.shard,
         item.seq,
         item.tx,

@@ -50,6 +50,7 @@ MESSAGE_TYPE: Final = pa.struct(
         pa.field("topic", pa.string()),
         pa.field("queue", pa.int32()),
         pa.field("offset", pa.int64()),
+        pa.field("digest", pa.int64()),
         pa.field("shard", pa.string()),
         pa.field("seq", pa.int64()),
         pa.field("tx", pa.string()),

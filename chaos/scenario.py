@@ -135,11 +135,15 @@ class DedupeSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitsSection:
-    """Bounds that A14 and A16 judge; without this section they are measured only."""
+    """Bounds that A14 and A16 judge; without this section they are measured only.
+
+    `acked_share_min`: of the sends outside of fault windows, how many must be acknowledged.
+    """
 
     rto_ms: int
     gap_ms: int
     lag_ms: int
+    acked_share_min: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

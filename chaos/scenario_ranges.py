@@ -85,6 +85,7 @@ RANGES: Final[Mapping[str, tuple[float, float]]] = MappingProxyType(
         "limits.rto_ms": (1, _DAY_MS),
         "limits.gap_ms": (1, _DAY_MS),
         "limits.lag_ms": (1, _DAY_MS),
+        "limits.acked_share_min": (0, 1),
     }
 )
 RATES: Final = frozenset(key for key in RANGES if key.endswith("_rate"))

@@ -18,7 +18,8 @@ import time
 from typing import Final
 
 from chaos.history import MessageRow
-from client.message import DeliveredMessage, Message, SendResult
+from chaos.workload.contents_digest import USER_PREFIX, contents_digest
+from client.message import DeliveredMessage, Message, PropertyName, SendResult
 
 __all__ = [
     "PROPERTY_SEQ",
@@ -34,6 +35,10 @@ __all__ = [
 PROPERTY_VALUE: Final = "lmq_value"
 PROPERTY_TX: Final = "lmq_tx"
 PROPERTY_SEQ: Final = "lmq_seq"
+_PROPERTY_NUMBER: Final = f"{USER_PREFIX}number"
+_PROPERTY_TEXT: Final = f"{USER_PREFIX}text"
+_TEXTS: Final = ("plain", "größer", "\u4e2d\u6587", "\U0001f680")
+_FLAGS: Final = (0, 0, 1, 0x7FFF_FFFF)
 
 
 class MessageMaker:
@@ -57,7 +62,11 @@ class MessageMaker:
         """A new message; with `shard` it gets the next number in that shard."""
         number = next(self._numbers)
         value = f"{self._prefix}-{number}"
-        properties = {PROPERTY_VALUE: value}
+        properties = {
+            PROPERTY_VALUE: value,
+            _PROPERTY_NUMBER: str(number),
+            _PROPERTY_TEXT: self._rng.choice(_TEXTS),
+        }
         if transactional:
             properties[PROPERTY_TX] = f"tx-{value}"
         if shard is not None:
@@ -70,6 +79,7 @@ class MessageMaker:
             tags="T" + str(number % 4),
             keys=(f"key-{value}",),
             shard=shard,
+            flag=self._rng.choice(_FLAGS),
             properties=properties,
             uniq_key=uniq_key,
         )
@@ -92,6 +102,7 @@ def row_of_message(
         topic=message.topic,
         queue=queue,
         offset=offset,
+        digest=contents_digest(message.body, message.flag, _as_properties(message)),
         shard=message.shard,
         seq=None if seq is None else int(seq),
         tx=message.properties.get(PROPERTY_TX),
@@ -119,11 +130,22 @@ def row_of_delivered(message: DeliveredMessage) -> MessageRow:
         topic=message.queue.topic,
         queue=message.queue.queue_id,
         offset=message.queue_offset,
+        digest=contents_digest(message.body, message.flag, message.properties),
         shard=message.shard,
         seq=int(seq) if seq is not None and seq.isdecimal() else None,
         tx=message.properties.get(PROPERTY_TX),
         reconsume=message.reconsume_times,
     )
+
+
+def _as_properties(message: Message) -> dict[str, str]:
+    """As the record will have them."""
+    properties = dict(message.properties)
+    if message.tags:
+        properties[PropertyName.TAGS] = message.tags
+    if message.keys:
+        properties[PropertyName.KEYS] = " ".join(message.keys)
+    return properties
 
 
 def wall_ms() -> int:

@@ -17,8 +17,8 @@ from chaos.run_tables import read_history, write_faults, write_ops, write_raft
 
 MESSAGE = (
     "struct<value: string, uniq_key: string, keys: list<element: string>, broker_group: string,"
-    " topic: string, queue: int32, offset: int64, shard: string, seq: int64, tx: string,"
-    " reconsume: int32>"
+    " topic: string, queue: int32, offset: int64, digest: int64, shard: string, seq: int64,"
+    " tx: string, reconsume: int32>"
 )
 OPS_TYPES = {
     "op": "int64",

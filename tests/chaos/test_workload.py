@@ -12,6 +12,7 @@ from chaos.history import HistoryWriter
 from chaos.run_tables import read_history
 from chaos.scenario import WorkloadSection, parse_scenario
 from chaos.workload.actor import Actor, outcome_of
+from chaos.workload.contents_digest import contents_digest
 from chaos.workload.load import _deal_shards, slot_names
 from chaos.workload.local_database import LocalDatabase
 from chaos.workload.messages import MessageMaker, row_of_delivered, row_of_message
@@ -90,6 +91,8 @@ def test_what_is_sent_comes_back_as_the_same_row() -> None:
             properties={
                 **second.properties,
                 "KEYS": " ".join(second.keys),
+                "TAGS": second.tags or "",
+                "UNIQ_KEY": "U1",
                 "__SHARDINGKEY": second.shard or "",
             },
             uniq_key="U1",
@@ -97,14 +100,14 @@ def test_what_is_sent_comes_back_as_the_same_row() -> None:
             physical_offset=0,
             born_timestamp_ms=0,
             store_timestamp_ms=0,
-            flag=0,
+            flag=second.flag,
             sys_flag=0,
             reconsume_times=2,
             prepared_transaction_offset=0,
         )
     )
     names = ("value", "uniq_key", "keys", "broker_group", "topic", "queue", "offset")
-    for name in (*names, "shard", "seq", "tx"):
+    for name in (*names, "digest", "shard", "seq", "tx"):
         assert getattr(read, name) == getattr(sent, name)
     assert read.reconsume == 2
 
@@ -143,3 +146,22 @@ async def test_pace_does_not_catch_up() -> None:
     stop.set()
     assert not await pace.wait(stop)
     assert await sleep_until_set(stop, 10)
+
+
+@pytest.mark.parametrize(
+    ("body", "flag", "properties", "digest"),
+    [
+        (b"hello", 0, {"TAGS": "a"}, 7560684089011591531),
+        (
+            b"hello",
+            7,
+            {"TAGS": "a", "KEYS": "k1 k2", "u_": "", "u_a": "1", "UNIQ_KEY": "x"},
+            -6720152112533199961,
+        ),
+        (b"", 0, {}, -1700982381690277310),
+    ],
+)
+def test_a_digest_is_the_formats(
+    body: bytes, flag: int, properties: dict[str, str], digest: int
+) -> None:
+    assert contents_digest(body, flag, properties) == digest

@@ -1,0 +1,39 @@
+"""What a message carries, in one number: the column `digest` of the run format.
+
+Place in the data path: taken of each message that is sent, before it is sent, and of each that was
+read, as the client shows it; the verifier compares them with what stands in the replicas' logs.
+Pure.
+
+Invariants: what a broker adds or changes on the way (times, offsets, retries, UNIQ_KEY) does not
+count; body, flag, TAGS, KEYS and the properties whose names begin with `u_` do.
+
+Source: the run format, `digest`, with its test vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from xxhash import xxh3_64
+
+__all__ = ["USER_PREFIX", "contents_digest"]
+
+USER_PREFIX: Final = "u_"
+_COUNTED: Final = frozenset({"TAGS", "KEYS"})
+_SIGN_BIT: Final = 1 << 63
+
+
+def contents_digest(body: bytes, flag: int, properties: Mapping[str, str]) -> int:
+    """XXH3-64 as a signed integer. `flag` is a 32-bit number; `properties` may hold others."""
+    digest = xxh3_64(body)
+    digest.update(b"\0" + (flag & 0xFFFF_FFFF).to_bytes(4, "big"))
+    counted = [
+        (name.encode(), value.encode())
+        for name, value in properties.items()
+        if name in _COUNTED or name.startswith(USER_PREFIX)
+    ]
+    for name, value in sorted(counted):
+        digest.update(name + b"\x01" + value + b"\x02")
+    unsigned = digest.intdigest()
+    return unsigned - 2 * _SIGN_BIT if unsigned >= _SIGN_BIT else unsigned
