@@ -30,11 +30,13 @@ __all__ = ["Judged", "judge_run"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """What one engine says of a run. `counts` are the rows of the stages of counts."""
+    """What one engine says of a run. `counts` are the rows of the stages of counts, `made` names
+    all stages that the engine holds."""
 
     results: Sequence[CheckResult]
     left_out: Sequence[Rule]
     counts: Mapping[str, Sequence[Mapping[str, object]]]
+    made: set[str]
 
 
 def judge_run(
@@ -106,7 +108,8 @@ def _judge(
     runnable = [
         rule for rule in applying if set(rule.needs) <= set(listed) and not empty & set(rule.needs)
     ]
-    broken = _make_stages(engine, runnable, stages, say)
+    made = set(TALLIES)
+    broken = _make_stages(engine, runnable, stages, made, say)
     say(f"{engine.name}: running {len(runnable)} checks")
     found: dict[str, Findings] = {}
     for rule in runnable:
@@ -131,13 +134,19 @@ def _judge(
         ],
         left_out=[rule for rule in rules if rule not in applying],
         counts=counts,
+        made=made,
     )
 
 
 def _make_stages(
-    engine: Engine, rules: Sequence[Rule], stages: Mapping[str, Stage], say: Callable[[str], None]
+    engine: Engine,
+    rules: Sequence[Rule],
+    stages: Mapping[str, Stage],
+    made: set[str],
+    say: Callable[[str], None],
 ) -> dict[str, str]:
-    """Makes what `rules` read; answers with the stages that could not be made, and why."""
+    """Makes what `rules` read and notes it in `made`; answers with the stages that could not be
+    made, and why."""
     wanted: dict[str, None] = {}
     for rule in rules:
         _order(rule.text, rule.id, stages, wanted, ())
@@ -151,6 +160,7 @@ def _make_stages(
             continue
         try:
             engine.make([stages[name]])
+            made.add(name)
         except EngineError as error:
             broken[name] = f"the verification itself failed: {error}"
     return broken

@@ -1,0 +1,46 @@
+"""Two engines, one verdict: they agree in every check, count and witness, or it is unknown.
+
+Place in the data path: between what DuckDB and Spark say of a run and the verdict. Pure.
+
+Invariants: no engine outvotes the other; a check on which they differ is unknown and names both,
+whatever each said, since one of them is wrong and nobody knows which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from verify.verdict import CheckResult, Outcome
+
+__all__ = ["agreed"]
+
+
+def agreed(
+    one: Sequence[CheckResult], other: Sequence[CheckResult], *, names: tuple[str, str]
+) -> list[CheckResult]:
+    """The results of both, in the order of `one`; `names` are the engines'."""
+    theirs = {result.id: result for result in other}
+    results = [_agreed(result, theirs.pop(result.id, None), names) for result in one]
+    return [*results, *(_agreed(result, None, names[::-1]) for result in theirs.values())]
+
+
+def _agreed(one: CheckResult, other: CheckResult | None, names: tuple[str, str]) -> CheckResult:
+    if other is not None and one.as_json() == other.as_json():
+        return one
+    if other is None:
+        said = f"{names[0]} judged it and {names[1]} left it out"
+    elif one.verdict is not other.verdict:
+        said = f"{names[0]} says {one.verdict.value}, {names[1]} {other.verdict.value}"
+    elif (one.violations, one.examined) != (other.violations, other.examined):
+        said = (
+            f"{names[0]} counts {one.violations} violations in {one.examined} rows, "
+            f"{names[1]} {other.violations} in {other.examined}"
+        )
+    else:
+        said = f"{names[0]} and {names[1]} show other witnesses"
+    return replace(
+        one,
+        verdict=Outcome.UNKNOWN,
+        reason=f"the engines differ, which is a defect of the verifier: {said}",
+    )

@@ -1,0 +1,140 @@
+"""What a verification looked at, and what it does not show.
+
+Place in the data path: fills `coverage` and `not_shown` of the verdict, for people who have to
+decide how far a `pass` carries. Asked of one engine, after its rules: each must tell the same.
+
+Source: the run format, verdict.json.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from verify.dialect import tables_of
+from verify.engines.engine import Engine
+from verify.judge import Judged
+from verify.manifest import Manifest
+from verify.rule_files import Rule, Stage
+
+__all__ = ["Extent", "extent"]
+
+_IN_WINDOWS: Final = "coverage_in_windows"
+_NOT_DRAINED: Final = "coverage_not_drained"
+_AVAILABILITY: Final = "coverage_availability"
+_NS_PER_MS: Final = 1_000_000
+
+Rows = Sequence[Mapping[str, object]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extent:
+    """See verdict.json."""
+
+    coverage: Mapping[str, object]
+    not_shown: Sequence[str]
+
+
+def extent(
+    engine: Engine,
+    judged: Judged,
+    manifest: Manifest,
+    *,
+    stages: Mapping[str, Stage],
+    listed: Collection[str],
+) -> Extent:
+    """Raises EngineError: the engine can't tell."""
+    told: dict[str, Rows] = {}
+    for name in (_IN_WINDOWS, _NOT_DRAINED, _AVAILABILITY):
+        _make(engine, stages[name], stages, judged.made)
+        told[name] = engine.table(name)
+    counts = judged.counts
+    total = sum(_number(row["ops"]) for row in counts["op_counts"])
+    unknown = sum(_number(row["ops"]) for row in counts["op_counts"] if row["type"] == "info")
+    coverage: dict[str, object] = {
+        "operations": _by_two(counts["op_counts"], "f", "type", "ops"),
+        "faults": _by_two(counts["fault_counts"], "name", "effect", "faults"),
+        "operations_in_fault_windows": _number(told[_IN_WINDOWS][0]["ops"]),
+        "queues_not_drained": sorted(
+            map(dict, told[_NOT_DRAINED]),
+            key=lambda row: (row["broker_group"], row["topic"], row["queue"]),
+        ),
+        "availability": [
+            {
+                "measure": row["measure"],
+                "name": row["name"],
+                "took_ms": _number(row["took_ns"]) / _NS_PER_MS,
+                "t_from": row["t_from"],
+                "t_to": row["t_to"],
+            }
+            for row in sorted(told[_AVAILABILITY], key=_longest_recovery_first)
+        ],
+        "info_share": unknown / total if total else 0.0,
+    }
+    return Extent(
+        coverage=coverage,
+        not_shown=_not_shown(manifest, listed, judged.left_out, unknown=unknown),
+    )
+
+
+def _make(engine: Engine, stage: Stage, stages: Mapping[str, Stage], made: set[str]) -> None:
+    """The stage, and before it those that it reads, unless they were made for a rule."""
+    for name in sorted(tables_of(stage.text, name=stage.name) & set(stages)):
+        _make(engine, stages[name], stages, made)
+    if stage.name not in made:
+        engine.make([stage])
+        made.add(stage.name)
+
+
+def _by_two(rows: Rows, one: str, other: str, number: str) -> dict[str, dict[str, int]]:
+    """Sums of `number` by the first name, then by the second."""
+    sums: dict[str, dict[str, int]] = {}
+    for row in sorted(rows, key=lambda row: (str(row[one] or ""), str(row[other] or ""))):
+        inner = sums.setdefault(str(row[one] or ""), {})
+        name = str(row[other] or "")
+        inner[name] = inner.get(name, 0) + _number(row[number])
+    return sums
+
+
+def _longest_recovery_first(row: Mapping[str, object]) -> tuple[bool, int, str]:
+    return row["measure"] != "recovery", -_number(row["took_ns"]), str(row["name"])
+
+
+def _number(value: object) -> int:
+    assert isinstance(value, int)
+    return value
+
+
+def _not_shown(
+    manifest: Manifest, listed: Collection[str], left_out: Sequence[Rule], *, unknown: int
+) -> list[str]:
+    """Plain sentences: what a reader might think was checked, and was not."""
+    sentences = [
+        "Only what this run did is judged: other timings, faults and loads are not.",
+        "Faults that were not seen to take effect prove nothing about surviving them.",
+    ]
+    sentences.extend(
+        f"The run lists no table {table}; what it would prove is not shown."
+        for table in ("log", "cq", "raft", "faults")
+        if table not in listed
+    )
+    if manifest.engine != "raft":
+        sentences.append(
+            f"The engine {manifest.engine} tells its roles and what was applied, but nothing of "
+            "its own log: that entries were durable on a majority before they were acknowledged, "
+            "and that votes were given to the right logs, is not shown."
+        )
+    if left_out:
+        names = ", ".join(f"{rule.id} ({rule.name})" for rule in left_out)
+        sentences.append(f"These checks did not apply to the run and were left out: {names}.")
+    if manifest.limits is None:
+        sentences.append("The run sets no limits: how long it was unavailable is not judged.")
+    if not any(group.at_least_once for group in manifest.consumer_groups):
+        sentences.append(
+            "No consumer group was to read everything: that all that was acknowledged could be "
+            "read back is not shown."
+        )
+    if unknown:
+        sentences.append(f"{unknown} operations ended unknown; either outcome of them is legal.")
+    return sentences

@@ -1,0 +1,55 @@
+-- How long nobody, or one client, was acknowledged anything: per fault taken the time from the last
+-- ok write at or before its effect to the first after it (to the end of the load where none came),
+-- and each client's longest time between two ok writes within the load. The 64 longest.
+with answers as (
+  select client, t_complete as t from ops
+  where f in ('send', 'half', 'decide') and type = 'ok' and t_complete is not null
+),
+line as (
+  select t, cast(null as bigint) as fault, cast(null as string) as name, t as answered from answers
+  union all
+  select coalesce(t_effect, t_start), fault, name, null from faults where effect = 'taken'
+),
+around as (
+  select
+    t, fault, name,
+    max(answered) over (
+      order by t range between unbounded preceding and current row
+    ) as t_from,
+    min(answered) over (
+      order by t desc range between unbounded preceding and 1 preceding
+    ) as t_to
+  from line
+),
+recoveries as (
+  select
+    'recovery' as measure, concat_ws(' ', cast(a.fault as string), a.name) as name,
+    coalesce(a.t_from, a.t) as t_from, coalesce(a.t_to, s.load_to, a.t) as t_to
+  from around a cross join run_settings s
+  where a.fault is not null
+),
+steps as (
+  select
+    a.client, a.t as t_to,
+    max(a.t) over (
+      partition by a.client order by a.t rows between unbounded preceding and 1 preceding
+    ) as t_from
+  from answers a cross join run_settings s
+  where s.load_from is null or a.t between s.load_from and s.load_to
+),
+gaps as (
+  select
+    'gap' as measure, client as name,
+    min_by(t_from, struct(t_from - t_to, t_from)) as t_from,
+    min_by(t_to, struct(t_from - t_to, t_from)) as t_to
+  from steps
+  where t_from is not null
+  group by client
+),
+measured as (
+  select * from recoveries union all select * from gaps
+)
+select measure, name, t_from, t_to, t_to - t_from as took_ns
+from measured
+order by measure desc, took_ns desc, name
+limit 64
