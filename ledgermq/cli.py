@@ -317,6 +317,14 @@ def verify(
 
 
 @app.command()
+def export(run: Annotated[Path, typer.Argument(metavar="RUN")]) -> None:
+    """Read the replicas' stores of a run into Parquet, and list these tables in its run.json."""
+    from ledgermq.laboratory import export_tables  # noqa: PLC0415
+
+    raise typer.Exit(export_tables(run))
+
+
+@app.command()
 def report(
     run: Annotated[Path, typer.Argument(metavar="RUN")],
     output: Annotated[Path | None, typer.Option(metavar="FILE")] = None,

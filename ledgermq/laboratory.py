@@ -14,6 +14,7 @@ from ledgermq.exit_codes import EXIT_ERROR, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAG
 
 __all__ = [
     "experiment_to_report",
+    "export_tables",
     "verify_to_verdict",
     "write_report",
 ]
@@ -80,9 +81,10 @@ def experiment_to_report(
         left = "" if error.run is None else f"; what there is of the run lies in {error.run}"
         _tell(f"the experiment ended early, so nothing is known: {error}{left}")
         return EXIT_ERROR
+    exported = export_tables(run)
     if not verify_after:
         sys.stdout.write(f"{run}\n")
-        return EXIT_OK
+        return exported
     code = verify_to_verdict(run, master=master, as_json=False)
     if code == EXIT_INTERRUPTED:
         return code
@@ -91,6 +93,24 @@ def experiment_to_report(
     words = _command("chaos", "run", scenario_file, "--seed", chosen)
     _tell(f"again: {words}{other_engine}")
     return code
+
+
+def export_tables(run: Path) -> int:
+    """Read the stores of a run into its tables `log` and `cq`, and list these in run.json."""
+    from verify.export.run_export import export_run  # noqa: PLC0415
+    from verify.export.tables import ExportError  # noqa: PLC0415
+
+    if not run.is_dir():
+        _tell(f"{run} is no run directory")
+        return EXIT_USAGE
+    try:
+        rows = export_run(run)
+    except ExportError as error:
+        _tell(f"no tables for {run}: {error}")
+        return EXIT_ERROR
+    told = ", ".join(f"{name} {count:,} rows" for name, count in rows.items())
+    _tell(f"{run}: {told}")
+    return EXIT_OK
 
 
 def verify_to_verdict(run: Path, *, master: str | None, as_json: bool) -> int:

@@ -4,7 +4,8 @@ Place in the data path: first of all. `load_manifest` parses and validates; `dam
 listed file with its row count and digest. Either one's failure makes the whole run unknown: nothing
 of a damaged run is proven.
 
-Invariants: only listed files are ever read, and only below the run directory.
+Invariants: only listed files are ever read, only below the run directory, and only where they are
+plain files: nothing here waits for a pipe. Numbers fit the columns that they become.
 
 Source: the run format, version 1, `run.json`.
 """
@@ -13,6 +14,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -33,6 +36,11 @@ __all__ = [
 FORMAT = 1
 _MANIFEST_SIZE_BYTES_MAX = 64 * 1024 * 1024
 _DIGEST_CHUNK_BYTES = 1024 * 1024
+_INT64_MAX = (1 << 63) - 1
+_INT32_MAX = (1 << 31) - 1
+_NUMBER_MAX = 1e12  # milliseconds of 31 years, which are still nanoseconds in an int64
+_PATTERN = frozenset("*?[]{}\\")
+_OF_TRANSACTIONS = ("timeout_ms", "check_interval_ms", "check_max")
 
 
 class ManifestError(Exception):
@@ -104,9 +112,13 @@ def load_manifest(run: Path) -> Manifest:
     """
     path = run / "run.json"
     try:
-        if path.stat().st_size > _MANIFEST_SIZE_BYTES_MAX:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise ManifestError("run.json is no plain file")
+        if status.st_size > _MANIFEST_SIZE_BYTES_MAX:
             raise ManifestError(f"run.json is larger than {_MANIFEST_SIZE_BYTES_MAX} bytes")
-        raw = json.loads(path.read_text(encoding="utf-8"))
+        raw = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_number)
+        json.dumps(raw, ensure_ascii=False).encode()  # JSON can spell what is no text
     except FileNotFoundError:
         raise ManifestError("there is no run.json: the run did not end") from None
     except (OSError, ValueError, RecursionError) as error:
@@ -118,6 +130,10 @@ def load_manifest(run: Path) -> Manifest:
     if raw.get("complete") is not True:
         raise ManifestError("run.json says that the run is not complete")
     return _parse(raw)
+
+
+def _no_number(text: str) -> None:
+    raise ValueError(f"{text} is no number of JSON")
 
 
 def damage(run: Path, manifest: Manifest) -> str | None:
@@ -132,15 +148,19 @@ def damage(run: Path, manifest: Manifest) -> str | None:
 
 def _file_damage(run: Path, table: str, file: ListedFile) -> str | None:
     path = run / file.name
-    if not path.resolve().is_relative_to(run.resolve()):
-        return f"{file.name} lies outside the run directory"
     try:
+        if not path.resolve().is_relative_to(run.resolve()):
+            return f"{file.name} lies outside the run directory"
+        if not stat.S_ISREG(path.stat().st_mode):
+            return f"{file.name} can't be read: it is no plain file"
         with path.open("rb") as stream:
             digest = hashlib.sha256()
             while chunk := stream.read(_DIGEST_CHUNK_BYTES):
                 digest.update(chunk)
     except OSError as error:
         return f"{file.name} can't be read: {error.strerror}"
+    except RuntimeError:  # what Path.resolve makes of it
+        return f"{file.name} can't be read: its links lead in a circle"
     if digest.hexdigest() != file.sha256:
         return f"{file.name} is not the file that was listed: its sha256 differs"
     if table == "nodes":
@@ -180,16 +200,15 @@ class _Reader:
         value = self.raw(key)
         if not isinstance(value, int) or isinstance(value, bool):
             raise ManifestError(f"{self._path}.{key} in run.json is not an integer")
+        if abs(value) > _INT64_MAX:
+            raise ManifestError(f"{self._path}.{key} in run.json does not fit 64 bits")
         return value
 
     def optional_integer(self, key: str) -> int | None:
         return self.integer(key) if self._object.get(key) is not None else None
 
     def optional_number(self, key: str, default: float) -> float:
-        value = self._object.get(key, default)
-        if not isinstance(value, int | float) or isinstance(value, bool):
-            raise ManifestError(f"{self._path}.{key} in run.json is not a number")
-        return value
+        return _number(self._object.get(key, default), f"{self._path}.{key}")
 
     def flag(self, key: str) -> bool:
         value = self.raw(key)
@@ -216,7 +235,7 @@ class _Reader:
 
 def _parse(raw: dict[str, object]) -> Manifest:
     root = _Reader(raw, "run")
-    transactions, limits = root.raw("transactions"), root.raw("limits")
+    limits = root.raw("limits")
     return Manifest(
         system=root.text("system"),
         engine=root.text("engine") if "engine" in raw else "raft",
@@ -226,7 +245,7 @@ def _parse(raw: dict[str, object]) -> Manifest:
         consumer_groups=tuple(
             _consumer_group(name, value) for name, value in root.members("consumer_groups").items()
         ),
-        transactions=None if transactions is None else _numbers(transactions, "run.transactions"),
+        transactions=_transactions(root),
         dedupe=root.raw("dedupe") is not None,
         limits=None if limits is None else _numbers(limits, "run.limits"),
         left_behind=_left_behind(root) if "left_behind" in raw else None,
@@ -246,10 +265,23 @@ def _phases(root: _Reader) -> dict[str, tuple[int, int]]:
             not isinstance(value, list)
             or len(value) != 2
             or not all(isinstance(bound, int) and not isinstance(bound, bool) for bound in value)
+            or not all(abs(bound) <= _INT64_MAX for bound in value)
         ):
             raise ManifestError(f"run.phases.{name} in run.json is not [from, to]")
         phases[name] = (value[0], value[1])
     return phases
+
+
+def _transactions(root: _Reader) -> dict[str, float] | None:
+    """All three numbers, without which nothing can be said of checks; or None: they were off."""
+    value = root.raw("transactions")
+    if value is None:
+        return None
+    numbers = _numbers(value, "run.transactions")
+    for name in _OF_TRANSACTIONS:
+        if numbers.get(name, -1) < 0:
+            raise ManifestError(f"run.transactions.{name} in run.json is no number from 0 on")
+    return numbers
 
 
 def _dedupe_window_ms(root: _Reader) -> float | None:
@@ -276,11 +308,15 @@ def _strings(name: str, value: object) -> tuple[str, ...]:
 def _numbers(value: object, path: str) -> dict[str, float]:
     if not isinstance(value, dict):
         raise ManifestError(f"{path} in run.json is neither null nor an object")
-    numbers = {key: item for key, item in value.items() if item is not None}
-    for key, item in numbers.items():
-        if not isinstance(item, int | float) or isinstance(item, bool):
-            raise ManifestError(f"{path}.{key} in run.json is not a number")
-    return numbers
+    return {key: _number(item, f"{path}.{key}") for key, item in value.items() if item is not None}
+
+
+def _number(value: object, path: str) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise ManifestError(f"{path} in run.json is not a number")
+    if not math.isfinite(value) or abs(value) > _NUMBER_MAX:
+        raise ManifestError(f"{path} in run.json is beyond {_NUMBER_MAX:.0e}")
+    return value
 
 
 def _queues(root: _Reader) -> tuple[Queue, ...]:
@@ -296,6 +332,8 @@ def _queues(root: _Reader) -> tuple[Queue, ...]:
             drained=reader.optional_flag("drained"),
         )
         name = (queue.broker_group, queue.topic, queue.queue)
+        if not 0 <= queue.queue <= _INT32_MAX:
+            raise ManifestError(f"run.queues[{place}].queue in run.json is no queue")
         if name in queues:
             raise ManifestError(f"run.queues in run.json names {name} twice")
         queues[name] = queue
@@ -318,15 +356,17 @@ def _consumer_group(name: str, value: object) -> ConsumerGroup:
 
 def _files(table: str, value: object) -> tuple[ListedFile, ...]:
     path = f"run.tables.{table}"
-    files: list[ListedFile] = []
+    files: dict[str, ListedFile] = {}
     for place, item in enumerate(_Reader(value, path).items("files")):
         reader = _Reader(item, f"{path}.files[{place}]")
         name = reader.text("name")
         parts = PurePosixPath(name)
-        if parts.is_absolute() or ".." in parts.parts or not parts.parts:
+        if parts.is_absolute() or ".." in parts.parts or not parts.parts or "\0" in name:
             raise ManifestError(f"{path} in run.json names {name!r}, which is no relative path")
+        if table != "nodes" and not _PATTERN.isdisjoint(name):
+            raise ManifestError(f"{path} in run.json names {name!r}, which engines take for many")
         rows = reader.optional_integer("rows") if table == "nodes" else reader.integer("rows")
-        if any(file.name == str(parts) for file in files):
+        if str(parts) in files:
             raise ManifestError(f"{path} in run.json lists {name!r} twice")
-        files.append(ListedFile(name=str(parts), rows=rows, sha256=reader.text("sha256")))
-    return tuple(files)
+        files[str(parts)] = ListedFile(name=str(parts), rows=rows, sha256=reader.text("sha256"))
+    return tuple(files.values())

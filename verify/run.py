@@ -3,9 +3,9 @@
 Place in the data path: the laboratory leaves a run directory; this reads it and nothing else,
 runs every check that applies, and writes verdict.json beside it.
 
-The way: manifest, digests, Spark, tables, counts, all checks as one query, verdict. What goes
-wrong on the way (a damaged run, no Java, an error of Spark's) is unknown with its reason, never
-fail and never pass.
+The way: manifest, digests, tables of the stores where none are listed, Spark, counts, all checks
+as one query, verdict. What goes wrong on the way (a damaged run, no Java, an error of Spark's) is
+unknown with its reason, never fail and never pass.
 
 Each step is told on stderr as it begins, since a large run takes minutes.
 
@@ -14,7 +14,9 @@ Exit codes: 0 pass, 1 fail, 2 unknown.
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -33,6 +35,8 @@ from verify.catalogue import CHECKS, OWN_SYSTEM
 from verify.checks.finding import Check, finding_rows
 from verify.counts import Counts, count
 from verify.coverage import coverage, not_shown
+from verify.export.stand_in import with_exports
+from verify.export.tables import ExportError
 from verify.frames import Frames
 from verify.java import JavaError
 from verify.manifest import Manifest, ManifestError, damage, load_manifest
@@ -61,12 +65,17 @@ def verify_run(run: Path, master: str | None = None, *, say: Say = _silent) -> V
     Raises:
         OSError: verdict.json can't be written.
     """
+    if (run / "verdict.json").is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), "verdict.json")
     try:
         manifest = _sound_manifest(run, say)
-        say(f"starting Spark for {manifest.rows():,} rows")
-        with spark_session(master=master, rows=manifest.rows()) as session:
-            verdict = verify_in(session, run, manifest, say=say)
-    except (ManifestError, JavaError, SessionError) as error:
+        # What other machines read has to lie where they see it.
+        beside = None if master is None or master.startswith("local") else run
+        with with_exports(run, manifest, beside=beside, say=say) as whole:
+            say(f"starting Spark for {whole.rows():,} rows")
+            with spark_session(master=master, rows=whole.rows()) as session:
+                verdict = verify_in(session, run, whole, say=say)
+    except (ManifestError, ExportError, JavaError, SessionError) as error:
         verdict = _nothing_proven(str(error))
     verdict.write(run / "verdict.json")
     return verdict
@@ -78,11 +87,12 @@ def verify_in(
     """As `verify_run`, in a session that is there already; writes nothing."""
     try:
         known = manifest if manifest is not None else _sound_manifest(run, say)
-        say("reading the tables")
-        frames = Frames(session, known, load_tables(session, run, known))
-        verdict = _judge(frames, say)
-        session.catalog.clearCache()
-    except (ManifestError, TableError) as error:
+        with with_exports(run, known, beside=None, say=say) as whole:
+            say("reading the tables")
+            frames = Frames(session, whole, load_tables(session, run, whole))
+            verdict = _judge(frames, say)
+            session.catalog.clearCache()
+    except (ManifestError, ExportError, TableError) as error:
         return _nothing_proven(str(error))
     except (PySparkException, Py4JError, pa.ArrowException, OSError) as error:
         return _nothing_proven(f"the verification itself failed: {_first_line(error)}")
@@ -97,8 +107,11 @@ def main(run: Path, master: str | None, *, as_json: bool) -> int:
         sys.stderr.write(f"ledgermq: {time.monotonic() - began:6.1f} s  {text}\n")
         sys.stderr.flush()
 
-    verdict = verify_run(run, master, say=say)
-    say(f"done; {run / 'verdict.json'} is written")
+    try:
+        verdict = verify_run(run, master, say=say)
+        say(f"done; {run / 'verdict.json'} is written")
+    except OSError as error:
+        verdict = _nothing_proven(f"verdict.json can't be written: {error.strerror or error}")
     if as_json:
         sys.stdout.write(json.dumps(verdict.as_json(), indent=1) + "\n")
     else:

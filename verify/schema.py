@@ -22,7 +22,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-__all__ = ["COMMIT_LOG", "CQ", "FAULTS", "LOG", "MESSAGE", "OPS", "RAFT", "TABLES"]
+__all__ = ["CQ", "FAULTS", "LOG", "MESSAGE", "OPS", "RAFT", "TABLES"]
 
 _STRING: Final = StringType()
 _LONG: Final = LongType()
@@ -111,17 +111,12 @@ LOG: Final = _struct(
     decision=_STRING,
     committed=_BOOL,
     cq_ok=_BOOL,
+    damage=_STRING,
 )
-"""One row per record per replica."""
+"""One row per record per replica.
 
-COMMIT_LOG: Final = StructType(
-    [*LOG.fields, StructField("half_offset", _LONG), StructField("damage", _STRING)]
-)
-"""What `format("commitlog")` yields: table log before op records are joined to their half.
-
-`half_offset` is the half-queue offset that an op record refers to. `damage`, where it is set, says
-why nothing could be read at `position`; such a row has kind `damaged`, and `index` is that of the
-first entry that is missing.
+`damage`, which an export of stores sets, says why nothing could be read at `position`; such a row
+has kind `damaged`, and `index` is that of the first entry that is missing.
 """
 
 CQ: Final = _struct(

@@ -26,7 +26,6 @@ from pyspark.sql import SparkSession
 
 from verify import spark_submit
 from verify.java import Java, find_java
-from verify.sources import commitlog, consumequeue
 
 __all__ = ["DEFAULT_MASTER", "SessionError", "spark_session"]
 
@@ -62,8 +61,6 @@ def spark_session(*, master: str | None = None, rows: int = 0) -> Iterator[Spark
         _lay_out_spark_home(home)
         session = _start(home, java, master or DEFAULT_MASTER, rows)
         try:
-            session.dataSource.register(commitlog.CommitLogSource)
-            session.dataSource.register(consumequeue.ConsumeQueueSource)
             yield session
         finally:
             # A JVM that died is found by the query that it died under; it can't be stopped again.

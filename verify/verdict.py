@@ -100,5 +100,6 @@ class Verdict:
     def write(self, path: Path) -> None:
         """Replaces `path` at once, so that a reader never sees half a verdict."""
         temporary = path.with_name(path.name + ".tmp")
+        temporary.unlink(missing_ok=True)  # whatever it is, nobody waits at its other end
         temporary.write_text(json.dumps(self.as_json(), indent=1) + "\n", encoding="utf-8")
         temporary.replace(path)

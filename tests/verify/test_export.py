@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import struct
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,17 +22,22 @@ from hypothesis import strategies as st
 
 from tests.verify import plain_reader
 from tests.verify.store_writer import write_stores
-from tests.verify.synthetic import SyntheticRun
+from tests.verify.synthetic import SyntheticRun, listed_file
+from verify.engines.duckdb import DuckDBEngine
 from verify.export import replica, tables
 from verify.export.digests import digests
 from verify.export.properties import Properties
 from verify.export.records import tag_hash
 from verify.export.replica import log_tables, unit_tables
+from verify.export.run_export import export_run
 from verify.export.slices import regions
+from verify.export.stand_in import with_exports
 from verify.export.store_files import Store, stores
-from verify.export.tables import export_tables
+from verify.export.tables import ExportError, export_tables
 from verify.format_tables import TABLES
-from verify.manifest import load_manifest
+from verify.judge import judge_run
+from verify.manifest import damage, load_manifest
+from verify.rule_files import BUILT_IN_RULES, BUILT_IN_STAGES, read_rules, read_stages
 
 SLOW = settings(
     max_examples=60,
@@ -370,3 +376,102 @@ def test_export_writes_a_file_per_replica(
             table = pq.read_table(file.path)
             assert (table.schema, len(table)) == (TABLES[name], file.rows)
             assert file.rows > 0
+
+
+# Into the run.
+
+
+def stored_run(run: Path) -> Path:
+    synthetic = SyntheticRun()
+    write_stores(synthetic, run)
+    return synthetic.write(run, tables=("ops", "faults", "raft"))
+
+
+def test_run_lists_its_exported_tables(tmp_path: Path) -> None:
+    run = stored_run(tmp_path)
+    before = json.loads((run / "run.json").read_text())
+    rows = export_run(run)
+    assert min(rows.values()) > 0
+    manifest = load_manifest(run)
+    assert damage(run, manifest) is None
+    for name, count in rows.items():
+        assert sum(file.rows or 0 for file in manifest.tables[name]) == count
+    after = json.loads((run / "run.json").read_text())
+    assert {**after, "tables": {n: after["tables"][n] for n in before["tables"]}} == before
+    assert not list(run.rglob("*.tmp"))
+    with pytest.raises(ExportError, match="lists the tables log and cq already"):
+        export_run(run)
+
+
+def test_only_what_is_missing_is_exported(tmp_path: Path) -> None:
+    run = stored_run(tmp_path)
+    export_run(run)
+    manifest = json.loads((run / "run.json").read_text())
+    del manifest["tables"]["cq"]
+    (run / "run.json").write_text(json.dumps(manifest))
+    assert set(export_run(run)) == {"cq"}
+    assert json.loads((run / "run.json").read_text())["tables"]["log"] == manifest["tables"]["log"]
+
+
+def _no_stores(run: Path) -> None:
+    SyntheticRun().write(run, tables=("ops",))
+
+
+def _not_ended(run: Path) -> None:
+    told = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps(told | {"complete": False}))
+
+
+def _flipped(run: Path) -> None:
+    path = next((run / "nodes").rglob("commitlog/*"))
+    path.write_bytes(path.read_bytes() + b"x")
+
+
+def _other_trace(run: Path) -> None:
+    pq.write_table(pa.table({"index": [1]}), run / "raft" / "part-0.parquet")
+    manifest = json.loads((run / "run.json").read_text())
+    manifest["tables"]["raft"]["files"] = [listed_file(run, run / "raft" / "part-0.parquet", 1)]
+    (run / "run.json").write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (_no_stores, "no table nodes"),
+        (_not_ended, "not complete"),
+        (_flipped, "damaged.*sha256 differs"),
+        (_other_trace, "lacks a column of the table raft"),
+        (lambda run: (run / "log").write_text(""), "can't be exported.*File exists"),
+        (lambda run: (run / "cq").symlink_to("/tmp"), "cq is a link"),
+        (lambda run: (run / "run.json").unlink(), "no run.json"),
+    ],
+)
+def test_what_can_not_be_exported_is_refused(
+    tmp_path: Path, spoil: Callable[[Path], object], reason: str
+) -> None:
+    """And the manifest stays as it is."""
+    run = tmp_path if spoil is _no_stores else stored_run(tmp_path)
+    spoil(run)
+    before = (run / "run.json").read_bytes() if (run / "run.json").exists() else None
+    with pytest.raises(ExportError, match=reason):
+        export_run(run)
+    assert before is None or (run / "run.json").read_bytes() == before
+
+
+def test_run_without_tables_is_judged_by_ones_made_for_it(tmp_path: Path) -> None:
+    """They are gone with the block, and the run is as it was."""
+    run = stored_run(tmp_path)
+    before = sorted(run.rglob("*"))
+    manifest = load_manifest(run)
+    with with_exports(run, manifest, beside=None, say=lambda text: None) as whole:
+        made = [Path(file.name) for name in ("log", "cq") for file in whole.tables[name]]
+        assert all(path.is_file() for path in made)
+        assert len(made) == 6
+        engine = DuckDBEngine(tmp_path)
+        rules, stages = read_rules(BUILT_IN_RULES), read_stages(BUILT_IN_STAGES)
+        judged = judge_run(engine, run, whole, rules=rules, stages=stages, say=lambda text: None)
+        engine.close()
+    assert not any(path.exists() for path in made)
+    assert sorted(run.rglob("*")) == before
+    assert {row["kind"] for row in judged.counts["record_counts"]} >= {"message", "half", "op"}
+    assert int(str(judged.counts["unit_counts"][0]["units"])) > 0

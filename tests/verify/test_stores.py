@@ -12,11 +12,9 @@ from pyspark.sql import SparkSession
 
 from tests.verify.store_writer import relist, write_stores
 from tests.verify.synthetic import SyntheticRun
+from verify.export.replica import log_tables
+from verify.export.store_files import stores
 from verify.run import verify_in
-from verify.sources.commitlog import ARROW_SCHEMA, CommitLogReader, segment_rows
-from verify.sources.consumequeue import unit_batch
-from verify.sources.records import tag_hash
-from verify.sources.stores import queue_files
 from verify.verdict import CheckResult, Outcome, Verdict
 
 EXPORTED = ("ops", "faults", "raft")
@@ -35,11 +33,9 @@ def stored_run(run: Path, *, clean: bool = True) -> SyntheticRun:
 
 
 def log_rows(run: Path, node: str) -> list[dict[str, object]]:
-    rows = []
-    for partition in CommitLogReader(run).partitions():
-        if partition.value.node == node:
-            rows.extend(segment_rows(partition.value))
-    return rows
+    listed = [path.relative_to(run).as_posix() for path in (run / "nodes").rglob("*")]
+    (store,) = (store for store in stores(run, listed) if store.node == node)
+    return [row for table in log_tables(store, 0) for row in table.to_pylist()]
 
 
 def flip(path: Path, offset: int) -> None:
@@ -76,14 +72,6 @@ def test_rows_are_those_that_an_export_has(tmp_path: Path) -> None:
             assert row["committed"] is True
     decisions = [row["decision"] for row in rows if row["kind"] == "op"]
     assert sorted(decisions) == ["commit", "commit", "rollback", "rollback"]
-    assert set(rows[0]) <= set(ARROW_SCHEMA.names)
-
-
-def test_units_are_read_up_to_what_was_written(tmp_path: Path) -> None:
-    synthetic = stored_run(tmp_path)
-    files = list(queue_files(tmp_path / "nodes" / "broker-a" / "n0"))
-    count = sum(unit_batch("broker-a", "n0", file).num_rows for file in files)
-    assert count == sum(rec.size is not None for entry in synthetic.entries for rec in entry.recs)
 
 
 def test_torn_tail_is_told_at_its_place(tmp_path: Path) -> None:
@@ -175,13 +163,6 @@ def test_record_that_is_no_record_is_told(tmp_path: Path) -> None:
     (row,) = log_rows(tmp_path, "n0")
     assert row["kind"] == "damaged"
     assert "record at byte" in str(row["damage"])
-
-
-@pytest.mark.parametrize(
-    ("tags", "code"), [(None, 0), ("", 0), ("TagA", 2598919), ("polygenelubricants", -(1 << 31))]
-)
-def test_tag_hash_is_javas(tags: str | None, code: int) -> None:
-    assert tag_hash(tags) == code
 
 
 @pytest.mark.spark

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.verify.synthetic import SyntheticRun, write_manifest
-from verify.run import verify_in, verify_run
+from verify.run import main, verify_in, verify_run
 from verify.verdict import CheckResult, Outcome, Verdict
 
 OPS = "history/part-0.parquet"
@@ -37,6 +38,26 @@ def _other_count(run: Path) -> None:
     _edit(run, lambda m: m["tables"]["ops"]["files"][0].update(rows=7))  # type: ignore[index]
 
 
+def _rename(run: Path, name: str) -> None:
+    _edit(run, lambda m: m["tables"]["ops"]["files"][0].update(name=name))  # type: ignore[index]
+
+
+def _pipe_for_manifest(run: Path) -> None:
+    (run / "run.json").unlink()
+    os.mkfifo(run / "run.json")
+
+
+def _pipe_for_history(run: Path) -> None:
+    (run / OPS).unlink()
+    os.mkfifo(run / OPS)
+
+
+def _links_in_a_circle(run: Path) -> None:
+    (run / OPS).unlink()
+    (run / OPS).symlink_to("other")
+    (run / OPS).with_name("other").symlink_to((run / OPS).name)
+
+
 DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "no manifest": (lambda run: (run / "run.json").unlink(), "no run.json"),
     "broken manifest": (lambda run: (run / "run.json").write_text('{"format": 1'), "can't be read"),
@@ -54,6 +75,32 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "history truncated": (_truncate_history, "sha256 differs"),
     "rows dropped": (_drop_rows, "sha256 differs"),
     "other row count": (_other_count, "7 are listed"),
+    "manifest is a pipe": (_pipe_for_manifest, "no plain file"),
+    "file is a pipe": (_pipe_for_history, "no plain file"),
+    "links in a circle": (_links_in_a_circle, "can't be read"),
+    "NUL in a name": (lambda run: _rename(run, "history/\0"), "no relative path"),
+    "no text in a name": (lambda run: _rename(run, "history/\ud800"), "can't be read"),
+    "pattern in a name": (lambda run: _rename(run, "history/*.parquet"), "take for many"),
+    "transactions without settings": (
+        lambda run: _edit(run, lambda m: m.update(transactions={})),
+        "transactions.timeout_ms",
+    ),
+    "transactions without checks": (
+        lambda run: _edit(run, lambda m: m["transactions"].update(check_max=None)),  # type: ignore[attr-defined]
+        "transactions.check_max",
+    ),
+    "no number": (
+        lambda run: _edit(run, lambda m: m.update(limits={"rto_ms": float("nan")})),
+        "NaN is no number",
+    ),
+    "number beyond bounds": (
+        lambda run: _edit(run, lambda m: m.update(limits={"rto_ms": 1e300})),
+        "limits.rto_ms",
+    ),
+    "integer beyond 64 bits": (
+        lambda run: _edit(run, lambda m: m["queues"][0].update(max_offset=1 << 63)),  # type: ignore[index]
+        "max_offset",
+    ),
 }
 
 
@@ -70,6 +117,18 @@ def test_damaged_run_is_unknown(case: str, tmp_path: Path) -> None:
     written = json.loads((tmp_path / "verdict.json").read_text())
     assert written["verdict"] == "unknown"
     assert set(written["promises"].values()) == {"unknown"}
+
+
+def test_verdict_that_can_not_be_written_is_unknown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Found before anything is judged."""
+    SyntheticRun().write(tmp_path)
+    (tmp_path / "verdict.json").mkdir()
+    assert main(tmp_path, None, as_json=True) == 2
+    told = json.loads(capsys.readouterr().out)
+    assert told["verdict"] == "unknown"
+    assert "verdict.json can't be written: Is a directory" in told["not_shown"][0]
 
 
 def _result(verdict: Verdict, check: str) -> CheckResult | None:

@@ -17,7 +17,7 @@ __all__ = ["consume_queues", "phantom_reads", "replica_differences"]
 
 _REPLICA = ("broker_group", "node")
 _OFFSET_MAX = (1 << 63) - 1
-_NOT_COMPARED = {"broker_group", "node", "index", "slot", "committed", "cq_ok"}
+_NOT_COMPARED = {"broker_group", "node", "index", "slot", "committed", "cq_ok", "damage"}
 
 
 def replica_differences(frames: Frames) -> DataFrame:

@@ -127,7 +127,7 @@ def _union(table: TableFiles) -> str:
     for path in table.files:
         columns = select_list(path, table.schema)
         quoted = str(path).replace("'", "''")
-        parts.append(f"from read_parquet('{quoted}') select {columns}")
+        parts.append(f"from read_parquet('{quoted}', hive_partitioning = false) select {columns}")
     if not parts:
         columns = select_list(None, table.schema)
         parts.append(f"select {columns} where false")

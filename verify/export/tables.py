@@ -34,6 +34,9 @@ from verify.manifest import Manifest
 __all__ = ["EXPORTED", "ExportError", "Written", "export_tables"]
 
 EXPORTED: Final = ("log", "cq")
+_TOLD: Final = pa.schema(
+    [(name, TABLES["raft"].field(name).type) for name in ("broker_group", "node", "event", "index")]
+)
 _SMALL_BYTES_MAX: Final = 64 * 1024 * 1024  # below, processes cost more than they save
 
 
@@ -120,11 +123,15 @@ def _written(task: _Task) -> Mapping[str, Written]:
 def _write(path: Path, name: str, tables: Iterator[pa.Table]) -> Written:
     """Under another name first, so that a reader never sees half a file."""
     draft, rows = path.with_name(f"{path.name}.tmp"), 0
-    with pq.ParquetWriter(draft, TABLES[name]) as writer:
-        for table in tables:
-            writer.write_table(table)
-            rows += len(table)
-    draft.replace(path)
+    draft.unlink(missing_ok=True)
+    try:
+        with pq.ParquetWriter(draft, TABLES[name]) as writer:
+            for table in tables:
+                writer.write_table(table)
+                rows += len(table)
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
     return Written(path=path, rows=rows)
 
 
@@ -132,7 +139,12 @@ def _told_indexes(files: Sequence[Path]) -> Mapping[tuple[str, str], int]:
     """Up to where each node's trace tells that it committed."""
     told: dict[tuple[str, str], int] = {}
     for path in files:
-        table = pq.read_table(path, columns=["broker_group", "node", "event", "index"])
+        with pq.ParquetFile(path) as file:
+            if file.metadata.num_rows == 0:
+                continue  # nothing in it, whatever its columns are
+            if not set(_TOLD.names) <= set(file.schema_arrow.names):
+                raise ExportError(f"{path.name} lacks a column of the table raft")
+            table = file.read(columns=_TOLD.names).select(_TOLD.names).cast(_TOLD)
         commits = table.filter(pc.is_in(table["event"], pa.array(["commit", "install"])))
         highest = commits.group_by(["broker_group", "node"]).aggregate([("index", "max")])
         for row in highest.to_pylist():

@@ -1,0 +1,84 @@
+"""`ledgermq export RUN`: a run's stores become its tables `log` and `cq`, for good.
+
+Place in the data path: after an experiment, or by hand; whoever reads the run then needs no reader
+of stores.
+
+Invariants: the tables are there whole before run.json lists them, which changes at once, by rename;
+what was listed before stays as it was. A run that is damaged, or not complete, is left alone.
+
+Source: the run format, `tables`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from verify.export.tables import EXPORTED, ExportError, Written, export_tables
+from verify.manifest import Manifest, ManifestError, damage, load_manifest
+
+__all__ = ["export_run"]
+
+
+def export_run(run: Path) -> Mapping[str, int]:
+    """Writes the tables that run.json doesn't list yet; answers with their rows.
+
+    Raises:
+        ExportError: nothing was added to run.json; the text says why.
+    """
+    try:
+        manifest = load_manifest(run)
+        names = _missing(manifest)
+        reason = damage(run, manifest)
+        if reason is not None:
+            raise ExportError(f"the run is damaged: {reason}")
+        for name in names:
+            if (run / name).is_symlink():
+                raise ExportError(f"{name} is a link to somewhere else")
+        written = export_tables(run, manifest, run, names)
+        _list_tables(run, manifest, written)
+    except ManifestError as error:
+        raise ExportError(str(error)) from error
+    except OSError as error:
+        raise ExportError(f"the tables can't be written: {error}") from error
+    return {name: sum(file.rows for file in files) for name, files in written.items()}
+
+
+def _missing(manifest: Manifest) -> Sequence[str]:
+    if "nodes" not in manifest.tables:
+        raise ExportError("run.json lists no table nodes, so there are no stores to read")
+    names = [name for name in EXPORTED if name not in manifest.tables]
+    if not names:
+        raise ExportError(f"run.json lists the tables {' and '.join(EXPORTED)} already")
+    return names
+
+
+def _list_tables(run: Path, manifest: Manifest, written: Mapping[str, Sequence[Written]]) -> None:
+    listed = dict(manifest.raw)
+    before = listed["tables"]
+    assert isinstance(before, dict)
+    listed["tables"] = before | {
+        name: {"files": [_entry(run, file) for file in files]} for name, files in written.items()
+    }
+    draft = run / "run.json.tmp"
+    draft.unlink(missing_ok=True)
+    with draft.open("w", encoding="utf-8") as stream:
+        json.dump(listed, stream, indent=2)
+        stream.write("\n")
+        stream.flush()
+        os.fsync(stream.fileno())
+    draft.replace(run / "run.json")
+    directory = os.open(run, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def _entry(run: Path, file: Written) -> dict[str, object]:
+    with file.path.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    return {"name": file.path.relative_to(run).as_posix(), "rows": file.rows, "sha256": digest}
