@@ -155,6 +155,7 @@ GROUP_COUNTERS: tuple[str, ...] = (
     "queues_granted",
     "queues_taken_over",
     "queues_claimed_anew",
+    "unlocks_said_again",
     "messages_consumed_in_order",
     "messages_popped_in_order",
     "messages_acknowledged_in_order",

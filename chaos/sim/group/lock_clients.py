@@ -2,21 +2,26 @@
 
 Place in the data path: `programs` has them run on client machines; what they are granted ends in
 `lock_model`, what they read and commit in `promises`. They use the product's own locks, which are
-valid for less long than brokers keep them.
+valid for less long than brokers keep them. Some say an unlock again once they have locked anew, as
+one arrives that a paused node had in its hands: it must take nothing from them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Iterable
 
 from chaos.sim.group.clients import TOPIC, Desk, until_known
 from chaos.sim.group.readers import commit_offset, fetch_offset, show_pull
 from chaos.sim.virtual_host import current, enter, leave
 from client.errors import ClientError
+from client.instance import ClientInstance
 from client.message import MessageQueue
 from client.pull_consumer import PullConsumer, PullConsumerSettings
 from client.queue_locks import QueueLocks
+from client.retry import RetryPolicy
+from remoting.codes import RequestCode
 
 __all__ = ["LOCK_GROUP", "OrderlyConsumer"]
 
@@ -25,7 +30,26 @@ _TIMEOUT_MS = 3_000
 _COUNT_MAX = 4
 _ROUNDS_MAX = 4
 _UNLOCK_RATE = 0.5
+_AGAIN_RATE = 0.1
 _PACE = 2  # so many times rarer than sends
+
+
+class _RepeatedUnlocks(QueueLocks):
+    def __init__(
+        self, instance: ClientInstance, wire_group: str, *, timeout_ms: int, policy: RetryPolicy
+    ) -> None:
+        super().__init__(instance, wire_group, timeout_ms=timeout_ms, policy=policy)
+        self.dice = random.Random(instance.client_id)  # of its own: what was found stays as it was
+        self._last: tuple[list[MessageQueue], int] | None = None  # with its claim
+
+    async def unlock(self, queues: Iterable[MessageQueue]) -> None:
+        given_back = sorted(queues)
+        self._last = given_back, self._table.claim
+        await super().unlock(given_back)
+
+    async def unlock_again(self) -> None:
+        if self._last is not None:
+            await self._ask_quietly(RequestCode.UNLOCK_BATCH_MQ, *self._last)
 
 
 class OrderlyConsumer:
@@ -41,7 +65,7 @@ class OrderlyConsumer:
         )
         await consumer.start()
         queues = await until_known(lambda: consumer.queues(TOPIC))
-        locks = QueueLocks(
+        locks = _RepeatedUnlocks(
             consumer.instance,
             LOCK_GROUP,
             timeout_ms=_TIMEOUT_MS,
@@ -68,7 +92,7 @@ class OrderlyConsumer:
     async def _round(
         self,
         consumer: PullConsumer,
-        locks: QueueLocks,
+        locks: _RepeatedUnlocks,
         queues: tuple[MessageQueue, ...],
         rng: random.Random,
     ) -> None:
@@ -78,6 +102,9 @@ class OrderlyConsumer:
         granted = sorted(answer.granted)
         for queue in granted:
             model.on_granted(LOCK_GROUP, consumer.client_id, queue.topic, queue.queue_id)
+        if granted and locks.dice.random() < _AGAIN_RATE:
+            self._desk.counts["unlocks_said_again"] += 1
+            await locks.unlock_again()
         for queue in granted:
             try:
                 await self._consume(consumer, locks, queue, rng)
