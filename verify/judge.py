@@ -24,6 +24,7 @@ from verify.manifest_tables import OWN_SYSTEM, manifest_tables
 from verify.rule_files import Rule, Stage
 from verify.tallies import TALLIES, Headers, Tallies
 from verify.verdict import CheckResult, Outcome
+from verify.vocabulary import refuse_unknown_words
 
 __all__ = ["Judged", "judge_run"]
 
@@ -52,6 +53,7 @@ def judge_run(
 
     Raises:
         EngineError: the tables can't be loaded or counted.
+        HarnessError: a table has rows that are not in the format's words.
         TableError: a listed table does not have the format's columns.
         DialectError, RuleFileError: a rule or stage can't be used.
     """
@@ -92,6 +94,7 @@ def _judge(
     """
     say(f"{engine.name}: reading the tables")
     engine.load(tables, relations)
+    refuse_unknown_words(engine)
     engine.make([stages[name] for name in TALLIES])
     counts = {name: engine.table(name) for name in TALLIES}
     tallies = Tallies(counts, relations)

@@ -35,8 +35,11 @@ from verify.catalogue import CHECKS, OWN_SYSTEM
 from verify.checks.finding import Check, finding_rows
 from verify.counts import Counts, count
 from verify.coverage import coverage, not_shown
+from verify.engines.engine import EngineError, TableFiles
+from verify.engines.spark import SparkEngine
 from verify.export.stand_in import with_exports
 from verify.export.tables import ExportError
+from verify.format_tables import TABLES
 from verify.frames import Frames
 from verify.java import JavaError
 from verify.manifest import Manifest, ManifestError, damage, load_manifest
@@ -44,6 +47,7 @@ from verify.session import SessionError, spark_session
 from verify.sources.loading import load_tables
 from verify.sources.tables import TableError
 from verify.verdict import WITNESSES_MAX, CheckResult, Outcome, Verdict
+from verify.vocabulary import VOCABULARY, HarnessError, refuse_unknown_words
 
 __all__ = ["main", "verify_in", "verify_run"]
 
@@ -90,11 +94,12 @@ def verify_in(
         with with_exports(run, known, beside=None, say=say) as whole:
             say("reading the tables")
             frames = Frames(session, whole, load_tables(session, run, whole))
+            _refuse_unknown_words(session, run, whole)
             verdict = _judge(frames, say)
             session.catalog.clearCache()
-    except (ManifestError, ExportError, TableError) as error:
+    except (ManifestError, ExportError, TableError, HarnessError) as error:
         return _nothing_proven(str(error))
-    except (PySparkException, Py4JError, pa.ArrowException, OSError) as error:
+    except (EngineError, PySparkException, Py4JError, pa.ArrowException, OSError) as error:
         return _nothing_proven(f"the verification itself failed: {_first_line(error)}")
     return verdict
 
@@ -126,6 +131,22 @@ def _sound_manifest(run: Path, say: Say) -> Manifest:
     if reason is not None:
         raise ManifestError(f"the run is damaged, so nothing is proven: {reason}")
     return manifest
+
+
+def _refuse_unknown_words(session: SparkSession, run: Path, manifest: Manifest) -> None:
+    engine = SparkEngine(session)
+    tables = {
+        name: TableFiles(
+            files=tuple(run / file.name for file in manifest.tables.get(name, ())),
+            schema=TABLES[name],
+        )
+        for name in VOCABULARY.wants
+    }
+    try:
+        engine.load(tables, {})
+        refuse_unknown_words(engine)
+    finally:
+        engine.close()
 
 
 def _nothing_proven(reason: str) -> Verdict:

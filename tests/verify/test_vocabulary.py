@@ -1,0 +1,104 @@
+"""A run that is not recorded in the format's words is unknown as a whole, on both engines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.verify.synthetic import SyntheticRun
+from verify.engines.duckdb import DuckDBEngine
+from verify.engines.engine import Engine
+from verify.engines.spark import SparkEngine
+from verify.judge import judge_run
+from verify.manifest import load_manifest
+from verify.rule_files import BUILT_IN_STAGES, read_stages
+from verify.run import verify_in
+from verify.verdict import Outcome
+from verify.vocabulary import HarnessError
+
+STAGES = read_stages(BUILT_IN_STAGES)
+
+
+def _ok_without_answer(run: SyntheticRun) -> None:
+    run.find("send", "v0")["t_complete"] = None
+
+
+def _answer_before_question(run: SyntheticRun) -> None:
+    row = run.find("send", "v0")
+    row["t_complete"] = row["t_invoke"] - 1
+
+
+def _at_once(run: SyntheticRun) -> None:
+    row = run.find("send", "v0")
+    row["t_complete"] = row["t_invoke"]
+
+
+def _given_up(run: SyntheticRun) -> None:
+    row = run.find("send", "v0")
+    row |= {"type": "info", "t_complete": None}
+
+
+ERRORS: dict[str, tuple[Callable[[SyntheticRun], object], str]] = {
+    "f": (lambda run: run.ops[3].update(f="sned"), "op is 3: f is sned"),
+    "no f": (lambda run: run.ops[3].update(f=None), "op is 3: f is null"),
+    "type": (lambda run: run.ops[4].update(type="okay"), "op is 4: type is okay"),
+    "no type": (lambda run: run.ops[4].update(type=None), "op is 4: type is null"),
+    "twice": (lambda run: run.ops[5].update(op=run.ops[6]["op"]), "stands twice"),
+    "no op": (lambda run: run.ops[5].update(op=None), "op is None: op is one that stands twice"),
+    "no invoke": (lambda run: run.ops[5].update(t_invoke=None), "t_invoke is null"),
+    "ok without answer": (_ok_without_answer, "t_complete is null, of type ok"),
+    "answer before question": (_answer_before_question, "t_complete is before t_invoke"),
+    "event": (lambda run: run.raft[9].update(event="elect"), "event is elect"),
+    "no event": (lambda run: run.raft[9].update(event=None), "event is null"),
+    "kind": (lambda run: run.log[9].update(kind="half "), "kind is half "),
+}
+LEGAL = {
+    "answer at once": _at_once,
+    "no answer to a given up": _given_up,
+    "damaged": lambda run: run.log[9].update(kind="damaged"),
+    "state": lambda run: run.raft[9].update(event="state"),
+}
+
+
+def judged(engine: Engine, run: Path) -> None:
+    manifest = load_manifest(run)
+    judge_run(engine, run, manifest, rules=(), stages=STAGES, say=lambda text: None)
+
+
+@pytest.mark.parametrize("case", ERRORS)
+def test_run_in_other_words_is_refused(case: str, tmp_path: Path) -> None:
+    spoil, told = ERRORS[case]
+    synthetic = SyntheticRun()
+    spoil(synthetic)
+    with pytest.raises(HarnessError) as error:
+        judged(DuckDBEngine(tmp_path), synthetic.write(tmp_path))
+    assert told in str(error.value)
+    assert ": 1 rows" in str(error.value)
+
+
+@pytest.mark.parametrize("case", LEGAL)
+def test_what_the_format_allows_is_judged(case: str, tmp_path: Path) -> None:
+    synthetic = SyntheticRun()
+    LEGAL[case](synthetic)
+    judged(DuckDBEngine(tmp_path), synthetic.write(tmp_path))
+
+
+@pytest.mark.spark
+def test_spark_says_the_same(spark: SparkSession, tmp_path: Path) -> None:
+    synthetic = SyntheticRun()
+    for spoil, _ in ERRORS.values():
+        spoil(synthetic)
+    run = synthetic.write(tmp_path)
+    texts = []
+    for engine in (DuckDBEngine(tmp_path), SparkEngine(spark)):
+        with pytest.raises(HarnessError) as error:
+            judged(engine, run)
+        texts.append(str(error.value))
+        engine.close()
+    assert texts[0] == texts[1]
+    verdict = verify_in(spark, run)
+    assert verdict.outcome is Outcome.UNKNOWN
+    assert {check.reason for check in verdict.checks} == {texts[0]}

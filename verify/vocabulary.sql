@@ -1,0 +1,43 @@
+-- Rows that no rule can be asked about: their words are not the format's, or they contradict
+-- themselves. Each is an error of whoever recorded the run. `damaged` is the kind of what could not
+-- be read of a store.
+select 'ops' as in_table, 'f' as what, coalesce(f, 'null') as found, op as at
+from ops
+where coalesce(f, '') not in (
+  'send', 'half', 'local', 'decide', 'check', 'poll', 'deliver', 'commit_offset', 'fetch_offset',
+  'max_offset', 'assign', 'query'
+)
+union all
+select 'ops', 'type', coalesce(type, 'null'), op
+from ops
+where coalesce(type, '') not in ('ok', 'fail', 'info')
+union all
+select 'ops', 'op', 'one that stands twice, or is null', op
+from ops
+group by op
+having count(*) > 1 or op is null
+union all
+select 'ops', 't_invoke', 'null', op
+from ops
+where t_invoke is null
+union all
+select 'ops', 't_complete', 'before t_invoke', op
+from ops
+where t_complete < t_invoke
+union all
+select 'ops', 't_complete', 'null, of type ok', op
+from ops
+where type = 'ok' and t_complete is null
+union all
+select 'raft', 'event', coalesce(event, 'null'), seq
+from raft
+where coalesce(event, '') not in (
+  'start', 'role', 'vote', 'append', 'truncate', 'fsync', 'commit', 'apply', 'config', 'install',
+  'read', 'state'
+)
+union all
+select 'log', 'kind', coalesce(kind, 'null'), index
+from log
+where coalesce(kind, '') not in (
+  'message', 'half', 'op', 'final', 'offset', 'config', 'noop', 'command', 'damaged'
+)
