@@ -77,6 +77,12 @@ class ClockExchange:
         began_ms = self._began_asking_ms
         return began_ms is not None and self._monotonic_ms() - began_ms >= _SETTLES_IN_MS_MAX
 
+    @property
+    def began_anew(self) -> bool:
+        """Whether group time goes on from this replica's own start: no replica that it could ask
+        knew the group's, so that it may have moved by what their clocks differ."""
+        return self._clock.is_sure and self._clock.is_own
+
     def tick(self, *, leads: bool) -> None:
         """Called a few times a second."""
         self._clock.tick(

@@ -78,6 +78,8 @@ class GroupClock:
         self._lead_ms = 0
         self.is_sure = False
         """Whether it goes on from a time that the group had, or that enough clocks agree on."""
+        self.is_own = False
+        """Whether this replica began it by itself, nobody having told it the group's time."""
 
     @property
     def lead_ms(self) -> int:
@@ -121,6 +123,7 @@ class GroupClock:
         self._heard[replica] = _Heard(reading.wall_ms - middle_ms, monotonic_ms)
         if reading.group_ms is not None and (is_leader or not self.is_sure):
             self._begin(reading.group_ms - monotonic_ms, is_sure=True)
+            self.is_own = False
 
     def tick(self, monotonic_ms: int, wall_ms: int, last_stamp_ms: int, *, leads: bool) -> None:
         """Called a few times a second: corrects group time, where this replica leads."""
@@ -145,6 +148,7 @@ class GroupClock:
         self._highest_ms = 0
         self._has_begun = True
         self.is_sure = is_sure
+        self.is_own = True
 
     def _bounds(self, monotonic_ms: int, wall_ms: int) -> tuple[float, float] | None:
         """Between what the true time is, ahead of the monotonic clock, while no more clocks are

@@ -52,6 +52,25 @@ def test_nothing_may_be_early(delay_ms: int | None) -> None:
         times.check_early("v1", NOW_MS, NOW_MS - 100, delay_ms=delay_ms)
 
 
+def test_a_delay_may_be_short_by_the_clocks_where_group_time_began_anew() -> None:
+    """All replicas had restarted, and the clocks from which it went on differ by two seconds."""
+    world = World(replace(OPTIONS, wall_clock_spread_ms=2_000))
+    times = world.true_time
+    with pytest.raises(Violation, match="1900 ms early"):
+        times.check_early("v1", NOW_MS + 5_000, NOW_MS + 3_100, delay_ms=5_000)
+    world.now_us += 1_000_000
+    times.on_begun_anew("n0", 2)
+    times.check_early("v1", NOW_MS + 5_000, NOW_MS + 3_100, delay_ms=5_000)
+    with pytest.raises(Violation, match="4000 ms early"):
+        times.check_early("v1", NOW_MS + 5_000, NOW_MS + 1_000, delay_ms=5_000)
+    with pytest.raises(Violation, match="1900 ms early"):  # it was sent later
+        times.check_early("v2", NOW_MS + 7_000, NOW_MS + 5_100, delay_ms=5_000)
+    world.now_us += 60_000_000
+    times.on_begun_anew("n0", 2)  # once told, it is over
+    with pytest.raises(Violation, match="1900 ms early"):
+        times.check_early("v3", NOW_MS + 65_000, NOW_MS + 63_100, delay_ms=5_000)
+
+
 def test_late_is_judged_once_the_group_is_calm() -> None:
     world = World()
     world.true_time.check_late("v1", NOW_MS - HOUR_MS, NOW_MS)

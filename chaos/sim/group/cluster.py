@@ -256,12 +256,21 @@ class GroupCluster:
             self.trace.add(node, f"{event} term={term} {shown}")
         if event == "start":
             fields = {**fields, "entries": self._machine(node).entries()}
+        elif event == "append":
+            self._note_clocks()
         try:
             self.rules.on_event(node, event, term, fields)
             if event == "fsync":
                 self._check_durable(node, fields["index"])
         except Violation as violation:
             self._site.failures.append(violation)
+
+    def _note_clocks(self) -> None:
+        """Whose start group time goes on from: the leader may have heard it of another node."""
+        for machine in self.brokers:
+            broker = machine.broker
+            if machine.alive and broker is not None and broker.context.clocks.began_anew:
+                self.true_time.on_begun_anew(machine.name, machine.incarnation)
 
     def _machine(self, node: NodeId) -> BrokerMachine:
         return next(one for one in (*self.brokers, *self._strays.machines) if one.name == node)

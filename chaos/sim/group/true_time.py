@@ -4,9 +4,10 @@ Place in the data path: `committed_log` shows it each stamp, `promises` each del
 a seed. Everything else judges by stamps, which a wrong clock takes along.
 
 A stamp may be ahead of the true time by what the clocks that are right are ahead, never by what a
-wrong one says; a delay may be short by what rates of clocks explain. Late is judged once the group
-is calm, that is whole and without faults but for wall clocks that jump: what is due then, or has
-become due before, is delivered within an election and what rates explain.
+wrong one says; a delay may be short by what rates of clocks explain, and where no replica was left
+that knew the group's time, by what the clocks differ from which it began anew. Late is judged once
+the group is calm, that is whole and without faults but for wall clocks that jump: what is due then,
+or has become due before, is delivered within an election and what rates explain.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class TrueTime:
         self._options = options
         self._now_us = now_us
         self._calm_since_ms: int | None = None
+        self._begun: dict[tuple[str, int], int] = {}  # when, by node and incarnation
 
     def now_ms(self) -> int:
         """As a clock that is right would show it."""
@@ -44,6 +46,10 @@ class TrueTime:
     def begin_calm(self) -> None:
         """From now on the group is whole, and nothing happens but jumps of clocks."""
         self._calm_since_ms = self.now_ms()
+
+    def on_begun_anew(self, node: str, incarnation: int) -> None:
+        """The node stamps by a group time that it began itself. Only its first word counts."""
+        self._begun.setdefault((node, incarnation), self.now_ms())
 
     def on_stamp(self, store_ms: int) -> None:
         """Of an entry that is applied now."""
@@ -62,6 +68,8 @@ class TrueTime:
         else:
             slew = _SLEW if rates or options.wall_clock_spread_ms else 0
             early_ms_max = (rates + slew) * delay_ms + rates * _CATCH_UP_MS + _ROUND_MS
+            if any(due_ms - delay_ms <= at <= delivered_ms for at in self._begun.values()):
+                early_ms_max += self._error_ms()
         if delivered_ms < due_ms - early_ms_max:
             raise Violation("time", f"{name} is delivered {due_ms - delivered_ms} ms early")
 
