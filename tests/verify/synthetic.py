@@ -523,7 +523,8 @@ class SyntheticRun:
             "cq_ok": None,
         }
         if not entry.recs:
-            return [common | {"kind": entry.kind}]
+            # As an export has it: a data entry that holds nothing is a command.
+            return [common | {"kind": "command" if entry.kind == "data" else entry.kind}]
         rows = []
         for slot, rec in enumerate(entry.recs):
             row = {name: getattr(rec, name) for name in SCHEMAS["log"].names if hasattr(rec, name)}
