@@ -5,7 +5,7 @@ makes the stages that the rules read, and asks rule by rule.
 
 Invariants: a stage is made once, before all that read it, and only if a rule that applies reads it;
 a rule that can't be answered is the unknown of itself alone; what a rule says of a run depends on
-nothing but the run.
+nothing but the run. Where a trace does not reach, the rules that need that are not asked.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import pyarrow as pa
 
 from verify.dialect import DialectError, tables_of
-from verify.engines.engine import Engine, EngineError, Findings, TableFiles
+from verify.engines.engine import FINDINGS_MAX, Engine, EngineError, Findings, TableFiles
 from verify.format_tables import TABLES
 from verify.manifest import Manifest
 from verify.manifest_tables import OWN_SYSTEM, manifest_tables
@@ -27,6 +28,11 @@ from verify.verdict import CheckResult, Outcome
 from verify.vocabulary import refuse_unknown_words
 
 __all__ = ["Judged", "judge_run"]
+
+TRACE_REACH: Final = "trace_reach"
+"""The stage that has a row for each replica whose trace does not reach all that it committed."""
+
+_READS_TRACE_REACH: Final = "select * from trace_reach"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,17 +119,20 @@ def _judge(
     ]
     made = set(TALLIES)
     broken = _make_stages(engine, runnable, stages, made, say)
+    unreached = _unreached(engine, made, broken)
     say(f"{engine.name}: running {len(runnable)} checks")
     found: dict[str, Findings] = {}
     for rule in runnable:
-        below = _closure(rule.text, rule.id, stages) & set(broken)
-        if below:
+        below = _stages_below(rule, stages) & set(broken)
+        if rule.reaches and unreached:
+            found[rule.id] = _beyond_the_trace(unreached)
+        elif below:
             broken[rule.id] = broken[min(below)]
-            continue
-        try:
-            found[rule.id] = engine.findings(rule)
-        except EngineError as error:
-            broken[rule.id] = f"the verification itself failed: {error}"
+        else:
+            try:
+                found[rule.id] = engine.findings(rule)
+            except EngineError as error:
+                broken[rule.id] = f"the verification itself failed: {error}"
     return Judged(
         results=[
             _result(
@@ -153,6 +162,8 @@ def _make_stages(
     wanted: dict[str, None] = {}
     for rule in rules:
         _order(rule.text, rule.id, stages, wanted, ())
+        if rule.reaches:
+            _order(_READS_TRACE_REACH, rule.id, stages, wanted, ())
     missing = [name for name in wanted if name not in TALLIES]
     say(f"{engine.name}: making {len(missing)} stages")
     broken: dict[str, str] = {}
@@ -189,6 +200,42 @@ def _closure(text: str, name: str, stages: Mapping[str, Stage]) -> set[str]:
     ordered: dict[str, None] = {}
     _order(text, name, stages, ordered, ())
     return set(ordered)
+
+
+def _unreached(
+    engine: Engine, made: Collection[str], broken: dict[str, str]
+) -> Sequence[Mapping[str, object]]:
+    """The rows of TRACE_REACH, if any rule wanted them."""
+    if TRACE_REACH not in made:
+        return ()
+    try:
+        return engine.table(TRACE_REACH)
+    except EngineError as error:  # an engine may make a stage only when it is asked for
+        broken[TRACE_REACH] = f"the verification itself failed: {error}"
+        return ()
+
+
+def _stages_below(rule: Rule, stages: Mapping[str, Stage]) -> set[str]:
+    below = _closure(rule.text, rule.id, stages)
+    return below | {TRACE_REACH} if rule.reaches else below
+
+
+def _beyond_the_trace(unreached: Sequence[Mapping[str, object]]) -> Findings:
+    """The doubt of every rule that needs what the traces do not reach; it goes before a failure."""
+    rows = sorted(unreached, key=lambda row: (str(row["broker_group"]), str(row["node"])))
+    return Findings(
+        violations=0,
+        doubts=len(rows),
+        smallest_violations=(),
+        smallest_doubts=[
+            {
+                **row,
+                "reason": f"the trace of {row['broker_group']}/{row['node']} does not tell of "
+                f"{row['entries']} entries that its log has committed, from {row['index']} on",
+            }
+            for row in rows[:FINDINGS_MAX]
+        ],
+    )
 
 
 def _gaps(

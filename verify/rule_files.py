@@ -48,7 +48,8 @@ _TITLE: Final = re.compile(r"-- (?P<id>[A-Z]{1,8}[0-9]{1,4}): (?P<name>.+)")
 _ENTRY: Final = re.compile(r"-- (?P<key>[a-z_]+):(?: (?P<text>.*))?")
 _MORE: Final = "--   "
 _REQUIRED: Final = frozenset({"promise", "needs", "examined", "nothing", "rule", "source"})
-_OPTIONAL: Final = frozenset({"wants", "applies"})
+_OPTIONAL: Final = frozenset({"wants", "applies", "reaches"})
+_TRUTHS: Final = {"yes": True, "no": False}
 _ALWAYS: Final = "select true"
 
 
@@ -73,7 +74,8 @@ class Rule:
     `needs`: tables without which nothing can be said. `wants`: tables that it looks at where they
     are. `applies`: a query for one truth value, whether its feature was on and used. `examined`: a
     query for the number of rows that it looks at; 0 makes it unknown, with `nothing` as the reason.
-    Both see the stages of counts and the manifest's tables only. `text` yields the findings: plain
+    Both see the stages of counts and the manifest's tables only. `reaches`: what it says holds only
+    where the traces reach all that the logs have committed. `text` yields the findings: plain
     columns in their order of rank, and `reason`, which says why a row is a doubt and no violation.
     """
 
@@ -85,6 +87,7 @@ class Rule:
     applies: str
     examined: str
     nothing: str
+    reaches: bool = False
     rule: str
     source: str
     text: str
@@ -170,6 +173,7 @@ def _rule(path: Path) -> Rule:
         applies=entries.get("applies", _ALWAYS),
         examined=entries["examined"],
         nothing=entries["nothing"],
+        reaches=_truth(path, "reaches", entries.get("reaches", "no")),
         rule=entries["rule"],
         source=entries["source"],
         text=text,
@@ -197,6 +201,12 @@ def _entries(path: Path, header: Iterable[str]) -> dict[str, str]:
     if missing:
         raise RuleFileError(f"{path}: the header lacks {', '.join(missing)}")
     return entries
+
+
+def _truth(path: Path, key: str, text: str) -> bool:
+    if text not in _TRUTHS:
+        raise RuleFileError(f"{path}: {key} is {text!r}, neither yes nor no")
+    return _TRUTHS[text]
 
 
 def _table_names(path: Path, text: str) -> tuple[str, ...]:

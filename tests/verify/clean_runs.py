@@ -1,24 +1,25 @@
 """Runs that broke no rule.
 
-The plain one; one whose voters changed; and two whose logs no longer begin at index 1.
+The plain one; one whose voters changed; one whose first leader restarted; and two whose logs no
+longer begin at index 1.
 """
 
 from __future__ import annotations
 
 from tests.verify.synthetic import HALF, NODES, OP, TOPIC, Rec, Row, SyntheticRun
 
-CLEAN = ("clean", "installed", "reconfigured", "retained")
+CLEAN = ("clean", "installed", "reconfigured", "restarted", "retained")
 
 
 def clean_runs() -> list[SyntheticRun]:
     """A plain run; one with a follower that was installed, and a consumer whose queues went to
-    another; one whose voters changed; one cut by retention everywhere."""
+    another; one whose voters changed; one with a restart; one cut by retention everywhere."""
     installed = SyntheticRun("installed")
     install(installed, "n2", 24)
     installed.assign("d2", "push", (0, 1))
     installed.ops[-1]["op"] = len(installed.ops)
     deliver_again(installed, "d2", "v0")
-    return [SyntheticRun("clean"), installed, _reconfigured(), _retained()]
+    return [SyntheticRun("clean"), installed, _reconfigured(), _restarted(), _retained()]
 
 
 def install(run: SyntheticRun, node: str, index: int, *, synced: bool = True) -> None:
@@ -96,10 +97,14 @@ def _reconfigured() -> SyntheticRun:
         run.op("c2", "fetch_offset", offset=3, **fetched)
         run.op("c2", "fetch_offset", offset=2, **fetched)
         half = run.half("t7", "x7", 0)
-        run.op("t7", "decide", tx=half["tx"], decision="rollback")
         settles = {"half_offset": half["offset"], "tx": half["tx"]}
         op_rec = Rec("op", OP, 0, half["messages"][0]["value"], decision="rollback", **settles)
-        run.append([op_rec, progress(half["offset"] + 1)])
+        recs = [op_rec, progress(half["offset"] + 1)]
+
+        def settle(row: Row) -> None:
+            run.append(recs)
+
+        run.op("t7", "decide", tx=half["tx"], decision="rollback", during=settle)
         anew = run.half("t8", "x8", 0)
         run.append([again(anew), progress(anew["offset"] + 1)])
         run.decide("t8", anew, "rollback")
@@ -110,6 +115,39 @@ def _reconfigured() -> SyntheticRun:
 
     run = SyntheticRun("reconfigured", live=live)
     forget_fsyncs(run, "n2", *away)
+    return run
+
+
+def _restarted() -> SyntheticRun:
+    """n0 is killed as the leader of term 1 with an entry that nobody else has; at its restart it
+    finds it, gives no vote to one who lacks it, and drops it for what the next leader sends; it
+    does not find it any more at the next one."""
+    run = SyntheticRun("restarted")
+    run.raft = [
+        row for row in run.raft if (row["node"], row["event"], row["term"]) != ("n0", "vote", 2)
+    ]
+    for row in run.raft:
+        row["seq"] *= 8
+    deposed = next(row for row in run.events("n0", "role") if row["term"] == 2)
+    noop = next(row for row in run.events("n0", "append") if row["term"] == 2)
+    for row in run.raft:
+        if row["node"] == "n0" and row["seq"] >= deposed["seq"]:
+            row["incarnation"] = 3 if row["seq"] >= noop["seq"] else 2
+    kept = next(row for row in run.events("n0", "append") if row["index"] == noop["index"] - 1)
+    kept = {name: kept[name] for name in ("index", "entry_term", "chain")}
+    before = {name: deposed[name] for name in ("broker_group", "node")} | {"term": 1}
+    before |= {"incarnation": 1, "t": deposed["t"] - 1, "index": noop["index"]}
+    entry = {"entry_term": 1, "chain": 7}
+    at = deposed["seq"]
+    run.raft += [
+        before | entry | {"event": "append", "seq": at - 3},
+        before | {"event": "fsync", "seq": at - 2},
+        before | entry | {"event": "start", "seq": at - 1, "incarnation": 2, "voters": list(NODES)},
+        noop
+        | {"event": "truncate", "seq": noop["seq"] - 2, "incarnation": 2}
+        | {"entry_term": None, "chain": None},
+        noop | kept | {"event": "start", "seq": noop["seq"] - 1, "voters": list(NODES)},
+    ]
     return run
 
 

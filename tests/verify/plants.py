@@ -19,7 +19,7 @@ from tests.verify.clean_runs import (
     progress,
     retain_from,
 )
-from tests.verify.synthetic import DISCARDED, MS, OP, TOPIC, Rec, Row, SyntheticRun
+from tests.verify.synthetic import DISCARDED, MS, NODES, OP, TOPIC, Rec, Row, SyntheticRun
 
 Plant = Callable[[SyntheticRun], None]
 
@@ -128,7 +128,7 @@ def unseen_by_one_group(run: SyntheticRun) -> None:
     _unread(run, "v13", "pull")
 
 
-@plant("A5", "S1", "S6", "A15", witness="v12")
+@plant("A5", "S1", "S6", "A15", "A21", witness="v12")
 def acknowledged_beyond_the_end_and_lost(run: SyntheticRun) -> None:
     """The last message of queue 0 is in no log, and the queue ends before it."""
     offset = run.logged("v12", "message")[0]["queue_offset"]
@@ -165,7 +165,7 @@ def later_send_stands_before(run: SyntheticRun) -> None:
     one["op"], other["op"] = other["op"], one["op"]
 
 
-@plant("A10", "A13", witness="v6")
+@plant("A10", "A13", "A20", witness="v6")
 def acknowledged_first_and_stands_behind(run: SyntheticRun) -> None:
     early, late = run.find("send", "v6"), run.find("send", "v2")
     early |= {"t_invoke": late["t_invoke"] - 2, "t_complete": late["t_invoke"] - 1}
@@ -346,14 +346,14 @@ def read_of_what_no_log_has(run: SyntheticRun) -> None:
     run.ops[-1]["op"] = len(run.ops)
 
 
-@plant("T1", witness="x0")
+@plant("T1", "A21", witness="x0")
 def delivered_before_its_commit(run: SyntheticRun) -> None:
     half = run.find("half", tx=f"{run.name}.x0")
     early = run.find("deliver", "x0.v")
     early |= {"t_invoke": half["t_complete"], "t_complete": half["t_complete"] + 1}
 
 
-@plant("T1", witness="x0")
+@plant("T1", "A21", witness="x0")
 def delivered_early_beside_an_open_read(run: SyntheticRun) -> None:
     """A read that never ended shows the same message; it must not hide the early one."""
     delivered_before_its_commit(run)
@@ -489,7 +489,7 @@ def local_commit_rolled_back(run: SyntheticRun) -> None:
     run.decide("t6", half, "rollback")
 
 
-@plant("T12", "A11", witness="K.other", live=True)
+@plant("T12", "A11", "A20", witness="K.other", live=True)
 def final_message_with_another_key(run: SyntheticRun) -> None:
     half = run.half("t5", "x5", 0)
     run.op("t5", "decide", tx=half["tx"], decision="commit")
@@ -499,7 +499,7 @@ def final_message_with_another_key(run: SyntheticRun) -> None:
     run.append([final, op_rec])
 
 
-@plant("T12", witness="the op record is not", live=True, sql_only=True)
+@plant("T12", "A20", witness="the op record is not", live=True, sql_only=True)
 def op_record_with_another_key(run: SyntheticRun) -> None:
     half = run.half("t5", "x5", 0)
     run.op("t5", "decide", tx=half["tx"], decision="rollback")
@@ -551,10 +551,14 @@ def _end_of_term_1(run: SyntheticRun) -> int:
     return max(entry.index for entry in run.entries if entry.term == 1)
 
 
-@plant("R7", "R10", witness="n1")
+@plant("R7", "R8", "S3", "S4", witness="n1")
 def leader_without_the_last_committed_entry(run: SyntheticRun) -> None:
-    end = _end_of_term_1(run)
-    run.raft = [row for row in run.raft if (row["node"], row.get("index")) != ("n1", end)]
+    """It had the entry, dropped it, and was elected."""
+    for row in run.raft:
+        row["seq"] *= 2
+    (elected,) = (row for row in run.events("n1", "role") if row["role"] == "leader")
+    cut = {"event": "truncate", "index": _end_of_term_1(run), "seq": elected["seq"] - 1}
+    run.raft.append(elected | cut | {"role": None})
 
 
 @plant("R7", "R5", witness="held")
@@ -647,3 +651,143 @@ def deposed_leader_answers_a_read(run: SyntheticRun) -> None:
     base = {"index": 2, "t_begin": start, "seq": 0, "incarnation": 1}
     _trace(run, "n0", "read", **base)
     run.raft[-1]["seq"] = 0
+
+
+@plant("R14", witness="n2")
+def state_of_a_replica_differs(run: SyntheticRun) -> None:
+    run.events("n2", "state")[0]["chain"] += 1
+
+
+@plant("R14", witness='"index"')
+def states_differ_at_the_stop(run: SyntheticRun) -> None:
+    index = _last(run, "n0")["index"]
+    _trace(run, "n0", "state", index=index, chain=1)
+    _trace(run, "n1", "state", index=index, chain=2)
+
+
+@plant("R13", witness="more than one voter differs", live=True)
+def two_voters_leave_at_once(run: SyntheticRun) -> None:
+    change_voters(run, ["n1"])
+
+
+@plant("R13", witness="more than one voter differs", live=True)
+def one_voter_for_another(run: SyntheticRun) -> None:
+    change_voters(run, ["n0", "n1"])
+    change_voters(run, ["n0", "n2"])
+    change_voters(run, list(NODES))
+
+
+@plant("R13", "R10", witness="the one before it was not committed", live=True)
+def voters_change_before_the_change_is_committed(run: SyntheticRun) -> None:
+    change_voters(run, ["n0", "n1"])
+    change_voters(run, list(NODES))
+    first, second = (row["index"] for row in run.events("n1", "config"))
+    commit = next(row for row in run.events("n1", "commit") if row["index"] == first)
+    commit |= dict.fromkeys(("entry_term", "chain")) | {"event": "fsync"}
+    assert second == first + 1
+
+
+@plant("R13", witness="committed nothing in its term")
+def voters_change_with_the_first_entry_of_a_term(run: SyntheticRun) -> None:
+    run.term = 3
+    index = _last(run, "n0")["index"] + 1
+    _trace(run, "n0", "role", role="leader")
+    _trace(run, "n0", "append", index=index, entry_term=3, chain=3)
+    _trace(run, "n0", "config", index=index, voters=["n0", "n1"])
+
+
+@plant("R10", witness="above the commit index", sql_only=True)
+def applied_before_its_commit(run: SyntheticRun) -> None:
+    apply, commit = run.events("n0", "apply")[12], run.events("n0", "commit")[12]
+    apply["seq"], commit["seq"] = commit["seq"], apply["seq"]
+
+
+@plant("R10", "R5", "R6", witness="another entry than elsewhere", sql_only=True)
+def another_entry_applied(run: SyntheticRun) -> None:
+    run.events("n2", "apply")[12]["chain"] += 1
+
+
+@plant("R12", witness='"index": 5')
+def read_just_after_a_newer_commit(run: SyntheticRun) -> None:
+    """A leader of term 1 that was cut off, one nanosecond after the first commit of term 2."""
+    first = min(row["t"] for row in run.raft if row["event"] == "commit" and row["term"] == 2)
+    base = {"index": 5, "t_begin": first + 1, "t": first + 2, "term": 1, "seq": 0}
+    _trace(run, "n0", "read", **base)
+
+
+@plant("R3", witness='"term_before": 2')
+def term_falls_at_a_restart(run: SyntheticRun) -> None:
+    last = run.entries[-1]
+    told = {"index": last.index, "entry_term": last.term, "chain": last.chain}
+    _trace(run, "n2", "start", **told, term=1, incarnation=2, voters=list(NODES))
+
+
+def _restart(run: SyntheticRun, node: str, index: int) -> None:
+    """`node` finds the log up to `index` at its next start."""
+    entry = next(each for each in run.entries if each.index == index)
+    found = {"index": index, "entry_term": entry.term, "chain": entry.chain}
+    _trace(run, node, "start", **found, incarnation=2, voters=list(NODES))
+
+
+@plant("R9", "S4", witness='"event": "start"', sql_only=True)
+def durable_end_is_gone_after_a_restart(run: SyntheticRun) -> None:
+    _restart(run, "n2", _last(run, "n2")["index"] - 1)
+
+
+@plant("R9", "S4", witness='"event": "start"', sql_only=True)
+def durable_end_is_gone_after_a_second_restart(run: SyntheticRun) -> None:
+    """A start takes nothing back: what the fsync before it told still holds."""
+    index = _last(run, "n0")["index"]
+    _restart(run, "n0", index)
+    _restart(run, "n0", index - 2)
+    run.raft[-1]["incarnation"] = 3
+
+
+@plant("A20", witness="v6")
+def send_answered_before_its_commit(run: SyntheticRun) -> None:
+    _commit_late(run, run.logged("v6", "message")[0]["index"], run.find("send", "v6"))
+
+
+@plant("A20", witness='"f": "half"')
+def half_answered_before_its_commit(run: SyntheticRun) -> None:
+    half = run.find("half", tx=f"{run.name}.x1")
+    _commit_late(run, run.logged("x1.v", "half")[0]["index"], half)
+
+
+@plant("A20", witness='"f": "decide"')
+def decision_answered_before_its_commit(run: SyntheticRun) -> None:
+    decide = run.find("decide", tx=f"{run.name}.x1")
+    _commit_late(run, run.logged("x1.v", "op")[0]["index"], decide)
+
+
+def _commit_late(run: SyntheticRun, index: int, op: Row) -> None:
+    """All nodes commit the entry a nanosecond after the answer to `op`."""
+    for row in run.raft:
+        if row["event"] in {"commit", "apply"} and row["index"] == index:
+            row["t"] = op["t_complete"] + 1
+
+
+@plant("A20", "A21", witness='"t_committed": null')
+def send_answered_and_never_committed(run: SyntheticRun) -> None:
+    """Nobody ever tells a commit at or above the last entry that a send was answered for."""
+    index = run.logged("v13", "message")[0]["index"]
+    run.raft = [
+        row for row in run.raft if row["event"] not in {"commit", "apply"} or row["index"] < index
+    ]
+
+
+@plant("A21", witness="v12")
+def read_before_its_commit(run: SyntheticRun) -> None:
+    """The read began before the answer to its send, and ended a nanosecond before the commit."""
+    index = run.logged("v12", "message")[0]["index"]
+    first = min(e["t"] for node in NODES for e in run.events(node, "commit") if e["index"] == index)
+    run.find("deliver", "v12").update({"t_invoke": first - 2, "t_complete": first - 1})
+
+
+@plant("A21", witness='"last_stored": 6')
+def max_offset_of_an_uncommitted_end(run: SyntheticRun) -> None:
+    """One more than what stood in the queue when it was answered, which is stored later."""
+    asked = run.find("max_offset", queue=0)
+    index = run.logged("v12", "message")[0]["index"]
+    first = min(e["t"] for node in NODES for e in run.events(node, "commit") if e["index"] == index)
+    asked |= {"t_invoke": first - 2, "t_complete": first - 1}

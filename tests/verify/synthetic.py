@@ -158,6 +158,12 @@ class SyntheticRun:
         base = {"broker_group": self.group, "node": node, "incarnation": 1, "seq": self._seq[node]}
         self.raft.append(base | {"t": self.now, "event": event, "term": self.term} | columns)
 
+    def state(self, nodes: Iterable[str]) -> None:
+        """Each of `nodes` tells a digest of its state after what it has applied."""
+        last = self.entries[-1]
+        for node in nodes:
+            self.event(node, "state", index=last.index, chain=zlib.crc32(b"%d" % last.chain))
+
     def elect(self, node: str, term: int) -> None:
         self.tick()
         last = self.entries[-1] if self.entries else None
@@ -394,6 +400,7 @@ class SyntheticRun:
         for number in range(10, 14):
             queue = number % 2
             self.send("p1c", f"v{number}", queue, shard=f"s{queue}", seq=number // 2)
+        self.state(NODES)
         if self._planted is not None:
             self._planted(self)
         heal = self.tick()

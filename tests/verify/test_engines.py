@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from tests.verify.clean_runs import CLEAN, clean_runs
 from tests.verify.plants import PLANTS, Planted
-from tests.verify.synthetic import merge
+from tests.verify.synthetic import SyntheticRun, merge
 from verify.engines.duckdb import DuckDBEngine
 from verify.engines.engine import Engine
 from verify.engines.spark import SparkEngine
@@ -85,6 +85,59 @@ def test_nothing_else_is_accused(check: str, planted: dict[str, CheckResult]) ->
     }
     assert not accused, told
     assert planted[check].violations == len(told)  # few enough that all are shown
+
+
+def test_nobody_is_late_by_less_than_the_clocks_may_differ(tmp_path: Path) -> None:
+    """Each of these is late by a nanosecond, which is told where there is one clock."""
+    late = {
+        "send-answered-before-its-commit": "A20",
+        "half-answered-before-its-commit": "A20",
+        "decision-answered-before-its-commit": "A20",
+        "read-before-its-commit": "A21",
+        "max-offset-of-an-uncommitted-end": "A21",
+        "read-just-after-a-newer-commit": "R12",
+    }
+    runs = [planted.run() for planted in PLANTS if planted.name in late]
+    assert len(runs) == len(late)
+    whole = merge(runs)
+    whole.manifest["clock_error_ns"] = 1
+    engine = DuckDBEngine(tmp_path / "spill")
+    results = {result.id: result for result in judged(engine, whole.write(tmp_path)).results}
+    for check in late.values():
+        assert results[check].verdict is Outcome.PASS, results[check]
+
+
+def test_what_a_trace_does_not_reach_is_unknown(tmp_path: Path) -> None:
+    """An entry of a log that its node's trace never told: no violation is proven beside it."""
+    run = SyntheticRun()
+    (told,) = (row for row in run.events("n2", "append") if row["index"] == 9)
+    run.raft.remove(told)
+    run.events("n1", "append")[7]["chain"] += 1
+    engine = DuckDBEngine(tmp_path / "spill")
+    results = {result.id: result for result in judged(engine, run.write(tmp_path)).results}
+    for rule in RULES:
+        if rule.reaches:
+            assert results[rule.id].verdict is Outcome.UNKNOWN, rule.id
+            assert "n2 does not tell of 1 entries" in str(results[rule.id].reason)
+            assert [witness["index"] for witness in results[rule.id].witnesses] == [9]
+    assert {rule.id for rule in RULES if rule.reaches} >= {"R5", "R7"}
+    assert results["R2"].verdict is Outcome.PASS
+
+
+def test_a_start_reaches_what_it_found(tmp_path: Path) -> None:
+    """The trace of n2 begins late, with a start that found nine entries."""
+    run = SyntheticRun()
+    start = run.events("n2", "start")[0]
+    found = next(row for row in run.events("n2", "append") if row["index"] == 9)
+    start |= {name: found[name] for name in ("index", "entry_term", "chain")}
+    run.raft = [
+        row for row in run.raft if row is start or row["node"] != "n2" or row.get("index", 10) > 9
+    ]
+    engine = DuckDBEngine(tmp_path / "spill")
+    results = {result.id: result for result in judged(engine, run.write(tmp_path)).results}
+    for rule in RULES:
+        if rule.reaches:
+            assert results[rule.id].verdict is Outcome.PASS, results[rule.id]
 
 
 @pytest.mark.spark

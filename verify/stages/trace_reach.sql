@@ -1,0 +1,18 @@
+-- Replicas whose trace does not reach all that they committed: an entry of the exported log that no
+-- append of the node told, and that no start or install covered. What such a trace shows of entries
+-- proves nothing.
+with covered as (
+  select broker_group, node, max(index) as covered_to
+  from raft
+  where event in ('start', 'install')
+  group by broker_group, node
+),
+owed as (
+  select distinct l.broker_group, l.node, l.index
+  from log l left join covered c on l.broker_group = c.broker_group and l.node = c.node
+  where l.committed and l.index > coalesce(c.covered_to, cast(0 as bigint))
+)
+select o.broker_group, o.node, min(o.index) as index, count(*) as entries
+from owed o left anti join raft r
+  on o.broker_group = r.broker_group and o.node = r.node and o.index = r.index and r.event = 'append'
+group by o.broker_group, o.node
