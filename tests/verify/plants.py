@@ -502,9 +502,12 @@ def final_message_with_another_key(run: SyntheticRun) -> None:
 @plant("T12", "A20", witness="the op record is not", live=True, sql_only=True)
 def op_record_with_another_key(run: SyntheticRun) -> None:
     half = run.half("t5", "x5", 0)
-    run.op("t5", "decide", tx=half["tx"], decision="rollback")
     told = {"half_offset": half["offset"], "tx": half["tx"], "uniq_key": "K.other"}
-    run.append([Rec("op", OP, 0, decision="rollback", **told)])
+
+    def settle(row: Row) -> None:
+        run.append([Rec("op", OP, 0, decision="rollback", **told)])
+
+    run.op("t5", "decide", tx=half["tx"], decision="rollback", during=settle)
 
 
 @plant("T12", "T1", "T3", "A5", "T6", witness='"resolved_instead"', live=True)

@@ -9,37 +9,10 @@
 --   record, a hole or a repeat in the offsets. Units below are left over and prove nothing; a record
 --   whose cq_ok is null owes no unit and may have one.
 -- source: RocketMQ issues 8032, 7355, 8762
-with told as (
-  select
-    broker_group, node, topic, queue, queue_offset as offset, true as is_record,
-    coalesce(committed, false) as committed, cq_ok, position, size, tag_hash
-  from log
-  where kind in ('message', 'half', 'op', 'final')
-  union all
-  select broker_group, node, topic, queue, queue_offset, false, false, null, position, size, tag_hash
-  from cq
-),
-at_places as (
-  select
-    broker_group, node, topic, queue, offset,
-    count_if(is_record) as records,
-    count_if(committed) as committed,
-    count_if(not is_record) as units,
-    count_if(committed and cq_ok is not null) as owed,
-    count_if(committed and not cq_ok) as not_ok,
-    min(case when committed then position end) as position,
-    min(case when committed then size end) as size,
-    min(case when committed then tag_hash end) as tag_hash,
-    min(case when not is_record then position end) as unit_position,
-    min(case when not is_record then size end) as unit_size,
-    min(case when not is_record then tag_hash end) as unit_tag_hash
-  from told
-  group by broker_group, node, topic, queue, offset
-),
-firsts as (
+with firsts as (
   select
     broker_group, node, topic, queue, min(case when records > 0 then offset end) as first_record
-  from at_places
+  from unit_places
   group by broker_group, node, topic, queue
 ),
 bounds as (
@@ -57,47 +30,61 @@ bounds as (
   left join run_queues q
     on f.broker_group = q.broker_group and f.topic = q.topic and f.queue = q.queue
 ),
-judged as (
-  select
-    p.*,
-    coalesce(
-      max(case when p.committed > 0 then p.offset end) over (
-        partition by p.broker_group, p.node, p.topic, p.queue order by p.offset
-        rows between unbounded preceding and 1 preceding
-      ),
-      b.bound - 1
-    ) as offset_before
-  from at_places p
+kept as (
+  select p.*, b.bound
+  from unit_places p
   join bounds b
     on p.broker_group = b.broker_group and p.node = b.node and p.topic = b.topic and p.queue = b.queue
   where p.offset >= b.bound
 ),
+-- Only in a queue whose messages are fewer than its offsets is one missing before another.
+holed as (
+  select broker_group, node, topic, queue
+  from kept
+  where committed > 0
+  group by broker_group, node, topic, queue
+  having count(*) <> max(offset) - min(bound) + 1
+),
+holes as (
+  select broker_group, node, topic, queue, offset
+  from (
+    select
+      k.broker_group, k.node, k.topic, k.queue, k.offset, k.bound,
+      lag(k.offset) over (
+        partition by k.broker_group, k.node, k.topic, k.queue order by k.offset
+      ) as offset_before
+    from kept k
+    join holed h
+      on k.broker_group = h.broker_group and k.node = h.node and k.topic = h.topic and k.queue = h.queue
+    where k.committed > 0
+  ) o
+  where offset <> coalesce(offset_before, bound - 1) + 1
+),
 found as (
   select
-    broker_group, node, topic, queue, offset,
+    k.broker_group, k.node, k.topic, k.queue, k.offset,
     filter(
       array(
-        case when owed > 0 and units = 0 then 'a message without its unit' end,
-        case when units > 0 and records = 0 then 'a unit without its message' end,
+        case when k.owed > 0 and k.units = 0 then 'a message without its unit' end,
+        case when k.units > 0 and k.records = 0 then 'a unit without its message' end,
         case
-          when position <> unit_position or size <> unit_size or tag_hash <> unit_tag_hash
+          when k.position <> k.unit_position or k.size <> k.unit_size or k.tag_hash <> k.unit_tag_hash
             then 'the unit is not the record\'s'
         end,
-        case when not_ok > 0 then 'cq_ok is false' end,
-        case when committed > 1 then 'two messages' end,
-        case when units > 1 then 'two units' end,
-        case
-          when committed > 0 and offset <> offset_before + 1
-            then 'no message at the offsets before it'
-        end
+        case when k.not_ok > 0 then 'cq_ok is false' end,
+        case when k.committed > 1 then 'two messages' end,
+        case when k.units > 1 then 'two units' end,
+        case when h.offset is not null then 'no message at the offsets before it' end
       ),
       problem -> problem is not null
     ) as problems
-  from judged
-  where (owed > 0 and units = 0) or (units > 0 and records = 0)
-    or position <> unit_position or size <> unit_size or tag_hash <> unit_tag_hash
-    or not_ok > 0 or committed > 1 or units > 1
-    or (committed > 0 and offset <> offset_before + 1)
+  from kept k
+  left join holes h
+    on k.broker_group = h.broker_group and k.node = h.node and k.topic = h.topic
+    and k.queue = h.queue and k.offset = h.offset
+  where (k.owed > 0 and k.units = 0) or (k.units > 0 and k.records = 0)
+    or k.position <> k.unit_position or k.size <> k.unit_size or k.tag_hash <> k.unit_tag_hash
+    or k.not_ok > 0 or k.committed > 1 or k.units > 1 or h.offset is not null
 ),
 records_there as (
   select
