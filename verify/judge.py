@@ -133,21 +133,29 @@ def _judge(
                 found[rule.id] = engine.findings(rule)
             except EngineError as error:
                 broken[rule.id] = f"the verification itself failed: {error}"
+    told = [
+        _result(
+            rule,
+            headers[rule.id],
+            found.get(rule.id),
+            error=broken.get(rule.id),
+            gaps=list(_gaps(rule, listed, empty, own_system=own_system)),
+        )
+        for rule in applying
+    ]
+    results = [result for result in told if _is_listed(headers[result.id], result)]
+    shown = {result.id for result in results}
     return Judged(
-        results=[
-            _result(
-                rule,
-                headers[rule.id],
-                found.get(rule.id),
-                error=broken.get(rule.id),
-                gaps=list(_gaps(rule, listed, empty, own_system=own_system)),
-            )
-            for rule in applying
-        ],
-        left_out=[rule for rule in rules if rule not in applying],
+        results=results,
+        left_out=[rule for rule in rules if rule.id not in shown],
         counts=counts,
         made=made,
     )
+
+
+def _is_listed(headers: Headers, result: CheckResult) -> bool:
+    """Some rules are measured only, and listed where even that could not be done."""
+    return headers.listed or result.verdict is Outcome.UNKNOWN
 
 
 def _make_stages(

@@ -48,7 +48,7 @@ _TITLE: Final = re.compile(r"-- (?P<id>[A-Z]{1,8}[0-9]{1,4}): (?P<name>.+)")
 _ENTRY: Final = re.compile(r"-- (?P<key>[a-z_]+):(?: (?P<text>.*))?")
 _MORE: Final = "--   "
 _REQUIRED: Final = frozenset({"promise", "needs", "examined", "nothing", "rule", "source"})
-_OPTIONAL: Final = frozenset({"wants", "applies", "reaches"})
+_OPTIONAL: Final = frozenset({"wants", "applies", "listed", "reaches"})
 _TRUTHS: Final = {"yes": True, "no": False}
 _ALWAYS: Final = "select true"
 
@@ -72,11 +72,12 @@ class Rule:
     """One rule of the catalogue.
 
     `needs`: tables without which nothing can be said. `wants`: tables that it looks at where they
-    are. `applies`: a query for one truth value, whether its feature was on and used. `examined`: a
-    query for the number of rows that it looks at; 0 makes it unknown, with `nothing` as the reason.
-    Both see the stages of counts and the manifest's tables only. `reaches`: what it says holds only
-    where the traces reach all that the logs have committed. `text` yields the findings: plain
-    columns in their order of rank, and `reason`, which says why a row is a doubt and no violation.
+    are. `applies`: a query for one truth value, whether its feature was on and used. `listed`: one
+    that is false where the rule is listed only if it is unknown. `examined`: a query for the number
+    of rows that it looks at; 0 makes it unknown, with `nothing` as the reason. They see the stages
+    of counts and the manifest's tables only. `reaches`: what it says holds only where the traces
+    reach all that the logs have committed. `text` yields the findings: plain columns in their order
+    of rank, and `reason`, which says why a row is a doubt and no violation.
     """
 
     id: str
@@ -85,6 +86,7 @@ class Rule:
     needs: tuple[str, ...]
     wants: tuple[str, ...]
     applies: str
+    listed: str = _ALWAYS
     examined: str
     nothing: str
     reaches: bool = False
@@ -171,6 +173,7 @@ def _rule(path: Path) -> Rule:
         needs=_table_names(path, entries["needs"]),
         wants=_table_names(path, entries.get("wants", "")),
         applies=entries.get("applies", _ALWAYS),
+        listed=entries.get("listed", _ALWAYS),
         examined=entries["examined"],
         nothing=entries["nothing"],
         reaches=_truth(path, "reaches", entries.get("reaches", "no")),
@@ -210,7 +213,7 @@ def _truth(path: Path, key: str, text: str) -> bool:
 
 
 def _table_names(path: Path, text: str) -> tuple[str, ...]:
-    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    names = tuple(name.strip() for name in text.split(",") if name.strip() not in {"", "none"})
     unknown = sorted(set(names) - TABLES)
     if unknown:
         raise RuleFileError(f"{path}: {unknown[0]!r} is no table of the format")

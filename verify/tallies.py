@@ -58,6 +58,7 @@ class Headers:
     """What a rule's header says of this run."""
 
     applies: bool
+    listed: bool
     examined: int
 
 
@@ -85,6 +86,7 @@ class Tallies:
         """Raises RuleFileError: a header's query can't be answered."""
         return Headers(
             applies=bool(self._answer(rule, rule.applies)),
+            listed=bool(self._answer(rule, rule.listed)),
             examined=int(str(self._answer(rule, rule.examined) or 0)),
         )
 
@@ -103,7 +105,7 @@ class Tallies:
 
 def check_header(rule: Rule, relations: Sequence[str]) -> None:
     """Raises RuleFileError where a header looks at more than counts and the manifest."""
-    for query in (rule.applies, rule.examined):
+    for query in (rule.applies, rule.listed, rule.examined):
         beyond = tables_of(query, name=rule.id) - set(TALLIES) - set(relations)
         if beyond:
             raise RuleFileError(f"{rule.path}: the header reads {min(beyond)}, which is no count")

@@ -19,6 +19,10 @@ def clean_runs() -> list[SyntheticRun]:
     installed.assign("d2", "push", (0, 1))
     installed.ops[-1]["op"] = len(installed.ops)
     deliver_again(installed, "d2", "v0")
+    installed.assign("c1", "pull", (0,))
+    installed.ops[-1]["op"] = len(installed.ops)
+    installed.poll("c1", "pull", 0, 0)
+    installed.ops[-1]["op"] = len(installed.ops)
     return [SyntheticRun("clean"), installed, _reconfigured(), _restarted(), _retained()]
 
 

@@ -85,7 +85,7 @@ def _trace(run: SyntheticRun, node: str, event: str, **columns: object) -> None:
     run.event(node, event, **columns)
 
 
-@plant("A1", "A2", "A5", "A12", "S6", witness="v2")
+@plant("A1", "A2", "A5", "A12", "A18", "S6", witness="v2")
 def other_value_at_an_offset(run: SyntheticRun) -> None:
     (shown,) = run.find("deliver", "v2")["messages"]
     shown |= {"value": f"{run.name}.v4", "uniq_key": f"K.{run.name}.v4"}
@@ -103,7 +103,7 @@ def one_key_at_two_places(run: SyntheticRun) -> None:
             row["uniq_key"] = f"K.{run.name}.v4"
 
 
-@plant("A3", witness="v9", live=True)
+@plant("A3", "A19", witness="v9", live=True)
 def failed_send_is_read(run: SyntheticRun) -> None:
     run.append([_record(run, "message", "v9", 1)])
 
@@ -153,6 +153,14 @@ def poll_begins_behind_a_message(run: SyntheticRun) -> None:
     later["messages"] = later["messages"][1:]
 
 
+@plant("A6", "A12", witness='"to_offset": 1', sql_only=True)
+def position_kept_by_an_assign_of_another_queue(run: SyntheticRun) -> None:
+    poll_begins_with_what_it_had(run)
+    owned = [{"broker_group": run.group, "topic": TOPIC, "queue": 1}]
+    row = run.find("fetch_offset", queue=0)
+    row |= {"f": "assign", "assigned": owned, "topic": None, "queue": None, "offset": None}
+
+
 @plant("A7", "A13", witness='"to_offset": 1')
 def poll_goes_back_within_itself(run: SyntheticRun) -> None:
     shown = run.find("poll", "v2", client_group="drain")["messages"]
@@ -192,6 +200,19 @@ def shard_out_of_order(run: SyntheticRun) -> None:
     shown[0], shown[2] = shown[2], shown[0]
 
 
+@plant("A14", "A16", witness='"last_offset": 1', live=True)  # A16 in Python counts reads
+def empty_poll_of_what_is_long_acknowledged(run: SyntheticRun) -> None:
+    run.tick(6000)
+    run.poll("c1", "pull", 0, 2, 2)
+
+
+@plant("A14", "A16", witness='"last_offset": 2', live=True)  # A16 in Python counts reads
+def poll_that_ends_early(run: SyntheticRun) -> None:
+    """Another client of a broadcast group, which has read nothing yet."""
+    run.tick(6000)
+    run.poll("g1", "drain", 1, 0, 3)
+
+
 @plant("A15", "A5", "A7", witness="v2")
 def gone_from_the_final_read(run: SyntheticRun) -> None:
     _unread(run, "v2", "drain")
@@ -213,16 +234,98 @@ def max_offset_of_a_deposed_leader(run: SyntheticRun) -> None:
 
 @plant("A16", witness="slow")
 def client_without_an_answer(run: SyntheticRun) -> None:
-    run.op("slow", "query", topic=TOPIC, key="none", messages=[], client_group="tools")
+    """A retry is answered with the old offset; the next one 6 s later."""
+    retry = {"topic": TOPIC, "queue": 0, "messages": run.find("send", "v0")["messages"]}
+    run.op("slow", "send", **retry)
     run.tick(6000)
-    run.op("slow", "query", topic=TOPIC, key="none", messages=[], client_group="tools")
+    run.op("slow", "send", **retry)
     for number, op in enumerate(run.ops[-2:]):
         op["op"] = len(run.ops) + number
+
+
+@plant("A16", witness='"measure": "recovery"', sql_only=True)
+def first_answer_comes_late(run: SyntheticRun) -> None:
+    """Of what was sent after the fault's effect, the first that was stored."""
+    first = run.find("send", "v10")
+    first |= {"process": f"{run.name}.late", "client": f"{run.name}.late"}
+    first["t_complete"] += 6000 * MS
 
 
 @plant("A17", witness="n2")
 def replica_left_behind(run: SyntheticRun) -> None:
     run.manifest["left_behind"] = [{"broker_group": run.group, "node": "n2"}]
+
+
+@plant("A18", witness="what was sent")
+def other_contents_are_delivered(run: SyntheticRun) -> None:
+    run.find("deliver", "v2")["messages"][0]["digest"] += 1
+
+
+@plant("A18", witness="what was sent")
+def other_contents_are_found_by_key(run: SyntheticRun) -> None:
+    run.find("query")["messages"][0]["digest"] += 1
+
+
+@plant("A18", witness="what was sent")
+def other_contents_are_stored_everywhere(run: SyntheticRun) -> None:
+    for row in run.logged("v6", "message"):
+        row["digest"] += 1
+
+
+@plant("A18", witness="its half")
+def final_is_not_its_half(run: SyntheticRun) -> None:
+    for row in run.logged("x0.v", "half"):
+        row["digest"] += 1
+
+
+def appended(run: SyntheticRun, value: str) -> int:
+    """When the message was first in any node's log."""
+    index = run.logged(value, "message")[0]["index"]
+    return min(e["t"] for e in run.raft if (e["event"], e.get("index")) == ("append", index))
+
+
+@plant("A19", "A3", witness="all its attempts failed")
+def failed_send_is_stored(run: SyntheticRun) -> None:
+    run.find("send", "v8")["type"] = "fail"
+
+
+@plant("A19", witness="it was not sent yet")
+def stored_before_it_was_sent(run: SyntheticRun) -> None:
+    run.find("send", "v6")["t_invoke"] = appended(run, "v6") + 1
+
+
+@plant("A19", witness="it was not sent yet")
+def stored_between_two_attempts(run: SyntheticRun) -> None:
+    """The first had failed, as its sender was told; the second was acknowledged."""
+    second = run.find("send", "v6")
+    first = {"type": "fail", "process": f"{run.name}.p0", "t_complete": second["t_invoke"] + 1}
+    run.ops.append(second | first)
+    second |= {"op": len(run.ops), "t_invoke": appended(run, "v6") + 1}
+
+
+def share_a_queue(run: SyntheticRun, outcome: str, ms: int) -> None:
+    """Two members of the push group are given queue 0 and go on for `ms` from the second on."""
+    run.assign("e1", "push", (0,))
+    second = run.assign("e2", "push", (0,))
+    if outcome == "info":
+        second |= {"type": "info", "t_complete": None}
+    end = {"client_group": "push", "topic": TOPIC, "queue": 0, "offset": len(run.stored(0))}
+    since = second["t_invoke"] if outcome == "info" else second["t_complete"]
+    for client in ("e1", "e2"):
+        run.now = since + ms * MS - MS
+        run.op(f"{client}b", "max_offset", **end)["client"] = f"{run.name}.{client}"
+    for number, op in enumerate(run.ops[-4:]):
+        op["op"] = len(run.ops) + number
+
+
+@plant("A22", witness="e1")
+def two_owners(run: SyntheticRun) -> None:
+    share_a_queue(run, "ok", 25_001)
+
+
+@plant("A22", witness="e2")
+def two_owners_one_of_unknown_outcome(run: SyntheticRun) -> None:
+    share_a_queue(run, "info", 26_000)
 
 
 @plant("S1", witness="without its unit")

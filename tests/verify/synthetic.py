@@ -39,6 +39,7 @@ _MESSAGE = pa.struct(
         ("topic", pa.string()),
         ("queue", pa.int32()),
         ("offset", pa.int64()),
+        ("digest", pa.int64()),
         ("shard", pa.string()),
         ("seq", pa.int64()),
         ("tx", pa.string()),
@@ -74,8 +75,8 @@ SCHEMAS = {
     ),
     "log": _schema(
         "broker_group:s node:s index:l term:l slot:i chain:l position:l size:i tag_hash:l kind:s "
-        "topic:s queue:i queue_offset:l client_group:s value:s uniq_key:s keys:x tx:s decision:s "
-        "committed:b cq_ok:b",
+        "topic:s queue:i queue_offset:l client_group:s value:s uniq_key:s keys:x digest:l tx:s "
+        "decision:s committed:b cq_ok:b",
         keys=pa.list_(pa.string()),
     ),
     "cq": _schema(
@@ -94,6 +95,7 @@ class Rec:
     value: str | None = None
     uniq_key: str | None = None
     keys: list[str] | None = None
+    digest: int | None = None
     tx: str | None = None
     decision: str | None = None
     client_group: str | None = None
@@ -238,6 +240,7 @@ class SyntheticRun:
             "uniq_key": f"K.{value}",
             "broker_group": self.group,
             "topic": TOPIC,
+            "digest": zlib.crc32(value.encode()),
         }
         return base | {"queue": queue, "offset": None, "reconsume": 0} | columns
 
@@ -250,6 +253,7 @@ class SyntheticRun:
                 rec = Rec(
                     "message", TOPIC, queue, value, message["uniq_key"], message["keys"], tags="a"
                 )
+                rec.digest = message["digest"]
                 self.append([rec])
                 message["offset"] = rec.queue_offset if outcome == "ok" else None
 
@@ -263,6 +267,7 @@ class SyntheticRun:
 
         def store(row: Row) -> None:
             rec = Rec("half", HALF, 0, message["value"], message["uniq_key"], tx=tx)
+            rec.digest = message["digest"]
             self.append([rec])
             row["offset"] = rec.queue_offset
 
@@ -278,7 +283,8 @@ class SyntheticRun:
         op_rec.from_check = from_check
         recs = [op_rec]
         if decision == "commit":
-            recs.insert(0, Rec("final", TOPIC, message["queue"], **same))
+            final = Rec("final", TOPIC, message["queue"], digest=message["digest"], **same)
+            recs.insert(0, final)
         self.append(recs)
 
     def decide(self, process: str, half: Row, decision: str, outcome: str = "ok") -> Row:

@@ -141,6 +141,7 @@ def test_a_start_reaches_what_it_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.timeout(900)  # every rule is planned and run on both engines
 def test_spark_says_the_same(spark: SparkSession, planted_run: Path, tmp_path: Path) -> None:
     """Check by check, count by count, witness by witness."""
     engine = SparkEngine(spark)

@@ -15,8 +15,8 @@ with lost as (
   from acked a
   join queues q on a.broker_group = q.broker_group and a.topic = q.topic and a.queue = q.queue
   join values_told v on a.value = v.value
-  cross join run_settings s
-  where s.has_log and a.offset >= q.max_offset and v.logged_index is null
+  cross join (select coalesce(sum(records), 0) as records from record_counts) c
+  where c.records > 0 and a.offset >= q.max_offset and v.logged_index is null
 ),
 at_least_once as (
   select client_group from run_groups where at_least_once

@@ -24,9 +24,9 @@ select
   end as floor,
   q.drained
     and coalesce(e.last_offset, cast(-1 as bigint)) < q.max_offset
-    and (s.has_log or coalesce(a.last_acked, cast(-1 as bigint)) < q.max_offset) as was_drained
+    and (l.records > 0 or coalesce(a.last_acked, cast(-1 as bigint)) < q.max_offset) as was_drained
 from run_queues q
-cross join run_settings s
+cross join (select coalesce(sum(records), 0) as records from record_counts) l
 left join ends e
   on q.broker_group = e.broker_group and q.topic = e.topic and q.queue = e.queue
 left join acked_ends a

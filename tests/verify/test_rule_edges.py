@@ -1,0 +1,343 @@
+"""Where a rule must stay silent, can't tell, or is left out: the edges that no plant shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.verify.plants import appended, share_a_queue
+from tests.verify.synthetic import MS, SCHEMAS, TOPIC, Row, SyntheticRun
+from verify.engines.duckdb import DuckDBEngine
+from verify.judge import Judged, judge_run
+from verify.manifest import load_manifest
+from verify.rule_files import BUILT_IN_RULES, BUILT_IN_STAGES, read_rules, read_stages
+from verify.verdict import CheckResult, Outcome
+
+Change = Callable[[SyntheticRun], None]
+SILENT: list[tuple[str, Change]] = []
+UNKNOWN: list[tuple[str, str, Change]] = []
+LEFT_OUT: list[tuple[str, Change]] = []
+
+
+def judged(rule_id: str, run: SyntheticRun, folder: Path) -> Judged:
+    """`run` in the sight of one rule; a table without a row is not listed."""
+    path = run.write(folder, tables=[name for name in SCHEMAS if getattr(run, name)])
+    return judge_run(
+        DuckDBEngine(folder),
+        path,
+        load_manifest(path),
+        rules=[rule for rule in read_rules(BUILT_IN_RULES) if rule.id == rule_id],
+        stages=read_stages(BUILT_IN_STAGES),
+        say=lambda text: None,
+    )
+
+
+def result(judged: Judged) -> CheckResult:
+    (only,) = judged.results
+    return only
+
+
+def silent(rule_id: str) -> Callable[[Change], Change]:
+    def register(change: Change) -> Change:
+        SILENT.append((rule_id, change))
+        return change
+
+    return register
+
+
+def unknown(rule_id: str, reason: str) -> Callable[[Change], Change]:
+    def register(change: Change) -> Change:
+        UNKNOWN.append((rule_id, reason, change))
+        return change
+
+    return register
+
+
+def left_out(*rule_ids: str) -> Callable[[Change], Change]:
+    def register(change: Change) -> Change:
+        LEFT_OUT.extend((rule_id, change) for rule_id in rule_ids)
+        return change
+
+    return register
+
+
+def _limit(run: SyntheticRun, name: str, value: float) -> None:
+    run.manifest["limits"] = run.manifest["limits"] | {name: value}
+
+
+def _unread(run: SyntheticRun, value: str) -> None:
+    named = f"{run.name}.{value}"
+    for op in run.ops:
+        if op["f"] in {"poll", "deliver"}:
+            op["messages"] = [m for m in op.get("messages") or () if m["value"] != named]
+
+
+def _append_ops(run: SyntheticRun, number: int) -> None:
+    """Numbers the last operations, which came after the run had been numbered."""
+    for place, op in enumerate(run.ops[-number:]):
+        op["op"] = len(run.ops) + place
+
+
+# A5: what can't be told of an undrained queue, or without a log of its end.
+
+
+@unknown("A5", "not drained")
+def end_of_a_queue_without_a_log(run: SyntheticRun) -> None:
+    """Something was acknowledged at the end that was told, so the last read came too early."""
+    _unread(run, "v12")
+    for queue in run.manifest["queues"]:
+        if (queue["topic"], queue["queue"]) == (TOPIC, 0):
+            queue["max_offset"] -= 1
+    run.manifest["system"] = "another"
+    run.log = []
+
+
+@unknown("A5", "no read was recorded")
+def nobody_read(run: SyntheticRun) -> None:
+    run.ops = [op for op in run.ops if op["f"] not in {"poll", "deliver"}]
+
+
+# A6 and A12: an assign whose outcome is not known may have come into force.
+
+
+def _poll_again_after_an_assign(run: SyntheticRun) -> None:
+    assign = run.assign("c1", "pull", (0,))
+    assign |= {"type": "info", "t_complete": None}
+    run.poll("c1", "pull", 0, 0)
+    _append_ops(run, 2)
+
+
+silent("A6")(_poll_again_after_an_assign)
+silent("A12")(_poll_again_after_an_assign)
+
+
+@silent("A8")
+def retry_is_answered_with_the_old_offset(run: SyntheticRun) -> None:
+    run.op("p1c", "send", topic=TOPIC, queue=0, messages=run.find("send", "v0")["messages"])
+    _append_ops(run, 1)
+
+
+# A14: acknowledged that long ago and no longer, or read already.
+
+
+def _poll_nothing(run: SyntheticRun, lag_ms: int) -> None:
+    """An empty poll whose invoke is `lag_ms` after the last acknowledgement."""
+    run.tick(20)
+    run.poll("c1", "pull", 1, 0, 0)
+    sends = [op for op in run.ops if op["f"] == "send" and op["type"] == "ok" and op["queue"] == 1]
+    first = min(op["t_complete"] for op in sends)
+    run.ops[-1]["t_invoke"] = first + lag_ms * MS
+    run.ops[-1]["t_complete"] = run.ops[-1]["t_invoke"] + MS
+    run.now = run.ops[-1]["t_complete"]
+
+
+class _Lag:
+    def __init__(self, ms: int) -> None:
+        self.ms = ms
+
+    def __call__(self, run: SyntheticRun) -> None:
+        _poll_nothing(run, self.ms)
+
+
+@pytest.mark.parametrize(("ms", "outcome"), [(500, Outcome.PASS), (501, Outcome.FAIL)])
+def test_a_poll_may_lag_as_long_as_it_may(ms: int, outcome: Outcome, tmp_path: Path) -> None:
+    run = SyntheticRun(live=_Lag(ms))
+    _limit(run, "lag_ms", 500)
+    assert result(judged("A14", run, tmp_path)).verdict is outcome
+
+
+@silent("A14")
+def poll_below_what_its_group_had_read(run: SyntheticRun) -> None:
+    """A new owner begins at an old position."""
+    run.tick(6000)
+    run.poll("c9", "pull", 0, 0, 2)
+    _append_ops(run, 1)
+
+
+@left_out("A14")
+def without_limits(run: SyntheticRun) -> None:
+    run.manifest["limits"] = None
+
+
+# A16: what is measured, and what a run has to show.
+
+
+@left_out("A16")
+def measured_only(run: SyntheticRun) -> None:
+    run.manifest["limits"] = None
+    run.find("send", "v10")["t_complete"] += 60_000 * MS
+
+
+@unknown("A16", "no fault was taken")
+def nothing_was_broken(run: SyntheticRun) -> None:
+    run.manifest["limits"] = None
+    run.faults[0]["effect"] = "unknown"
+
+
+@unknown("A16", "after the last fault had healed")
+def nothing_was_written_after_the_heal(run: SyntheticRun) -> None:
+    run.faults[0]["t_healed"] = run.manifest["phases"]["load"][1]
+
+
+@unknown("A16", "after the last fault had healed")
+def no_heal_was_seen(run: SyntheticRun) -> None:
+    run.faults[0]["t_healed"] = None
+
+
+@silent("A16")
+def readers_write_nothing(run: SyntheticRun) -> None:
+    """They were there from end to end, and only who writes is measured."""
+    load = run.manifest["phases"]["load"]
+    load[1] += 10_000 * MS
+    run.now = load[1] - MS
+    run.op("c1", "query", topic=TOPIC, key="none", messages=[], client_group="pull")
+    _append_ops(run, 1)
+
+
+@pytest.mark.parametrize(
+    ("failed", "outcome"), [(1, Outcome.PASS), (2, Outcome.FAIL), (0, Outcome.PASS)]
+)
+def test_the_share_of_sends_outside_of_faults(
+    failed: int, outcome: Outcome, tmp_path: Path
+) -> None:
+    """20 sends outside of the fault's window, of which 95 % have to be ok; more within it."""
+    run = SyntheticRun()
+    fault = run.faults[0]
+    inside = [
+        op
+        for op in run.ops
+        if op["f"] == "send" and fault["t_start"] <= op["t_invoke"] <= fault["t_healed"]
+    ]
+    assert [op["type"] for op in inside] == ["info"]
+    for op in run.ops:
+        if op["f"] == "send" and op["type"] == "fail":
+            op["f"] = "local"
+    outside = [op for op in run.ops if op["f"] == "send" and op not in inside]
+    for number in range(20 - len(outside)):
+        extra = outside[0] | {"op": 1000 + number, "process": f"{run.name}.x{number}"}
+        run.ops.append(extra | ({"type": "fail"} if number < failed else {}))
+    _limit(run, "acked_share_min", 0.95)
+    found = result(judged("A16", run, tmp_path))
+    assert found.verdict is outcome, (found.reason, found.witnesses)
+    if failed == 2:
+        assert [(w["sends"], w["acked"]) for w in found.witnesses] == [(20, 18)]
+
+
+# A17: only where somebody looked.
+
+
+@left_out("A17")
+def nobody_looked_who_caught_up(run: SyntheticRun) -> None:
+    del run.manifest["left_behind"]
+
+
+# A18: contents that nobody can compare.
+
+
+def _without_digests(rows: list[Row]) -> None:
+    for row in rows:
+        row.pop("digest", None)
+        for message in row.get("messages") or ():
+            message["digest"] = None
+
+
+@silent("A18")
+def one_attempt_without_a_digest(run: SyntheticRun) -> None:
+    run.find("deliver", "v2")["messages"][0]["digest"] += 1
+    sent = run.find("send", "v2")
+    again = sent | {"op": len(run.ops) + 1, "process": f"{run.name}.p0", "type": "fail"}
+    run.ops.append(again | {"messages": [sent["messages"][0] | {"digest": None}]})
+
+
+@silent("A18")
+def contents_of_another_attempt(run: SyntheticRun) -> None:
+    shown = run.find("deliver", "v2")["messages"][0]
+    shown["digest"] += 1
+    sent = run.find("send", "v2")
+    again = sent | {"op": len(run.ops) + 1, "process": f"{run.name}.p0", "type": "info"}
+    run.ops.append(again | {"messages": [dict(shown)]})
+
+
+@left_out("A18")
+def no_read_has_a_digest(run: SyntheticRun) -> None:
+    _without_digests([op for op in run.ops if op["f"] in {"poll", "deliver", "query"}])
+    _without_digests(run.log)
+
+
+@unknown("A18", "of nothing that was sent")
+def nothing_sent_has_a_digest(run: SyntheticRun) -> None:
+    _without_digests([op for op in run.ops if op["f"] in {"send", "half"}])
+
+
+# A19: stored at the very time, or by an attempt that had not failed.
+
+
+@silent("A19")
+def stored_as_it_was_sent(run: SyntheticRun) -> None:
+    run.find("send", "v6")["t_invoke"] = appended(run, "v6")
+
+
+@silent("A19")
+def stored_before_by_a_clock_that_is_so_far_off(run: SyntheticRun) -> None:
+    run.manifest["clock_error_ns"] = 1000
+    run.find("send", "v6")["t_invoke"] = appended(run, "v6") + 1000
+
+
+@silent("A19")
+def one_of_two_attempts_failed(run: SyntheticRun) -> None:
+    first = run.find("send", "v6")
+    later = {"op": len(run.ops) + 1, "type": "fail", "t_invoke": first["t_complete"] + 1}
+    run.ops.append(first | later | {"t_complete": first["t_complete"] + 2})
+
+
+# A22: both for as long as a rebalance may take, or with a fault between.
+
+
+@silent("A22")
+def two_owners_while_queues_are_dealt_anew(run: SyntheticRun) -> None:
+    share_a_queue(run, "ok", 25_000)
+
+
+@silent("A22")
+def two_owners_on_either_side_of_a_fault(run: SyntheticRun) -> None:
+    share_a_queue(run, "ok", 40_000)
+    window = {"t_start": run.now - 20_000 * MS, "t_healed": run.now - 15_000 * MS}
+    run.faults.append(run.faults[0] | {"fault": 2, "effect": "unknown"} | window)
+
+
+@left_out("A22")
+def nobody_was_assigned_anything(run: SyntheticRun) -> None:
+    run.ops = [op for op in run.ops if op["f"] != "assign"]
+
+
+def _name(case: object) -> str | None:
+    return getattr(case, "__name__", None)
+
+
+@pytest.mark.parametrize(("rule_id", "change"), SILENT, ids=_name)
+def test_stays_silent(rule_id: str, change: Change, tmp_path: Path) -> None:
+    run = SyntheticRun()
+    change(run)
+    found = result(judged(rule_id, run, tmp_path))
+    assert found.verdict is Outcome.PASS, (found.reason, found.witnesses)
+    assert found.examined > 0
+
+
+@pytest.mark.parametrize(("rule_id", "reason", "change"), UNKNOWN, ids=_name)
+def test_can_not_tell(rule_id: str, reason: str, change: Change, tmp_path: Path) -> None:
+    run = SyntheticRun()
+    change(run)
+    found = result(judged(rule_id, run, tmp_path))
+    assert found.verdict is Outcome.UNKNOWN, found.witnesses
+    assert reason in str(found.reason)
+
+
+@pytest.mark.parametrize(("rule_id", "change"), LEFT_OUT, ids=_name)
+def test_is_left_out(rule_id: str, change: Change, tmp_path: Path) -> None:
+    run = SyntheticRun()
+    change(run)
+    found = judged(rule_id, run, tmp_path)
+    assert not found.results
+    assert [rule.id for rule in found.left_out] == [rule_id]

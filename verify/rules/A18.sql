@@ -1,0 +1,65 @@
+-- A18: other contents
+-- promise: G1
+-- needs: ops
+-- wants: log
+-- applies: select (select coalesce(sum(digests), 0) from op_counts
+--     where f in ('poll', 'deliver', 'query'))
+--   + (select coalesce(sum(digests), 0) from record_counts
+--     where committed and kind in ('message', 'half', 'final')) > 0
+-- examined: select case
+--   when (select coalesce(sum(digests), 0) from op_counts where f in ('send', 'half')) = 0 then 0
+--   else (select coalesce(sum(digests), 0) from op_counts where f in ('poll', 'deliver', 'query'))
+--     + (select coalesce(sum(digests), 0) from record_counts
+--       where committed and kind in ('message', 'half', 'final'))
+--   end
+-- nothing: of nothing that was sent a digest is told
+-- rule: A message that was read, or found by a query, or a committed record of a message, a half or a
+--   final, with a digest that no attempt of its value had; a value one of whose attempts has no
+--   digest is not judged. And a final whose digest is that of no committed half of its transaction.
+-- source: the run format, digest; promises G1 and G4
+with sent as (
+  select value, min(digest) as digest
+  from attempts
+  where value is not null
+  group by value
+  having count(digest) = count(*)
+),
+shown as (
+  select
+    m.value, m.digest, m.op, cast(null as string) as node, cast(null as bigint) as index,
+    cast(null as int) as slot
+  from messages m join sent s on m.value = s.value
+  where m.f in ('poll', 'deliver', 'query') and m.digest <> s.digest
+  union all
+  select r.value, r.digest, null, r.node, r.index, r.slot
+  from records r join sent s on r.value = s.value
+  where r.kind in ('message', 'half', 'final') and r.digest <> s.digest
+),
+halves as (
+  select tx, min(digest) as digest
+  from records
+  where kind = 'half' and tx is not null and digest is not null
+  group by tx
+),
+finals as (
+  select r.tx, r.value, r.digest, r.node, r.index, r.slot
+  from records r join halves h on r.tx = h.tx
+  where r.kind = 'final' and r.digest <> h.digest
+),
+found as (
+  select 'what was sent' as differs_from, c.value, c.digest, cast(null as string) as tx, c.op, c.node, c.index, c.slot
+  from shown c
+  left anti join attempts a on c.value = a.value and c.digest = a.digest
+  union all
+  select 'its half', f.value, f.digest, f.tx, null, f.node, f.index, f.slot
+  from finals f
+  left anti join (
+    select tx, digest from records where kind = 'half' and tx is not null and digest is not null
+  ) h on f.tx = h.tx and f.digest = h.digest
+)
+select
+  differs_from, value, digest, tx, min(op) as read_op, count(op) as reads,
+  min_by(struct(node, index, slot), struct(node, index, slot)) filter (where node is not null) as record,
+  count(node) as records
+from found
+group by differs_from, value, digest, tx
