@@ -86,8 +86,8 @@ class Units:
             there = place < len(units)
             ours, found = some[there], units[place[there]]
             result[ours] = (
-                (found["size"] > 0)
-                & (found["position"] == records.position[ours])
+                # One that was never written has size 0, as no record has.
+                (found["position"] == records.position[ours])
                 & (found["size"] == records.size[ours])
                 & (found["tag_hash"] == records.tag_hash[ours])
             )

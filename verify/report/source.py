@@ -63,15 +63,29 @@ class RunSource:
         for entry in entries:
             name = entry.get("name") if isinstance(entry, dict) else None
             path = self.run / name if isinstance(name, str) else None
-            if path is None or not path.resolve().is_relative_to(self.run.resolve()):
-                self._note(f"run.json lists a file of the table {table} outside the run.")
+            if path is None or not self._is_within(path):
+                self._note(
+                    f"run.json lists a file of the table {table} outside the run, or no plain file."
+                )
             else:
                 files.append(path)
         return files
 
+    def _is_within(self, path: Path) -> bool:
+        """Whether it leads to a place in the run, and to nothing there that one would wait for."""
+        try:
+            if not path.resolve().is_relative_to(self.run.resolve()):
+                return False
+        except (OSError, RuntimeError, ValueError):  # a circle of links; no name at all
+            return False
+        return path.is_file() or not path.exists()
+
     def _json(self, name: str) -> Mapping[str, object]:
         path = self.run / name
         try:
+            if path.exists() and not path.is_file():
+                self._note(f"{name} is no plain file.")
+                return {}
             if path.stat().st_size > _JSON_SIZE_MAX:
                 self._note(f"{name} is longer than {_JSON_SIZE_MAX} bytes.")
                 return {}

@@ -1,6 +1,7 @@
 """The whole report of a synthetic run: self-contained, escaped, honest about what is missing."""
 
 import json
+import os
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -169,6 +170,22 @@ def test_damaged_files_are_named(tmp_path: Path) -> None:
     assert "history/part-0.parquet can't be read" in page.text
     assert "raft/part-1.parquet can't be read" in page.text
     assert "verdict.json can't be read" in page.text
+
+
+@pytest.mark.parametrize("name", ["history/pipe", "history/circle", "history/\0"])
+def test_what_is_no_file_is_named(tmp_path: Path, name: str) -> None:
+    """Nobody waits at a pipe, and no report ends in a traceback."""
+    run = write_run(tmp_path / "run")
+    os.mkfifo(run / "history" / "pipe")
+    (run / "history" / "circle").symlink_to("circle")
+    (run / "verdict.json").unlink(missing_ok=True)
+    (run / "verdict.json").mkdir()
+    manifest = json.loads((run / "run.json").read_text())
+    manifest["tables"]["ops"]["files"][0]["name"] = name
+    (run / "run.json").write_text(json.dumps(manifest))
+    page = report_of(run)
+    assert "no plain file" in page.text
+    assert "verdict.json is no plain file" in page.text
 
 
 def test_columns_of_another_type_are_named(tmp_path: Path) -> None:
