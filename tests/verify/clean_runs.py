@@ -70,6 +70,33 @@ def forget_fsyncs(run: SyntheticRun, node: str, first: int, last: int) -> None:
     ]
 
 
+def tell_and_truncate(run: SyntheticRun, node: str) -> int:
+    """`node` appends an entry that nobody commits and drops it again; its index."""
+    index = run.entries[-1].index + 1
+    run.event(node, "append", **_uncommitted(run, index))
+    run.event(node, "truncate", index=index)
+    return index
+
+
+def hold(run: SyntheticRun, node: str, *indexes: int) -> None:
+    """The exported log of `node` ends with these entries, which nobody committed."""
+    for index in indexes:
+        told = _uncommitted(run, index)
+        row = {"broker_group": run.group, "node": node, "slot": 0, "kind": "noop"}
+        place = {"index": index, "term": told["entry_term"], "chain": told["chain"]}
+        run.log.append(row | place | {"committed": False, "cq_ok": None})
+
+
+def start_again(run: SyntheticRun, node: str, index: int) -> None:
+    """A start of `node` that finds an entry that nobody committed as its last."""
+    found = _uncommitted(run, index)
+    run.event(node, "start", incarnation=2, voters=list(NODES), **found)
+
+
+def _uncommitted(run: SyntheticRun, index: int) -> Row:
+    return {"index": index, "entry_term": run.term, "chain": 7_000 + index}
+
+
 def progress(next_half: int) -> Rec:
     """Halves below `next_half` are done with."""
     group = "CID_RMQ_SYS_TRANS"
@@ -88,7 +115,8 @@ def _reconfigured() -> SyntheticRun:
     Meanwhile somebody fetches an offset whose commit nobody answered, and the half queue's progress
     passes halves that are settled, one of them in the same entry, and one that stands anew behind
     it. One send is stored and not
-    yet on another disk, which its type says; one says nothing unsafe.
+    yet on another disk, which its type says; one says nothing unsafe. In the end an entry that was
+    truncated is given again, and one may have been: a start finds more than the trace told.
     """
     away: list[int] = []
 
@@ -119,6 +147,12 @@ def _reconfigured() -> SyntheticRun:
 
     run = SyntheticRun("reconfigured", live=live)
     forget_fsyncs(run, "n2", *away)
+    given_again = tell_and_truncate(run, "n0")
+    run.event("n0", "append", **_uncommitted(run, given_again))
+    tell_and_truncate(run, "n2")
+    for node in ("n0", "n2"):
+        start_again(run, node, given_again + 1)
+        hold(run, node, given_again, given_again + 1)
     return run
 
 

@@ -15,9 +15,12 @@ from tests.verify.clean_runs import (
     change_voters,
     deliver_again,
     forget_fsyncs,
+    hold,
     install,
     progress,
     retain_from,
+    start_again,
+    tell_and_truncate,
 )
 from tests.verify.synthetic import DISCARDED, MS, NODES, OP, TOPIC, Rec, Row, SyntheticRun
 
@@ -369,6 +372,34 @@ def missing_above_a_late_first_entry(run: SyntheticRun) -> None:
     run.log.remove(next(row for row in run.logged("v12", "message") if row["node"] == "n2"))
 
 
+@plant("S3", witness="in the exported log", sql_only=True)
+def truncated_entry_is_in_the_log(run: SyntheticRun) -> None:
+    index = tell_and_truncate(run, "n2")
+    hold(run, "n2", index)
+
+
+@plant("S3", witness="found at a start", sql_only=True)
+def truncated_entry_is_found_at_a_start(run: SyntheticRun) -> None:
+    index = tell_and_truncate(run, "n2")
+    start_again(run, "n2", index)
+    hold(run, "n2", index)
+
+
+@plant("S4", witness="the exported log ends", sql_only=True)
+def log_that_ends_before_its_commit(run: SyntheticRun) -> None:
+    last = _last(run, "n2")["index"]
+    run.log = [row for row in run.log if (row["node"], row["index"]) != ("n2", last)]
+
+
+@plant("S4", "R8", witness="cut below", sql_only=True)
+def committed_end_is_cut_and_given_again(run: SyntheticRun) -> None:
+    last = _last(run, "n2")
+    _trace(run, "n2", "truncate", index=last["index"])
+    entry = {name: last[name] for name in ("index", "entry_term", "chain")}
+    _trace(run, "n2", "append", **entry)
+    _trace(run, "n2", "fsync", index=last["index"])
+
+
 @plant("S5", witness="a later commit had been acknowledged", live=True)
 def fetch_of_an_overwritten_offset(run: SyntheticRun) -> None:
     run.commit_offset("c1", "pull", 0, 4)
@@ -637,7 +668,7 @@ def term_falls(run: SyntheticRun) -> None:
     _trace(run, "n1", "fsync", index=1)
 
 
-@plant("R4", "R8", witness="truncate")
+@plant("R4", "R8", "S3", "S4", witness="truncate")
 def leader_truncates(run: SyntheticRun) -> None:
     _trace(run, "n1", "truncate", index=_last(run, "n1")["index"])
 
@@ -717,7 +748,7 @@ def install_counted_before_its_fsync(run: SyntheticRun) -> None:
     forget_fsyncs(run, "n0", 24, 24)
 
 
-@plant("R8", witness="beyond the log")
+@plant("R8", "S4", witness="beyond the log")
 def commit_beyond_the_log(run: SyntheticRun) -> None:
     end = _last(run, "n2")["index"]
     _trace(run, "n2", "commit", index=end + 5, entry_term=2, chain=5)
@@ -729,7 +760,7 @@ def commit_falls(run: SyntheticRun) -> None:
     _trace(run, "n2", "commit", **{n: early[n] for n in ("index", "entry_term", "chain")})
 
 
-@plant("R8", witness="cut below it")
+@plant("R8", "S3", "S4", witness="cut below it")
 def committed_end_is_truncated(run: SyntheticRun) -> None:
     _trace(run, "n2", "truncate", index=_last(run, "n2")["index"])
 
