@@ -12,6 +12,7 @@ Source: docs/RULES.md, the subset.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Final
 
 import sqlglot
@@ -59,6 +60,7 @@ def duckdb_text(text: str, *, name: str) -> str:
     return tree.sql(dialect="duckdb", identify=True)
 
 
+@lru_cache(maxsize=1024)
 def tables_of(text: str, *, name: str) -> frozenset[str]:
     """The tables and stages that a query reads, its own WITH tables left out.
 
