@@ -157,9 +157,9 @@ def _reconfigured() -> SyntheticRun:
 
 
 def _restarted() -> SyntheticRun:
-    """n0 is killed as the leader of term 1 with an entry that nobody else has; at its restart it
-    finds it, gives no vote to one who lacks it, and drops it for what the next leader sends; it
-    does not find it any more at the next one."""
+    """n0 writes down the voters as soon as it leads. It is killed as the leader of term 1 with an
+    entry that nobody else has; at its restart it finds it, gives no vote to one who lacks it, and
+    drops it for what the next leader sends; it does not find it any more at the next one."""
     run = SyntheticRun("restarted")
     run.raft = [
         row for row in run.raft if (row["node"], row["event"], row["term"]) != ("n0", "vote", 2)
@@ -173,11 +173,14 @@ def _restarted() -> SyntheticRun:
             row["incarnation"] = 3 if row["seq"] >= noop["seq"] else 2
     kept = next(row for row in run.events("n0", "append") if row["index"] == noop["index"] - 1)
     kept = {name: kept[name] for name in ("index", "entry_term", "chain")}
+    first = run.events("n0", "append")[0]
+    founding = {"event": "config", "index": first["index"] + 1, "voters": list(NODES)}
     before = {name: deposed[name] for name in ("broker_group", "node")} | {"term": 1}
     before |= {"incarnation": 1, "t": deposed["t"] - 1, "index": noop["index"]}
     entry = {"entry_term": 1, "chain": 7}
     at = deposed["seq"]
     run.raft += [
+        first | founding | {"seq": first["seq"] + 1, "entry_term": None, "chain": None},
         before | entry | {"event": "append", "seq": at - 3},
         before | {"event": "fsync", "seq": at - 2},
         before | entry | {"event": "start", "seq": at - 1, "incarnation": 2, "voters": list(NODES)},

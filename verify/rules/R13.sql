@@ -9,8 +9,9 @@
 -- rule: A configuration that a leader appends while the one before it is not committed, or before
 --   it has committed an entry of its own term; and one that differs from the one in force before it
 --   in more than one voter. Appended is what stands above the configuration told before, above the
---   log that a start found and the snapshot that an install brought. What nodes were told in one
---   batch, of which they tell the last, is not compared; nor is what a node knew that knew nobody.
+--   log that a start found and the snapshot that an install brought. The first leader may write
+--   down at once the voters that all began with. What nodes were told in one batch, of which they
+--   tell the last, is not compared; nor is what a node knew that knew nobody.
 -- source: Ongaro's dissertation, 4.1, and its correction on single-server changes
 with configs as (
   select
@@ -49,6 +50,7 @@ judged as (
           and c.index_before > coalesce(c.committed, cast(0 as bigint))
           then 'the one before it was not committed' end,
         case when c.was_leader and c.is_appended
+          and not (c.event_before = 'start' and array_sort(c.voters) = array_sort(c.voters_before))
           and coalesce(c.term_committed, cast(-1 as bigint)) < c.term
           then 'its leader had committed nothing in its term' end,
         case when not c.is_jump and s.seq is null
