@@ -224,6 +224,7 @@ def chaos_run(
         str | None, typer.Option("--toxiproxy", help="URL of a real Toxiproxy.")
     ] = None,
     out: Annotated[Path | None, typer.Option(metavar="RUN")] = None,
+    judge: Annotated[str, typer.Option(help="Who judges: both, duckdb or spark.")] = "both",
     master: Annotated[str | None, typer.Option(help="Spark master.")] = None,
     verify_after: Annotated[bool, typer.Option("--verify/--no-verify")] = True,
 ) -> None:
@@ -238,6 +239,7 @@ def chaos_run(
             engine=engine,
             toxiproxy_url=toxiproxy_url,
             out=out,
+            judge=judge,
             master=master,
             verify_after=verify_after,
         )
@@ -307,13 +309,19 @@ def sim(
 @app.command()
 def verify(
     run: Annotated[Path, typer.Argument(metavar="RUN")],
+    engine: Annotated[str, typer.Option(help="Who judges: both, duckdb or spark.")] = "both",
     master: Annotated[str | None, typer.Option(help="Spark master; default local.")] = None,
+    rules: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Rules of your own, judged too.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Check a run directory with Spark and write verdict.json."""
+    """Check a run directory and write verdict.json: DuckDB first, then Spark."""
     from ledgermq.laboratory import verify_to_verdict  # noqa: PLC0415
 
-    raise typer.Exit(verify_to_verdict(run, master=master, as_json=as_json))
+    raise typer.Exit(
+        verify_to_verdict(run, engine=engine, master=master, rules=rules, as_json=as_json)
+    )
 
 
 @app.command()
@@ -322,6 +330,18 @@ def export(run: Annotated[Path, typer.Argument(metavar="RUN")]) -> None:
     from ledgermq.laboratory import export_tables  # noqa: PLC0415
 
     raise typer.Exit(export_tables(run))
+
+
+@app.command()
+def sql(
+    run: Annotated[Path, typer.Argument(metavar="RUN")],
+    query: Annotated[str, typer.Argument(metavar="QUERY")],
+    as_json: Json = False,
+) -> None:
+    """Ask a run's tables and stages in DuckDB's SQL."""
+    from ledgermq.laboratory import query_to_rows  # noqa: PLC0415
+
+    raise typer.Exit(query_to_rows(run, query, as_json=as_json))
 
 
 @app.command()

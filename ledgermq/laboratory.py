@@ -15,6 +15,7 @@ from ledgermq.exit_codes import EXIT_ERROR, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAG
 __all__ = [
     "experiment_to_report",
     "export_tables",
+    "query_to_rows",
     "verify_to_verdict",
     "write_report",
 ]
@@ -38,6 +39,7 @@ def experiment_to_report(
     toxiproxy_url: str | None,
     out: Path | None,
     master: str | None,
+    judge: str,
     verify_after: bool,
 ) -> int:
     """Run, verify, report. The exit code is the verdict's."""
@@ -85,7 +87,7 @@ def experiment_to_report(
     if not verify_after:
         sys.stdout.write(f"{run}\n")
         return exported
-    code = verify_to_verdict(run, master=master, as_json=False)
+    code = verify_to_verdict(run, engine=judge, master=master, rules=None, as_json=False)
     if code == EXIT_INTERRUPTED:
         return code
     write_report(run, run / "report.html")
@@ -113,16 +115,29 @@ def export_tables(run: Path) -> int:
     return EXIT_OK
 
 
-def verify_to_verdict(run: Path, *, master: str | None, as_json: bool) -> int:
+def verify_to_verdict(
+    run: Path, *, engine: str, master: str | None, rules: Path | None, as_json: bool
+) -> int:
     """Print the verdict; the exit code is the verdict's."""
-    from verify.run import main  # noqa: PLC0415
+    from verify.dialect import DialectError  # noqa: PLC0415
+    from verify.rule_files import RuleFileError  # noqa: PLC0415
+    from verify.run import ENGINES, load_rules, main  # noqa: PLC0415
 
     if not run.is_dir():
         _tell(f"{run} is no run directory")
         return EXIT_USAGE
-    _tell(f"verifying {run} with Spark")
+    chosen = next((name for name in ENGINES if name == engine), None)
+    if chosen is None:
+        _tell(f"{engine!r} is none of {', '.join(ENGINES)}")
+        return EXIT_USAGE
     try:
-        return main(run, master, as_json=as_json)
+        known = load_rules(rules)
+    except (RuleFileError, DialectError) as error:
+        _tell(str(error))
+        return EXIT_USAGE
+    _tell(f"verifying {run}")
+    try:
+        return main(run, engine=chosen, master=master, rules=known, as_json=as_json)
     except KeyboardInterrupt:
         before = " (verdict.json is of an earlier verification)"
         _tell(
@@ -131,6 +146,18 @@ def verify_to_verdict(run: Path, *, master: str | None, as_json: bool) -> int:
             f" {_command('verify', run)}"
         )
         return EXIT_INTERRUPTED
+
+
+def query_to_rows(run: Path, query: str, *, as_json: bool) -> int:
+    """Print a query's answer."""
+    from verify.sql import QueryError, main  # noqa: PLC0415
+
+    try:
+        main(run, query, as_json=as_json)
+    except QueryError as error:
+        _tell(str(error))
+        return EXIT_USAGE
+    return EXIT_OK
 
 
 def write_report(run: Path, output: Path) -> int:

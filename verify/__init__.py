@@ -1,4 +1,5 @@
-"""The verifier: reads a run directory, with Spark, and answers pass, fail or unknown.
+"""The verifier: reads a run directory and answers pass, fail or unknown.
 
-It imports none of the packages that it judges, so that no bug can hide in shared code.
+Rules are files of SQL; DuckDB and Spark judge by the same text and must agree. It imports none of
+the packages that it judges, so that no bug can hide in shared code.
 """

@@ -18,7 +18,12 @@ from typing import Final
 
 import pyarrow as pa
 
-__all__ = ["ADDED", "TABLES"]
+__all__ = ["ADDED", "TABLES", "TableError"]
+
+
+class TableError(Exception):
+    """A listed table does not have the format's columns; the text names the first that differs."""
+
 
 _KINDS: Final = {
     "string": pa.string(),

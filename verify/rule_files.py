@@ -9,6 +9,7 @@ A *rule* yields one row per finding. A *stage* is a table that rules share, made
     -- wants: log
     -- examined: select count(*) from ...
     -- nothing: no operation read anything
+    -- holds: What a reader learns where nothing is found.
     -- rule: One sentence, which may go on
     --   in lines that are indented.
     -- source: where it comes from
@@ -47,7 +48,7 @@ _FAMILIES: Final = "ASTR"  # in which order a verdict lists them; others follow
 _TITLE: Final = re.compile(r"-- (?P<id>[A-Z]{1,8}[0-9]{1,4}): (?P<name>.+)")
 _ENTRY: Final = re.compile(r"-- (?P<key>[a-z_]+):(?: (?P<text>.*))?")
 _MORE: Final = "--   "
-_REQUIRED: Final = frozenset({"promise", "needs", "examined", "nothing", "rule", "source"})
+_REQUIRED: Final = frozenset({"promise", "needs", "examined", "nothing", "holds", "rule", "source"})
 _OPTIONAL: Final = frozenset({"wants", "applies", "listed", "reaches"})
 _TRUTHS: Final = {"yes": True, "no": False}
 _ALWAYS: Final = "select true"
@@ -75,9 +76,10 @@ class Rule:
     are. `applies`: a query for one truth value, whether its feature was on and used. `listed`: one
     that is false where the rule is listed only if it is unknown. `examined`: a query for the number
     of rows that it looks at; 0 makes it unknown, with `nothing` as the reason. They see the stages
-    of counts and the manifest's tables only. `reaches`: what it says holds only where the traces
-    reach all that the logs have committed. `text` yields the findings: plain columns in their order
-    of rank, and `reason`, which says why a row is a doubt and no violation.
+    of counts and the manifest's tables only. `holds` says what is so where it passes, `rule` what
+    is a violation; `reaches`: what it says holds only where the traces reach all that the logs have
+    committed. `text` yields the findings: plain columns in their order of rank, and `reason`, which
+    says why a row is a doubt and no violation.
     """
 
     id: str
@@ -89,6 +91,7 @@ class Rule:
     listed: str = _ALWAYS
     examined: str
     nothing: str
+    holds: str
     reaches: bool = False
     rule: str
     source: str
@@ -176,6 +179,7 @@ def _rule(path: Path) -> Rule:
         listed=entries.get("listed", _ALWAYS),
         examined=entries["examined"],
         nothing=entries["nothing"],
+        holds=entries["holds"],
         reaches=_truth(path, "reaches", entries.get("reaches", "no")),
         rule=entries["rule"],
         source=entries["source"],

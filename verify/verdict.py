@@ -76,6 +76,7 @@ class Verdict:
     checks: Sequence[CheckResult]
     coverage: Mapping[str, object] = field(default_factory=dict)
     not_shown: Sequence[str] = field(default=())
+    engines: tuple[str, ...] = ()  # who judged; none where nothing could be
 
     @property
     def outcome(self) -> Outcome:
@@ -95,6 +96,7 @@ class Verdict:
             "checks": [check.as_json() for check in self.checks],
             "coverage": dict(self.coverage),
             "not_shown": list(self.not_shown),
+            "engines": list(self.engines),
         }
 
     def write(self, path: Path) -> None:

@@ -30,6 +30,7 @@ VOCABULARY: Final = Rule(
     applies="select true",
     examined="select 0",
     nothing="",
+    holds="Every row is in the format's words.",
     rule="Rows outside the format's vocabulary are an error of whoever recorded the run.",
     source="the run format",
     text=_PATH.read_text(encoding="utf-8"),

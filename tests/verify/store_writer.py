@@ -11,6 +11,7 @@ import zlib
 from pathlib import Path
 
 import msgpack
+from xxhash import xxh3_64_intdigest
 
 from tests.verify.synthetic import (
     HALF,
@@ -25,6 +26,8 @@ from tests.verify.synthetic import (
 )
 
 _KINDS = {"noop": 0, "config": 1, "data": 2}
+
+_BODY = b"x" * 16
 
 
 def write_stores(
@@ -112,6 +115,14 @@ def _payload(entry: Entry, position: int, halves: dict[int, int]) -> bytes:
     return struct.pack(">B3xI", 1, len(table)) + table + bodies
 
 
+def contents_digest(rec: Rec) -> int:
+    """Of a record as it is written here (the run format, `digest`)."""
+    told = {"KEYS": " ".join(rec.keys) if rec.keys else None, "TAGS": rec.tags}
+    counted = "".join(f"{k}\x01{v}\x02" for k, v in sorted(told.items()) if v is not None)
+    unsigned = xxh3_64_intdigest(_BODY + bytes(5) + counted.encode())
+    return unsigned - (1 << 64) if unsigned >= 1 << 63 else unsigned
+
+
 def _record(rec: Rec, position: int) -> bytes:
     properties = {
         "UNIQ_KEY": rec.uniq_key,
@@ -120,7 +131,7 @@ def _record(rec: Rec, position: int) -> bytes:
         "KEYS": " ".join(rec.keys) if rec.keys else None,
         "TAGS": rec.tags,
     }
-    body = b"x" * 16
+    body = _BODY
     if rec.kind == "op":
         properties = {"TAGS": rec.tags}
         body = f"{rec.half_offset},".encode()

@@ -13,7 +13,7 @@ import hashlib
 import json
 import zlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -442,7 +442,7 @@ class SyntheticRun:
                     messages=[self.shown(rec)],
                 )
                 if late:
-                    again = Rec("message", RETRY, 0, rec.value, rec.uniq_key, rec.keys, reconsume=1)
+                    again = replace(rec, topic=RETRY, queue=0, reconsume=1)
                     self.append([again])
         hidden = {**self.shown(again), "offset": None}
         self.op(

@@ -63,7 +63,13 @@ def test_no_java_makes_the_run_unknown(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("PATH", str(tmp_path))
     verdict = verify_run(SyntheticRun().write(tmp_path / "run"))
     assert verdict.outcome is Outcome.UNKNOWN
-    assert "no Java was found" in str(verdict.checks[0].reason)
+    reason = str(verdict.checks[0].reason)
+    assert reason.startswith("only duckdb could judge: ")
+    assert "no Java was found" in reason
+    assert verdict.engines == ("duckdb",)
+    alone = verify_run(tmp_path / "run", engine="spark")
+    assert alone.outcome is Outcome.UNKNOWN
+    assert "no Java was found" in str(alone.checks[0].reason)
 
 
 def test_launcher_command_loses_the_module_that_slim_javas_lack() -> None:

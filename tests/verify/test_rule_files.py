@@ -33,6 +33,7 @@ RULE = """-- A1: a name
 -- needs: ops
 -- examined: select 1
 -- nothing: nothing was done
+-- holds: Something is so.
 -- rule: A sentence
 --   that goes on.
 -- source: somewhere

@@ -15,7 +15,7 @@ from verify.engines.spark import SparkEngine
 from verify.judge import judge_run
 from verify.manifest import load_manifest
 from verify.rule_files import BUILT_IN_STAGES, read_stages
-from verify.run import verify_in
+from verify.run import verify_run
 from verify.verdict import Outcome
 from verify.vocabulary import HarnessError
 
@@ -99,6 +99,6 @@ def test_spark_says_the_same(spark: SparkSession, tmp_path: Path) -> None:
         texts.append(str(error.value))
         engine.close()
     assert texts[0] == texts[1]
-    verdict = verify_in(spark, run)
+    verdict = verify_run(run, engine="duckdb")
     assert verdict.outcome is Outcome.UNKNOWN
     assert {check.reason for check in verdict.checks} == {texts[0]}

@@ -72,6 +72,10 @@ class DuckDBEngine:
     def table(self, name: str) -> list[dict[str, object]]:
         return self._fetch(f'from "{name}"', name)
 
+    def ask(self, query: str) -> list[dict[str, object]]:
+        """The rows that a query in DuckDB's own SQL has."""
+        return self._fetch(query, "query")
+
     def findings(self, rule: Rule) -> Findings:
         text = duckdb_text(rule.text, name=rule.id)
         self._run(f"create or replace temp table {_FOUND} as {text}", rule.id)

@@ -17,13 +17,9 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from verify.format_tables import ADDED
+from verify.format_tables import ADDED, TableError
 
-__all__ = ["TableError", "select_list"]
-
-
-class TableError(Exception):
-    """A listed table does not have the format's columns; the text names the first that differs."""
+__all__ = ["select_list"]
 
 
 _FAMILIES: Final[tuple[tuple[Callable[[pa.DataType], bool], str], ...]] = (

@@ -20,8 +20,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import ArrayType, MapType, StructType
 
 from verify.engines.engine import FINDINGS_MAX, EngineError, Findings, TableFiles
+from verify.engines.spark_tables import read_table
 from verify.rule_files import Rule, Stage
-from verify.sources.tables import read_table
 
 __all__ = ["SparkEngine"]
 

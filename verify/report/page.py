@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from statistics import median
 
 from verify.report.activity import Activity
@@ -20,7 +21,6 @@ from verify.report.replicas import Replicas
 from verify.report.source import RunSource
 from verify.report.unavailability import Pause
 from verify.report.wording import (
-    CHECK_MEANINGS,
     EFFECT_WORDS,
     PROMISES,
     VERDICT_SENTENCES,
@@ -30,6 +30,7 @@ from verify.report.wording import (
     number,
     seconds,
 )
+from verify.rule_files import BUILT_IN_RULES, read_rules
 
 __all__ = ["Reduced", "page_values"]
 
@@ -49,6 +50,12 @@ class Reduced:
     replicas: Replicas
     pauses: Mapping[int, Pause]
     end_ns: int
+
+
+@cache
+def _meanings() -> Mapping[str, str]:
+    """What holds where a check passes, as its rule's file says it."""
+    return {rule.id: rule.holds for rule in read_rules(BUILT_IN_RULES)}
 
 
 def page_values(source: RunSource, reduced: Reduced) -> dict[str, object]:
@@ -201,7 +208,7 @@ def _check(value: object) -> dict[str, object]:
     return {
         "id": name,
         "name": _text(check.get("name"), ""),
-        "meaning": CHECK_MEANINGS.get(name, ""),
+        "meaning": _meanings().get(name, ""),
         "promise": _text(check.get("promise"), "–"),
         "verdict": _verdict_of(check.get("verdict")),
         "reason": clipped(_text(check.get("reason"), ""), _CELL_MAX * 4),

@@ -6,7 +6,6 @@ Pure. Written for somebody who has to decide on this report and has not read the
 from types import MappingProxyType
 
 __all__ = [
-    "CHECK_MEANINGS",
     "EFFECT_WORDS",
     "PROMISES",
     "VERDICT_SENTENCES",
@@ -48,56 +47,6 @@ VERDICT_SENTENCES = MappingProxyType(
 
 EFFECT_WORDS = MappingProxyType(
     {"taken": "took effect", "not_taken": "did not take", "unknown": "not known"}
-)
-
-CHECK_MEANINGS = MappingProxyType(
-    {
-        "A1": "One offset of a queue never shows two different messages.",
-        "A2": "No message stands at two places.",
-        "A3": "No reader got a message whose send was reported as failed.",
-        "A4": "No message vanished from between others that were read.",
-        "A5": "Every acknowledged message was read by each group that had to read all.",
-        "A6": "No reader jumped over or back within its queue.",
-        "A7": "No poll jumped over or back within itself.",
-        "A8": "Acknowledged offsets of one sender rise.",
-        "A10": "What was acknowledged before another was sent stands before it.",
-        "A11": "Nothing was read that nobody sent.",
-        "A12": "No group consumed a message twice without a cause.",
-        "A13": "Messages of one order group were consumed in the order in which they were sent.",
-        "A14": "No reader was kept from known messages for longer than allowed.",
-        "A15": "What was seen once is seen again; reads of offsets are not stale.",
-        "A16": "The cluster acknowledged again within the time allowed.",
-        "A17": "Every replica came back and caught up once the faults were healed.",
-        "S1": "Log and queue index agree, unit by unit, on every replica.",
-        "S2": "Committed entries are the same on all replicas.",
-        "S5": "Consumer offsets are never lost or turned back.",
-        "S6": "Nothing was delivered that the committed log does not hold.",
-        "S8": "A query by key finds what is there, and nothing else.",
-        "T1": "No half message was visible before its commit.",
-        "T2": "No rolled-back message was visible.",
-        "T3": "Every committed transaction has its message.",
-        "T4": "No transaction was committed twice.",
-        "T5": "No transaction was both committed and rolled back.",
-        "T6": "Every undecided transaction was asked about or discarded in time.",
-        "T7": "Nobody was asked about a transaction that was decided.",
-        "T8": "Transactions were asked about as often as configured.",
-        "T9": "No decided transaction was discarded.",
-        "T10": "The bookkeeping of halves and decisions agrees.",
-        "T11": "A producer's own outcome and its message agree.",
-        "T12": "A decision resolved the transaction that it was for.",
-        "R1": "Each term had one leader at most.",
-        "R2": "No node voted twice in a term.",
-        "R3": "A node's term never fell.",
-        "R4": "No leader dropped entries in its own term.",
-        "R5": "Logs that agree on an entry agree on all before it.",
-        "R6": "No two nodes committed different entries at one index.",
-        "R7": "Every leader held all that was committed before its term.",
-        "R8": "Commit indexes only rise, and stay within the log.",
-        "R9": "What was committed was on a majority of disks.",
-        "R10": "Entries are applied in order, each once.",
-        "R11": "Votes went only to candidates with a log as new.",
-        "R12": "No read was answered from a term that was over.",
-    }
 )
 
 

@@ -5,6 +5,7 @@
 -- examined: select (select coalesce(sum(messages), 0) from op_counts where f in ('poll', 'deliver'))
 --   + (select coalesce(sum(records), 0) from record_counts where committed and kind in ('message', 'final'))
 -- nothing: no operation read anything
+-- holds: One offset of a queue never shows two different messages.
 -- rule: Two values at one offset of one queue, whoever says so: reads, acknowledgements or a log.
 -- source: Jepsen's Kafka workload, inconsistent-offsets
 with told as (

@@ -5,6 +5,7 @@
 -- examined: select coalesce(sum(case when f = 'send' then messages else ops end), 0) from op_counts
 --   where f in ('send', 'decide') and type = 'ok'
 -- nothing: nothing was acknowledged
+-- holds: What was acknowledged before another was sent stands before it.
 -- rule: A value that was acknowledged before another was first sent, and stands behind it. A
 --   transaction is acknowledged with its commit and first sent with its half.
 -- source: Jepsen's Kafka workload, G0 over real-time edges

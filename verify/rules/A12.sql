@@ -5,6 +5,7 @@
 -- examined: select coalesce(sum(messages), 0) from op_counts
 --   where f in ('poll', 'deliver') and type = 'ok'
 -- nothing: no operation read anything
+-- holds: No group consumed a message twice without a cause.
 -- rule: A second ok read of a value by one group (broadcast: one client) with no cause. Causes: an
 --   earlier read of it with fail or info, reconsume above 0, an assign of a member that names the
 --   queue between the two, or a second reader whose last assign names the queue and is not the one

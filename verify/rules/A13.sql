@@ -6,6 +6,7 @@
 -- examined: select coalesce(sum(messages), 0) from op_counts
 --   where f in ('poll', 'deliver') and type = 'ok'
 -- nothing: no operation read anything
+-- holds: Messages of one order group were consumed in the order in which they were sent.
 -- rule: In an ordered group, per process and since its last assign, the first consumption of a
 --   message comes after that of one of its shard that was sent only when it had been acknowledged.
 -- source: RocketMQ's message groups

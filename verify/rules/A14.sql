@@ -5,6 +5,7 @@
 --   and (select lag_ns from run_settings) is not null
 -- examined: select coalesce(sum(ops), 0) from op_counts where f = 'poll' and type = 'ok' and not final
 -- nothing: no poll was answered while the load ran
+-- holds: No reader was kept from known messages for longer than allowed.
 -- rule: An ok poll that is not final and leaves unread, behind the last message that it showed (an
 --   empty one: behind the offset it asked for), what had been acknowledged lag_ms before its invoke.
 --   Unread: beyond all that the poll's group (broadcast: its client) had read ok by then.

@@ -8,6 +8,7 @@
 -- examined: select coalesce(sum(ops), 0) from op_counts
 --   where type = 'ok' and (f = 'max_offset' or (f = 'poll' and final))
 -- nothing: there was no final read, and no max offset was asked for
+-- holds: What was seen once is seen again; reads of offsets are not stale.
 -- rule: Lost: acknowledged or read before a final read was asked for that went over its offset without
 --   it, and in no read after that. The final polls of one process that begin at a drained queue's
 --   min_offset go over it whole, any other final poll from the offset asked for to its last message.

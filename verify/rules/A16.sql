@@ -5,6 +5,7 @@
 -- examined: select coalesce(sum(ops), 0) from op_counts
 --   where f in ('send', 'half', 'decide') and type = 'ok'
 -- nothing: no write was acknowledged
+-- holds: The cluster acknowledged again within the time allowed.
 -- rule: Writes (send, half, decide) against the run's limits: two ok answers of one client further
 --   apart than gap_ms while the load runs; the first ok send to a broker group from the effect of a
 --   fault on, answered more than rto_ms after it; the share of sends outside of fault windows that

@@ -13,6 +13,7 @@
 --       where committed and kind in ('message', 'half', 'final'))
 --   end
 -- nothing: of nothing that was sent a digest is told
+-- holds: Every message carries what was sent: body, flag, tags, keys and properties.
 -- rule: A message that was read, or found by a query, or a committed record of a message, a half or a
 --   final, with a digest that no attempt of its value had; a value one of whose attempts has no
 --   digest is not judged. And a final whose digest is that of no committed half of its transaction.

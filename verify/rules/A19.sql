@@ -4,6 +4,7 @@
 -- wants: raft
 -- examined: select coalesce(sum(messages), 0) from op_counts where f in ('send', 'half')
 -- nothing: nothing was sent
+-- holds: What was told as failed is not stored, and nothing was stored before it was sent.
 -- rule: A value all of whose attempts ended fail, and a committed message or half of it. Or one whose
 --   first record was appended before its first attempt that did not fail had been invoked.
 -- source: the run format, A19; promise G7

@@ -5,6 +5,7 @@
 -- examined: select (select coalesce(sum(messages), 0) from op_counts where f in ('poll', 'deliver'))
 --   + (select coalesce(sum(records), 0) from record_counts where committed and kind in ('message', 'final'))
 -- nothing: no operation read anything
+-- holds: No message stands at two places.
 -- rule: One value, or one uniq_key, at two places of one broker group's user topics. A message that
 --   is stored twice is one violation, though its value and its key both tell of it.
 -- source: Jepsen's Kafka workload, duplicate

@@ -7,6 +7,7 @@
 -- examined: select coalesce(sum(ops), 0) from op_counts
 --   where f in ('send', 'half', 'decide') and type = 'ok'
 -- nothing: nothing was acknowledged
+-- holds: Nothing was acknowledged before it was committed.
 -- rule: An ok send, half or decide whose record stands in an entry that the first node of the group
 --   to commit it committed later than the answer came, by more than the clocks may differ. The
 --   record is the one at the offset that the answer told, else the first of its value on user

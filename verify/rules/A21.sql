@@ -7,6 +7,7 @@
 -- examined: select (select coalesce(sum(messages), 0) from op_counts where f in ('poll', 'deliver') and type = 'ok')
 --   + (select coalesce(sum(ops), 0) from op_counts where f = 'max_offset' and type = 'ok')
 -- nothing: no operation read anything
+-- holds: Nothing was shown before it was committed.
 -- rule: A message that an ok read showed before any node had committed the entry at its place; and a
 --   max offset beyond all that was committed when it was answered, unless retention may have taken
 --   what stood there. By more than the clocks may differ.

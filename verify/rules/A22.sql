@@ -6,6 +6,7 @@
 --   and (select coalesce(sum(ops), 0) from op_counts where f = 'assign') > 0
 -- examined: select coalesce(sum(ops), 0) from op_counts where f = 'assign' and type <> 'fail'
 -- nothing: no assign was answered
+-- holds: No queue had two owners for longer than a rebalance takes.
 -- rule: Two members (clients) of a cluster group that hold one queue in one stretch longer than
 --   rebalance_ms outside of fault windows. A member holds what its last assign names, from its end
 --   (its invoke where it has none) to the invoke of its next assign, or of its last operation.

@@ -5,6 +5,7 @@
 -- examined: select coalesce(sum(messages), 0) from op_counts
 --   where f in ('poll', 'deliver') and type = 'ok'
 -- nothing: no operation read anything
+-- holds: No message vanished from between others that were read.
 -- rule: A value that must have committed, was never read, and stands before one that was. Offsets
 --   take the part of dense ranks, for both order a queue alike; what stands only below the queue's
 --   floor may have gone by retention.

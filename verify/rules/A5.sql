@@ -5,6 +5,7 @@
 -- examined: select coalesce(sum(case when f = 'send' then messages else ops end), 0) from op_counts
 --   where f in ('send', 'decide') and type = 'ok'
 -- nothing: nothing was acknowledged
+-- holds: Every acknowledged message was read by each group that had to read all.
 -- rule: Acknowledged, and never read ok by a group that is to read everything. Acknowledged at or
 --   beyond its queue's end and in no replica's committed log: lost, whoever read it. In a queue
 --   that was not drained an unread value proves nothing, nor does it where no read was recorded; a

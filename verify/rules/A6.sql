@@ -5,6 +5,7 @@
 -- applies: select coalesce(sum(ops), 0) > 0 from op_counts where f = 'poll'
 -- examined: select coalesce(sum(messages), 0) from op_counts where f = 'poll' and type = 'ok'
 -- nothing: no operation read anything
+-- holds: No reader jumped over or back within its queue.
 -- rule: A poll that begins behind, or beyond, where the process's ok poll of the queue before it
 --   ended. Beyond: over a place where a value is known to stand, from where absence counts on. An
 --   assign that names the queue starts the position anew.

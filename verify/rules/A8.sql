@@ -4,6 +4,7 @@
 -- applies: select coalesce(sum(ops), 0) > 0 from op_counts where f = 'send'
 -- examined: select coalesce(sum(messages), 0) from op_counts where f = 'send' and type = 'ok'
 -- nothing: nothing was acknowledged
+-- holds: Acknowledged offsets of one sender rise.
 -- rule: A process whose later acknowledged message stands before an earlier one of its own. A retry
 --   is left out: it is answered with the old offset.
 -- source: Jepsen's Kafka workload, nonmonotonic-send and int-nonmonotonic-send

@@ -3,6 +3,7 @@
 -- needs: raft
 -- examined: select coalesce(sum(events), 0) from event_counts where event = 'role' and role = 'leader'
 -- nothing: no node became leader
+-- holds: Each term had one leader at most.
 -- rule: Two nodes of a group that became leader in one term.
 -- source: Raft, figure 3, election safety
 select

@@ -4,6 +4,7 @@
 -- reaches: yes
 -- examined: select coalesce(sum(events), 0) from event_counts where event = 'apply'
 -- nothing: nothing was applied
+-- holds: Entries are applied in order, each once.
 -- rule: Within an incarnation each range applied begins where the one before ended, what is applied
 --   at an index is the same everywhere, and nothing is applied above what the node has ever told as
 --   its commit index: a restart may forget that, and what it had covered stays committed. A node

@@ -5,6 +5,7 @@
 -- applies: select coalesce(bool_or(engine = 'raft'), false) from run_settings
 -- examined: select coalesce(sum(events), 0) from event_counts where event = 'vote'
 -- nothing: no vote was traced
+-- holds: Votes went only to candidates with a log as new.
 -- rule: A vote for a candidate whose log is behind the voter's own. Only the first time that a vote
 --   is told: when it is sent again the voter's log may have grown. A vote is told once it is
 --   durable, which may be after entries of its own term have come from the leader that others

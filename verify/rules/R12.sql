@@ -4,6 +4,7 @@
 -- applies: select count(*) > 0 from event_counts where event = 'read'
 -- examined: select coalesce(sum(events), 0) from event_counts where event = 'read'
 -- nothing: no read was traced
+-- holds: No read was answered from a term that was over.
 -- rule: A read answered in a term, below what a newer term had committed before it began, by more
 --   than the clocks may differ. Reads that began after a newer term's first commit are few, so only
 --   those meet the commits.

@@ -6,6 +6,7 @@
 --   or (select count(*) > 0 from event_counts where event = 'config')
 -- examined: select coalesce(sum(events), 0) from event_counts where event in ('config', 'start')
 -- nothing: no configuration was traced
+-- holds: Members changed one at a time, each change after the one before it was committed.
 -- rule: A configuration that a leader appends while the one before it is not committed, or before
 --   it has committed an entry of its own term; and one that differs from the one in force before it
 --   in more than one voter. Appended is what stands above the configuration told before, above the

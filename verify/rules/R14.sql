@@ -4,6 +4,7 @@
 -- applies: select count(*) > 0 from event_counts where event = 'state'
 -- examined: select coalesce(sum(events), 0) from event_counts where event = 'state'
 -- nothing: no state was traced
+-- holds: Replicas that applied the same entries hold the same state.
 -- rule: Two digests of the replicated state of one group after the same index.
 -- source: own rule
 select

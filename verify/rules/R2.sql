@@ -5,6 +5,7 @@
 --   or (select count(*) > 0 from event_counts where event = 'vote')
 -- examined: select coalesce(sum(events), 0) from event_counts where event = 'vote'
 -- nothing: no vote was traced
+-- holds: No node voted twice in a term.
 -- rule: A node that voted for two candidates in one term, restarts or not.
 -- source: Raft, 5.2
 select

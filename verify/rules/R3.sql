@@ -3,6 +3,7 @@
 -- needs: raft
 -- examined: select coalesce(sum(events), 0) from event_counts
 -- nothing: no event was traced
+-- holds: A node's term never fell.
 -- rule: A node whose term is lower than it was at the event before, restarts or not. Only nodes of
 --   which two terms overlap are put in order.
 -- source: Raft, figure 2 and 5.1

@@ -6,6 +6,7 @@
 -- examined: select (select coalesce(sum(events), 0) from event_counts where event = 'append')
 --   + (select coalesce(sum(records), 0) from record_counts)
 -- nothing: no append was traced
+-- holds: Logs that agree on an entry agree on all before it.
 -- rule: One index and term, two chains.
 -- source: Raft, figure 3, log matching
 select

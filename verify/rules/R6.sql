@@ -5,6 +5,7 @@
 -- reaches: yes
 -- examined: select coalesce(sum(events), 0) from event_counts where event in ('commit', 'apply')
 -- nothing: no commit was traced
+-- holds: No two nodes committed different entries at one index.
 -- rule: Two entries committed at one index, anywhere, ever.
 -- source: Raft, figure 3, state machine safety
 select

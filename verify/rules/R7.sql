@@ -6,6 +6,7 @@
 --   or (select count(*) > 0 from event_counts where event = 'commit')
 -- examined: select coalesce(sum(events), 0) from event_counts where event = 'role' and role = 'leader'
 -- nothing: no node became leader
+-- holds: Every leader held all that was committed before its term.
 -- rule: A leader that lacks what was committed in terms before its own. Chains make the last of
 --   those entries stand for all before it. What the node last told of that index in this incarnation
 --   is what it holds, unless an install has covered it; what it told before a kill may have been

@@ -6,6 +6,7 @@
 --   or (select count(*) > 0 from event_counts where event = 'commit')
 -- examined: select coalesce(sum(events), 0) from event_counts where event = 'commit'
 -- nothing: no commit was traced
+-- holds: Commit indexes only rise, and stay within the log.
 -- rule: A commit index that falls, or is beyond the log, or a leader's on an older term's entry. It
 --   falls only within an incarnation: a restart may forget it. It is beyond the log also where a
 --   truncation takes what it had reached.

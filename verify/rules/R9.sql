@@ -6,6 +6,7 @@
 --   or (select count(distinct event) = 2 from event_counts where event in ('commit', 'fsync'))
 -- examined: select coalesce(sum(events), 0) from event_counts where event = 'commit'
 -- nothing: no commit was traced
+-- holds: What was committed was on a majority of disks.
 -- rule: A leader's commit that no quorum of its configuration had made durable, and a start that
 --   found less than an fsync had told since the last truncation or install. A voter whose durable
 --   log reaches the index may hold other entries there: it counts only if it has told an entry of

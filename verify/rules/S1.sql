@@ -4,6 +4,7 @@
 -- examined: select (select coalesce(sum(records), 0) from record_counts
 --   where committed and kind in ('message', 'half', 'op', 'final')) + (select units from unit_counts)
 -- nothing: no replica has a committed record
+-- holds: Log and queue index agree, unit by unit, on every replica.
 -- rule: On every replica and in every queue, from min_offset on (from the first record on, where the
 --   log begins late): a committed message without its unit, a unit without its message or not of its
 --   record, a hole or a repeat in the offsets. Units below are left over and prove nothing; a record

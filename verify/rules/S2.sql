@@ -3,6 +3,7 @@
 -- needs: log
 -- examined: select coalesce(sum(records), 0) from record_counts where committed
 -- nothing: no replica has a committed entry
+-- holds: Committed entries are the same on all replicas.
 -- rule: A committed entry that is not the same, at the same index and slot, on every replica that has
 --   committed as far; that one of them lacks or holds twice; or that can't be read. From the highest
 --   of the replicas' first indexes on; digests are compared where both have one.

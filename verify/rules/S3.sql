@@ -7,6 +7,7 @@
 --   or (select coalesce(sum(events), 0) from event_counts where event = 'truncate') > 0
 -- examined: select coalesce(sum(events), 0) from event_counts where event in ('append', 'truncate', 'start')
 -- nothing: no append was traced
+-- holds: What was dropped from a log did not come back.
 -- rule: An entry that a node had truncated, and was not given again since, is what a later start of
 --   it finds last, or is in its exported log. A start that finds more than the trace told is legal: a
 --   kill came between storing and telling.

@@ -7,6 +7,7 @@
 --   or (select coalesce(sum(events), 0) from event_counts where event = 'commit') > 0
 -- examined: select coalesce(sum(events), 0) from event_counts where event in ('commit', 'truncate')
 -- nothing: no commit was traced
+-- holds: No log was cut, or ends, below what was committed.
 -- rule: A truncation at or below the node's commit index; a commit beyond the end of its log; or an
 --   exported log that ends below the last commit that its node told since its last start.
 -- source: DLedger issue 316

@@ -7,6 +7,7 @@
 -- examined: select coalesce(sum(ops), 0) from op_counts
 --   where f in ('fetch_offset', 'commit_offset') and type = 'ok'
 -- nothing: no offset was fetched or committed
+-- holds: Consumer offsets are never lost or turned back.
 -- rule: A group's stored offset is a register. A fetch answers an offset whose commit was invoked
 --   before the fetch ended and did not end before the invoke of another that was acknowledged before
 --   the fetch's invoke; nothing only where none was acknowledged before. What the committed logs

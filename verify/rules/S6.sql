@@ -3,6 +3,7 @@
 -- needs: ops, log
 -- examined: select coalesce(sum(messages), 0) from op_counts where f in ('poll', 'deliver')
 -- nothing: no operation read anything
+-- holds: Nothing was delivered that the committed log does not hold.
 -- rule: A message that was served, and that no replica's committed log has where it was read; where
 --   the client hides the place (a retry), the value must be somewhere in a committed log. What was
 --   read below its queue's floor is left out; of a hidden place, what retention may have taken.

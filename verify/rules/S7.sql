@@ -4,6 +4,7 @@
 -- applies: select (select coalesce(sum(ops), 0) from op_counts where f in ('send', 'half')) > 0
 -- examined: select coalesce(sum(ops), 0) from op_counts where f in ('send', 'half') and type = 'ok'
 -- nothing: nothing was acknowledged
+-- holds: No send was called stored that its broker called unsafe.
 -- rule: A send or half of type ok whose answer said that the message is not on a disk or on no other
 --   replica: FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT or SLAVE_NOT_AVAILABLE. Its outcome is unknown.
 -- source: RocketMQ's SendStatus; the run format

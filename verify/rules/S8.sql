@@ -4,6 +4,7 @@
 -- applies: select (select coalesce(sum(ops), 0) from op_counts where f = 'query') > 0
 -- examined: select coalesce(sum(ops), 0) from op_counts where f = 'query' and type = 'ok'
 -- nothing: no query was answered
+-- holds: A query by key finds what is there, and nothing else.
 -- rule: A query shows every committed message of its broker group and topic with that uniq_key or key
 --   that was acknowledged, or read ok, before it was asked and stands where absence counts; nothing
 --   that the committed log does not have there, and no message without that uniq_key or key.

@@ -5,6 +5,7 @@
 -- applies: select bool_or(has_transactions) from run_settings
 -- examined: select coalesce(sum(ops), 0) from op_counts where f = 'half'
 -- nothing: no transaction was begun
+-- holds: No half message was visible before its commit.
 -- rule: A transaction that is stored on a user topic, or was delivered, before anybody could have
 --   decided to commit it, or though nobody ever did. Stored counts from the first append of its
 --   entry, the answer to a check from its t_invoke; times count beyond the clocks' error.

@@ -4,6 +4,7 @@
 -- applies: select bool_or(has_transactions) from run_settings
 -- examined: select coalesce(sum(ops), 0) from op_counts where f = 'half'
 -- nothing: no transaction was begun
+-- holds: The bookkeeping of halves and decisions agrees.
 -- rule: Two op records of one half; an op record of no half; or the half queue's progress is past a
 --   half that neither an op record nor a discard had settled. A half may be appended anew at each
 --   check: progress is past it when it is beyond the last of its appends at that index.

@@ -4,6 +4,7 @@
 -- applies: select bool_or(has_transactions) from run_settings
 -- examined: select coalesce(sum(ops), 0) from op_counts where f = 'half'
 -- nothing: no transaction was begun
+-- holds: A producer's own outcome and its message agree.
 -- rule: The outcome in the producer's own database is not what became of its message: committed there
 --   and not stored, or rolled back there and stored. Only where the half was acknowledged and the
 --   producer told its outcome; what nobody had decided by the run's end is open.

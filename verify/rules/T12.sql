@@ -4,6 +4,7 @@
 -- applies: select bool_or(has_transactions) from run_settings
 -- examined: select coalesce(sum(ops), 0) from op_counts where f = 'half'
 -- nothing: no transaction was begun
+-- holds: A decision resolved the transaction that it was for.
 -- rule: A final message or an op record whose value or uniq_key is not its transaction's half's; or a
 --   resolution that nobody told for one transaction, while an acknowledged decision of the same kind
 --   for another resolved nothing.

@@ -5,6 +5,7 @@
 -- applies: select bool_or(has_transactions) from run_settings
 -- examined: select coalesce(sum(ops), 0) from op_counts where f = 'half'
 -- nothing: no transaction was begun
+-- holds: No rolled-back message was visible.
 -- rule: A transaction that is stored on a user topic, or was delivered, though it was decided to roll
 --   it back and nobody ever told to commit it.
 -- source: RocketMQ issue 8158

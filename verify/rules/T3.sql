@@ -4,6 +4,7 @@
 -- applies: select bool_or(has_transactions) from run_settings
 -- examined: select coalesce(sum(ops), 0) from op_counts where f = 'half'
 -- nothing: no transaction was begun
+-- holds: Every committed transaction has its message.
 -- rule: A commit was acknowledged to the producer, and no replica's committed log has the message.
 -- source: RocketMQ issue 544
 select

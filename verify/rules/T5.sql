@@ -4,6 +4,7 @@
 -- applies: select bool_or(has_transactions) from run_settings
 -- examined: select coalesce(sum(ops), 0) from op_counts where f = 'half'
 -- nothing: no transaction was begun
+-- holds: No transaction was both committed and rolled back.
 -- rule: Op records of both decisions for one transaction, or a final message of what an op record
 --   rolled back.
 -- source: RocketMQ issue 8158

@@ -5,6 +5,7 @@
 --   and (select coalesce(sum(ops), 0) from op_counts where f = 'check') > 0
 -- examined: select coalesce(sum(ops), 0) from op_counts where f = 'half'
 -- nothing: no transaction was begun
+-- holds: Every undecided transaction was asked about or discarded in time.
 -- rule: In a stretch of the timeout and two check intervals that begins with a half's ack or with its
 --   last check, an undecided half was neither asked about nor discarded. Its clock stands while its
 --   group has no leader or its producers are silent for more than a check interval; a half whose

@@ -6,6 +6,7 @@
 --   and (select coalesce(sum(ops), 0) from op_counts where f = 'check') > 0
 -- examined: select coalesce(sum(ops), 0) from op_counts where f = 'half'
 -- nothing: no transaction was begun
+-- holds: Nobody was asked about a transaction that was decided.
 -- rule: The broker asks about a transaction later than one check interval after it acknowledged the
 --   decision.
 -- source: RocketMQ issues 1517, 4436, 8158

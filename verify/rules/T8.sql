@@ -6,6 +6,7 @@
 --   and (select coalesce(sum(ops), 0) from op_counts where f = 'check') > 0
 -- examined: select coalesce(sum(ops), 0) from op_counts where f = 'half'
 -- nothing: no transaction was begun
+-- holds: Transactions were asked about as often as configured.
 -- rule: A half that was asked about more often than configured; or was discarded after fewer questions
 --   than that, while no fault that took effect, or may have, overlapped the time from the half's
 --   invoke to the first append of its discard.

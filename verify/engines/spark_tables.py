@@ -1,9 +1,9 @@
 """The Parquet tables of a run, with the columns and types that the format names.
 
-Place in the data path: between the listed files and `verify.frames`. Columns that a run added are
-not read. A column that is missing or of another kind makes the table unreadable; the same kind in
-another width (as a table written from pandas may have it) is cast, and a column without any value
-may have Arrow's null type.
+Place in the data path: between the listed files and `verify.engines.spark`. Columns that a run
+added are not read. A column that is missing or of another kind makes the table unreadable; the same
+kind in another width (as a table written from pandas may have it) is cast, and a column without any
+value may have Arrow's null type.
 
 Invariants: the result has exactly the format's columns, in its order; how many files there are and
 in which order their rows lie changes nothing.
@@ -32,9 +32,9 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from verify.format_tables import ADDED
+from verify.format_tables import ADDED, TableError
 
-__all__ = ["TableError", "empty_table", "read_table"]
+__all__ = ["read_table"]
 
 _PLAIN_TYPES: Final[tuple[tuple[Callable[[pa.DataType], bool], DataType], ...]] = (
     (pa.types.is_string, StringType()),
@@ -56,15 +56,6 @@ _FAMILY: Final[Mapping[type[DataType], set[type[DataType]]]] = {
 }
 
 
-class TableError(Exception):
-    """A listed table does not have the format's columns; the text names the first that differs."""
-
-
-def empty_table(session: SparkSession, schema: StructType) -> DataFrame:
-    """A table of that shape without rows."""
-    return session.createDataFrame([], schema)
-
-
 def read_table(session: SparkSession, files: Sequence[Path], schema: StructType) -> DataFrame:
     """The rows of all `files` with the columns of `schema`.
 
@@ -82,7 +73,7 @@ def read_table(session: SparkSession, files: Sequence[Path], schema: StructType)
         for shape, names in by_shape.values()
     ]
     if not tables:
-        return empty_table(session, schema)
+        return session.createDataFrame([], schema)
     result = tables[0]
     for table in tables[1:]:
         result = result.unionByName(table)

@@ -1,1 +1,0 @@
-"""The checks: one anomaly per function, from shared DataFrames to a DataFrame of findings."""
