@@ -47,7 +47,7 @@ def _of_rule(rule: Rule) -> Iterator[str]:
     yield ""
     yield f"{rule.holds} *Violated by:* {rule.rule}"
     yield ""
-    tables = ", ".join(rule.needs)
+    tables = ", ".join(rule.needs) or "run.json alone"
     if rule.wants:
         tables += f"; {', '.join(rule.wants)} where the run has them"
     promise = "no promise" if rule.promise is None else rule.promise

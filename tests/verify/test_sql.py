@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -62,3 +63,12 @@ def test_rows_as_json_and_as_a_table(run: Path, capsys: pytest.CaptureFixture[st
     assert rows[0] == {"node": "n0", "voters": ["n0", "n1", "n2"]}
     main(run, query, as_json=False)
     assert "3 rows" in capsys.readouterr().out
+
+
+def test_the_ten_questions_of_the_page_are_answered(run: Path) -> None:
+    page = Path(__file__).parents[2] / "docs" / "SQL.md"
+    queries = re.findall(r"```sql\n(.*?)```", page.read_text(encoding="utf-8"), re.S)
+    assert len(queries) == 10
+    unread = [query for query in queries if "values_told" in query]
+    for query in queries:
+        assert query_run(run, query) or query in unread, query
