@@ -136,16 +136,22 @@ def verify_to_verdict(
         _tell(str(error))
         return EXIT_USAGE
     _tell(f"verifying {run}")
+    before = _changed_ns(run / "verdict.json")
     try:
         return main(run, engine=chosen, master=master, rules=known, as_json=as_json)
     except KeyboardInterrupt:
-        before = " (verdict.json is of an earlier verification)"
-        _tell(
-            f"interrupted: Spark has ended and {run} is as it was"
-            f"{before if (run / 'verdict.json').exists() else ''}; again:"
-            f" {_command('verify', run)}"
-        )
+        after = _changed_ns(run / "verdict.json")
+        left = "the run is as it was"
+        if after != before:
+            left = "verdict.json is of the first engine alone"
+        elif after is not None:
+            left += " (verdict.json is of an earlier verification)"
+        _tell(f"interrupted: no process is left, {left}; again: {_command('verify', run)}")
         return EXIT_INTERRUPTED
+
+
+def _changed_ns(path: Path) -> int | None:
+    return path.stat().st_mtime_ns if path.exists() else None
 
 
 def query_to_rows(run: Path, query: str, *, as_json: bool) -> int:

@@ -201,7 +201,7 @@ def _both(first: Verdict, second: Verdict) -> Verdict:
 
 def _unconfirmed(first: Verdict, reason: str) -> Verdict:
     """The first engine's verdict, where the second could not judge."""
-    told = f"only {first.engines[0]} could judge: {reason}"
+    told = f"only {first.engines[0]} could judge: {reason.rstrip('.')}"
     return replace(
         first,
         checks=[
@@ -210,7 +210,7 @@ def _unconfirmed(first: Verdict, reason: str) -> Verdict:
             else replace(result, verdict=Outcome.UNKNOWN, reason=result.reason or told)
             for result in first.checks
         ],
-        not_shown=[*first.not_shown, f"No second engine confirms it: {reason}."],
+        not_shown=[*first.not_shown, f"What a second engine would say: {told}."],
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import struct
+import zlib
 
 import pytest
 
@@ -179,7 +180,9 @@ def test_half_a_frame_and_silence_holds_up_nobody(untouched: Processes) -> None:
 
 
 def raft_frame(data: bytes) -> bytes:
-    return struct.pack(">I", len(data)) + data
+    """As docs/FORMATS.md draws it: size, sum of the frame, sum of both."""
+    told = struct.pack(">II", len(data), zlib.crc32(data))
+    return told + struct.pack(">I", zlib.crc32(told)) + data
 
 
 RAFT_GARBAGE: dict[str, bytes] = {
@@ -254,8 +257,8 @@ def test_a_peer_that_can_not_prove_the_secret_is_refused(untouched: Processes) -
     with socket.create_connection((host, int(port)), timeout=CLOSED_S) as peer:
         hello = _dialler("broker-a", "n1", "n0").hello()
         peer.sendall(hello)
-        size = int.from_bytes(peer.recv(4), "big")
-        assert b"CHALLENGE" in peer.recv(size)
+        size = int.from_bytes(peer.recv(12, socket.MSG_WAITALL)[:4], "big")
+        assert b"CHALLENGE" in peer.recv(size, socket.MSG_WAITALL)
         peer.sendall(raft_frame(b"\x92\xa5PROOF\xc4\x20" + bytes(32)))
         assert b"REFUSED" in peer.recv(65_536)
     await_until(

@@ -67,16 +67,17 @@ def test_an_experiment(tmp_path: Path, ignoring: tuple[signal.Signals, ...]) -> 
 def test_a_verification(tmp_path: Path) -> None:
     run = SyntheticRun().write(tmp_path / "run")
     with running("verify", run, ignoring=[signal.SIGINT]) as process:
-        await_line(process, "checks: ")
+        await_line(process, "spark: reading the tables")
         below = children_of(process.pid)
         assert below, "Spark's JVM runs"
         process.send_signal(signal.SIGINT)
         err = process.communicate(timeout=60)[1]
         assert process.returncode == 130, err
     last = err.splitlines()[-1]
-    assert f"interrupted: Spark has ended and {run} is as it was" in last
+    assert "interrupted: no process is left, verdict.json is of the first engine alone" in last
     assert f"again: ledgermq verify {run}" in last
-    assert not (run / "verdict.json").exists()
+    verdict = json.loads((run / "verdict.json").read_text(encoding="utf-8"))
+    assert verdict["engines"] == ["duckdb"]
     await_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in below), "they have ended")
 
 

@@ -65,7 +65,7 @@ def test_verify_says_what_it_found_and_what_helps(
     done = ledgermq("verify", run, environment=there)
     assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr
-    assert done.stdout.startswith("verdict: unknown\n")
+    assert done.stdout.startswith("verdict: unknown, by duckdb\n")
     verdict = json.loads((run / "verdict.json").read_text(encoding="utf-8"))
     assert verdict["verdict"] == "unknown"
     (reason,) = {check["reason"] for check in verdict["checks"]}

@@ -225,6 +225,7 @@ class _LogRows:
         place = np.searchsorted(offsets[order], wanted)
         there = place < len(order)
         there[there] = offsets[order[place[there]]] == wanted[there]
+        there &= wanted >= 0  # no half stands below 0, whatever a damaged one says
         source, lost = np.arange(len(rows)), np.zeros(len(rows), dtype=np.bool_)
         ops = np.flatnonzero(found.is_op)
         lost[ops[~there]] = True
