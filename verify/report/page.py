@@ -80,6 +80,7 @@ def page_values(source: RunSource, reduced: Reduced) -> dict[str, object]:
         "length": duration(reduced.end_ns),
         "run_name": source.run.resolve().name,
         "commands": _commands(source),
+        "judges": " and ".join(clipped(_text(name, ""), _CELL_MAX) for name in _judges(verdict)),
         "notes": source.notes,
         "cards": _cards(reduced),
         "promises": _promises(verdict, checks),
@@ -95,6 +96,11 @@ def page_values(source: RunSource, reduced: Reduced) -> dict[str, object]:
         "environment": _pairs(manifest.get("environment")),
         "tables": _tables(manifest),
     }
+
+
+def _judges(verdict: Mapping[str, object]) -> Sequence[object]:
+    """The engines that judged; one whose verdict stands alone was not confirmed."""
+    return _list(verdict.get("engines"))[:_ROWS_MAX]
 
 
 def _moment(text: str) -> str:

@@ -235,6 +235,7 @@ def verdict(outcome: str = "fail") -> dict[str, object]:
             "info_share": 0.0012,
         },
         "not_shown": ["Only what this run did is judged.", f"A hostile line: {HOSTILE}"],
+        "engines": ["duckdb", f"spark{HOSTILE}"],
     }
 
 

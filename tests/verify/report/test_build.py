@@ -72,6 +72,7 @@ def test_text_of_the_run_stays_text(page: Page) -> None:
 
 
 def test_it_says_what_matters(page: Page) -> None:
+    assert "Judged by duckdb and spark" in page.text
     for words in (
         "✕ Fail",
         "At least one promise was broken",
