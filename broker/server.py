@@ -437,14 +437,14 @@ async def run_broker(config: BrokerConfig) -> None:
     gc.freeze()  # what was imported stays
     gc.set_threshold(_GC_ALLOCATIONS_MAX, 20, 100)
     stalls = Stalls()
-    stalls.watch_collections()
-    while True:
-        try:
-            await _run_once(config, stalls)
-        except (StateDivergedError, DamagedQueueError) as error:
-            _log.critical("%s/%s starts anew: %s", config.group, config.node, error)
-        else:
-            return
+    with stalls.watching_collections():
+        while True:
+            try:
+                await _run_once(config, stalls)
+            except (StateDivergedError, DamagedQueueError) as error:
+                _log.critical("%s/%s starts anew: %s", config.group, config.node, error)
+            else:
+                return
 
 
 async def _run_once(config: BrokerConfig, stalls: Stalls) -> None:

@@ -55,9 +55,14 @@ class Stalls:
         """By section, "gc", and "loop" for whole stalls."""
         return dict(self._longest)
 
-    def watch_collections(self) -> None:
-        """Measure garbage collections too, from now on and for as long as the process lives."""
+    @contextmanager
+    def watching_collections(self) -> Iterator[None]:
+        """Within the block garbage collections are measured too."""
         gc.callbacks.append(self._on_collection)
+        try:
+            yield
+        finally:
+            gc.callbacks.remove(self._on_collection)
 
     @contextmanager
     def section(self, name: str) -> Iterator[None]:

@@ -62,16 +62,15 @@ def test_a_flood_of_stalls_is_one_line(caplog: pytest.LogCaptureFixture) -> None
 
 def test_collections_are_measured() -> None:
     stalls = Stalls()
-    stalls.watch_collections()
-    try:
+    before = list(gc.callbacks)
+    with stalls.watching_collections():
         garbage = [[] for _ in range(100_000)]
         for each in garbage:
             each.append(each)
         del garbage
         gc.collect()
         assert stalls.longest_ms["gc"] > 0
-    finally:
-        gc.callbacks.remove(stalls._on_collection)
+    assert gc.callbacks == before, "whoever comes next in this process is not measured"
 
 
 def test_what_a_section_raises_is_not_lost() -> None:
