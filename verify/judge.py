@@ -122,6 +122,7 @@ def _judge(
     unreached = _unreached(engine, made, broken)
     say(f"{engine.name}: running {len(runnable)} checks")
     found: dict[str, Findings] = {}
+    asked: list[Rule] = []
     for rule in runnable:
         below = _stages_below(rule, stages) & set(broken)
         if rule.reaches and unreached:
@@ -129,10 +130,8 @@ def _judge(
         elif below:
             broken[rule.id] = broken[min(below)]
         else:
-            try:
-                found[rule.id] = engine.findings(rule)
-            except EngineError as error:
-                broken[rule.id] = f"the verification itself failed: {error}"
+            asked.append(rule)
+    _ask(engine, asked, found, broken)
     told = [
         _result(
             rule,
@@ -156,6 +155,17 @@ def _judge(
 def _is_listed(headers: Headers, result: CheckResult) -> bool:
     """Some rules are measured only, and listed where even that could not be done."""
     return headers.listed or result.verdict is Outcome.UNKNOWN
+
+
+def _ask(
+    engine: Engine, rules: Sequence[Rule], found: dict[str, Findings], broken: dict[str, str]
+) -> None:
+    """Adds what each rule found to `found`, or to `broken` why it can't be answered."""
+    for name, answer in engine.findings_of(rules).items():
+        if isinstance(answer, EngineError):
+            broken[name] = f"the verification itself failed: {answer}"
+        else:
+            found[name] = answer
 
 
 def _make_stages(

@@ -10,7 +10,7 @@ from left to right, null before everything, strings by their UTF-8 bytes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from verify.rule_files import Rule, Stage
 
-__all__ = ["FINDINGS_MAX", "Engine", "EngineError", "Findings", "TableFiles"]
+__all__ = ["FINDINGS_MAX", "Engine", "EngineError", "Findings", "TableFiles", "found_by"]
 
 FINDINGS_MAX: Final = 32
 """How many violations, and how many doubts, of a rule are fetched."""
@@ -47,6 +47,14 @@ class Findings:
     smallest_doubts: Sequence[Mapping[str, object]]
 
 
+def found_by(find: Callable[[Rule], Findings], rule: Rule) -> Findings | EngineError:
+    """What `find` answers of `rule`, or why it can't."""
+    try:
+        return find(rule)
+    except EngineError as error:
+        return error
+
+
 class Engine(Protocol):
     """One engine over the tables of one run. Methods raise EngineError."""
 
@@ -64,3 +72,6 @@ class Engine(Protocol):
 
     def findings(self, rule: Rule) -> Findings:
         """What `rule` finds."""
+
+    def findings_of(self, rules: Sequence[Rule]) -> Mapping[str, Findings | EngineError]:
+        """What each of `rules` finds, by id; an error is that of its rule alone."""

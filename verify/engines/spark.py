@@ -10,6 +10,8 @@ is cut there, so that no rule plans it again.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -19,13 +21,15 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import ArrayType, MapType, StructType
 
-from verify.engines.engine import FINDINGS_MAX, EngineError, Findings, TableFiles
+from verify.engines.engine import FINDINGS_MAX, EngineError, Findings, TableFiles, found_by
 from verify.engines.spark_tables import read_table
 from verify.rule_files import Rule, Stage
 
 __all__ = ["SparkEngine"]
 
 _FOUND: Final = "found"
+_RULES_AT_A_TIME: Final = 3  # one is planned while others run
+_NOTHING: Final = Findings(violations=0, doubts=0, smallest_violations=(), smallest_doubts=())
 _FAILURES: Final = (PySparkException, Py4JError, OSError)
 
 
@@ -68,6 +72,8 @@ class SparkEngine:
     def findings(self, rule: Rule) -> Findings:
         try:
             found = self._session.sql(rule.text)
+            if not found.take(1):  # most find nothing, and need no order
+                return _NOTHING
             doubtful = "reason is not null" if "reason" in found.columns else "false"
             plain = [
                 f"`{field.name}`"
@@ -76,9 +82,10 @@ class SparkEngine:
                 and not isinstance(field.dataType, StructType | ArrayType | MapType)
             ]
             order = ", ".join(plain) if plain else "1"
-            found.createOrReplaceTempView(_FOUND)
+            view = f"{_FOUND}_{rule.id}"  # several are asked at a time
+            found.createOrReplaceTempView(view)
             rows = self._session.sql(
-                f"from {_FOUND} select *, count(*) over (partition by {doubtful}) as total__, "
+                f"from {view} select *, count(*) over (partition by {doubtful}) as total__, "
                 f"row_number() over (partition by {doubtful} order by {order}) as place__, "
                 f"{doubtful} as doubtful__ "
                 f"qualify place__ <= {FINDINGS_MAX} order by doubtful__, place__"
@@ -93,6 +100,12 @@ class SparkEngine:
             smallest_violations=[_witness(row) for row in violations],
             smallest_doubts=[_witness(row) for row in doubts],
         )
+
+    def findings_of(self, rules: Sequence[Rule]) -> Mapping[str, Findings | EngineError]:
+        """Several at a time: half of a small rule's time is its planning, on one thread."""
+        with ThreadPoolExecutor(max_workers=_RULES_AT_A_TIME) as threads:
+            answers = threads.map(partial(found_by, self.findings), rules)
+            return {rule.id: answer for rule, answer in zip(rules, answers, strict=True)}
 
     def _keep(self, name: str, frame: DataFrame) -> None:
         frame.createOrReplaceTempView(name)
