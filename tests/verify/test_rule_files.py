@@ -19,6 +19,7 @@ from verify.manifest_tables import MANIFEST_TABLES
 from verify.rule_files import (
     BUILT_IN_RULES,
     BUILT_IN_STAGES,
+    Rule,
     RuleFileError,
     Stage,
     read_rules,
@@ -117,8 +118,8 @@ def test_a_query_names_its_tables_but_not_its_own() -> None:
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
-def test_a_header_reads_counts_alone(rule: object) -> None:
-    check_header(rule, tuple(MANIFEST_TABLES))  # type: ignore[arg-type]
+def test_a_header_reads_counts_alone(rule: Rule) -> None:
+    check_header(rule, tuple(MANIFEST_TABLES))
 
 
 def test_every_file_reads_tables_that_there_are() -> None:

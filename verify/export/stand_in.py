@@ -1,7 +1,7 @@
 """Where a run has stores but no exported tables: the tables are made for one verification.
 
 Place in the data path: between a manifest and whatever reads its tables (`verify.judge`,
-`verify.sources.loading`), which then find `log` and `cq` listed like any others.
+`verify.sql`), which then find `log` and `cq` listed like any others.
 
 Invariant: the run directory stays as it is; the files go with the block.
 """
