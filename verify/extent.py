@@ -12,17 +12,18 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from verify.dialect import tables_of
 from verify.engines.engine import Engine
 from verify.judge import Judged
 from verify.manifest import Manifest
 from verify.rule_files import Rule, Stage
+from verify.stage_order import stages_behind
 
 __all__ = ["Extent", "extent"]
 
 _IN_WINDOWS: Final = "coverage_in_windows"
 _NOT_DRAINED: Final = "coverage_not_drained"
 _AVAILABILITY: Final = "coverage_availability"
+_TOLD: Final = (_IN_WINDOWS, _NOT_DRAINED, _AVAILABILITY)
 _NS_PER_MS: Final = 1_000_000
 
 Rows = Sequence[Mapping[str, object]]
@@ -46,8 +47,11 @@ def extent(
 ) -> Extent:
     """Raises EngineError: the engine can't tell."""
     told: dict[str, Rows] = {}
-    for name in (_IN_WINDOWS, _NOT_DRAINED, _AVAILABILITY):
-        _make(engine, stages[name], stages, judged.made)
+    for name in stages_behind(_TOLD, stages):
+        if name not in judged.made:  # for a rule
+            engine.make([stages[name]])
+            judged.made.add(name)
+    for name in _TOLD:
         told[name] = engine.table(name)
     counts = judged.counts
     total = sum(_number(row["ops"]) for row in counts["op_counts"])
@@ -76,15 +80,6 @@ def extent(
         coverage=coverage,
         not_shown=_not_shown(manifest, listed, judged.left_out, unknown=unknown),
     )
-
-
-def _make(engine: Engine, stage: Stage, stages: Mapping[str, Stage], made: set[str]) -> None:
-    """The stage, and before it those that it reads, unless they were made for a rule."""
-    for name in sorted(tables_of(stage.text, name=stage.name) & set(stages)):
-        _make(engine, stages[name], stages, made)
-    if stage.name not in made:
-        engine.make([stage])
-        made.add(stage.name)
 
 
 def _by_two(rows: Rows, one: str, other: str, number: str) -> dict[str, dict[str, int]]:

@@ -17,12 +17,13 @@ from typing import Final
 
 import pyarrow as pa
 
-from verify.dialect import DialectError, tables_of
+from verify.dialect import tables_of
 from verify.engines.engine import FINDINGS_MAX, Engine, EngineError, Findings, TableFiles
 from verify.format_tables import TABLES
 from verify.manifest import Manifest
 from verify.manifest_tables import OWN_SYSTEM, manifest_tables
 from verify.rule_files import Rule, Stage
+from verify.stage_order import stages_behind, stages_read
 from verify.tallies import TALLIES, Headers, Tallies
 from verify.verdict import CheckResult, Outcome
 from verify.vocabulary import refuse_unknown_words
@@ -31,8 +32,6 @@ __all__ = ["Judged", "judge_run"]
 
 TRACE_REACH: Final = "trace_reach"
 """The stage that has a row for each replica whose trace does not reach all that it committed."""
-
-_READS_TRACE_REACH: Final = "select * from trace_reach"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,16 +176,15 @@ def _make_stages(
 ) -> dict[str, str]:
     """Makes what `rules` read and notes it in `made`; answers with the stages that could not be
     made, and why."""
-    wanted: dict[str, None] = {}
-    for rule in rules:
-        _order(rule.text, rule.id, stages, wanted, ())
-        if rule.reaches:
-            _order(_READS_TRACE_REACH, rule.id, stages, wanted, ())
-    missing = [name for name in wanted if name not in TALLIES]
+    read = [tables_of(rule.text, name=rule.id) & set(stages) for rule in rules]
+    wanted = frozenset[str]().union(*read)
+    if any(rule.reaches for rule in rules):
+        wanted |= {TRACE_REACH}
+    missing = [name for name in stages_behind(wanted, stages) if name not in TALLIES]
     say(f"{engine.name}: making {len(missing)} stages")
     broken: dict[str, str] = {}
     for name in missing:
-        below = _closure(stages[name].text, name, stages) & set(broken)
+        below = set(stages_read(stages[name].text, name=name, stages=stages)) & set(broken)
         if below:
             broken[name] = broken[min(below)]
             continue
@@ -196,28 +194,6 @@ def _make_stages(
         except EngineError as error:
             broken[name] = f"the verification itself failed: {error}"
     return broken
-
-
-def _order(
-    text: str,
-    name: str,
-    stages: Mapping[str, Stage],
-    ordered: dict[str, None],
-    above: tuple[str, ...],
-) -> None:
-    """Adds the stages that `text` reads to `ordered`, each behind those that it reads itself."""
-    for stage in sorted(tables_of(text, name=name) & set(stages)):
-        if stage in above:
-            raise DialectError(f"stage {stage} reads itself, by way of {' '.join(above)}")
-        if stage not in ordered:
-            _order(stages[stage].text, stage, stages, ordered, (*above, stage))
-            ordered[stage] = None
-
-
-def _closure(text: str, name: str, stages: Mapping[str, Stage]) -> set[str]:
-    ordered: dict[str, None] = {}
-    _order(text, name, stages, ordered, ())
-    return set(ordered)
 
 
 def _unreached(
@@ -234,7 +210,7 @@ def _unreached(
 
 
 def _stages_below(rule: Rule, stages: Mapping[str, Stage]) -> set[str]:
-    below = _closure(rule.text, rule.id, stages)
+    below = set(stages_read(rule.text, name=rule.id, stages=stages))
     return below | {TRACE_REACH} if rule.reaches else below
 
 

@@ -32,7 +32,8 @@ from verify.export.tables import EXPORTED, ExportError
 from verify.format_tables import TABLES, TableError
 from verify.manifest import ManifestError, load_manifest
 from verify.manifest_tables import MANIFEST_TABLES, manifest_tables
-from verify.rule_files import BUILT_IN_STAGES, Stage, read_stages
+from verify.rule_files import BUILT_IN_STAGES, read_stages
+from verify.stage_order import stages_behind
 
 __all__ = ["QueryError", "main", "query_run"]
 
@@ -58,10 +59,8 @@ def query_run(run: Path, query: str) -> list[dict[str, object]]:
     if unknown:
         known = ", ".join(sorted({*TABLES, *MANIFEST_TABLES, *stages}))
         raise QueryError(f"there is no table {unknown[0]}; there are {known}")
-    ordered: dict[str, Stage] = {}
-    for name in sorted(named & set(stages)):
-        _add(stages[name], stages, ordered)
-    read = named.union(*(tables_of(stage.text, name=stage.name) for stage in ordered.values()))
+    needed = [stages[name] for name in stages_behind(named & set(stages), stages)]
+    read = named.union(*(tables_of(stage.text, name=stage.name) for stage in needed))
     try:
         with ExitStack() as stack:
             manifest = load_manifest(run)
@@ -85,7 +84,7 @@ def query_run(run: Path, query: str) -> list[dict[str, object]]:
                 },
                 manifest_tables(manifest, listed),
             )
-            engine.make(list(ordered.values()))
+            engine.make(needed)
             return engine.ask(query)
     except (ManifestError, ExportError, TableError, EngineError, OSError) as error:
         raise QueryError(str(error)) from error
@@ -131,10 +130,3 @@ def _tables_named(query: str) -> frozenset[str]:
         raise QueryError("that is not one query: a single select is answered")
     own = {cte.alias_or_name for cte in trees[0].find_all(exp.CTE)}
     return frozenset(table.name for table in trees[0].find_all(exp.Table) if table.name) - own
-
-
-def _add(stage: Stage, stages: Mapping[str, Stage], ordered: dict[str, Stage]) -> None:
-    for name in sorted(tables_of(stage.text, name=stage.name) & set(stages)):
-        if name not in ordered:
-            _add(stages[name], stages, ordered)
-    ordered[stage.name] = stage

@@ -25,6 +25,7 @@ from verify.rule_files import (
     read_rules,
     read_stages,
 )
+from verify.stage_order import stages_behind, stages_read
 from verify.tallies import TALLIES, check_header
 
 RULES = read_rules(BUILT_IN_RULES)
@@ -137,27 +138,28 @@ def _empty() -> tuple[dict[str, TableFiles], dict[str, pa.Table]]:
     return tables, {name: schema.empty_table() for name, schema in MANIFEST_TABLES.items()}
 
 
-def in_order(stages: dict[str, Stage]) -> list[Stage]:
+def in_order() -> list[Stage]:
     """Each behind those that it reads."""
-    ordered: dict[str, Stage] = {}
+    return [STAGES[name] for name in stages_behind(STAGES, STAGES)]
 
-    def add(stage: Stage) -> None:
-        for name in sorted(tables_of(stage.text, name=stage.name) & set(stages)):
-            if name not in ordered:
-                add(stages[name])
-        ordered[stage.name] = stage
 
-    for stage in stages.values():
-        if stage.name not in ordered:
-            add(stage)
-    return list(ordered.values())
+def test_a_stage_stands_behind_what_it_reads_and_never_reads_itself(tmp_path: Path) -> None:
+    (tmp_path / "a.sql").write_text("-- About.\nselect * from b join c using (x)")
+    (tmp_path / "b.sql").write_text("-- About.\nselect * from c")
+    (tmp_path / "c.sql").write_text("-- About.\nselect op as x from ops")
+    stages = read_stages(tmp_path)
+    assert stages_read("select * from a", name="q", stages=stages) == ("c", "b", "a")
+    assert stages_read("select * from ops", name="q", stages=stages) == ()
+    (tmp_path / "c.sql").write_text("-- About.\nselect * from a")
+    with pytest.raises(DialectError, match="stage a reads itself, by way of a b c"):
+        stages_read("select * from a", name="q", stages=read_stages(tmp_path))
 
 
 def test_every_column_is_known_to_duckdb(tmp_path: Path) -> None:
     """All of them on tables without a row: no rule finds anything, and none is refused."""
     engine = DuckDBEngine(tmp_path)
     engine.load(*_empty())
-    engine.make(in_order(dict(STAGES)))
+    engine.make(in_order())
     for rule in RULES:
         found = engine.findings(rule)
         assert (found.violations, found.doubts) == (0, 0), rule.id
@@ -169,7 +171,7 @@ def test_every_column_is_known_to_spark(spark: SparkSession) -> None:
     engine = SparkEngine(spark)
     engine.load(*_empty())
     try:
-        engine.make(in_order(dict(STAGES)))
+        engine.make(in_order())
         for rule in RULES:
             assert spark.sql(rule.text).columns
         for name, schema in TALLIES.items():
