@@ -49,6 +49,7 @@ from broker.registration import Registration
 from broker.replication import open_log
 from broker.request import UNFORESEEN, RefusedError, Request
 from broker.request_table import dispatch_of
+from broker.rounds import Rounds
 from broker.settings import load_settings
 from broker.state import BrokerState
 from broker.state_machine import BrokerStateMachine
@@ -63,7 +64,7 @@ from broker.topics import TRACE_TOPIC, Topic, system_topics
 from broker.transaction.check_back import CheckBack
 from raft.edge import Edge
 from raft.replicated_log import LogStatus, ReplicatedLog, StateDivergedError
-from raft.stalls import SAMPLE_S, Stalls, section
+from raft.stalls import SAMPLE_S, Stalls
 from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand
 from remoting.connection import Connection
@@ -226,41 +227,43 @@ class Broker:
         """Run until cancelled, or until something failed: then raises what it was."""
         async with asyncio.TaskGroup() as group:
             if self._stalls is not None:
-                group.create_task(_every(int(SAMPLE_S * 1000), self._stalls.sample))
+                group.create_task(self._sample_stalls(self._stalls))
             if self._indexer is not None:
                 group.create_task(self._indexer.start())
-                self._often(group, _INDEX_MS, "index", self._indexer.round)
             group.create_task(self._fail_with(self.log.wait_failed()))
             group.create_task(self._fail_with(self._tasks.wait_failed()))
             group.create_task(self.context.clocks.run(self._remoting))
-            self._often(group, _CLOCK_MS, "clock", self._tick_clock)
-            self._often(group, _HELD_PULLS_SCAN_MS, "held pulls", self._expire_pulls)
-            self._often(group, _DELIVERY_MS, "delays", self._delivery.round)
-            self._often(group, _TIMERS_MS, "timers", self._processors.timers.round)
-            self._often(group, _DELIVERY_MS, "revive", self._revive.round)
-            self._often(group, _LOCKS_SWEEP_MS, "locks", self._processors.locks.sweep)
-            self._often(group, _DISK_LOOK_MS, "disk room", self._housekeeper.look)
-            self._often(group, _HOUSEKEEPING_MS, "housekeeping", self._housekeeper.round)
-            self._often(group, _STATS_MS, "stats", self._sample)
-            check_ms = min(1_000, self.config.transaction_check_interval_ms)
-            self._often(group, check_ms, "check back", self._check_back.round)
-            if self._access is not None:
-                group.create_task(_every(_FILES_LOOK_MS, self._access.look))
-            if self._tls is not None:
-                group.create_task(_every(_FILES_LOOK_MS, self._tls.look))
+            group.create_task(self._rounds().run())
             for name_server in self.config.name_servers:
                 group.create_task(self._registration.run(name_server))
 
-    def _often(
-        self, group: asyncio.TaskGroup, interval_ms: int, name: str, act: Callable[[], None]
-    ) -> None:
-        """Act so often for as long as the group runs; `name` stands in the log of stalls."""
+    @staticmethod
+    async def _sample_stalls(stalls: Stalls) -> None:
+        """By a timer of its own: how late it is, is what it measures."""
+        while True:
+            await asyncio.sleep(SAMPLE_S)
+            stalls.sample()
 
-        def measured() -> None:
-            with section(self._stalls, name):
-                act()
-
-        group.create_task(_every(interval_ms, act if self._stalls is None else measured))
+    def _rounds(self) -> Rounds:
+        rounds = Rounds(_monotonic_ms, self._stalls)
+        if self._indexer is not None:
+            rounds.add(_INDEX_MS, "index", self._indexer.round)
+        rounds.add(_CLOCK_MS, "clock", self._tick_clock)
+        rounds.add(_HELD_PULLS_SCAN_MS, "held pulls", self._expire_pulls)
+        rounds.add(_DELIVERY_MS, "delays", self._delivery.round)
+        rounds.add(_TIMERS_MS, "timers", self._processors.timers.round)
+        rounds.add(_DELIVERY_MS, "revive", self._revive.round)
+        rounds.add(_LOCKS_SWEEP_MS, "locks", self._processors.locks.sweep)
+        rounds.add(_DISK_LOOK_MS, "disk room", self._housekeeper.look)
+        rounds.add(_HOUSEKEEPING_MS, "housekeeping", self._housekeeper.round)
+        rounds.add(_STATS_MS, "stats", self._sample)
+        check_ms = min(1_000, self.config.transaction_check_interval_ms)
+        rounds.add(check_ms, "check back", self._check_back.round)
+        if self._access is not None:
+            rounds.add(_FILES_LOOK_MS, "accounts", self._access.look)
+        if self._tls is not None:
+            rounds.add(_FILES_LOOK_MS, "certificates", self._tls.look)
+        return rounds
 
     async def stop(self) -> None:
         """Leave: name servers first, then the log, then clients."""
@@ -420,12 +423,6 @@ def _security(config: BrokerConfig) -> tuple[Greeting, ssl.SSLContext | None]:
         return config.security.greeting(), config.security.dial_context()
     except SecurityConfigError as error:
         raise ConfigError(str(error)) from error
-
-
-async def _every(interval_ms: int, act: Callable[[], None]) -> None:
-    while True:
-        await asyncio.sleep(interval_ms / 1000)
-        act()
 
 
 async def run_broker(config: BrokerConfig) -> None:

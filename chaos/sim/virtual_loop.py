@@ -18,8 +18,9 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
 from concurrent.futures import Executor
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 
@@ -32,13 +33,27 @@ if TYPE_CHECKING:
     from chaos.sim.tcp_transport import SimServer
     from chaos.sim.virtual_host import VirtualProcess
 
-__all__ = ["VirtualLoop"]
+__all__ = ["VirtualLoop", "acting_as"]
 
 _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
 _Context = contextvars.Context
 _set_running_loop = asyncio._set_running_loop
 _CALLBACKS_PER_TURN_MAX = 100_000
+
+
+@contextmanager
+def acting_as(process: VirtualProcess) -> Iterator[None]:
+    """Within the block clocks and the running loop are those of `process`, whoever asks: what it
+    believes can be asked while it is paused, and from within another process."""
+    loop_before = asyncio._get_running_loop()
+    process_before = virtual_host.enter(process)
+    _set_running_loop(process.loop)
+    try:
+        yield
+    finally:
+        _set_running_loop(loop_before)
+        virtual_host.leave(process_before)
 
 
 class _Handle(asyncio.Handle):

@@ -147,6 +147,34 @@ _LOCK_MUTANTS = (
         ),
     ),
     Mutant(
+        name="lease of a gone owner never over",
+        kind="group",
+        breaks="nobody is ever given the queues of a client that died",
+        expected=("locks",),
+        patches=(
+            SourcePatch(
+                module="broker.rebalance_lock",
+                within="RebalanceLocks._is_over",
+                before="lease_ms = _LEASE_MS if is_member else _LEASE_OF_THE_GONE_MS",
+                after="lease_ms = 10**12",
+            ),
+        ),
+    ),
+    Mutant(
+        name="lease shorter than what its owner believes",
+        kind="group",
+        breaks="a paused client that comes back believes in a lease that another has by then",
+        expected=("locks",),
+        patches=(
+            SourcePatch(
+                module="broker.rebalance_lock",
+                within="RebalanceLocks._is_over",
+                before="lease_ms = _LEASE_MS if is_member else _LEASE_OF_THE_GONE_MS",
+                after="lease_ms = 20_000",
+            ),
+        ),
+    ),
+    Mutant(
         name="lock answered when proposed",
         kind="group",
         breaks="a client consumes a queue that the log does not give it",

@@ -7,13 +7,11 @@ Phases, on virtual time:
    applied entry by `committed_log`;
 2. liveness: faults end. A majority, drawn by chance, is healthy; the others stay down or cut off
    for good. It must acknowledge a new send within LIVENESS_TIMEOUTS_MAX election timeouts (the
-   longest that the configuration allows, on the slowest clock) and SERVE_GRACE_MS, which is what
-   dialling again and a client's own waits may cost;
-3. convergence: all machines run again; within the same time and SETTLE_MS each node has applied
-   the whole log, every transaction is decided, every delayed message delivered; then every queue
-   is drained, every replica's state and queues are compared with the log, and the log with what
-   clients were told;
-4. quiet: left alone for QUIET_MS the group keeps its leader, and name servers name it. It begins
+   longest, on the slowest clock) and SERVE_GRACE_MS: dialling again and clients' own waits;
+3. convergence: all run again; within the same time and SETTLE_MS each node has applied the whole
+   log, transactions are decided, delayed messages delivered (clocks may jump, an owner of queues
+   fail); then queues are drained, replicas compared with the log, and the log with what was told;
+4. quiet: left alone for `quiet_ms` the group keeps its leader, name servers name it. It begins
    once no sync is under way that began under a fault: a leader that waits for one hands over.
 
 Source: the two phases of TigerBeetle's VOPR.
@@ -37,6 +35,8 @@ from chaos.sim.group.clients import DELETED_TOPIC, TOPIC, Desk, TransactionSende
 from chaos.sim.group.committed_log import CommittedLog
 from chaos.sim.group.jumps_when_calm import JumpsWhenCalm, is_whole
 from chaos.sim.group.late_syncs import await_late_syncs
+from chaos.sim.group.lock_clients import LOCK_GROUP
+from chaos.sim.group.lock_takeover import LockTakeover
 from chaos.sim.group.machine import Machine, Site
 from chaos.sim.group.nemesis import GroupNemesis
 from chaos.sim.group.operator import GroupOperator
@@ -64,7 +64,7 @@ from raft.messages import Index, NodeId, Term
 from raft.replicated_log import CommittedEntry
 from raft.segment_log import SegmentLog
 
-__all__ = ["LIVENESS_TIMEOUTS_MAX", "QUIET_MS", "SERVE_GRACE_MS", "SETTLE_MS", "GroupCluster"]
+__all__ = ["LIVENESS_TIMEOUTS_MAX", "SERVE_GRACE_MS", "SETTLE_MS", "GroupCluster"]
 
 LIVENESS_TIMEOUTS_MAX = 12
 """Election timeouts within which a healthy majority serves again."""
@@ -73,8 +73,6 @@ SERVE_GRACE_MS = 6_000
 there may be one per node, and a connection to a dead machine is given up after 5 s."""
 SETTLE_MS = 40_000
 """How long transactions, delayed messages and followers may take once all is well."""
-QUIET_MS = 30_000
-"""How long the group is left alone at the end, longer than a registration lasts."""
 
 _OTHER_TOPICS = (POP_TOPIC, ORDER_TOPIC, DELETED_TOPIC)
 _LOOK_US = 50_000  # between two looks at whether a phase is over
@@ -395,6 +393,10 @@ class GroupCluster:
                 f"{len(self.log.resets.pending)} resets not followed, or not all applied: "
                 f"{self._states()}",
             )
+        if self.options.lock_owner_fails_when_calm and self.options.orderly_consumer_count:
+            takeover = LockTakeover(self._clients, self.promises.locks, LOCK_GROUP, self._site)
+            grace_us = self._serve_deadline_us() - self.scheduler.now_us + SETTLE_MS * 1000
+            takeover.run(self._run_until, self._site.generator("lock takeover"), grace_us=grace_us)
         self._desk.reading = False
 
     def _is_whole(self) -> bool:
@@ -443,7 +445,7 @@ class GroupCluster:
             calm_since_us=self._calm_since_us,
         )
         before = self._leader_and_term()
-        self._run_until(self.scheduler.now_us + QUIET_MS * 1000)
+        self._run_until(self.scheduler.now_us + self.options.quiet_ms * 1000)
         if self._leader_and_term() != before:
             raise Violation("liveness", f"{before} lost leadership for no reason: {self._states()}")
         address = next(one.config.advertised for one in self.brokers if one.name == before[0])

@@ -14,7 +14,8 @@ from collections.abc import Iterable
 
 from chaos.sim.group.clients import TOPIC, Desk, until_known
 from chaos.sim.group.readers import commit_offset, fetch_offset, show_pull
-from chaos.sim.virtual_host import current, enter, leave
+from chaos.sim.virtual_host import current
+from chaos.sim.virtual_loop import acting_as
 from client.errors import ClientError
 from client.instance import ClientInstance
 from client.message import MessageQueue
@@ -76,13 +77,16 @@ class OrderlyConsumer:
         def holds(topic: str, queue_id: int) -> bool:
             if not process.alive:
                 return False
-            before = enter(process)  # by its own clock
-            try:
+            with acting_as(process):  # by its own clock
                 return locks.holds(named[topic, queue_id])
-            finally:
-                leave(before)
 
-        desk.promises.locks.join(LOCK_GROUP, consumer.client_id, holds)
+        desk.promises.locks.join(
+            LOCK_GROUP,
+            consumer.client_id,
+            host=process.host,
+            lives=lambda: process.alive,
+            holds=holds,
+        )
         while True:
             pace = _PACE * desk.options.send_interval_ms / 1000
             await asyncio.sleep(process.rng.expovariate(1) * pace)

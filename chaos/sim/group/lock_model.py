@@ -26,6 +26,8 @@ _Queue: TypeAlias = tuple[str, int]  # topic, queue id
 @dataclass(frozen=True, slots=True)
 class _Member:
     client_id: str
+    host: str  # the machine that it runs on
+    lives: Callable[[], bool]
     holds: Callable[[str, int], bool]  # whether it lives, and believes that it holds the queue
 
 
@@ -70,9 +72,36 @@ class LockModel:
 
     # Orderly consumers -------------------------------------------------------------------------
 
-    def join(self, group: str, client_id: str, holds: Callable[[str, int], bool]) -> None:
-        """A member begins; `holds` is asked for as long as the seed lasts."""
-        self._members.setdefault(group, []).append(_Member(client_id, holds))
+    def join(
+        self,
+        group: str,
+        client_id: str,
+        *,
+        host: str,
+        lives: Callable[[], bool],
+        holds: Callable[[str, int], bool],
+    ) -> None:
+        """A member begins; `lives` and `holds` are asked for as long as the seed lasts."""
+        member = _Member(client_id, host, lives, holds)
+        self._members.setdefault(group, []).append(member)
+
+    def live_owners(self, group: str) -> list[tuple[str, str]]:
+        """(machine, client) of members that live and own a queue in the log."""
+        return [
+            (member.host, member.client_id)
+            for member in self._members.get(group, ())
+            if member.lives() and self.owns(group, member.client_id)
+        ]
+
+    def live_members(self, group: str) -> int:
+        return sum(member.lives() for member in self._members.get(group, ()))
+
+    def owns(self, group: str, client_id: str) -> bool:
+        """Whether the log has any queue of the group as the client's."""
+        return any(
+            of_group == group and owner == client_id
+            for (of_group, _), (owner, _) in self._owners.items()
+        )
 
     def on_granted(self, group: str, client_id: str, topic: str, queue_id: int) -> None:
         """The client hears that it holds the queue, for the first time or again."""

@@ -55,6 +55,8 @@ GROUP_FAULTS: dict[str, tuple[float, float]] = {
 }
 _LATER_FAULTS: Final = ("garble_link", "garble_client")  # drawn by a generator of their own
 
+_QUIET_MS: Final = (30_000, 6_000, 6_000, 6_000)  # the first is longer than a registration lasts
+
 _FOCUSED_EVERY: Final = 3  # so many runs of seeds, one is focused
 _FOCUSED_RUN: Final = 4  # seeds; one in four is a whole group
 
@@ -113,6 +115,8 @@ class GroupOptions:
     opening_failure_rate: float
     """Share of a broker's starts after a death in which it is to die again, or its disk to fail."""
     fault_duration_us_max: int
+    quiet_ms: int
+    """How long the group is left alone at the end."""
 
     producer_count: int
     consumer_count: int
@@ -133,6 +137,8 @@ class GroupOptions:
     deleter_count: int
     orderly_consumer_count: int
     """How many share the queues of a topic by locks."""
+    lock_owner_fails_when_calm: bool
+    """Whether, once all is settled, one of them dies or is paused until its leases are over."""
     order_popper_count: int
     """How many pop a topic in order."""
     stray_rate: float
@@ -211,11 +217,11 @@ def _draw_mixed(seed: int, node_count: int) -> GroupOptions:
     send_interval_ms = int(timeout_min_ms * rng.choice((0.5, 1.0, 2.0)))
     # A generator of their own: what was added later leaves older seeds what they were.
     later = random.Random(f"later group options/{seed}/{node_count}")
-    strays = random.Random(f"strays/{seed}/{node_count}")
     latest = random.Random(f"latest group options/{seed}/{node_count}")
     clocks = random.Random(f"clock group options/{seed}/{node_count}")
     shapes = random.Random(f"shapes/{seed}/{node_count}")
     applying = random.Random(f"applying/{seed}/{node_count}")
+    ends = random.Random(f"ends/{seed}/{node_count}")
     return GroupOptions(
         seed=seed,
         node_count=node_count,
@@ -242,6 +248,7 @@ def _draw_mixed(seed: int, node_count: int) -> GroupOptions:
         timer_lateness_us_max=rng.choice((0, 1_000, 10_000)),
         restart_us_max=int(timeout_min_ms * 1000 * rng.choice((0.1, 1.0, 4.0))),
         fault_duration_us_max=int(timeout_min_ms * 1000 * rng.choice((2.0, 5.0, 8.0))),
+        quiet_ms=ends.choice(_QUIET_MS),
         producer_count=rng.choice((1, 2)),
         consumer_count=rng.choice((1, 1, 2)),
         send_interval_ms=send_interval_ms,
@@ -256,11 +263,12 @@ def _draw_mixed(seed: int, node_count: int) -> GroupOptions:
         pop_invisible_ms_max=later.choice((500, 2_000, 5_000)),
         deleter_count=later.choice((0, 0, 1)),
         resetter_count=latest.choice((0, 0, 1)),
-        stray_rate=strays.choice((0.0, 1.0)),
+        stray_rate=random.Random(f"strays/{seed}/{node_count}").choice((0.0, 1.0)),
         forwarded_rate=latest.choice((0.0, 0.5, 1.0)),
         admin_count=latest.choice((0, 0, 1)),
         shaper_count=shapes.choice((0, 0, 1)),
         orderly_consumer_count=latest.choice((0, 0, 2, 3)),
+        lock_owner_fails_when_calm=ends.random() < 0.3,
         order_popper_count=latest.choice((0, 0, 2)),
         opening_failure_rate=later.choice((0.1, 0.1, 0.5)),
         transaction_timeout_ms=rng.choice((300, 1_000, 3_000)),
