@@ -91,17 +91,30 @@ class DiskFault:
 class _Inode:
     """Bytes as the process sees them, bytes on the platter, and what is between them."""
 
-    __slots__ = ("data", "deferred_count", "durable", "pending", "settled_count")
+    __slots__ = (
+        "data",
+        "deferred_count",
+        "differs",
+        "durable",
+        "path",
+        "pending",
+        "settled_count",
+        "touched",
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, touched: set[_Inode]) -> None:
+        self.touched = touched  # of the disk: those that a failure of power may change, and others
+        self.path = ""
         self.data = bytearray()
         self.durable = bytearray()
+        self.differs = False  # whether the two may differ where no operation is pending
         # (offset, bytes) is a write, (size, None) a truncation.
         self.pending: _Operations = []
         self.settled_count = 0  # operations ever made durable: names a place in `pending`
         self.deferred_count = 0  # of the sync under way, not done yet
 
     def do(self, operation: _Operation) -> None:
+        self.touched.add(self)
         _perform(self.data, operation)
         self.pending.append(operation)
 
@@ -121,8 +134,15 @@ class _Inode:
 
     def drop_pending(self) -> None:
         """The kernel forgets that these pages are dirty: nothing will ever write them."""
+        self.differs = self.differs or bool(self.pending)
         self.settled_count += len(self.pending)
         self.pending = []
+
+    def agrees(self, size: int) -> bool:
+        """Whether the first `size` bytes are the same on the platter, pending ones left out."""
+        if self.differs:
+            return self.durable[:size] == self.data[:size]
+        return len(self.durable) >= min(size, len(self.data))
 
     def forget_clean(self, offset: int, size: int) -> None:
         """Read anew from the platter what no write is pending for; the file keeps its size."""
@@ -185,6 +205,7 @@ class SimDisk:
         self._names: dict[str, _Inode] = {}
         self._directories: set[str] = {""}
         self._names_durable: dict[str, _Inode] = {}
+        self._touched: set[_Inode] = set()
         self._directories_durable: set[str] = {""}
         # Per directory, operations on names in order, to be replayed on the durable tables.
         self._name_operations: dict[str, list[_NameOperation]] = {}
@@ -211,17 +232,18 @@ class SimDisk:
             parent = _parent(path)
             if parent not in self._directories:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), parent)
-            inode = _Inode()
-            self._names[path] = inode
+            inode = _Inode(self._touched)
+            self._name(path, inode)
             self._note(parent, (path, inode, None))
         return SimFile(self, inode)
 
     def list(self, path: str) -> list[str]:
         if path not in self._directories:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-        names = [name for name in tuple(self._names) if _parent(name) == path]
-        names += [name for name in self._directories if name and _parent(name) == path]
-        return sorted(name.rpartition("/")[2] for name in names)
+        begin = f"{path}/" if path else ""
+        known = (*self._names, *self._directories)
+        below = [name[len(begin) :] for name in known if name.startswith(begin)]
+        return sorted(name for name in below if name and "/" not in name)
 
     def rename(self, source: str, target: str) -> None:
         if self._is_deferred(partial(self._rename, source, target)):
@@ -236,7 +258,7 @@ class SimDisk:
         inode = self._names.pop(source, None)
         if inode is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), source)
-        self._names[target] = inode
+        self._name(target, inode)
         self._note(parent, (target, inode, source))
 
     def remove(self, path: str) -> None:
@@ -260,6 +282,11 @@ class SimDisk:
             return
         self._before("sync")
         self._sync_names(path)
+
+    def _name(self, path: str, inode: _Inode) -> None:
+        self._names[path] = inode
+        inode.path = path
+        self._touched.add(inode)
 
     def _sync_names(self, path: str) -> None:
         for operation in self._name_operations.pop(path, ()):
@@ -347,15 +374,27 @@ class SimDisk:
         inode = self._names[path]
         return (
             self._names_durable.get(path) is inode
-            and inode.durable[:size] == inode.data[:size]
+            and inode.agrees(size)
             and all(place >= size for place, _ in inode.pending)
         )
+
+    def unsettled(self) -> set[str]:
+        """Paths of the files whose names or bytes a failure of power may change."""
+        durable = self._names_durable.get
+        self._touched -= {
+            inode
+            for inode in self._touched
+            if not (inode.pending or inode.differs) and durable(inode.path) is inode
+        }
+        named = self._names.get
+        return {inode.path for inode in self._touched if named(inode.path) is inode}
 
     def spoil(self, path: str, data: bytes) -> None:
         """From now on the file holds `data`, durably: whatever it is, nobody wrote it."""
         inode = self._names[path]
         inode.drop_pending()
         inode.data, inode.durable = bytearray(data), bytearray(data)
+        inode.differs = False
 
     def lose(self, path: str) -> None:
         """The file's name is gone, durably. Who has it open goes on reading it."""
@@ -396,7 +435,9 @@ class SimDisk:
             if _parent(path) in self._directories
         }
         self._names_durable = dict(self._names)
+        self._touched.clear()
         for path in sorted(self._names):
+            self._names[path].path = path
             self._fail_file(self._names[path], survival)
 
     def _fail_file(self, inode: _Inode, survival: Survival) -> None:
@@ -409,6 +450,7 @@ class SimDisk:
         inode.settled_count += len(inode.pending)
         inode.pending = []
         inode.data = bytearray(inode.durable)
+        inode.differs = False
 
     def _surviving(self, pending: Sequence[_Operation], survival: Survival) -> _Operations:
         rng = self._rng

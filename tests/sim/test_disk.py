@@ -248,6 +248,47 @@ def test_it_tells_what_no_failure_of_power_takes() -> None:
     assert not disk.is_durable("f", 13)  # the pages of a failed fsync are clean, and nowhere
 
 
+def _may_change(disk: SimDisk, path: str) -> bool:
+    """By what the disk holds, not by what it remembers of it."""
+    inode = disk._names[path]
+    named = disk._names_durable.get(path) is inode
+    return not named or bool(inode.pending) or inode.data != inode.durable
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_it_names_each_file_that_a_failure_of_power_may_change(seed: int) -> None:
+    rng, disk = random.Random(seed), _disk(seed)
+    for _ in range(300):
+        path = rng.choice("abc")
+        action = rng.choice(("write", "write", "sync", "fail", "names", "rename", "remove", "die"))
+        there = disk.list("")
+        if action == "names":
+            disk.sync_directory("")
+        elif action == "die" and rng.random() < 0.3:
+            disk.power_failure(rng.choice(list(Survival)))
+        elif action == "rename" and path in there:
+            disk.rename(path, rng.choice("abc".replace(path, "")))
+        elif action == "remove" and path in there:
+            disk.remove(path)
+        elif action in {"write", "sync", "fail"}:
+            file = disk.open(path, create=True)
+            if action == "write":
+                file.pwritev([rng.randbytes(3)], rng.randrange(20))
+            elif action == "sync":
+                file.sync()
+            else:
+                disk.fault = DiskFault(operation="sync", error=errno.EIO)
+                with pytest.raises(OSError, match=r"."):
+                    file.sync()
+        named = disk.unsettled()
+        assert {path for path in disk.list("") if _may_change(disk, path)} <= named
+        assert all(disk.is_durable(path, 1 << 20) for path in set(disk.list("")) - named)
+    for path in disk.list(""):
+        disk.spoil(path, b"as it is")
+    disk.sync_directory("")
+    assert disk.unsettled() == set()
+
+
 def test_an_armed_error_is_raised_once() -> None:
     disk = _disk()
     _synced_file(disk, b"")
