@@ -11,13 +11,14 @@ LEDGERMQ := $(BIN)/ledgermq
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check format sim crash-points bench failovers drills damage long planted mutants fuzz security interop mqadmin campaigns clean
+.PHONY: help venv demo test check format sim campaign crash-points bench failovers drills damage long planted mutants fuzz security interop mqadmin campaigns clean
 
 help:
 	@echo "make demo    set up, run the main experiment, verify it with Spark, write its report"
 	@echo "make test    set up and run what CI runs: lint, types, unit, property, integration"
 	@echo "make check   lint and types only"
 	@echo "make sim     simulate SEEDS=$(SEEDS): real cores, logs and whole groups, on both cores"
+	@echo "make campaign  20,000 seeds, over as many nights as it takes, of one state of the sources"
 	@echo "make crash-points  a store that dies at every pair of disk operations, in every way"
 	@echo "make bench   measure this machine; figures go to figures/"
 	@echo "make drills  corruption, full disks, a replaced node, delayed messages and clocks that jump, on real processes"
@@ -64,6 +65,10 @@ format: $(STAMP)
 
 sim: $(STAMP)
 	$(LEDGERMQ) sim --seeds $(SEEDS)
+
+# The long one: goes on where it was ended, and begins anew where what a seed runs has changed.
+campaign: $(STAMP)
+	$(LEDGERMQ) sim --seeds 1..20000 --record tests/sim/passed_seeds.json
 
 # What one node's store promises, at every pair of crashes: an hour of processor time.
 crash-points: $(STAMP)

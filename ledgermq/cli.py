@@ -289,6 +289,12 @@ def sim(
     keep: Annotated[
         Path, typer.Option(metavar="DIR", help="Where schedules of failing seeds are written.")
     ] = Path("tests/sim/schedules"),
+    record: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Leave out what passed with these sources, and note what passes."
+        ),
+    ] = None,
 ) -> None:
     """Simulate bare cores and whole groups under faults, and check every rule at every step."""
     from chaos.sim.command import sim_command  # noqa: PLC0415
@@ -302,6 +308,7 @@ def sim(
             schedule=schedule,
             jobs=jobs,
             keep=keep,
+            record=record,
         )
     )
 

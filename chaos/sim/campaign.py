@@ -19,6 +19,7 @@ from multiprocessing.process import BaseProcess
 
 from chaos.parent_death import end_with_parent
 from chaos.sim.coverage import Coverage
+from chaos.sim.record import SeedRecord
 from chaos.sim.schedule import Schedule
 from chaos.sim.seeds import KINDS, Run, calmable_of, kind_of_seed, make_run, node_count_of_seed
 from chaos.sim.shrink import RUNS_MAX, shrink
@@ -101,10 +102,6 @@ class CampaignResult:
         """Virtual time over that of one core."""
         return self.virtual_s / max(self.cpu_s, 1e-9)
 
-    def zero_counters(self) -> list[str]:
-        """What this campaign should have come upon, and never did."""
-        return Coverage.zeros(self.coverage, self.kinds)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
@@ -158,22 +155,29 @@ def shrink_failure(
 
 
 def run_campaign(
-    seeds: range,
+    seeds: Sequence[int],
     nodes: int | None = None,
     jobs: int = 2,
     progress: Callable[[CampaignResult], None] | None = None,
     *,
     kind: str | None = None,
+    record: SeedRecord | None = None,
 ) -> CampaignResult:
-    """Every seed of `seeds`, over `jobs` processes; `progress` hears what is done so far."""
+    """Every seed of `seeds`, over `jobs` processes; `progress` hears what is done so far.
+
+    `record` is given those that passed, a few at a time; one of a few that failed keeps the others
+    out of it. Raises OSError where it can't be written.
+    """
     started = time.monotonic()
     total = Coverage()
     result = CampaignResult(
         coverage=total.counts, kinds=tuple({kind_of_seed(seed, kind): None for seed in seeds})
     )
-    for failures, counts, count, cpu_s in _results(seeds, nodes, jobs, kind):
-        result.seeds_run += count
+    for failures, counts, done, cpu_s in _results(seeds, nodes, jobs, kind):
+        result.seeds_run += len(done)
         result.failures += failures
+        if record is not None and not failures:
+            record.add(done, counts, cpu_s)
         total.add(counts)
         result.cpu_s += cpu_s
         result.elapsed_s = time.monotonic() - started
@@ -183,10 +187,12 @@ def run_campaign(
     return result
 
 
-_TaskResult = tuple[list[SeedFailure], dict[str, int], int, float]
+_TaskResult = tuple[list[SeedFailure], dict[str, int], Sequence[int], float]
 
 
-def _results(seeds: range, nodes: int | None, jobs: int, kind: str | None) -> Iterator[_TaskResult]:
+def _results(
+    seeds: Sequence[int], nodes: int | None, jobs: int, kind: str | None
+) -> Iterator[_TaskResult]:
     tasks = [
         seeds[start : start + _SEEDS_PER_TASK] for start in range(0, len(seeds), _SEEDS_PER_TASK)
     ]
@@ -232,7 +238,7 @@ def _run_task(seeds: Sequence[int], nodes: int | None, kind: str | None) -> _Tas
         total.add(counts)
         if failure is not None:
             failures.append(failure)
-    return failures, total.counts, len(seeds), time.process_time() - began
+    return failures, total.counts, seeds, time.process_time() - began
 
 
 def _told(run: Run, failure: SeedFailure | None) -> Replay:

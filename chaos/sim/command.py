@@ -8,6 +8,7 @@ but a large campaign never came upon something it should have, 64 wrong options,
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
@@ -20,6 +21,8 @@ from chaos.sim.campaign import (
     run_schedule,
     shrink_failure,
 )
+from chaos.sim.coverage import Coverage
+from chaos.sim.record import RecordError, SeedRecord
 from chaos.sim.schedule import ScheduleError, load_schedule
 from chaos.sim.seeds import KINDS
 
@@ -52,12 +55,14 @@ def sim_command(
     schedule: Path | None = None,
     jobs: int = 2,
     keep: Path | None = None,
+    record: Path | None = None,
     out: TextIO | None = None,
     err: TextIO | None = None,
 ) -> int:
     """Run a campaign, or replay one seed or schedule with its whole trace; returns the exit code.
 
     `keep`: where the shrunk schedules of failing seeds are written; None shrinks nothing.
+    `record`: a file that keeps which seeds have passed with these sources; they are left out.
     """
     out, err = out or sys.stdout, err or sys.stderr
     problem = _problem(nodes, kind)
@@ -68,18 +73,19 @@ def sim_command(
         if schedule is not None:
             return _tell(run_schedule(load_schedule(schedule)), f"{schedule}", out)
         wanted = parse_seeds(seeds)
-    except (ScheduleError, OSError, ValueError) as error:
+        kept = None if record is None else SeedRecord(record, nodes=nodes, kind=kind)
+    except (ScheduleError, RecordError, OSError, ValueError) as error:
         err.write(f"ledgermq: {error}\n")
         return 64
     if replay_seed is not None:
         return _tell(replay(replay_seed, nodes, kind=kind), f"SEED={replay_seed}", out)
-    result = _campaign(wanted, nodes, kind, jobs=jobs, out=out, err=err)
+    result = _campaign(wanted, nodes, kind, jobs=jobs, kept=kept, out=out, err=err)
     if result is None:
         return 130
     for failure in result.failures[: _SHRUNK_MAX if keep is not None else 0]:
         assert keep is not None
         _shrink(failure, keep, out, err)
-    return _report(result, out)
+    return _report(result, wanted, kept, out)
 
 
 def _problem(nodes: int | None, kind: str | None) -> str | None:
@@ -91,10 +97,23 @@ def _problem(nodes: int | None, kind: str | None) -> str | None:
 
 
 def _campaign(
-    wanted: range, nodes: int | None, kind: str | None, *, jobs: int, out: TextIO, err: TextIO
+    wanted: range,
+    nodes: int | None,
+    kind: str | None,
+    *,
+    jobs: int,
+    kept: SeedRecord | None,
+    out: TextIO,
+    err: TextIO,
 ) -> CampaignResult | None:
     """None where it was interrupted, which is told with what was found until then."""
     shown = done = 0
+    missing: Sequence[int] = wanted if kept is None else kept.missing(wanted)
+    if kept is not None:
+        anew = "; what it had is of other sources, nodes or kinds" if kept.begun_anew else ""
+        err.write(
+            f"ledgermq: the record has {len(wanted) - len(missing)} of {len(wanted)} seeds{anew}\n"
+        )
 
     def show(result: CampaignResult) -> None:
         nonlocal shown, done
@@ -104,15 +123,15 @@ def _campaign(
             out.flush()
         shown = len(result.failures)
         rate = result.seeds_run / max(result.elapsed_s, 1e-9)
-        err.write(f"\r{result.seeds_run}/{len(wanted)} seeds, {rate:.1f}/s, {shown} failed ")
+        err.write(f"\r{result.seeds_run}/{len(missing)} seeds, {rate:.1f}/s, {shown} failed ")
         err.flush()
 
     try:
-        result = run_campaign(wanted, nodes, jobs, show, kind=kind)
+        result = run_campaign(missing, nodes, jobs, show, kind=kind, record=kept)
     except KeyboardInterrupt:
         err.write(
-            f"\nledgermq: interrupted after {done} of {len(wanted)} seeds, {shown} of them failed;"
-            " nothing is left running or written\n"
+            f"\nledgermq: interrupted after {done} of {len(missing)} seeds, {shown} of them failed;"
+            f" nothing is left running{' or written' if kept is None else ''}\n"
         )
         return None
     err.write("\n")
@@ -145,22 +164,31 @@ def _shrink(failure: SeedFailure, keep: Path, out: TextIO, err: TextIO) -> None:
     )
 
 
-def _report(result: CampaignResult, out: TextIO) -> int:
-    for name, count in result.coverage.items():
+def _report(result: CampaignResult, wanted: range, kept: SeedRecord | None, out: TextIO) -> int:
+    """With what seeds of the record came upon, which this campaign left out."""
+    coverage = result.coverage if kept is None else kept.coverage
+    for name, count in coverage.items():
         if count:
             out.write(f"{name:34} {count:>12,}\n")
-    zeros = result.zero_counters()
+    zeros = Coverage.zeros(coverage, result.kinds)
     if zeros:
         out.write(f"never came up: {', '.join(zeros)}\n")
-    out.write(
-        f"{result.seeds_run} seeds in {result.elapsed_s:.1f} s, {result.cpu_s:.1f} s of processor: "
-        f"{result.virtual_s:,.0f} virtual seconds, {result.times_real_time:.0f} times real time on "
-        "one core: "
-    )
-    if not result.passed:
+    if result.seeds_run:
+        out.write(
+            f"{result.seeds_run} seeds in {result.elapsed_s:.1f} s, {result.cpu_s:.1f} s of "
+            f"processor: {result.virtual_s:,.0f} virtual seconds, {result.times_real_time:.0f} "
+            "times real time on one core\n"
+        )
+    passed = result.seeds_run - len(result.failures)
+    if kept is not None:
+        passed = kept.passed(wanted)
+        out.write(
+            f"the record has {passed} of {len(wanted)} seeds, of sources {kept.sources[:12]}\n"
+        )
+    if result.failures:
         out.write(f"{len(result.failures)} FAILED\n")
         return 1
-    if zeros and result.seeds_run >= LARGE_CAMPAIGN_SEEDS_MIN:
+    if zeros and passed >= LARGE_CAMPAIGN_SEEDS_MIN:
         out.write("no rule broken, but not everything came up\n")
         return 2
     out.write("passed\n")
