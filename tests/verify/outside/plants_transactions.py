@@ -72,7 +72,9 @@ def _pick(
         leader = broker.group.leader()
         if leader is not None and broker.group.in_charge(leader):
             for tx, half in sorted(broker.halves.items()):
-                if wanted(tx, half):
+                # Where retention takes what is old, only a half that stays is of use.
+                is_kept = not cluster.options.retention or half.since > 12 * SECOND
+                if is_kept and wanted(tx, half):
                     return half
         yield 5 * MS
 
@@ -132,18 +134,24 @@ def _forgotten(group: str, after: int) -> Script:
 
     def script(cluster: ModelCluster) -> Process:
         broker = cluster.world.brokers[group]
+        tried: set[str] = set()
+        while not cluster.note:
 
-        def wanted(tx: str, half: HalfState) -> bool:
-            has_commit = any(
-                row["f"] == "decide" and row["decision"] == "commit" and row["type"] is None
-                for row in _told(cluster, tx)
-            )
-            return half.decision is None and has_commit
+            def wanted(tx: str, half: HalfState) -> bool:
+                has_local = any(row["f"] == "local" for row in _told(cluster, tx))
+                return half.decision is None and tx not in tried and not has_local
 
-        half = yield from _pick(cluster, group, wanted, after)
-        broker.forgotten.add(half.message["tx"])
-        broker.ignored.add(half.message["tx"])
-        cluster.note = half.message["tx"]
+            half = yield from _pick(cluster, group, wanted, after)
+            tx = half.message["tx"]
+            tried.add(tx)
+            broker.forgotten.add(tx)
+            yield 400 * MS
+            told = [row for row in _told(cluster, tx) if row["f"] == "decide"]
+            if any((row["type"], row["decision"]) == ("ok", "commit") for row in told):
+                broker.ignored.add(tx)
+                cluster.note = tx
+            else:
+                broker.forgotten.discard(tx)
 
     return script
 
@@ -181,7 +189,7 @@ def _never_asked(group: str, after: int, *, stuck: bool) -> Script:
     def script(cluster: ModelCluster) -> Process:
         def wanted(tx: str, half: HalfState) -> bool:
             told = _told(cluster, tx)
-            is_unknown = any(r["f"] == "local" and r["decision"] == "unknown" for r in told)
+            is_unknown = any(r["f"] == "local" and r.get("decision") == "unknown" for r in told)
             return half.decision is None and half.checks == 0 and is_unknown
 
         half = yield from _pick(cluster, group, wanted, after)
@@ -235,7 +243,7 @@ def _discarded_early(group: str, after: int) -> Script:
     def script(cluster: ModelCluster) -> Process:
         def wanted(tx: str, half: HalfState) -> bool:
             told = _told(cluster, tx)
-            is_unknown = any(r["f"] == "local" and r["decision"] == "unknown" for r in told)
+            is_unknown = any(r["f"] == "local" and r.get("decision") == "unknown" for r in told)
             return half.checks == 1 and half.decision is None and is_unknown
 
         half = yield from _pick(cluster, group, wanted, after)
@@ -274,7 +282,7 @@ def _offset_moves_past(group: str, after: int) -> Script:
 
         def wanted(tx: str, half: HalfState) -> bool:
             told = _told(cluster, tx)
-            is_unknown = any(r["f"] == "local" and r["decision"] == "unknown" for r in told)
+            is_unknown = any(r["f"] == "local" and r.get("decision") == "unknown" for r in told)
             return half.decision is None and is_unknown and half.checks == 0
 
         half = yield from _pick(cluster, group, wanted, after)
@@ -320,7 +328,13 @@ def _torn(kind: str, field: str, place: int) -> Callable[[Run], str]:
     """A record that carries another message than its transaction's half."""
 
     def change(run: Run) -> str:
-        half_at = {row["tx"] for row in run.log if row["kind"] == "half"}
+        first = max(
+            min(row["index"] for row in run.log if row["node"] == node)
+            for node in {row["node"] for row in run.log}
+        )
+        half_at = {
+            row["tx"] for row in run.log if row["kind"] == "half" and row["index"] >= first
+        }
         values = sorted(
             {row["value"] for row in run.log if row["kind"] == kind and row["tx"] in half_at}
         )
@@ -347,7 +361,7 @@ def _wrong_one(cluster: ModelCluster) -> Process:
             half
             for tx, half in sorted(broker.halves.items())
             if half.decision is None and half.checks == 0
-            and any(r["f"] == "local" and r["decision"] == "unknown" for r in _told(cluster, tx))
+            and any(r["f"] == "local" and r.get("decision") == "unknown" for r in _told(cluster, tx))
         ]
         if waiting and still and waiting[0]["tx"] in broker.halves and cluster.sim.now > 4 * SECOND:
             break
