@@ -9,6 +9,7 @@ down for it, and, in a merged run, under the plant's own names.
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -65,18 +66,36 @@ def batches(plants: Sequence[Plant]) -> Iterator[list[Plant]]:
 def judged(plants: Sequence[Plant]) -> list[Found]:
     """Judges a batch."""
     if len(plants) == 1:
-        run, told = planted_run(plants[0])
-        return [found_in(judge(run), plants[0], told, "")]
+        return [_judged_alone(plants[0])]
     runs, notes = [], []
     for place, plant in enumerate(plants):
         run, told = planted_run(plant)
+        named = [row for row in run.ops if told == f"op {row['op']}"]
         runs.append(prefixed(run, f"c{place:02}-"))
-        notes.append(told)
-    verdict = judge(merged(runs))
-    return [
+        notes.append((told, named))
+    whole = merged(runs)  # which numbers the operations anew
+    notes = [(f"op {rows[0]['op']}" if rows else told, rows) for told, rows in notes]
+    verdict = judge(whole)
+    found = [
         found_in(verdict, plant, told, f"c{place:02}-")
-        for place, (plant, told) in enumerate(zip(plants, notes, strict=True))
+        for place, (plant, (told, _)) in enumerate(zip(plants, notes, strict=True))
     ]
+    # Others of the batch may have filled the witnesses that are shown.
+    return [
+        one if one.outcome == "named" else _judged_alone(plant)
+        for one, plant in zip(found, plants, strict=True)
+    ]
+
+
+def _judged_alone(plant: Plant) -> Found:
+    run, told = planted_run(plant)
+    return found_in(judge(run), plant, told, "")
+
+
+def _shows(witness: str, told: str) -> bool:
+    if told.startswith("op "):
+        return re.search(rf": {told[3:]}[,}}\]]", witness) is not None
+    return told in witness
 
 
 def found_in(verdict: Verdict, plant: Plant, told: str, prefix: str) -> Found:
@@ -88,7 +107,7 @@ def found_in(verdict: Verdict, plant: Plant, told: str, prefix: str) -> Found:
         own = [text for text in texts if prefix in text]
         if rule == plant.rule:
             is_named = bool(own)
-            is_shown = any(told in text for text in own)
+            is_shown = any(_shows(text, told) for text in own)
         elif own:
             others[rule] += len(own)
     if is_named and is_shown:

@@ -16,6 +16,7 @@ from tests.verify.outside.surgery import (
     at,
     attempts_of,
     forget_reads,
+    op_note,
     reads_of,
     records_of,
     sends,
@@ -262,7 +263,7 @@ def _within_poll(what: str, group: str, place: float) -> Callable[[Run], str]:
             del row["messages"][1]
         else:
             row["messages"][0:2] = [row["messages"][1], row["messages"][0]]
-        return str(row["op"])
+        return op_note(row)
 
     return change
 

@@ -15,6 +15,7 @@ from tests.verify.outside.surgery import (
     at,
     events,
     forget_reads,
+    op_note,
     read_values,
     renumber,
     replace_row,
@@ -63,7 +64,7 @@ def _unit(field: str, place: float, topic: str | None = None, group: str | None 
                     row["cq_ok"] = False
         else:
             unit[field] += 4
-        return str(unit["topic"])
+        return str(unit["topic"])[:6]
 
     return change
 
@@ -281,7 +282,7 @@ def _fetch(new: object, place: float) -> Callable[[Run], str]:
             row["offset"] += 500
         else:
             row["offset"] = None
-        return str(row["op"])
+        return op_note(row)
 
     return change
 
@@ -360,7 +361,7 @@ def _status(f: str, status: str, place: float) -> Callable[[Run], str]:
         rows = [row for row in run.ops if row["f"] == f and row["type"] == "ok"]
         row = at(rows, place)
         row["status"] = status
-        return str(row["op"])
+        return op_note(row)
 
     return change
 
@@ -390,7 +391,7 @@ def _query(what: str, place: float, *, by_key: bool = False) -> Callable[[Run], 
             return str(other["messages"][0]["value"])
         elif what == "queue":
             told["queue"] += 1
-        return str(row["op"])
+        return op_note(row)
 
     return change
 

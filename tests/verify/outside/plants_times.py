@@ -17,6 +17,7 @@ from tests.verify.outside.surgery import (
     at,
     events,
     forget_reads,
+    op_note,
     reads_of,
     records_of,
     retimed,
@@ -25,7 +26,7 @@ from tests.verify.outside.surgery import (
 
 __all__ = ["TIME_PLANTS"]
 
-BUSY = replace(PLAIN, seed=24, faults=("cut-leader", "kill-leader", "pause-leader"))
+BUSY = replace(PLAIN, seed=26, faults=("cut-leader", "kill-leader", "pause-leader"))
 LIMITED = replace(PLAIN, limits=True)
 LIMITED_TWO = replace(TWO, limits=True)
 
@@ -139,7 +140,7 @@ def _stale_max(place: float) -> Callable[[Run], str]:
                     rows.append((row, max(acked)))
         row, highest = rows[round(place * (len(rows) - 1))]
         row["offset"] = highest  # the next to be written is one more
-        return str(row["op"])
+        return op_note(row)
 
     return change
 
@@ -273,7 +274,7 @@ def _answered_early(f: str, place: float, by: int = 1, base_group: str | None = 
         found = record_of(row)
         assert found is not None
         row["t_complete"] = _first_commit(run, found) - by
-        return str(row["op"])
+        return op_note(row)
 
     return change
 
@@ -305,7 +306,7 @@ def _max_too_high(place: float) -> Callable[[Run], str]:
         rows = [r for r in run.ops if r["f"] == "max_offset" and r["type"] == "ok"]
         row = at(rows, place)
         row["offset"] += 1
-        return str(row["op"])
+        return op_note(row)
 
     return change
 
@@ -321,8 +322,9 @@ def _two_owners(group: str, topic: str, place: float) -> Callable[[Run], str]:
         last = [ends[client] for client in sorted(ends) if ends[client]["assigned"]]
         mine, other = last[0], last[1]
         queue = at([q for q in other["assigned"] if q["topic"] == topic], place)
+        run.manifest["consumer_groups"][group]["rebalance_ms"] = 2000
         for row in rows:
-            if row["client"] == mine["client"] and row["t_invoke"] >= mine["t_invoke"]:
+            if row["client"] == mine["client"] and row["t_invoke"] >= 9 * SECOND:
                 row["assigned"] = [*row["assigned"], dict(queue)]
         return str(mine["client"])
 

@@ -24,7 +24,7 @@ from tests.verify.outside.run_rows import MS, SECOND, Row, Run
 from tests.verify.outside.surgery import records_of
 from tests.verify.outside.virtual_time import Process
 
-__all__ = ["TRANSACTION_PLANTS"]
+__all__ = ["TRANSACTION_PLANTS", "discarded_early"]
 
 Script = Callable[[ModelCluster], Process]
 
@@ -239,7 +239,7 @@ def _too_many_checks(cluster: ModelCluster) -> Process:
     cluster.note = half.message["tx"]
 
 
-def _discarded_early(group: str, after: int) -> Script:
+def discarded_early(group: str, after: int) -> Script:
     def script(cluster: ModelCluster) -> Process:
         def wanted(tx: str, half: HalfState) -> bool:
             told = _told(cluster, tx)
@@ -416,8 +416,8 @@ TRANSACTION_PLANTS: Final[tuple[Plant, ...]] = (
     _act("T7", "asked about after its commit", _late_check(_A, 5 * SECOND, "commit")),
     _act("T7", "asked about after its rollback", _late_check(_A, 9 * SECOND, "rollback"), FIVE),
     _act("T8", "asked about too often", _too_many_checks),
-    _act("T8", "discarded after one check", _discarded_early(_A, 7 * SECOND)),
-    _act("T8", "the same, second group", _discarded_early(_B, 7 * SECOND), TWO),
+    _act("T8", "discarded after one check", discarded_early(_A, 7 * SECOND)),
+    _act("T8", "the same, second group", discarded_early(_B, 7 * SECOND), TWO),
     _act("T9", "committed, then discarded", _discard(_A, 6 * SECOND, "commit")),
     _act("T9", "committed, then discarded, late", _discard(_A, 13 * SECOND, "commit"), RETAINED),
     _act("T10", "an op of no half", _extra_op(_A, 6 * SECOND, "commit", None)),

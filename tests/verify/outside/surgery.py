@@ -16,6 +16,7 @@ __all__ = [
     "at",
     "events",
     "forget_reads",
+    "op_note",
     "read_values",
     "reads_of",
     "records_of",
@@ -42,6 +43,11 @@ def attempts_of(run: Run, value: str) -> list[Row]:
         for row in run.ops
         if row["f"] in {"send", "half"} and value in read_values(row)
     ]
+
+
+def op_note(row: Row) -> str:
+    """What a witness must show of an operation: its number, which changes where runs are merged."""
+    return f"op {row['op']}"
 
 
 def read_values(row: Row) -> list[str]:
