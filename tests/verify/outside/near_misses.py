@@ -363,17 +363,18 @@ def _read_in_the_same_moment(run: Run) -> None:
 
 def _fsync_in_the_same_moment(run: Run) -> None:
     """Followers tell their fsyncs in the moment of the commit that counts them."""
-    for commit in events(run, "commit"):
-        for row in run.raft:
-            if row["event"] == "fsync" and row["broker_group"] == commit["broker_group"]:
-                if row["index"] == commit["index"] and commit["t"] - 3 * MS < row["t"] < commit["t"]:
-                    later = [
-                        r for r in run.raft
-                        if r["node"] == row["node"] and r["broker_group"] == row["broker_group"]
-                        and r["seq"] == row["seq"] + 1
-                    ]
-                    if later and later[0]["t"] >= commit["t"]:
-                        row["t"] = commit["t"]
+    first: dict[tuple[str, int], Row] = {}
+    for commit in sorted(events(run, "commit"), key=lambda row: -row["t"]):
+        first[commit["broker_group"], commit["index"]] = commit
+    following = {(r["broker_group"], r["node"], r["seq"] - 1): r for r in run.raft}
+    for row in events(run, "fsync"):
+        group = row["broker_group"]
+        # An fsync covers all before it: the earliest commit that may have counted it.
+        waiting = [first.get((group, row["index"] - back)) for back in range(4)]
+        times = [commit["t"] for commit in waiting if commit and commit["t"] > row["t"]]
+        after = following.get((group, row["node"], row["seq"]))
+        if times and after is not None and after["t"] >= min(times):
+            row["t"] = min(times)
     run.raft.sort(key=lambda row: (row["broker_group"], row["node"], row["seq"]))
 
 

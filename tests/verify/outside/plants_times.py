@@ -73,33 +73,34 @@ def _shard_turned(place: float, *, within: bool) -> Callable[[Run], str]:
     return change
 
 
-def _lags(group: str) -> Callable[[Run], str]:
-    """A consumer is shown nothing new for seconds, though it asks again and again."""
+def _stalls(run: Run, group: str, reader: str, seconds: int) -> None:
+    """From the middle of the load on a reader's polls of `pay` show nothing new for so long.
 
+    It asks for the same offset again and again, and is given everything at last.
+    """
+    begins = 6 * SECOND
+    stalled: dict[str, int] = {}
+    kept: dict[str, list[Row]] = {}
+    for op in run.ops:
+        is_here = op["f"] == "poll" and (op["broker_group"], op["topic"]) == (group, "pay")
+        if not is_here or op["client_group"] != reader or op["type"] != "ok":
+            continue
+        who = op["process"]
+        if begins < op["t_invoke"] < begins + seconds * SECOND:
+            op["offset"] = stalled.setdefault(who, op["offset"])
+            kept.setdefault(who, []).extend(op["messages"])
+            op["messages"] = []
+        elif who in kept:
+            op["offset"], op["messages"] = stalled[who], [*kept.pop(who), *op["messages"]]
+
+
+def _lags(group: str, reader: str, seconds: int) -> Callable[[Run], str]:
     def change(run: Run) -> str:
         run.manifest["limits"]["lag_ms"] = 1500
-        row = sends(run, group=group, topic="pay")[-1]
-        value = row["messages"][0]["value"]
-        offset = row["messages"][0]["offset"]
-        for op in run.ops:
-            is_here = (op["broker_group"], op["topic"]) == (group, "pay") if op["f"] == "poll" else False
-            if is_here and op["client_group"] == "watchers" and op["type"] == "ok":
-                if op["t_invoke"] < row["t_complete"] + 4 * SECOND and op["messages"]:
-                    op["messages"] = [m for m in op["messages"] if m["offset"] < offset]
-        assert value
+        _stalls(run, group, reader, seconds)
         return "pay"
 
     return change
-
-
-def _stalls(run: Run) -> str:
-    """The ordered group's polls of one queue show nothing in the whole load."""
-    run.manifest["limits"]["lag_ms"] = 3000
-    for op in run.ops:
-        if op["f"] == "poll" and op["type"] == "ok" and op["client_group"] == "ordered":
-            if (op["topic"], op["queue"]) == ("orders", 1) and op["t_invoke"] < 14 * SECOND:
-                op["messages"] = []
-    return "orders"
 
 
 def _drain_lacks(place: float, group: str | None = None) -> Callable[[Run], str]:
@@ -320,11 +321,12 @@ def _two_owners(group: str, topic: str, place: float) -> Callable[[Run], str]:
         for row in rows:
             ends[row["client"]] = row
         last = [ends[client] for client in sorted(ends) if ends[client]["assigned"]]
-        mine, other = last[0], last[1]
+        mine = last[0]
+        other = next(r for r in last if not any(q in mine["assigned"] for q in r["assigned"]))
         queue = at([q for q in other["assigned"] if q["topic"] == topic], place)
         run.manifest["consumer_groups"][group]["rebalance_ms"] = 2000
         for row in rows:
-            if row["client"] == mine["client"] and row["t_invoke"] >= 9 * SECOND:
+            if row["client"] == mine["client"] and row["t_invoke"] >= 8 * SECOND:
                 row["assigned"] = [*row["assigned"], dict(queue)]
         return str(mine["client"])
 
@@ -339,9 +341,9 @@ TIME_PLANTS: Final[tuple[Plant, ...]] = (
     _alter("A13", "a shard turned within a poll", _shard_turned(0.5, within=True), BUSY),
     _alter("A13", "a shard turned over two polls", _shard_turned(0.5, within=False)),
     _alter("A13", "the first pair of a shard, five", _shard_turned(0, within=False), FIVE),
-    _alter("A14", "a watcher is shown nothing new for seconds", _lags("broker-a"), LIMITED),
-    _alter("A14", "the same, second group", _lags("broker-b"), LIMITED_TWO),
-    _alter("A14", "a queue stalls for the whole load", _stalls, LIMITED),
+    _alter("A14", "a watcher is shown nothing new for seconds", _lags("broker-a", "watchers", 4), LIMITED),
+    _alter("A14", "the same, second group", _lags("broker-b", "watchers", 5), LIMITED_TWO),
+    _alter("A14", "a queue stalls for the whole load", _lags("broker-a", "ordered", 8), LIMITED),
     _alter("A15", "missing from both drains", _drain_lacks(0.5)),
     _alter("A15", "a queue's first message missing, second group", _drain_lacks(0, "broker-b"), TWO),
     _alter("A15", "the last message that retention kept missing", _drain_lacks(1), RETAINED),
