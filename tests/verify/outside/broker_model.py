@@ -153,9 +153,7 @@ class Broker:
         self.half_groups[message["tx"]] = client_group
         known = tail.by_key.get(message["uniq_key"])
         if known is not None:
-            self.group.wait_for(known[0]).then(
-                lambda _: answer.resolve(known[1]["queue_offset"])
-            )
+            self.group.wait_for(known[0]).then(lambda _: answer.resolve(known[1]["queue_offset"]))
             return answer
         half = _of_message("half", message, HALF_TOPIC, 0)
         _, wait = self.add(node, [half])
@@ -201,9 +199,7 @@ class Broker:
             return self.add(node, [retry])[1]
         waiting = _of_message("message", again, "SCHEDULE_TOPIC_XXXX", 3)
         answer = Wait()
-        self.add(node, [waiting])[1].then(
-            lambda _: self.add(node, [retry])[1].then(answer.resolve)
-        )
+        self.add(node, [waiting])[1].then(lambda _: self.add(node, [retry])[1].then(answer.resolve))
         return answer
 
     def change_voters(self, node: Node, voters: tuple[str, ...]) -> Wait:
@@ -285,7 +281,12 @@ class Broker:
         """One round: asks producers, discards what was asked too often, moves the half offset."""
         now = self.group.sim.now
         for tx, half in sorted(self.halves.items()):
-            if tx in self.ignored or half.decision or half.is_discarded or self._tail(node).decided.get(tx):
+            if (
+                tx in self.ignored
+                or half.decision
+                or half.is_discarded
+                or self._tail(node).decided.get(tx)
+            ):
                 continue
             if now - half.since < (interval if half.checks else timeout):
                 continue

@@ -116,7 +116,5 @@ def found_in(verdict: Verdict, plant: Plant, told: str, prefix: str) -> Found:
         outcome = "elsewhere"
     else:
         outcome = "by another" if others else "missed"
-    doubts = [
-        f"{rule}: {check.reason}" for rule, check in undecided(verdict).items()
-    ]
+    doubts = [f"{rule}: {check.reason}" for rule, check in undecided(verdict).items()]
     return Found(plant=plant, outcome=outcome, others=sorted(others), doubts=doubts)

@@ -76,7 +76,11 @@ def message(
     tx: str | None = None,
 ) -> Row:
     """A message as its producer makes it."""
-    properties = {"TAGS": value[0], "KEYS": " ".join(keys), "u_from": value.split(".")[0]}
+    properties = {
+        "TAGS": value[0],
+        "KEYS": " ".join(keys),
+        "u_from": value.split(".", maxsplit=1)[0],
+    }
     return {
         "value": value,
         "uniq_key": f"U-{value}",

@@ -148,9 +148,7 @@ class PollMember(_Reader):
     def assign(self) -> Process:
         """Takes what the coordinator gives it; the positions start anew."""
         self.generation = self.state.generation
-        self.owned = self.state.share(
-            self.name, [*self.world.user_queues(), *self.state.extra]
-        )
+        self.owned = self.state.share(self.name, [*self.world.user_queues(), *self.state.extra])
         self.positions = {}
         row = self.begin("assign", assigned=_named(self.owned))
         yield self.world.latency()
@@ -234,9 +232,7 @@ class PushMember(PollMember):
                 node = broker.group.leader()
                 if node is not None:
                     by_schedule = self.world.rng.random() < 0.3
-                    back = broker.send_back(
-                        node, told, self.client_group, by_schedule=by_schedule
-                    )
+                    back = broker.send_back(node, told, self.client_group, by_schedule=by_schedule)
                     is_back = bool((yield self.world.sim.timeout(back, SECOND)))
                 yield 10 * MS
 

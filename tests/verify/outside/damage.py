@@ -41,7 +41,18 @@ __all__ = ["Judged", "damaged", "judge_damaged", "main"]
 _TABLES: Final = ("ops", "raft", "log", "cq", "faults")
 _BASES: Final = (PLAIN, TWO, FIVE, RETAINED)
 _NEW_VALUES: Final[dict[str, list[Any]]] = {
-    "string": [None, "", "x", "n1", "broker-a", "ok", "commit", "%RETRY%", "\u20ac\0'\"", "a" * 5000],
+    "string": [
+        None,
+        "",
+        "x",
+        "n1",
+        "broker-a",
+        "ok",
+        "commit",
+        "%RETRY%",
+        "\u20ac\0'\"",
+        "a" * 5000,
+    ],
     "int64": [None, 0, -1, 1, 2**63 - 1, -(2**63), 10**18],
     "int32": [None, 0, -1, 2**31 - 1, -(2**31)],
     "bool": [None, True, False],
@@ -76,7 +87,7 @@ def _table(run: Path, rng: random.Random) -> tuple[Path, list[dict[str, Any]], p
     path = rng.choice(files)
     try:
         table = pq.read_table(path)
-    except pa.ArrowException:  # an earlier damage took it
+    except (pa.ArrowException, OSError):  # an earlier damage took it
         return path, [], pa.schema([])
     return path, table.to_pylist(), table.schema
 
@@ -187,7 +198,9 @@ def _wrong_type(run: Path, rng: random.Random) -> str:
         return "nothing"
     place = rng.randrange(len(schema))
     name = schema.field(place).name
-    made: pa.DataType = rng.choice([pa.string(), pa.float64(), pa.binary(), pa.int8(), pa.list_(pa.int64())])
+    made: pa.DataType = rng.choice(
+        [pa.string(), pa.float64(), pa.binary(), pa.int8(), pa.list_(pa.int64())]
+    )
     fields = [pa.field(name, made) if n == place else f for n, f in enumerate(schema)]
     for row in rows:
         row[name] = None

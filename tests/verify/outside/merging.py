@@ -1,10 +1,11 @@
 """Several runs as one: each keeps to broker groups, clients and messages of its own.
 
-Place in the data path: between plants and their judgement, for which one verdict costs as much as
-one run's. A verifier that mixes up broker groups, consumer groups or transactions shows itself here.
+Place in the data path: between plants and their judgement, for which one verdict then costs about
+as much as one run's. A verifier that mixes up broker groups, consumer groups or transactions shows
+itself here.
 
-A5 asks that every consumer group reads every queue, of all broker groups: the groups of a merged run
-are told not to promise that, and A5 is judged one by one.
+A5 asks that every consumer group reads every queue, of all broker groups: the groups of a merged
+run are told not to promise that, and A5 is judged one by one.
 
 Invariants: every name that a run made gets its prefix, so that nothing of one run can be taken for
 something of another; what is common to a run (phases, limits, fault windows) has to be alike, so
@@ -19,7 +20,17 @@ from tests.verify.outside.run_rows import Row, Run
 
 __all__ = ["merged", "prefixed"]
 
-_NAMES = ("broker_group", "value", "uniq_key", "tx", "client_group", "process", "client", "key", "shard")
+_NAMES = (
+    "broker_group",
+    "value",
+    "uniq_key",
+    "tx",
+    "client_group",
+    "process",
+    "client",
+    "key",
+    "shard",
+)
 
 
 def _topic(name: str | None, prefix: str) -> str | None:
@@ -68,7 +79,12 @@ def prefixed(run: Run, prefix: str) -> Run:
 def merged(runs: Sequence[Run]) -> Run:
     """One run of all `runs`, which have names of their own already."""
     whole = Run(manifest=dict(runs[0].manifest))
-    for key, empty in (("queues", []), ("left_behind", []), ("groups", {}), ("consumer_groups", {})):
+    for key, empty in (
+        ("queues", []),
+        ("left_behind", []),
+        ("groups", {}),
+        ("consumer_groups", {}),
+    ):
         whole.manifest[key] = type(empty)()
     for run in runs:
         for key in ("phases", "limits", "dedupe", "transactions"):

@@ -91,9 +91,7 @@ def options_of(seed: int) -> Options:
         first_config=rng.random() < 0.4,
         slow_apply=rng.random() < 0.4,
         puts_back=rng.random() < 0.4,
-        faults=tuple(
-            rng.choice(kinds) for _ in range(rng.randint(1, 2 if retention else 4))
-        ),
+        faults=tuple(rng.choice(kinds) for _ in range(rng.randint(1, 2 if retention else 4))),
     )
 
 
@@ -118,9 +116,7 @@ class ModelCluster:
             group = ReplicaGroup(
                 self.sim, name, voters, random.Random(f"{name} {options.seed}"), options.defects
             )
-            brokers[name] = Broker(
-                group, dedupe=options.dedupe, first_config=options.first_config
-            )
+            brokers[name] = Broker(group, dedupe=options.dedupe, first_config=options.first_config)
         self.world = World(
             sim=self.sim,
             rng=rng,
@@ -166,9 +162,7 @@ class ModelCluster:
         if options.members:
             begins = self.world.rng.choice([3, 19 if options.retention else 5]) * SECOND
             sim.spawn(
-                change_members(
-                    self.world, broker, remove=options.remove_member, begins=begins
-                )
+                change_members(self.world, broker, remove=options.remove_member, begins=begins)
             )
         if options.retention:
             sim.spawn(retain(self.world, broker, installs=options.install))
@@ -362,4 +356,6 @@ def _export_store(run: Run, group: str, node: Node) -> None:
 
 def model_run(options: Options | int) -> Run:
     """The run of a seed, or of these options."""
-    return ModelCluster(options=options if isinstance(options, Options) else options_of(options)).run()
+    return ModelCluster(
+        options=options if isinstance(options, Options) else options_of(options)
+    ).run()

@@ -18,7 +18,14 @@ from tests.verify.outside.virtual_time import Process, Simulator
 
 __all__ = ["FaultPlan", "change_members", "retain", "watch_elections"]
 
-KINDS = ("kill-leader", "power-leader", "kill-follower", "cut-leader", "cut-follower", "pause-leader")
+KINDS = (
+    "kill-leader",
+    "power-leader",
+    "kill-follower",
+    "cut-leader",
+    "cut-follower",
+    "pause-leader",
+)
 
 
 def watch_elections(sim: Simulator, group: ReplicaGroup, rng: random.Random, until: int) -> Process:

@@ -1,7 +1,7 @@
 """What a plant is: a defect put into a model run, and who has to name it.
 
-Place in the data path: `plants_*` list them, `campaign` and the tests judge them. A plant's rule and
-witness were written down from docs/RUN_FORMAT.md before any verdict on it was seen.
+Place in the data path: `plants_*` list them, `campaign` and the tests judge them. A plant's rule
+and witness were written down from docs/RUN_FORMAT.md before any verdict on it was seen.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tests.verify.outside.model_cluster import ModelCluster, Options, model_run
 from tests.verify.outside.run_rows import Run
 from tests.verify.outside.virtual_time import Process
 
-__all__ = ["FIVE", "NearMiss", "PLAIN", "Plant", "RETAINED", "TWO", "planted_run"]
+__all__ = ["FIVE", "PLAIN", "RETAINED", "TWO", "NearMiss", "Plant", "planted_run"]
 
 PLAIN = Options(seed=7, last_breath=False, push=True, second_drain=True)
 TWO = Options(seed=12, groups=2, last_breath=False, faults=("cut-leader", "kill-follower"))

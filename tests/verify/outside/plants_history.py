@@ -7,6 +7,7 @@ a place, as text.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any, Final
 
 from tests.verify.outside.model_cluster import ModelCluster
@@ -34,7 +35,8 @@ def plain_reads(run: Run, f: str, type_: str = "ok", count: int = 1, **wanted: A
         row
         for row in run.ops
         if row["f"] == f and row["type"] == type_ and len(row["messages"] or ()) >= count
-        if row["topic"] in {"orders", "pay"} and all(m["offset"] is not None for m in row["messages"])
+        if row["topic"] in {"orders", "pay"}
+        and all(m["offset"] is not None for m in row["messages"])
         if all(row.get(key) == value for key, value in wanted.items())
     ]
 
@@ -172,7 +174,7 @@ def _never_read(reader: str | None, place: float, **wanted: Any) -> Callable[[Ru
 
 
 def _last_is_gone(group: str) -> Callable[[Run], str]:
-    """The last acknowledged message of a queue is on no replica, and max_offset never counted it."""
+    """A queue's last acknowledged message is on no replica, and max_offset never counted it."""
 
     def change(run: Run) -> str:
         queue = next(
@@ -180,8 +182,11 @@ def _last_is_gone(group: str) -> Callable[[Run], str]:
         )
         last = queue["max_offset"] - 1
         row = next(
-            s for s in run.ops
-            if s["f"] == "send" and s["type"] == "ok" and s["broker_group"] == group
+            s
+            for s in run.ops
+            if s["f"] == "send"
+            and s["type"] == "ok"
+            and s["broker_group"] == group
             and any(m["topic"] == "pay" and m["offset"] == last for m in s["messages"])
         )
         value = row["messages"][-1]["value"]
@@ -206,7 +211,8 @@ def _last_is_gone(group: str) -> Callable[[Run], str]:
 def _unread_transaction(run: Run) -> str:
     """A committed transaction never reaches one group."""
     acked = {
-        r["tx"] for r in run.ops
+        r["tx"]
+        for r in run.ops
         if r["f"] == "decide" and r["type"] == "ok" and r["decision"] == "commit"
     }
     half = next(r for r in run.ops if r["f"] == "half" and r["tx"] in acked and r["type"] == "ok")
@@ -275,7 +281,7 @@ def _swap_times(place: float, *, same_process: bool, base_group: str) -> Callabl
         rows = sends(run, group=base_group, topic="orders")
         pairs = [
             (one, two)
-            for one, two in zip(rows, rows[1:], strict=False)
+            for one, two in pairwise(rows)
             if (one["process"] == two["process"]) == same_process
             and one["queue"] == two["queue"]
             and one["t_complete"] < two["t_invoke"]
@@ -295,7 +301,8 @@ def _late_transaction(run: Run) -> str:
         if decide["f"] == "decide" and decide["type"] == "ok" and decide["decision"] == "commit":
             finals = [r for r in run.log if r["tx"] == decide["tx"] and r["kind"] == "final"]
             before = [
-                s for s in sends(run, topic=finals[0]["topic"], queue=finals[0]["queue"])
+                s
+                for s in sends(run, topic=finals[0]["topic"], queue=finals[0]["queue"])
                 if s["messages"][0]["offset"] < finals[0]["queue_offset"]
             ]
             if before and len(attempts_of(run, finals[0]["value"])) == 1:
@@ -350,7 +357,9 @@ HISTORY_PLANTS: Final[tuple[Plant, ...]] = (
     _alter("A1", "a poll shows another message at an offset", _other_content("poll", 0.3)),
     _alter("A1", "a listener is given another message", _other_content("deliver", 0.5), FIVE),
     _alter("A1", "so it is, and refuses it", _other_content("deliver", 1, "fail")),
-    _alter("A1", "the last poll of the drain, second group", _other_content("poll", 1, final=True), TWO),
+    _alter(
+        "A1", "the last poll of the drain, second group", _other_content("poll", 1, final=True), TWO
+    ),
     _alter("A1", "two sends told one offset", _acked_at_anothers(0.5)),
     _alter("A1", "the last send told another's offset", _acked_at_anothers(1, _B), TWO),
     _act("A2", "stored again in its queue", add_stored(_A, 6 * SECOND, _same, _value)),
@@ -398,13 +407,22 @@ HISTORY_PLANTS: Final[tuple[Plant, ...]] = (
     _alter("A7", "a poll leaves one out", _within_poll("skip", "ordered", 0.4)),
     _alter("A7", "a poll of a watcher leaves one out", _within_poll("skip", "watchers", 0.9), FIVE),
     _alter("A7", "a poll turns two around", _within_poll("turned", "drain", 0.5)),
-    _alter("A8", "a producer's next send stands before", _swap_times(0.5, same_process=True, base_group=_A)),
+    _alter(
+        "A8",
+        "a producer's next send stands before",
+        _swap_times(0.5, same_process=True, base_group=_A),
+    ),
     _alter("A8", "the same, second group", _swap_times(1, same_process=True, base_group=_B), TWO),
     _alter("A10", "sent later, stands before", _swap_times(0.3, same_process=False, base_group=_A)),
     _alter("A10", "the same, of five", _swap_times(0.9, same_process=False, base_group=_A), FIVE),
     _alter("A10", "sent after a commit, stands before", _late_transaction),
     _act("A11", "a stored value nobody sent", add_stored(_A, 8 * SECOND, _unsent, _value)),
-    _act("A11", "a stored uniq_key nobody sent", add_stored(_A, 8 * SECOND, _other_uniq_key, _uniq_key), FIVE),
+    _act(
+        "A11",
+        "a stored uniq_key nobody sent",
+        add_stored(_A, 8 * SECOND, _other_uniq_key, _uniq_key),
+        FIVE,
+    ),
     _alter("A11", "a poll shows a uniq_key of nobody", _shown_unsent("poll", 0.5)),
     _alter("A11", "a listener is shown one", _shown_unsent("deliver", 0), TWO),
     _alter("A12", "delivered twice", _twice("deliver", "push", 0.5)),

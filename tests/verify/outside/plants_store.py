@@ -54,13 +54,19 @@ def _unit(field: str, place: float, topic: str | None = None, group: str | None 
             run.cq.append(dict(unit))
         elif field == "beyond":
             unit = max(
-                (row for row in run.cq if row["node"] == unit["node"] and row["topic"] == unit["topic"]),
+                (
+                    row
+                    for row in run.cq
+                    if row["node"] == unit["node"] and row["topic"] == unit["topic"]
+                ),
                 key=lambda row: (row["queue"], row["queue_offset"]),
             )
             run.cq.append({**unit, "queue_offset": unit["queue_offset"] + 1})
         elif field == "cq_ok":
             for row in run.log:
-                if all(row[key] == unit[key] for key in ("broker_group", "node", "position", "topic")):
+                if all(
+                    row[key] == unit[key] for key in ("broker_group", "node", "position", "topic")
+                ):
                     row["cq_ok"] = False
         else:
             unit[field] += 4
@@ -75,9 +81,7 @@ def _queue_hole(place: float) -> Callable[[Run], str]:
     def change(run: Run) -> str:
         row = at(sends(run, topic="orders", queue=0), place)
         offset = row["messages"][0]["offset"]
-        last = max(
-            r["queue_offset"] for r in run.cq if (r["topic"], r["queue"]) == ("orders", 0)
-        )
+        last = max(r["queue_offset"] for r in run.cq if (r["topic"], r["queue"]) == ("orders", 0))
         for table in (run.log, run.cq):
             for other in table:
                 is_here = (other["topic"], other["queue"]) == ("orders", 0)
@@ -147,9 +151,7 @@ def _dropped(run: Run, cut: Row) -> Row:
     """The first entry that a truncation dropped: told by its append, or by a start alone."""
     of_node = {"node": cut["node"], "group": cut["broker_group"]}
     told = [*events(run, "append", **of_node), *events(run, "start", **of_node)]
-    return next(
-        row for row in told if row["index"] >= cut["index"] and row["seq"] < cut["seq"]
-    )
+    return next(row for row in told if row["index"] >= cut["index"] and row["seq"] < cut["seq"])
 
 
 def _truncated_is_there(run: Run) -> str:
@@ -273,7 +275,8 @@ def _fetch(new: object, place: float) -> Callable[[Run], str]:
             before = [
                 c["offset"]
                 for c in run.ops
-                if c["f"] == "commit_offset" and c["type"] == "ok"
+                if c["f"] == "commit_offset"
+                and c["type"] == "ok"
                 and all(c[k] == row[k] for k in ("client_group", "broker_group", "topic", "queue"))
                 and c["t_complete"] < row["t_invoke"]
             ]
@@ -307,7 +310,8 @@ def _stored_offset(what: str, place: float) -> Callable[[Run], str]:
             old = next(
                 c
                 for c in run.ops
-                if c["f"] == "commit_offset" and c["client_group"] == "ordered"
+                if c["f"] == "commit_offset"
+                and c["client_group"] == "ordered"
                 and (c["topic"], c["queue"]) == (row["topic"], row["queue"])
             )
             for other in run.log:
@@ -336,13 +340,19 @@ def _phantom(f: str, place: float, group: str | None = None) -> Callable[[Run], 
         else:  # one that a producer tried to send and heard nothing of
             like = at(sends(run), place)
             told = {
-                **like["messages"][0], "value": "p1.lost", "uniq_key": "U-p1.lost", "offset": None
+                **like["messages"][0],
+                "value": "p1.lost",
+                "uniq_key": "U-p1.lost",
+                "offset": None,
             }
             run.ops.append({**like, "type": "info", "messages": [dict(told)], "process": "p1.lost"})
         reads = [
             row
             for row in run.ops
-            if row["f"] == f and row["type"] == "ok" and row["messages"] and not row.get("final")
+            if row["f"] == f
+            and row["type"] == "ok"
+            and row["messages"]
+            and not row.get("final")
             and row["t_invoke"] > 6_000 * MS
             and row["broker_group"] == told["broker_group"]
         ]
@@ -384,9 +394,13 @@ def _query(what: str, place: float, *, by_key: bool = False) -> Callable[[Run], 
         elif what == "offset":
             told["offset"] += 1
         elif what == "other key":
-            other = next(s for s in sends(run, topic=row["topic"], group=row["broker_group"])
-                         if not s["messages"][0]["keys"] and s["messages"][0]["uniq_key"] != row["key"]
-                         and s["t_complete"] < row["t_invoke"])
+            other = next(
+                s
+                for s in sends(run, topic=row["topic"], group=row["broker_group"])
+                if not s["messages"][0]["keys"]
+                and s["messages"][0]["uniq_key"] != row["key"]
+                and s["t_complete"] < row["t_invoke"]
+            )
             row["messages"].append(dict(other["messages"][0]))
             return str(other["messages"][0]["value"])
         elif what == "queue":
@@ -399,9 +413,7 @@ def _query(what: str, place: float, *, by_key: bool = False) -> Callable[[Run], 
 def _query_in_vain(run: Run) -> str:
     """A query for a key that is stored and was read answers nothing at all."""
     row = next(
-        row
-        for row in run.ops
-        if row["f"] == "query" and row["type"] == "ok" and row["messages"]
+        row for row in run.ops if row["f"] == "query" and row["type"] == "ok" and row["messages"]
     )
     value = row["messages"][0]["value"]
     row["messages"] = []
@@ -410,16 +422,11 @@ def _query_in_vain(run: Run) -> str:
 
 def _phantom_for_one(run: Run) -> str:
     """Read before a failover, gone after it: no replica has it, and nobody else read it."""
-    row = next(
-        row
-        for row in sends(run, topic="pay")[-1:]
-    )
+    row = next(row for row in sends(run, topic="pay")[-1:])
     told = row["messages"][0]
     forget_reads(run, told["value"], final=True)
     for table in (run.log, run.cq):
-        positions = {
-            (r["node"], r["position"]) for r in run.log if r["value"] == told["value"]
-        }
+        positions = {(r["node"], r["position"]) for r in run.log if r["value"] == told["value"]}
         if table is run.cq:
             table[:] = [r for r in table if (r["node"], r["position"]) not in positions]
     run.log[:] = [r for r in run.log if r["value"] != told["value"]]
@@ -432,7 +439,9 @@ def _plant(rule: str, name: str, change: Callable[[Run], str], base: Any = PLAIN
 
 STORE_PLANTS: Final[tuple[Plant, ...]] = (
     _plant("S1", "a unit is missing, user queue", _unit("gone", 0.5, "orders")),
-    _plant("S1", "the first unit is missing, second group", _unit("gone", 0, "pay", "broker-b"), TWO),
+    _plant(
+        "S1", "the first unit is missing, second group", _unit("gone", 0, "pay", "broker-b"), TWO
+    ),
     _plant("S1", "a unit is missing at the retention floor", _unit("gone", 0, "orders"), RETAINED),
     _plant("S1", "a unit is missing, half queue", _unit("gone", 0.5, "RMQ_SYS_TRANS_HALF_TOPIC")),
     _plant("S1", "a unit is missing, retry queue", _unit("gone", 1, "%RETRY%push")),
@@ -446,7 +455,9 @@ STORE_PLANTS: Final[tuple[Plant, ...]] = (
     _plant("S2", "another value", _log_differs("value", "p1.other", 0.5)),
     _plant("S2", "another digest", _log_differs("digest", None, 1), RETAINED),
     _plant("S2", "other keys", _log_differs("keys", ["k9"], 0, "message", "broker-b"), TWO),
-    _plant("S2", "another group's offset", _log_differs("client_group", "push9", 0.5, "offset"), FIVE),
+    _plant(
+        "S2", "another group's offset", _log_differs("client_group", "push9", 0.5, "offset"), FIVE
+    ),
     _plant("S2", "another offset of a group", _log_differs("queue_offset", None, 0.2, "offset")),
     _plant("S2", "another decision", _log_differs("decision", "maybe", 0.5, "op")),
     _plant("S2", "another transaction", _log_differs("tx", "b9-x9", 0.9, "half")),
@@ -473,7 +484,9 @@ STORE_PLANTS: Final[tuple[Plant, ...]] = (
     _plant("S6", "acked, read, and gone from every log", _phantom_for_one),
     _plant("S7", "a send is ok, its disk timed out", _status("send", "FLUSH_DISK_TIMEOUT", 0)),
     _plant("S7", "a half is ok, no slave there", _status("half", "SLAVE_NOT_AVAILABLE", 0.5)),
-    _plant("S7", "the last send, its slave timed out", _status("send", "FLUSH_SLAVE_TIMEOUT", 1), TWO),
+    _plant(
+        "S7", "the last send, its slave timed out", _status("send", "FLUSH_SLAVE_TIMEOUT", 1), TWO
+    ),
     _plant("S8", "a query lacks what is there", _query("lacks", 0.5)),
     _plant("S8", "a query by key lacks one", _query("lacks", 1, by_key=True)),
     _plant("S8", "a query answers nothing", _query_in_vain, FIVE),

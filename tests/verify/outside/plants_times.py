@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any, Final
 
 from tests.verify.outside.planting import FIVE, PLAIN, RETAINED, TWO, Plant
@@ -40,7 +41,7 @@ def _shard_pairs(run: Run) -> list[tuple[str, str]]:
     return [
         (one["messages"][0]["value"], two["messages"][0]["value"])
         for _, rows in sorted(by_shard.items())
-        for one, two in zip(rows, rows[1:], strict=False)
+        for one, two in pairwise(rows)
         if one["t_complete"] < two["t_invoke"]
     ]
 
@@ -57,8 +58,10 @@ def _shard_turned(place: float, *, within: bool) -> Callable[[Run], str]:
                 (op1, m1), (op2, m2) = ones[0], twos[0]
                 if op1["process"] == op2["process"] and (op1 is op2) == within:
                     between = [
-                        r for r in run.ops
-                        if r["f"] == "assign" and r["process"] == op1["process"]
+                        r
+                        for r in run.ops
+                        if r["f"] == "assign"
+                        and r["process"] == op1["process"]
                         and op1["t_invoke"] <= r["t_invoke"] <= op2["t_complete"]
                     ]
                     if not between:
@@ -150,9 +153,13 @@ def _gap(run: Run) -> str:
     """A producer hears nothing for longer than the limit."""
     run.manifest["limits"]["gap_ms"] = 3000
     for row in run.ops:
-        if row["client"] == "p1" and row["f"] == "send" and 6 * SECOND < row["t_invoke"] < 11 * SECOND:
-            if row["type"] == "ok":
-                row.update(type="info", t_complete=None, status=None, error="TIMEOUT")
+        if (
+            row["client"] == "p1"
+            and row["f"] == "send"
+            and row["type"] == "ok"
+            and 6 * SECOND < row["t_invoke"] < 11 * SECOND
+        ):
+            row.update(type="info", t_complete=None, status=None, error="TIMEOUT")
     return "p1"
 
 
@@ -160,9 +167,9 @@ def _slow_recovery(run: Run) -> str:
     run.manifest["limits"]["rto_ms"] = 2500
     fault = next(row for row in run.faults if row["effect"] == "taken")
     for row in run.ops:
-        if row["f"] == "send" and row["type"] == "ok":
-            if fault["t_effect"] <= row["t_invoke"] < fault["t_effect"] + 3 * SECOND:
-                row.update(type="info", t_complete=None, status=None, error="TIMEOUT")
+        is_close = 0 <= row["t_invoke"] - fault["t_effect"] < 3 * SECOND
+        if row["f"] == "send" and row["type"] == "ok" and is_close:
+            row.update(type="info", t_complete=None, status=None, error="TIMEOUT")
     return "recovery"
 
 
@@ -333,7 +340,9 @@ def _two_owners(group: str, topic: str, place: float) -> Callable[[Run], str]:
     return change
 
 
-def _alter(rule: str, name: str, change: Callable[[Run], str], base: Any = PLAIN, **more: Any) -> Plant:
+def _alter(
+    rule: str, name: str, change: Callable[[Run], str], base: Any = PLAIN, **more: Any
+) -> Plant:
     return Plant(name=name, rule=rule, base=base, change=change, **more)
 
 
@@ -341,11 +350,18 @@ TIME_PLANTS: Final[tuple[Plant, ...]] = (
     _alter("A13", "a shard turned within a poll", _shard_turned(0.5, within=True), BUSY),
     _alter("A13", "a shard turned over two polls", _shard_turned(0.5, within=False)),
     _alter("A13", "the first pair of a shard, five", _shard_turned(0, within=False), FIVE),
-    _alter("A14", "a watcher is shown nothing new for seconds", _lags("broker-a", "watchers", 4), LIMITED),
+    _alter(
+        "A14",
+        "a watcher is shown nothing new for seconds",
+        _lags("broker-a", "watchers", 4),
+        LIMITED,
+    ),
     _alter("A14", "the same, second group", _lags("broker-b", "watchers", 5), LIMITED_TWO),
     _alter("A14", "a queue stalls for the whole load", _lags("broker-a", "ordered", 8), LIMITED),
     _alter("A15", "missing from both drains", _drain_lacks(0.5)),
-    _alter("A15", "a queue's first message missing, second group", _drain_lacks(0, "broker-b"), TWO),
+    _alter(
+        "A15", "a queue's first message missing, second group", _drain_lacks(0, "broker-b"), TWO
+    ),
     _alter("A15", "the last message that retention kept missing", _drain_lacks(1), RETAINED),
     _alter("A15", "a max_offset from the past", _stale_max(0.5)),
     _alter("A15", "the last max_offset is too low", _stale_max(1), FIVE),

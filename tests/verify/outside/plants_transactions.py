@@ -263,8 +263,10 @@ def _discard(group: str, after: int, decision: str) -> Script:
             half = yield from _pick(
                 cluster,
                 group,
-                lambda tx, half: half.decision == decision
-                and any(r["f"] == "decide" and r["type"] == "ok" for r in _told(cluster, tx)),
+                lambda tx, half: (
+                    half.decision == decision
+                    and any(r["f"] == "decide" and r["type"] == "ok" for r in _told(cluster, tx))
+                ),
                 after,
             )
             tx = half.message["tx"]
@@ -305,9 +307,7 @@ def _local_lie(was: str, becomes: str) -> Callable[[Run], str]:
     """The producer's database says one thing, the queue another."""
 
     def change(run: Run) -> str:
-        decided = {
-            row["tx"] for row in run.log if row["kind"] == "op" and row["decision"] == was
-        }
+        decided = {row["tx"] for row in run.log if row["kind"] == "op" and row["decision"] == was}
         for row in run.ops:
             if row["f"] == "local" and row["decision"] == was and row["tx"] in decided:
                 row["decision"] = becomes
@@ -332,9 +332,7 @@ def _torn(kind: str, field: str, place: int) -> Callable[[Run], str]:
             min(row["index"] for row in run.log if row["node"] == node)
             for node in {row["node"] for row in run.log}
         )
-        half_at = {
-            row["tx"] for row in run.log if row["kind"] == "half" and row["index"] >= first
-        }
+        half_at = {row["tx"] for row in run.log if row["kind"] == "half" and row["index"] >= first}
         values = sorted(
             {row["value"] for row in run.log if row["kind"] == kind and row["tx"] in half_at}
         )
@@ -360,8 +358,11 @@ def _wrong_one(cluster: ModelCluster) -> Process:
         still = [
             half
             for tx, half in sorted(broker.halves.items())
-            if half.decision is None and half.checks == 0
-            and any(r["f"] == "local" and r.get("decision") == "unknown" for r in _told(cluster, tx))
+            if half.decision is None
+            and half.checks == 0
+            and any(
+                r["f"] == "local" and r.get("decision") == "unknown" for r in _told(cluster, tx)
+            )
         ]
         if waiting and still and waiting[0]["tx"] in broker.halves and cluster.sim.now > 4 * SECOND:
             break

@@ -15,7 +15,7 @@ __all__ = ["Producer", "Tool", "TransactionProducer"]
 
 
 class Producer(Client):
-    """Sends plain messages, batches and ordered shards; repeats what it does not know the end of."""
+    """Sends messages, batches and ordered shards; repeats what it does not know the end of."""
 
     def __init__(self, world: World, name: str, client_group: str) -> None:
         super().__init__(world, name, client_group)
@@ -237,9 +237,7 @@ class Tool(Client):
         def shown(node: Node) -> Wait:
             wait = Wait()
             broker.group.read_index(node).then(
-                lambda index: wait.resolve(
-                    None if index is None else broker.find(node, topic, key)
-                )
+                lambda index: wait.resolve(None if index is None else broker.find(node, topic, key))
             )
             return wait
 

@@ -23,9 +23,10 @@ from tests.verify.outside.virtual_time import Simulator, Wait
 
 __all__ = ["COMMAND", "Entry", "Node", "ReplicaGroup", "entry_size"]
 
-COMMAND: Final[Row] = dict.fromkeys(
-    "topic queue queue_offset client_group value uniq_key keys digest tx decision size tag_hash".split()
-) | {"kind": "command"}
+_COLUMNS: Final = (
+    "topic queue queue_offset client_group value uniq_key keys digest tx decision size tag_hash"
+)
+COMMAND: Final[Row] = dict.fromkeys(_COLUMNS.split()) | {"kind": "command"}
 HEARTBEAT: Final = 100 * MS
 ENTRY_HEADER_BYTES: Final = 48
 
@@ -224,9 +225,7 @@ class ReplicaGroup:
             return
         voter.voted[term] = candidate.name
         for _ in range(1 + (self.rng.random() < 0.1)):  # a vote may be sent again
-            self.tell(
-                voter, "vote", peer=candidate.name, last_term=told[0], last_index=told[1]
-            )
+            self.tell(voter, "vote", peer=candidate.name, last_term=told[0], last_index=told[1])
         delay = 0 if voter is candidate else self.latency()
         self.sim.after(delay, lambda: self._granted(candidate, voter, term))
 
@@ -278,9 +277,7 @@ class ReplicaGroup:
 
     def _append(self, node: Node, entry: Entry) -> None:
         node.entries.append(entry)
-        self.tell(
-            node, "append", index=entry.index, entry_term=entry.term, chain=entry.chain
-        )
+        self.tell(node, "append", index=entry.index, entry_term=entry.term, chain=entry.chain)
         if entry.voters is not None:
             node.config = (entry.index, entry.voters)
             self.tell(node, "config", index=entry.index, voters=list(entry.voters))
@@ -459,10 +456,8 @@ class ReplicaGroup:
 
         def confirmed() -> None:
             is_own = bool(index) and node.entries[index - 1].term == term
-            if node.up and node.term == term and is_own and self.in_charge(node):
-                self.tell(node, "read", t_begin=begun, index=index)
-                wait.resolve(index)
-            elif "lease_read" in self.defects and node.up and node.term == term and is_own:
+            is_sure = self.in_charge(node) or "lease_read" in self.defects
+            if node.up and node.term == term and is_own and is_sure:
                 self.tell(node, "read", t_begin=begun, index=index)
                 wait.resolve(index)
             else:

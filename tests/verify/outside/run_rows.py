@@ -38,18 +38,20 @@ MS: Final = 1_000_000
 SECOND: Final = 1_000_000_000
 
 _PLACE: Final = [("broker_group", pa.string()), ("topic", pa.string()), ("queue", pa.int32())]
-_MESSAGE: Final = pa.struct([
-    ("value", pa.string()),
-    ("uniq_key", pa.string()),
-    ("keys", pa.list_(pa.string())),
-    *_PLACE,
-    ("offset", pa.int64()),
-    ("digest", pa.int64()),
-    ("shard", pa.string()),
-    ("seq", pa.int64()),
-    ("tx", pa.string()),
-    ("reconsume", pa.int32()),
-])
+_MESSAGE: Final = pa.struct(
+    [
+        ("value", pa.string()),
+        ("uniq_key", pa.string()),
+        ("keys", pa.list_(pa.string())),
+        *_PLACE,
+        ("offset", pa.int64()),
+        ("digest", pa.int64()),
+        ("shard", pa.string()),
+        ("seq", pa.int64()),
+        ("tx", pa.string()),
+        ("reconsume", pa.int32()),
+    ]
+)
 
 
 def _schema(strings: str, longs: str, **others: pa.DataType) -> pa.Schema:
@@ -157,7 +159,9 @@ class Run:
             parts = _parts(getattr(self, name), files_per_table)
             tables[name] = {
                 "files": [
-                    _write_table(folder, f"{TABLE_FOLDERS[name]}/{name}-{place}.parquet", schema, rows)
+                    _write_table(
+                        folder, f"{TABLE_FOLDERS[name]}/{name}-{place}.parquet", schema, rows
+                    )
                     for place, rows in enumerate(parts)
                 ]
             }

@@ -12,8 +12,8 @@ from tests.verify.outside.run_rows import Row, Run
 
 __all__ = [
     "USER_TOPICS",
-    "attempts_of",
     "at",
+    "attempts_of",
     "events",
     "forget_reads",
     "op_note",
@@ -38,11 +38,7 @@ def at(rows: Sequence[Row], place: float) -> Row:
 
 
 def attempts_of(run: Run, value: str) -> list[Row]:
-    return [
-        row
-        for row in run.ops
-        if row["f"] in {"send", "half"} and value in read_values(row)
-    ]
+    return [row for row in run.ops if row["f"] in {"send", "half"} and value in read_values(row)]
 
 
 def op_note(row: Row) -> str:
@@ -113,17 +109,24 @@ def reads_of(
 
 
 def forget_reads(
-    run: Run, value: str, *, group: str | None = None, final: bool | None = None, f: str | None = None
+    run: Run,
+    value: str,
+    *,
+    group: str | None = None,
+    final: bool | None = None,
+    f: str | None = None,
 ) -> None:
     """Whatever read `value` did not: its message is missing from the answers."""
     for row in run.ops:
         is_read = row["f"] in ({f} if f else {"poll", "deliver", "query"})
-        if is_read and group in {None, row["client_group"]} and row.get("messages"):
-            if final is None or bool(row.get("final")) == final:
-                row["messages"] = [told for told in row["messages"] if told["value"] != value]
+        is_meant = group in {None, row["client_group"]} and final in {None, bool(row.get("final"))}
+        if is_read and is_meant and row.get("messages"):
+            row["messages"] = [told for told in row["messages"] if told["value"] != value]
 
 
-def records_of(run: Run, value: str, *, kind: str | None = None, node: str | None = None) -> list[Row]:
+def records_of(
+    run: Run, value: str, *, kind: str | None = None, node: str | None = None
+) -> list[Row]:
     return [
         row
         for row in run.log
