@@ -88,7 +88,10 @@ class WorkloadSection:
     Shares are parts of 1. `*_restart_s`: mean time between restarts of a client of that kind,
     0: none. `commit_share + rollback_share <= 1`; the rest of the transactions are left to the
     broker's check. `impatient_share` of the sends and decisions are given up after
-    `impatient_timeout_ms`, so that outcomes stay unknown and are retried by the application.
+    `impatient_timeout_ms`, so that outcomes stay unknown and are retried by the application;
+    `batch_share` of the sends are batches of two to four messages, `repeat_share` of what was
+    acknowledged is sent once more, as by an application that lost the answer. A push listener takes
+    `consume_ms` for a batch, on average.
     """
 
     topics: tuple[str, ...] = ("orders", "payments")
@@ -103,6 +106,8 @@ class WorkloadSection:
     send_retries_max: int = 3
     impatient_share: float = 0.2
     impatient_timeout_ms: int = 150
+    batch_share: float = 0.05
+    repeat_share: float = 0.02
     transaction_clients: int = 3
     transaction_processes: int = 4
     transaction_rate: float = 90.0
@@ -112,9 +117,11 @@ class WorkloadSection:
     push_clients: int = 2
     push_restart_s: float = 15.0
     reconsume_share: float = 0.002
+    consume_ms: int = 5
     pull_clients: int = 1
     pull_restart_s: float = 20.0
     offset_reads_rate: float = 5.0
+    key_queries_rate: float = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

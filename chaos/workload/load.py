@@ -19,6 +19,7 @@ from typing import Final
 from chaos.scenario import WorkloadSection
 from chaos.workload.context import Slot, WorkContext
 from chaos.workload.final_drain import DRAIN_GROUP
+from chaos.workload.key_reader import KeyReader, KnownKeys
 from chaos.workload.local_database import LocalDatabase
 from chaos.workload.offset_reader import OffsetReader
 from chaos.workload.plain_sender import PlainClient
@@ -34,6 +35,7 @@ TRANSACTION_GROUP: Final = "transaction-producers"
 PUSH_GROUP: Final = "push-consumers"
 TOOL_SLOT: Final = "tool"
 OFFSET_SLOT: Final = "offsets"
+KEY_SLOT: Final = "keys"
 DRAIN_SLOT: Final = "drain"
 
 
@@ -45,6 +47,7 @@ def slot_names(settings: WorkloadSection) -> tuple[str, ...]:
         *(f"push-{i}" for i in range(settings.push_clients)),
         *(f"pull-{i}" for i in range(settings.pull_clients)),
         OFFSET_SLOT,
+        KEY_SLOT,
         DRAIN_SLOT,
         TOOL_SLOT,
     )
@@ -63,6 +66,7 @@ class Workload:
         self._senders_left = 0
         self._senders_done = asyncio.Event()
         database = LocalDatabase()
+        self._known = KnownKeys()
         settings = context.scenario.workload
         self._plain = [
             PlainClient(
@@ -70,6 +74,7 @@ class Workload:
                 self._slot(f"plain-{i}"),
                 group=PLAIN_GROUP,
                 shards=_deal_shards(settings, i),
+                known=self._known,
                 rng=self._child(),
             )
             for i in range(settings.plain_clients)
@@ -121,6 +126,16 @@ class Workload:
                 self._context, self._slot(OFFSET_SLOT), rate=offsets_rate, rng=self._child()
             )
             work[OFFSET_SLOT] = reader.run(self._senders_stop)
+        keys_rate = self._context.scenario.workload.key_queries_rate
+        if keys_rate > 0:
+            asker = KeyReader(
+                self._context,
+                self._slot(KEY_SLOT),
+                self._known,
+                rate=keys_rate,
+                rng=self._child(),
+            )
+            work[KEY_SLOT] = asker.run(self._senders_stop)
         async with asyncio.TaskGroup() as tasks:
             self._tasks = [tasks.create_task(each, name=name) for name, each in work.items()]
 

@@ -109,13 +109,14 @@ def row_of_message(
     )
 
 
-def row_of_stored(message: Message, result: SendResult) -> MessageRow:
-    """A plain message that the broker says it has, where it says it has it."""
+def row_of_stored(message: Message, result: SendResult, number: int = 0) -> MessageRow:
+    """A plain message that the broker says it has, where it says it has it; `number`: of a batch,
+    whose messages stand one behind the other."""
     return row_of_message(
         message,
         broker_group=result.queue.broker_name,
         queue=result.queue.queue_id,
-        offset=result.queue_offset,
+        offset=result.queue_offset + number,
     )
 
 

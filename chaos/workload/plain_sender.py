@@ -2,7 +2,8 @@
 
 Place in the data path: `client.producer` through the slot's own proxies. A share of the messages
 belongs to shards: each shard is sent by one process alone, always to the same queue, so that its
-order is the order of that process's sends.
+order is the order of that process's sends. Another share are batches, which are stored as a whole
+or not at all.
 
 Invariants: a retry sends the same message object again (same value, same UNIQ_KEY) to the same
 queue, in the same process or, after an `info`, its successor; a definite refusal that no retry can
@@ -16,16 +17,21 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Sequence
+from typing import Final
 
 from chaos.workload.actor import Actor
 from chaos.workload.context import Slot, WorkContext
+from chaos.workload.key_reader import KnownKeys
 from chaos.workload.messages import MessageMaker, row_of_message, row_of_stored, wall_ms
 from chaos.workload.pace import Pace, impatience
 from client.errors import ClientError
-from client.message import Message, MessageQueue, SendStatus
+from client.message import Message, MessageQueue, SendResult, SendStatus
 from client.producer import Producer, ProducerSettings
 
 __all__ = ["PlainClient", "PlainSender"]
+
+BATCH_COUNT_MIN: Final = 2
+BATCH_COUNT_MAX: Final = 4
 
 
 class PlainClient:
@@ -38,6 +44,7 @@ class PlainClient:
         *,
         group: str,
         shards: Sequence[Sequence[int]],
+        known: KnownKeys,
         rng: random.Random,
     ) -> None:
         """`shards`: those of each of its processes."""
@@ -45,6 +52,7 @@ class PlainClient:
         self._slot = slot
         self._group = group
         self._shards = shards
+        self._known = known
         self._rng = rng
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -70,6 +78,7 @@ class PlainClient:
                     root=f"{client}.p{number}",
                     client=client,
                     shards=shards,
+                    known=self._known,
                     rate=rate,
                     rng=random.Random(self._rng.getrandbits(64)),
                 )
@@ -87,6 +96,7 @@ class PlainSender:
         root: str,
         client: str,
         shards: Sequence[int],
+        known: KnownKeys,
         rate: float,
         rng: random.Random,
     ) -> None:
@@ -96,6 +106,7 @@ class PlainSender:
         self._settings = context.scenario.workload
         self._queues = context.queues
         self._shards = shards
+        self._known = known
         self._pace = Pace(rate, rng)
         self._rng = rng
         self._maker = MessageMaker(prefix=root, body_bytes=self._settings.body_bytes, rng=rng)
@@ -103,36 +114,47 @@ class PlainSender:
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop` is set; the send under way is completed first."""
         while await self._pace.wait(stop):
-            message, queue = self._next_message()
+            messages, queue = self._next_messages()
             timeout_ms = impatience(self._settings, self._rng)
             for _ in range(1 + self._settings.send_retries_max):
-                if not await self._send(message, queue, timeout_ms) or stop.is_set():
+                if not await self._send(messages, queue, timeout_ms) or stop.is_set():
                     break
                 timeout_ms = self._settings.send_timeout_ms
 
-    def _next_message(self) -> tuple[Message, MessageQueue]:
-        uniq_key = self._producer.instance.next_uniq_key(wall_ms())
-        if self._shards and self._rng.random() < self._settings.shard_share:
+    def _next_messages(self) -> tuple[list[Message], MessageQueue]:
+        """One message, or a batch: those belong to no shard."""
+        shard = None
+        count = 1
+        if self._rng.random() < self._settings.batch_share:
+            count = self._rng.randint(BATCH_COUNT_MIN, BATCH_COUNT_MAX)
+        if count == 1 and self._shards and self._rng.random() < self._settings.shard_share:
             number = self._rng.choice(self._shards)
             queue = self._queues[number % len(self._queues)]
             shard = f"shard-{number}"
         else:
             queue = self._rng.choice(self._queues)
-            shard = None
-        return self._maker.make(queue.topic, uniq_key=uniq_key, shard=shard), queue
+        return [self._next_message(queue, shard) for _ in range(count)], queue
 
-    async def _send(self, message: Message, queue: MessageQueue, timeout_ms: int) -> bool:
-        """One operation. True where the message should be sent once more."""
-        row = row_of_message(message, broker_group=queue.broker_name, queue=queue.queue_id)
+    def _next_message(self, queue: MessageQueue, shard: str | None) -> Message:
+        uniq_key = self._producer.instance.next_uniq_key(wall_ms())
+        return self._maker.make(queue.topic, uniq_key=uniq_key, shard=shard)
+
+    async def _send(self, messages: list[Message], queue: MessageQueue, timeout_ms: int) -> bool:
+        """One operation. True where the messages are to be sent once more, now and then also
+        where they were acknowledged: what is stored already must not be stored again (G2)."""
+        rows = [
+            row_of_message(message, broker_group=queue.broker_name, queue=queue.queue_id)
+            for message in messages
+        ]
         with self._actor.operation(
             "send",
             broker_group=queue.broker_name,
             topic=queue.topic,
             queue=queue.queue_id,
-            messages=[row],
+            messages=rows,
         ) as operation:
             try:
-                result = await self._producer.send(message, timeout_ms=timeout_ms, queue=queue)
+                result = await self._deliver(messages, queue, timeout_ms)
             except ClientError as error:
                 operation.failed(error)
                 return error.retriable or not error.definite
@@ -140,8 +162,21 @@ class PlainSender:
             # The other statuses say "stored here, the rest unknown": not an acknowledgement.
             operation.complete(
                 "ok" if acked else "info",
-                messages=[row_of_stored(message, result)],
+                messages=[
+                    row_of_stored(message, result, number)
+                    for number, message in enumerate(messages)
+                ],
                 status=result.status.value,
                 node=self._context.node(result.address),
             )
-            return False
+        if acked:
+            for message in messages:
+                self._known.acknowledged(message, result.queue)
+        return acked and self._rng.random() < self._settings.repeat_share
+
+    async def _deliver(
+        self, messages: list[Message], queue: MessageQueue, timeout_ms: int
+    ) -> SendResult:
+        if len(messages) == 1:
+            return await self._producer.send(messages[0], timeout_ms=timeout_ms, queue=queue)
+        return await self._producer.send_batch(messages, timeout_ms=timeout_ms, queue=queue)

@@ -4,10 +4,10 @@ Place in the data path: `client.push_consumer` through the slot's own proxies. T
 what it gets; a small share of what it gets is asked for again later. Assignments, commits and
 fetches are recorded as the client's hooks tell of them.
 
-Invariants: a member's process delivers one batch at a time, since the listener never awaits; its
-assignments are recorded by the same process, those of offsets by a process per queue; `drained`
-is believed only where every queue's committed offset has come to the end and nothing that was
-asked for again is still owed.
+Invariants: a member's process delivers one batch at a time, since the listener waits only before
+it has consumed anything; its assignments are recorded by the same process, those of offsets by a
+process per queue; `drained` is believed only where every queue's committed offset has come to the
+end and nothing that was asked for again is still owed.
 
 Source: the run format (deliver, assign, commit_offset, fetch_offset); promises G5 and G7.
 """
@@ -41,6 +41,7 @@ REDELIVERY_MS: Final = 500
 CRASH_SHARE: Final = 0.5
 RESTART_PAUSE_S: Final = 0.5
 RECONSUME_TIMES_MAX: Final = 2
+RETRY_DELAY_LEVEL: Final = 1  # a second; the broker's choice begins with ten, and runs are short
 
 
 class PushGroup:
@@ -107,6 +108,7 @@ class PushReader:
                 commit_interval_ms=COMMIT_INTERVAL_MS,
                 rebalance_interval_ms=REBALANCE_INTERVAL_MS,
                 redelivery_ms_min=REDELIVERY_MS,
+                retry_delay_level=RETRY_DELAY_LEVEL,
                 instance=self._slot.instance_settings(),
             ),
             observer=_Observer(self._context.history, actor, self._group, client),
@@ -117,7 +119,7 @@ class PushReader:
 
 
 class _Listener:
-    """Consumes at once, or asks for a later retry; never awaits in between."""
+    """Consumes after a while, or asks for a later retry; the row is written at once, at the end."""
 
     def __init__(
         self, context: WorkContext, actor: Actor, group: PushGroup, rng: random.Random
@@ -126,8 +128,12 @@ class _Listener:
         self._group = group
         self._rng = rng
         self._reconsume_share = context.scenario.workload.reconsume_share
+        self._consume_s = context.scenario.workload.consume_ms / 1000
 
     async def consume(self, messages: Sequence[DeliveredMessage]) -> ConsumeStatus:
+        if self._consume_s:
+            # Who crashes meanwhile has consumed nothing: another member gets it.
+            await asyncio.sleep(self._rng.uniform(0, 2 * self._consume_s))
         rows = [row_of_delivered(message) for message in messages]
         queue = messages[0].queue
         again = max(message.reconsume_times for message in messages)

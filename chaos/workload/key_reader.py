@@ -1,0 +1,145 @@
+"""Asks brokers for messages by key all the time: what was acknowledged must be found (S8).
+
+Place in the data path: QUERY_MESSAGE through the slot's own proxies, at the leader of one broker
+group; each answer is a query operation. Senders note here what was acknowledged to them.
+
+Invariants: what the broker answered is recorded as it came: no message is left out because it lacks
+the key, as `client.admin` does, since that would hide the broker's mistake.
+
+Source: the run format (query; S8).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final
+
+from chaos.workload.actor import Actor
+from chaos.workload.context import Slot, WorkContext
+from chaos.workload.messages import row_of_delivered
+from chaos.workload.offset_reader import GROUP, make_tool
+from chaos.workload.pace import Pace
+from client.broker_call import call_group
+from client.delivery import delivered_message
+from client.errors import ClientError, MalformedAnswerError
+from client.message import DeliveredMessage, Message, MessageQueue
+from client.pull_consumer import PullConsumer
+from client.retry import RetryPolicy
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+from remoting.errors import RecordError
+from remoting.message import decode_records
+
+__all__ = ["KeyReader", "KnownKeys"]
+
+KNOWN_MAX: Final = 1_000
+COUNT_MAX: Final = 32
+TIMEOUT_MS: Final = 4_000  # an index may be seconds behind
+END_MS: Final = (1 << 63) - 1
+UNKNOWN_SHARE: Final = 0.05
+_ANSWERS: Final = frozenset({ResponseCode.SUCCESS.value, ResponseCode.QUERY_NOT_FOUND.value})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Question:
+    """`unique`: the key is a UNIQ_KEY."""
+
+    broker_group: str
+    topic: str
+    key: str
+    unique: bool
+
+
+@dataclass(slots=True)
+class KnownKeys:
+    """Keys of the messages that were acknowledged last."""
+
+    _questions: deque[_Question] = field(default_factory=lambda: deque(maxlen=KNOWN_MAX))
+
+    def acknowledged(self, message: Message, queue: MessageQueue) -> None:
+        for keys, unique in (((message.uniq_key,), True), (message.keys, False)):
+            for key in keys:
+                if key is not None:
+                    self._questions.append(
+                        _Question(
+                            broker_group=queue.broker_name,
+                            topic=queue.topic,
+                            key=key,
+                            unique=unique,
+                        )
+                    )
+
+    def draw(self, rng: random.Random) -> _Question | None:
+        return rng.choice(self._questions) if self._questions else None
+
+
+class KeyReader:
+    """One process, `rate` questions a second."""
+
+    def __init__(
+        self, context: WorkContext, slot: Slot, known: KnownKeys, *, rate: float, rng: random.Random
+    ) -> None:
+        self._context = context
+        self._slot = slot
+        self._known = known
+        self._rate = rate
+        self._rng = rng
+
+    async def run(self, stop: asyncio.Event) -> None:
+        client = self._slot.next_client()
+        actor = Actor(self._context.history, root=client, client=client, client_group=GROUP)
+        pace = Pace(self._rate, self._rng)
+        async with make_tool(self._context, self._slot) as tool:
+            while await pace.wait(stop):
+                question = self._known.draw(self._rng)
+                if question is not None:
+                    await self._ask(tool, actor, question)
+
+    async def _ask(self, tool: PullConsumer, actor: Actor, question: _Question) -> None:
+        key = question.key
+        if self._rng.random() < UNKNOWN_SHARE:
+            key = f"{key}-no-such"
+        with actor.operation(
+            "query", broker_group=question.broker_group, topic=question.topic, key=key
+        ) as operation:
+            try:
+                messages = await _query(tool, question, key)
+            except ClientError as error:
+                operation.failed(error)
+                return
+            operation.complete("ok", messages=[row_of_delivered(each) for each in messages])
+
+
+async def _query(tool: PullConsumer, question: _Question, key: str) -> list[DeliveredMessage]:
+    """All that the group's leader shows under that key. Raises ClientError."""
+    fields = {
+        "topic": question.topic,
+        "key": key,
+        "maxNum": str(COUNT_MAX),
+        "beginTimestamp": "0",
+        "endTimestamp": str(END_MS),
+        "bname": question.broker_group,
+    }
+    if question.unique:
+        fields["_UNIQUE_KEY_QUERY"] = "true"
+    answer, address = await call_group(
+        tool.instance,
+        question.broker_group,
+        lambda: RemotingCommand(code=RequestCode.QUERY_MESSAGE, ext_fields=dict(fields)),
+        topic=question.topic,
+        timeout_ms=TIMEOUT_MS,
+        policy=RetryPolicy(attempt_timeout_ms=TIMEOUT_MS),
+        accept=_ANSWERS,
+    )
+    try:
+        return [
+            delivered_message(
+                record, MessageQueue(record.topic, question.broker_group, record.queue_id)
+            )
+            for record in (decode_records(answer.body) if answer.body else ())
+        ]
+    except RecordError as error:
+        raise MalformedAnswerError(f"records from {address} for key {key}: {error}") from error
