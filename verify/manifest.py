@@ -1,8 +1,8 @@
 """run.json: what a run says of itself, and whether the files on disk are the ones it names.
 
 Place in the data path: first of all. `load_manifest` parses and validates; `damage` compares every
-listed file with its row count and digest. Either one's failure makes the whole run unknown: nothing
-of a damaged run is proven.
+listed file with its row count and digest, and looks for parts of stores that are not listed. Either
+one's failure makes the whole run unknown: nothing of a damaged run is proven.
 
 Invariants: only listed files are ever read, only below the run directory, and only where they are
 plain files: nothing here waits for a pipe. Numbers fit the columns that they become.
@@ -16,7 +16,7 @@ import hashlib
 import json
 import math
 import stat
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -40,6 +40,7 @@ _INT64_MAX = (1 << 63) - 1
 _INT32_MAX = (1 << 31) - 1
 _NUMBER_MAX = 1e12  # milliseconds of 31 years, which are still nanoseconds in an int64
 _PATTERN = frozenset("*?[]{}\\")
+_PARTS_OF_STORES = ("commitlog", "consumequeue")
 _OF_TRANSACTIONS = ("timeout_ms", "check_interval_ms", "check_max")
 
 
@@ -143,6 +144,26 @@ def damage(run: Path, manifest: Manifest) -> str | None:
             reason = _file_damage(run, table, file)
             if reason is not None:
                 return f"table {table}: {reason}"
+    unlisted = _unlisted_of_stores(run, {file.name for file in manifest.tables.get("nodes", ())})
+    if unlisted is not None:
+        return f"table nodes: {unlisted} lies in a store of the run and is not listed"
+    return None
+
+
+def _unlisted_of_stores(run: Path, listed: Collection[str]) -> str | None:
+    """A segment or ConsumeQueue file of a listed store that the manifest leaves out. It is not
+    read, so that its entries would be missed and called lost."""
+    folders = {
+        PurePosixPath(*parts[:3], part)
+        for parts in (PurePosixPath(name).parts for name in listed)
+        for part in _PARTS_OF_STORES
+        if len(parts) > 3 and parts[0] == "nodes"
+    }
+    for folder in sorted(folders):
+        for path in sorted((run / folder).rglob("*")):
+            name = path.relative_to(run).as_posix()
+            if name not in listed and path.name.isdecimal() and path.is_file():
+                return name
     return None
 
 
