@@ -11,7 +11,7 @@ LEDGERMQ := $(BIN)/ledgermq
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check format sim campaign crash-points bench failovers drills damage long planted mutants fuzz security interop mqadmin campaigns clean
+.PHONY: help venv demo test check format sim campaign crash-points bench failovers drills damage long planted clean-runs mutants fuzz security interop mqadmin campaigns clean
 
 help:
 	@echo "make demo    set up, run the main experiment, verify it with Spark, write its report"
@@ -25,7 +25,8 @@ help:
 	@echo "make damage  every page of a replica's store damaged in turn: does its group heal?"
 	@echo "make failovers  two hundred kills and cuts of the leader, verified; a rolling restart"
 	@echo "make long    a broker with ten million messages: memory and restarts (13 GB of disk)"
-	@echo "make planted experiments on brokers with a planted bug, which must fail"
+	@echo "make planted experiments on processes with planted bugs, each of which must be seen (ONLY=...)"
+	@echo "make clean-runs  fifty such experiments without any, which must pass"
 	@echo "make fuzz    MINUTES=$(MINUTES) each against a broker, a group and one behind accounts and TLS"
 	@echo "make mutants the simulator against every planted bug, which it must see"
 	@echo "make security who must not get in does not: what each one hears, what the log says"
@@ -106,10 +107,16 @@ long: $(STAMP)
 	@mkdir -p figures
 	$(BIN)/python benchmarks/long_store.py --output figures/long_store.json
 
-# Ten experiments on brokers with a planted bug: the verdict must be fail.
+# An experiment for each bug that is planted into real processes, half an hour of them: the verdict
+# must be that of the bug. ONLY: those whose area or name contains it.
 planted: $(STAMP)
 	@mkdir -p figures
-	$(BIN)/python tests/mutants/planted_experiments.py --output figures/planted.json
+	$(BIN)/python -m tests.mutants.planted_experiments $(if $(ONLY),--only "$(ONLY)") --output figures/planted.json
+
+# The same scenario without a bug, fifty seeds: the verdict must be pass.
+clean-runs: $(STAMP)
+	@mkdir -p figures
+	$(BIN)/python -m tests.drills.clean_runs --output figures/clean_runs.json --keep runs/clean
 
 # The mutation score: at least all but two of the planted bugs, and no alarm on clean seeds.
 mutants: $(STAMP)

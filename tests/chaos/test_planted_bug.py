@@ -1,17 +1,95 @@
-"""The laboratory finds a real bug in running brokers: answers before fsync and majority."""
+"""The laboratory finds real bugs in running brokers, and plants what it says it plants."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
-from tests.mutants.planted_experiments import run_planted
+from tests.mutants.live.catalogue import AT_ONCE, LIVE_AREAS, LIVE_MUTANTS
+from tests.mutants.live.live_mutant import PROCESSES, LiveMutant
+from tests.mutants.live.planting import acted, armed_environment
+from tests.mutants.planted_experiments import judged_row, run_planted
+from tests.mutants.source_patch import SourcePatch, patched_text, source_of
+
+ROOT = Path(__file__).resolve().parents[2]
+EARLY = LIVE_MUTANTS["answered before fsync and majority"]
 
 
 @pytest.mark.cluster
-@pytest.mark.spark
 @pytest.mark.timeout(450)
-def test_an_experiment_on_brokers_that_answer_too_early_fails_and_names_the_lost(tmp_path):
-    result = run_planted(tmp_path / "run", seed=3)
-    assert result.get("verdict") == "fail", result
-    assert result["exit_code"] == 1
-    assert result["lost_named"], result
+def test_an_experiment_on_brokers_that_answer_too_early_fails_and_names_the_lost(
+    tmp_path: Path,
+) -> None:
+    row = judged_row(EARLY, run_planted([EARLY], tmp_path / "experiment", seed=3))
+    assert row["as_expected"], row
+    assert row["exit_code"] == 1
+    assert {"A1", "A4"} & set(row["failed"]), row
+
+
+def _texts(patches: list[SourcePatch]) -> dict[str, str]:
+    texts: dict[str, str] = {}
+    for patch in patches:
+        text = texts.get(patch.module) or source_of(patch.module).read_text(encoding="utf-8")
+        texts[patch.module] = patched_text(text, patch)
+    return texts
+
+
+@pytest.mark.parametrize("name", LIVE_MUTANTS)
+def test_a_planted_bug_fits_the_source(name: str) -> None:
+    mutant = LIVE_MUTANTS[name]
+    for process in PROCESSES:
+        for module, text in _texts(list(mutant.patches(process))).items():
+            compile(text, module, "exec")
+    assert any(f'"{name}"' in patch.after or f"'{name}'" in patch.after for patch in _all(mutant))
+
+
+def _all(mutant: LiveMutant) -> list[SourcePatch]:
+    return list(mutant.all_patches())
+
+
+def test_many_fit_at_once() -> None:
+    assert len(AT_ONCE) >= 20
+    patches = [patch for name in AT_ONCE for patch in _all(LIVE_MUTANTS[name])]
+    for module, text in _texts(patches).items():
+        compile(text, module, "exec")
+
+
+def test_there_are_enough_and_few_are_given_up() -> None:
+    assert len(LIVE_MUTANTS) >= 60
+    assert all(mutant.expected for mutant in LIVE_MUTANTS.values())
+    for mutants in LIVE_AREAS.values():
+        assert all(bool(mutant.survives) <= (mutant.seeds == 1) for mutant in mutants)
+
+
+def _armed(code: str, words: str, marks: Path, *mutants: LiveMutant) -> str:
+    """What a process prints whose command line has these words, as a broker's has."""
+    environment = armed_environment(os.environ, mutants, marks)
+    done = subprocess.run(
+        [sys.executable, "-c", code, "ledgermq", *words.split()],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stdout + done.stderr
+
+
+def test_a_bug_is_planted_where_it_belongs_and_leaves_a_mark(tmp_path: Path) -> None:
+    mutant = LIVE_MUTANTS["every member takes all queues"]
+    code = "from client.rebalance import allocate\nprint(allocate('a', 'ab', [1, 2]))"
+    assert _armed(code, "broker --config n0.toml", tmp_path, mutant) == "[1]\n"
+    assert acted([mutant], tmp_path) == []
+    assert _armed(code, "chaos run x.toml", tmp_path, mutant) == "[1, 2]\n"
+    assert acted([mutant], tmp_path) == [mutant.name]
+
+
+def test_a_process_that_can_not_be_armed_ends(tmp_path: Path) -> None:
+    stranger = LiveMutant(name="no such bug", breaks="", expected=("A1",))
+    told = _armed("print('went on')", "broker --config n0.toml", tmp_path, stranger)
+    assert "KeyError" in told
+    assert "went on" not in told

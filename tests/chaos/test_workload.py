@@ -13,12 +13,18 @@ from chaos.run_tables import read_history
 from chaos.scenario import WorkloadSection, parse_scenario
 from chaos.workload.actor import Actor, outcome_of
 from chaos.workload.contents_digest import contents_digest
+from chaos.workload.key_reader import KnownKeys
 from chaos.workload.load import _deal_shards, slot_names
 from chaos.workload.local_database import LocalDatabase
-from chaos.workload.messages import MessageMaker, row_of_delivered, row_of_message
+from chaos.workload.messages import (
+    MessageMaker,
+    row_of_delivered,
+    row_of_message,
+    row_of_stored,
+)
 from chaos.workload.pace import Pace, sleep_until_set
 from client.errors import BrokerUnreachableError, UnansweredError
-from client.message import DeliveredMessage, MessageQueue
+from client.message import DeliveredMessage, MessageQueue, SendResult, SendStatus
 from client.transaction_producer import Decision
 
 
@@ -165,3 +171,31 @@ def test_a_digest_is_the_formats(
     body: bytes, flag: int, properties: dict[str, str], digest: int
 ) -> None:
     assert contents_digest(body, flag, properties) == digest
+
+
+def test_messages_of_a_batch_stand_one_behind_the_other() -> None:
+    maker = MessageMaker(prefix="p", body_bytes=10, rng=random.Random(1))
+    queue = MessageQueue("orders", "broker-a", 1)
+    result = SendResult(
+        status=SendStatus.SEND_OK,
+        msg_id="U0,U1",
+        offset_msg_id="0",
+        queue=queue,
+        queue_offset=7,
+        transaction_id=None,
+        attempts=1,
+        address="h:1",
+    )
+    messages = [maker.make("orders", uniq_key=f"U{number}") for number in range(2)]
+    rows = [row_of_stored(message, result, number) for number, message in enumerate(messages)]
+    assert [(row.value, row.queue, row.offset) for row in rows] == [("p-0", 1, 7), ("p-1", 1, 8)]
+
+
+def test_only_what_was_acknowledged_is_asked_for() -> None:
+    known = KnownKeys()
+    rng = random.Random(1)
+    assert known.draw(rng) is None
+    maker = MessageMaker(prefix="p", body_bytes=10, rng=rng)
+    known.acknowledged(maker.make("orders", uniq_key="U0"), MessageQueue("orders", "broker-a", 1))
+    drawn = {(one.key, one.unique) for _ in range(50) if (one := known.draw(rng)) is not None}
+    assert drawn == {("U0", True), ("key-p-0", False)}

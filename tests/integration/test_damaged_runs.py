@@ -14,14 +14,6 @@ from tests.verify.synthetic import SyntheticRun, write_manifest
 from tests.verify.test_stores import segments, stored_run
 
 OPS = "history/part-0.parquet"
-CASES: dict[str, Callable[[Path], object]] = {
-    "a folder in the place of verdict.json": lambda run: (run / "verdict.json").mkdir(),
-    "NUL in a listed name": lambda run: _rename(run, "history/\0"),
-    "a listed name that is its own link": lambda run: _link_in_a_circle(run),
-    "a listed pipe": lambda run: _pipe(run, OPS),
-    "a pipe for a manifest": lambda run: _pipe(run, "run.json"),
-    "an unlisted segment of a store": lambda run: _forget_segment(run),
-}
 
 
 def _rename(run: Path, name: str) -> None:
@@ -46,6 +38,16 @@ def _forget_segment(run: Path) -> None:
     gone = segments(run, "n1")[0].relative_to(run).as_posix()
     files.remove(next(file for file in files if file["name"] == gone))
     write_manifest(run, manifest)
+
+
+CASES: dict[str, Callable[[Path], object]] = {
+    "a folder in the place of verdict.json": lambda run: (run / "verdict.json").mkdir(),
+    "NUL in a listed name": lambda run: _rename(run, "history/\0"),
+    "a listed name that is its own link": _link_in_a_circle,
+    "a listed pipe": lambda run: _pipe(run, OPS),
+    "a pipe for a manifest": lambda run: _pipe(run, "run.json"),
+    "an unlisted segment of a store": _forget_segment,
+}
 
 
 def _run(directory: Path, case: str) -> Path:
