@@ -1,8 +1,9 @@
 """A pull group with one member that owns every queue: it polls, commits, dies and comes back.
 
 Place in the data path: `client.pull_consumer` through the slot's own proxies. Every round it polls
-each queue once; positions are committed now and then. A successor begins where the group's
-committed offsets say (fetch_offset), which is what a restarted application does.
+each queue once; positions are committed now and then, and asked for behind some of the commits. A
+successor begins where the group's committed offsets say (fetch_offset), which is what a restarted
+application does.
 
 Invariants: whoever begins to read says so with an `assign` that names every queue; a position
 moves only with what an ok poll showed; nothing is committed beyond it.
@@ -31,7 +32,8 @@ __all__ = ["PullReader", "complete_poll"]
 BATCH_MAX: Final = 32
 IDLE_PAUSE_S: Final = 0.2
 ERROR_PAUSE_S: Final = 0.1
-COMMIT_INTERVAL_S: Final = 1.0
+COMMIT_INTERVAL_S: Final = 0.5
+FETCH_BACK_SHARE: Final = 0.3
 TIMEOUT_MS: Final = 3_000
 RESTART_PAUSE_S: Final = 0.5
 CRASH_SHARE: Final = 0.5
@@ -63,7 +65,8 @@ class PullReader:
             await consumer.start()
             crashes = self._rng.random() < CRASH_SHARE
             try:
-                member = _Member(self._context, consumer, client, self._positions)
+                rng = random.Random(self._rng.getrandbits(64))
+                member = _Member(self._context, consumer, client, self._positions, rng=rng)
                 await member.run(drained, stop, self._lifetime(stop), leave=not crashes)
             finally:
                 if crashes:
@@ -92,6 +95,8 @@ class _Member:
         consumer: PullConsumer,
         client: str,
         positions: dict[MessageQueue, int],
+        *,
+        rng: random.Random,
     ) -> None:
         self._context = context
         self._consumer = consumer
@@ -99,6 +104,7 @@ class _Member:
             context.history, root=client, client=client, client_group=consumer.group
         )
         self._positions = positions
+        self._rng = rng
         self._committed: dict[MessageQueue, int] = {}
         self._assigned_as = ""
 
@@ -187,6 +193,8 @@ class _Member:
                     continue
                 operation.complete("ok")
             self._committed[queue] = offset
+            if self._rng.random() < FETCH_BACK_SHARE:
+                await self._fetch(queue)  # what was acknowledged must be shown, whoever leads
 
     def _operation(
         self, f: str, queue: MessageQueue, offset: int | None = None

@@ -32,23 +32,16 @@ SENDING_MUTANTS = (
         seeds=10,
         broker=(
             SourcePatch(
-                module="raft.node",
-                within="RaftNode.propose",
-                before="return self._serving().propose(fill)",
+                module="broker.proposer",
+                within="Proposer._flush",
+                before="future.add_done_callback(lambda done: self._on_result(batch, done))",
                 after="""
-                planted("answered before fsync and majority")
-                from raft.replicated_log import ProposalResult, ProposalStatus
-                after = self._serving().propose(fill)
-                status = self.status()
-                early: asyncio.Future[ProposalResult] = after.get_loop().create_future()
-                early.set_result(
-                    ProposalResult(
-                        status=ProposalStatus.COMMITTED,
-                        index=status.last_index,
-                        term=status.term,
-                    )
-                )
-                return early
+                plain = [one for one in batch if not one.commands]
+                if plain and planted("answered before fsync and majority"):
+                    for one in plain:
+                        self._finish(one, ProposalStatus.COMMITTED)
+                    batch = [one for one in batch if one.commands]
+                future.add_done_callback(lambda done: self._on_result(batch, done))
                 """,
             ),
             SourcePatch(
