@@ -116,6 +116,22 @@ def test_its_clock_stands_while_there_is_no_leader(tmp_path: Path, ms: int) -> N
     assert accused(tmp_path, live) == (ms > 2000)
 
 
+def test_what_a_node_finds_committed_as_it_starts_is_no_sign_of_a_leader(tmp_path: Path) -> None:
+    """A group of which two are gone commits nothing until one of them is back."""
+
+    def live(run: SyntheticRun) -> None:
+        half = run.half("t6", "x6", 0)
+        wait(run, 2400)
+        last = run.entries[-1]
+        found = {"index": last.index - 1, "entry_term": last.term, "chain": last.chain}
+        run.event("n1", "commit", **found)
+        run.elect("n2", 3)
+        wait(run, 1200)
+        run.decide("t6", half, "rollback")
+
+    assert not accused(tmp_path, live)
+
+
 @pytest.mark.parametrize("ms", [1200, 2400])
 def test_its_clock_stands_while_no_producer_lives(tmp_path: Path, ms: int) -> None:
     def live(run: SyntheticRun) -> None:

@@ -8,8 +8,9 @@
 -- holds: Every undecided transaction was asked about or discarded in time.
 -- rule: In a stretch of the timeout and two check intervals that begins with a half's ack or with its
 --   last check, an undecided half was neither asked about nor discarded. Its clock stands while its
---   group has no leader or its producers are silent for more than a check interval; a half whose
---   time is not up when the heal begins has all of it from there.
+--   group has no leader (from the last commit that was news before a role-leader event to that) or
+--   its producers are silent for more than a check interval; a half whose time is not up when the
+--   heal begins has all of it from there.
 -- source: RocketMQ issues 544, 9500, 1568, 1694
 with allowed as (
   select
@@ -67,20 +68,39 @@ parts as (
   ) p
   where t_to - t_from > span
 ),
+-- Commits that were news to the group: a node that starts anew tells again of what it finds committed.
+risen as (
+  select broker_group, t, node, seq
+  from (
+    select
+      r.broker_group, r.t, r.node, r.seq, r.index,
+      max(r.index) over (
+        partition by r.broker_group order by r.t, r.node, r.seq
+        rows between unbounded preceding and 1 preceding
+      ) as index_before
+    from raft r left semi join parts p on r.broker_group = p.broker_group
+    where r.event = 'commit'
+  ) c
+  where index_before is null or index > index_before
+),
 elections as (
   select broker_group, t, t_before
   from (
     select
-      r.broker_group, r.event, r.t,
-      max(case when r.event = 'commit' then r.t end) over (
-        partition by r.broker_group
-        order by r.t, case when r.event = 'commit' then 1 else 0 end, r.node, r.seq
+      broker_group, turn, t,
+      max(case when turn = 1 then t end) over (
+        partition by broker_group order by t, turn, node, seq
         rows between unbounded preceding and 1 preceding
       ) as t_before
-    from raft r left semi join parts p on r.broker_group = p.broker_group
-    where r.event = 'commit' or (r.event = 'role' and r.role = 'leader')
+    from (
+      select broker_group, t, node, seq, 1 as turn from risen
+      union all
+      select r.broker_group, r.t, r.node, r.seq, 0
+      from raft r left semi join parts p on r.broker_group = p.broker_group
+      where r.event = 'role' and r.role = 'leader'
+    ) told
   ) e
-  where event = 'role'
+  where turn = 0
 ),
 silences as (
   select client_group, t_before, t_invoke
