@@ -87,7 +87,8 @@ class WorkloadSection:
 
     Shares are parts of 1. `*_restart_s`: mean time between restarts of a client of that kind,
     0: none. `commit_share + rollback_share <= 1`; the rest of the transactions are left to the
-    broker's check. `impatient_share` of the sends and decisions are given up after
+    broker's check, `undecided_share` of all are never decided by anybody, so that the broker gives
+    them up. `impatient_share` of the sends and decisions are given up after
     `impatient_timeout_ms`, so that outcomes stay unknown and are retried by the application;
     `batch_share` of the sends are batches of two to four messages, `repeat_share` of what was
     acknowledged is sent once more, as by an application that lost the answer. A push listener takes
@@ -113,6 +114,7 @@ class WorkloadSection:
     transaction_rate: float = 90.0
     commit_share: float = 0.75
     rollback_share: float = 0.15
+    undecided_share: float = 0.0
     transaction_crash_s: float = 20.0
     push_clients: int = 2
     push_restart_s: float = 15.0

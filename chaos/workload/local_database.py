@@ -24,17 +24,25 @@ class LocalDatabase:
     def __init__(self) -> None:
         self._rows: dict[str, Decision] = {}
         self._unknown_answers: dict[str, int] = {}
+        self._undecided: set[str] = set()
 
     def execute(self, tx: str, wanted: Decision) -> Decision:
         """Run the local transaction: `wanted`, unless a check has settled it before."""
         assert wanted is not Decision.UNKNOWN
+        assert tx not in self._undecided
         return self._rows.setdefault(tx, wanted)
 
     def answer_unknown_first(self, tx: str, times: int) -> None:
         """Have the next `times` checks of `tx` answered with UNKNOWN, as a slow database would."""
         self._unknown_answers[tx] = times
 
+    def never_decide(self, tx: str) -> None:
+        """Have every check of `tx` answered with UNKNOWN; it must not be executed."""
+        self._undecided.add(tx)
+
     def check(self, tx: str) -> Decision:
+        if tx in self._undecided:
+            return Decision.UNKNOWN
         left = self._unknown_answers.get(tx, 0)
         if left > 0:
             self._unknown_answers[tx] = left - 1

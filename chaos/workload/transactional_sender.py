@@ -1,9 +1,9 @@
 """Transactional producers: half, local transaction, decision; and answers to the broker's checks.
 
 Place in the data path: `client.transaction_producer` through the slot's own proxies. A transaction
-ends in one of four ways: its commit is told, its rollback is told, nothing is told and the broker
-asks (some checks are answered UNKNOWN first), or its producer crashes in the middle and another
-client of the group is asked.
+ends in one of five ways: its commit is told, its rollback is told, nothing is told and the broker
+asks (some checks are answered UNKNOWN first), its producer crashes in the middle and another client
+of the group is asked, or nobody ever decides and the broker gives it up.
 
 Invariants: steps of one transaction belong to one process, in order; the local transaction runs
 only after the half was acknowledged; every check is recorded as a process of its own, from the
@@ -271,6 +271,9 @@ class _Process:
             if half is None:
                 continue
             tx = message.properties[PROPERTY_TX]
+            if self._rng.random() < self._settings.undecided_share:
+                self._database.never_decide(tx)
+                continue
             luck = self._rng.random()
             commit_share = self._settings.commit_share
             told = luck < commit_share + self._settings.rollback_share

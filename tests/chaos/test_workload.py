@@ -199,3 +199,11 @@ def test_only_what_was_acknowledged_is_asked_for() -> None:
     known.acknowledged(maker.make("orders", uniq_key="U0"), MessageQueue("orders", "broker-a", 1))
     drawn = {(one.key, one.unique) for _ in range(50) if (one := known.draw(rng)) is not None}
     assert drawn == {("U0", True), ("key-p-0", False)}
+
+
+def test_a_transaction_that_nobody_decides_stays_unknown() -> None:
+    database = LocalDatabase()
+    database.never_decide("x")
+    assert {database.check("x") for _ in range(100)} == {Decision.UNKNOWN}
+    with pytest.raises(AssertionError):
+        database.execute("x", Decision.COMMIT)

@@ -165,6 +165,8 @@ LIVE_TRANSACTION_MUTANTS = (
         name="check asked too early",
         breaks="a half is asked about before its time",
         expected=("T7",),
+        survives="it costs the producer a needless question; the run format does not bound how early "
+        "a broker may ask",
         broker=_checking(
             "if age_ms < config.transaction_timeout_ms:",
             """
