@@ -15,6 +15,7 @@ Source: RocketMQ's TransactionListener; the run format (half, local, decide, che
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import enum
 import random
 from collections.abc import Mapping
@@ -178,6 +179,7 @@ class TransactionalClient:
             await producer.start()
             crashed = False
             try:
+                await self._introduce(producer)
                 crashed = await self._work(producer, client, stop)
                 if not crashed:
                     self._idle.set()
@@ -189,6 +191,13 @@ class TransactionalClient:
                     await producer.stop()
             if crashed:
                 await sleep_until_set(end, PAUSE_AFTER_CRASH_S)
+
+    async def _introduce(self, producer: TransactionProducer) -> None:
+        """Brokers ask whom they know, and they know who knows a route. A client that comes back
+        after the load sends nothing, so that nobody would be asked about what the others left."""
+        for topic in self._context.scenario.workload.topics:
+            with contextlib.suppress(ClientError):  # while the name servers are cut off
+                await producer.queues(topic)
 
     async def _work(self, producer: TransactionProducer, client: str, stop: asyncio.Event) -> bool:
         """Run the processes of one client. True where it is to crash: they were cancelled."""
