@@ -24,7 +24,7 @@ from chaos.workload.local_database import LocalDatabase
 from chaos.workload.offset_reader import OffsetReader
 from chaos.workload.plain_sender import PlainClient
 from chaos.workload.pull_reader import PullReader
-from chaos.workload.push_reader import PushGroup, PushReader
+from chaos.workload.push_reader import REBALANCE_MS_MAX, PushGroup, PushReader
 from chaos.workload.transactional_sender import TransactionalClient
 from client.message import MessageQueue
 
@@ -105,7 +105,7 @@ class Workload:
         queue in order; a push member hands queues to a listener side by side."""
         groups: dict[str, dict[str, object]] = {DRAIN_GROUP: _group(ordered=True)}
         if self._push:
-            groups[PUSH_GROUP] = _group(ordered=False)
+            groups[PUSH_GROUP] = _group(ordered=False) | {"rebalance_ms": REBALANCE_MS_MAX}
         for reader in self._pull:
             groups[reader.group] = _group(ordered=True)
         return groups

@@ -213,7 +213,7 @@ LIVE_TRANSACTION_MUTANTS = (
     LiveMutant(
         name="half discarded too early",
         breaks="a half is given up after its first check",
-        expected=("T8",),
+        expected=("T8", "T11"),
         broker=_checking(
             "if half.checks >= config.transaction_check_max "
             "or age_ms > config.transaction_retention_ms:",
