@@ -1,0 +1,208 @@
+"""Producers: plain sends, batches and transactions, with what goes wrong of them.
+
+Place in the data path: `benchmarks.scale.timeline` has them produce in each stretch.
+
+Invariant: times follow from times by fixed delays. A process of a producer does one thing at a
+time; after an outcome that is not known its successor goes on.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from benchmarks.scale.record import (
+    DISCARDED,
+    HALF,
+    MS,
+    NULL,
+    OP,
+    QUEUES,
+    US,
+    Decision,
+    F,
+    Group,
+    Kind,
+    Numbers,
+    Record,
+    Type,
+    Who,
+    committed_at,
+    counted,
+    ranges,
+)
+
+__all__ = ["CHECK_MAX", "Produced", "Producers"]
+
+CHECK_MAX: Final = 3
+_LANES: Final = 32
+_STEP_NS: Final = 250 * US  # from one send to the next, of all producers together
+_RETRY_NS: Final = 2200 * US
+_ASKED_NS: Final = 20 * MS  # from a half's ack, or one question, to the next
+
+Produced = tuple[Numbers, Numbers, Numbers]
+"""What readers can be given: message, queue, when it was appended."""
+
+
+class Producers:
+    """`lost`: the first message from that one on that is acknowledged alone is nowhere else."""
+
+    def __init__(self, seed: int, *, skewed: bool, lost: int | None) -> None:
+        self.lost_message = NULL
+        self._random = np.random.default_rng(seed)
+        self._skewed = skewed
+        self._lost = lost
+        self._lives = np.zeros(_LANES, np.int64)
+
+    def produce(
+        self, record: Record, first: int, count: int, now: int
+    ) -> tuple[Numbers, Produced, int]:
+        """`count` messages from `first` on, at `now`: which of them are transactions, what can be
+        read of them, and when the last was sent."""
+        roll = self._random
+        is_tx = (roll.random(count) < 0.25).astype(np.int64)
+        size = np.where((is_tx == 0) & (roll.random(count) < 0.05), 4, 1)
+        start = np.cumsum(size) - size
+        units = int(np.searchsorted(start, count))
+        start, size, is_tx = start[:units], size[:units], is_tx[:units]
+        size[-1] = count - start[-1]
+        queue = roll.integers(0, QUEUES, units)
+        if self._skewed:
+            queue = np.where(roll.random(units) < 0.5, 0, queue)
+        unit = {
+            "message": first + start,
+            "size": size,
+            "queue": queue,
+            "lane": np.arange(units) % _LANES,
+            "t": now + np.arange(units) * _STEP_NS + roll.integers(0, _STEP_NS, units),
+            "delay": roll.integers(100 * US, 300 * US, units),
+        }
+        is_tx[size > 1] = 0
+        sent = self._send(record, {name: told[is_tx == 0] for name, told in unit.items()})
+        final = self._transact(record, {name: told[is_tx == 1] for name, told in unit.items()})
+        message, of_queue, t = (np.concatenate(pair) for pair in zip(sent, final, strict=True))
+        ended = int(unit["t"][-1]) + _STEP_NS
+        return np.repeat(is_tx, size), (message, of_queue, t), ended
+
+    def _send(self, record: Record, unit: dict[str, Numbers]) -> Produced:
+        roll, t, size = self._random.random(len(unit["t"])), unit["t"], unit["size"]
+        ok, retried = roll < 0.975, (roll >= 0.975) & (roll < 0.985)
+        unanswered, unsent = (roll >= 0.985) & (roll < 0.988), (roll >= 0.988) & (roll < 0.99)
+        again = roll >= 0.995  # refused and sent again; what is left was refused for good
+        if self._lost is not None and self.lost_message == NULL:
+            alone = unit["message"][ok & (size == 1) & (unit["message"] >= self._lost)]
+            self.lost_message = int(alone[0]) if len(alone) else NULL
+        info = retried | unanswered | unsent
+        appended = np.where(again, t + _RETRY_NS, t) + unit["delay"]
+        lives = self._lives[unit["lane"]] + counted(unit["lane"], info)
+        done = np.where(ok, committed_at(appended) + 20 * US, t + 2 * MS)
+        done = np.where(unanswered & (unit["lane"] % 2 == 0), NULL, done)
+        outcome = np.where(ok, Type.OK, np.where(info, Type.INFO, Type.FAIL))
+        _attempt(record, F.SEND, unit, t, done, outcome, lives)
+        second = np.flatnonzero(retried | again)
+        t_again = t[second] + _RETRY_NS
+        answered = np.maximum(committed_at(appended[second]), t_again + 400 * US) + 20 * US
+        _attempt(
+            record,
+            F.SEND,
+            {name: told[second] for name, told in unit.items()},
+            t_again,
+            answered,
+            np.zeros_like(t_again),
+            lives[second] + retried[second],
+        )
+        np.add.at(self._lives, unit["lane"][info], 1)
+        stored = np.flatnonzero(ok | retried | unanswered | again)
+        size = size[stored]
+        message = ranges(unit["message"][stored], size)
+        queue = np.repeat(unit["queue"][stored], size)
+        appended = np.repeat(appended[stored], size)
+        is_lost = message == self.lost_message
+        record.entry(
+            appended,
+            np.arange(len(message)) - np.repeat(np.cumsum(size) - size, size),
+            kind=np.where(is_lost, Kind.COMMAND, Kind.MESSAGE),
+            queue=queue,
+            message=message,
+        )
+        return message, queue, appended
+
+    def _transact(self, record: Record, unit: dict[str, Numbers]) -> Produced:
+        """Half, the producer's own outcome, decision; the broker asks where it heard of none."""
+        message, lane = unit["message"], unit["lane"]
+        roll = self._random.random(len(message))
+        discarded, crashed = roll < 0.004, (roll >= 0.004) & (roll < 0.012)
+        asked = (roll >= 0.012) & (roll < 0.1)
+        told = ~(discarded | crashed)
+        decision = np.where((message % 5 == 0) | crashed, Decision.ROLLBACK, Decision.COMMIT)
+        stored = unit["t"] + unit["delay"]
+        acked = committed_at(stored) + 20 * US
+        lives = self._lives[lane]
+        _attempt(record, F.HALF, unit, unit["t"], acked, np.zeros_like(acked), lives)
+        record.entry(stored, kind=Kind.HALF, queue=HALF, message=message)
+        by = {"group": Group.PRODUCERS, "number": lane[told], "second": lives[told]}
+        by |= {"who": Who.PRODUCER, "tx": message[told]}
+        local = acked[told] + 50 * US
+        outcome = decision[told]
+        record.op(F.LOCAL, local, local + 30 * US, decision=outcome, on_group=0, **by)
+        decided = acked + 120 * US
+        settled = np.where(told & ~asked, decided + 200 * US, acked + _ASKED_NS + 400 * US)
+        done = np.where(asked, decided + 300 * US, committed_at(settled) + 20 * US)
+        outcome = np.where(asked, Decision.UNKNOWN, decision)[told]
+        record.op(F.DECIDE, decided[told], done[told], decision=outcome, **by)
+        for number in range(CHECK_MAX):
+            some = discarded if number else ~told | asked
+            t = acked[some] + (number + 1) * _ASKED_NS
+            record.op(
+                F.CHECK,
+                t,
+                t + 200 * US,
+                group=Group.PRODUCERS,
+                who=Who.CHECKED,
+                number=lane[some],
+                second=number,
+                tx=message[some],
+                decision=np.where(discarded, Decision.UNKNOWN, decision)[some],
+            )
+        t = acked[discarded] + CHECK_MAX * _ASKED_NS + 30 * MS
+        record.entry(t, kind=Kind.MESSAGE, queue=DISCARDED, message=message[discarded])
+        committed = ~discarded & (decision == Decision.COMMIT)
+        rolled_back = ~discarded & (decision == Decision.ROLLBACK)
+        final = message[committed], unit["queue"][committed], settled[committed]
+        record.entry(final[2], kind=Kind.FINAL, queue=final[1], message=final[0])
+        op = {"kind": Kind.OP, "queue": OP}
+        record.entry(final[2], 1, message=final[0], decision=Decision.COMMIT, **op)
+        t = settled[rolled_back]
+        record.entry(t, message=message[rolled_back], decision=Decision.ROLLBACK, **op)
+        return final
+
+
+def _attempt(  # noqa: PLR0917
+    record: Record,
+    f: F,
+    unit: dict[str, Numbers],
+    t: Numbers,
+    done: Numbers,
+    outcome: Numbers,
+    lives: Numbers,
+) -> None:
+    """A send or half of each unit; an answered send tells the offsets."""
+    size = unit["size"]
+    told = np.repeat((outcome == Type.OK) & (f is F.SEND), size).astype(np.int64)
+    message = ranges(unit["message"], size)
+    refs = record.refer(message, np.repeat(unit["queue"], size), told=told)
+    record.op(
+        f,
+        t,
+        done,
+        type=outcome,
+        group=Group.PRODUCERS,
+        who=Who.PRODUCER,
+        number=unit["lane"],
+        second=lives,
+        queue=unit["queue"],
+        refs=size,
+        first_ref=refs[np.cumsum(size) - size],
+        tx=unit["message"] if f is F.HALF else NULL,
+    )

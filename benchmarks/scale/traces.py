@@ -1,0 +1,131 @@
+"""What three nodes tell of consensus: elections, appends, fsyncs, commits, applies, reads, states.
+
+Place in the data path: `benchmarks.scale.timeline` says who leads and which entries there are.
+
+Invariants: an event is told no earlier than what it depends on; a leader commits what it and one
+other node have made durable. Sequence numbers of a node rise for ever.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final
+
+import numpy as np
+
+from benchmarks.scale.record import MS, ROUND_NS, US, Columns, Numbers, committed_at, mixed
+
+__all__ = ["NODES", "Event", "Role", "Traces"]
+
+NODES: Final = 3
+Event = IntEnum(
+    "Event", "START ROLE VOTE APPEND TRUNCATE FSYNC COMMIT APPLY CONFIG READ STATE", start=0
+)
+Role = IntEnum("Role", "LEADER FOLLOWER CANDIDATE", start=0)
+
+_EVENT: Final = (
+    "t event incarnation term index first entry_term chain last_index last_term t_begin role peer "
+    "voters seq"
+)
+
+
+class Traces:
+    """The group so far: who leads, in which term, and the last entry."""
+
+    def __init__(self) -> None:
+        self.leader = 0
+        self.term = 0
+        self.index = 0
+        self._last = {"index": 0, "entry_term": 0, "chain": 0}
+        self._seq = [0] * NODES
+        self._incarnation = [1] * NODES
+        self._told = [Columns(_EVENT) for _ in range(NODES)]
+
+    def lead(self, now: int, leader: int, *, killed: bool) -> int:
+        """`leader` is elected; `killed`: the one before was, with an entry that it alone had. The
+        time from which entries are appended."""
+        before, old_term = self.leader, self.term
+        if old_term == 0:
+            for node in range(NODES):
+                self._tell(node, now, Event.START, old_term, voters=1, **self._last)
+        self.leader, self.term = leader, old_term + 1
+        ends = {"last_index": self._last["index"], "last_term": self._last["entry_term"]}
+        if killed:
+            extra = {"index": self.index + 1, "entry_term": old_term}
+            extra["chain"] = int(mixed(np.array([-self.index]))[0])
+            self._tell(before, now + 10 * US, Event.APPEND, old_term, **extra)
+            self._tell(before, now + 20 * US, Event.FSYNC, old_term, index=self.index + 1)
+            self._incarnation[before] += 1
+            self._tell(before, now + 50 * US, Event.START, old_term, voters=1, **extra)
+            cut_at = now + 950 * US
+            self._tell(before, cut_at, Event.TRUNCATE, self.term, index=self.index + 1)
+        for node in range(NODES):
+            role = Role.CANDIDATE if node == leader else Role.FOLLOWER
+            self._tell(node, now + 300 * US, Event.ROLE, self.term, role=role)
+            if not (killed and node == before):  # its log is longer than the candidate's
+                self._tell(node, now + 400 * US, Event.VOTE, self.term, peer=leader, **ends)
+        self._tell(leader, now + 500 * US, Event.ROLE, self.term, role=Role.LEADER)
+        return now + MS
+
+    def configure(self, t: int) -> None:
+        """Every node tells of the configuration that the next entry but one holds."""
+        for node in range(NODES):
+            at = t if node == self.leader else t + 100 * US
+            self._tell(node, at, Event.CONFIG, self.term, index=self.index + 2, voters=1)
+
+    def entries(self, t: Numbers) -> dict[str, Numbers]:
+        """Entries that the leader appends at those times, which rise."""
+        index = self.index + 1 + np.arange(len(t))
+        entry = {"index": index, "entry_term": np.full(len(t), self.term), "chain": mixed(index)}
+        is_last = np.append(t[1:] // ROUND_NS != t[:-1] // ROUND_NS, True)
+        last = {name: told[is_last] for name, told in entry.items()}
+        first = np.append(index[0], last["index"][:-1] + 1)
+        committed = committed_at(t[is_last])
+        rounds = committed - 400 * US
+        for node in range(NODES):
+            late = 0 if node == self.leader else 100 * US + node * 10 * US
+            self._tell_all(node, t + late, Event.APPEND, **entry)
+            self._tell_all(node, rounds + 50 * US + late, Event.FSYNC, index=last["index"])
+            after = committed + 2 * late
+            self._tell_all(node, after, Event.COMMIT, **last)
+            self._tell_all(node, after + 10 * US, Event.APPLY, first=first, **last)
+        self.index = int(index[-1])
+        self._last = {name: int(told[-1]) for name, told in entry.items()}
+        self._commits = committed, last["index"]
+        return entry
+
+    def reads(self, t: Numbers) -> None:
+        """The leader answers reads that were asked for at those times."""
+        committed, index = self._commits
+        place = np.searchsorted(committed, t, side="right") - 1
+        asked = place >= 0
+        self._tell_all(
+            self.leader, t[asked] + 10 * US, Event.READ, t_begin=t[asked], index=index[place[asked]]
+        )
+
+    def state(self, t: int) -> None:
+        """Every node digests what it has applied."""
+        chain = int(mixed(np.array([self.index + (1 << 40)]))[0])
+        for node in range(NODES):
+            self._tell(node, t, Event.STATE, self.term, index=self.index, chain=chain)
+
+    def told(self) -> list[dict[str, Numbers]]:
+        """The events since the last call, by node."""
+        whole = []
+        for node, told in enumerate(self._told):
+            events = told.whole("t")
+            events["seq"] = self._seq[node] + 1 + np.arange(told.count)
+            self._seq[node] += told.count
+            whole.append(events)
+        self._told = [Columns(_EVENT) for _ in range(NODES)]
+        return whole
+
+    def _tell(self, node: int, t: int, event: Event, term: int, **columns: int) -> None:
+        self._told[node].add(
+            1, t=t, event=event, term=term, incarnation=self._incarnation[node], **columns
+        )
+
+    def _tell_all(self, node: int, t: Numbers, event: Event, **columns: Numbers) -> None:
+        incarnation = self._incarnation[node]
+        told = self._told[node]
+        told.add(len(t), t=t, event=event, term=self.term, incarnation=incarnation, **columns)
