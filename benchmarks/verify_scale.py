@@ -34,7 +34,7 @@ from benchmarks.scale.tables import write_run
 from verify.engines.duckdb import DuckDBEngine
 from verify.engines.engine import Engine, Findings, TableFiles
 from verify.engines.spark import SparkEngine
-from verify.extent import extent
+from verify.extent import COVERAGE, extent
 from verify.judge import judge_run
 from verify.manifest import damage, load_manifest
 from verify.rule_files import Rule, Stage
@@ -104,7 +104,15 @@ def judge(engine: Engine, clock: Clock, run: Path) -> dict[str, Any]:
         sys.stderr.write(f"{time.strftime('%H:%M:%S')} {text}\n")
 
     with clock.step("phase", "all"):
-        judged = judge_run(engine, run, manifest, rules=rules.rules, stages=rules.stages, say=say)
+        judged = judge_run(
+            engine,
+            run,
+            manifest,
+            rules=rules.rules,
+            stages=rules.stages,
+            say=say,
+            keep=COVERAGE,
+        )
         with clock.step("phase", "coverage"):
             told = extent(
                 engine, judged, manifest, stages=rules.stages, listed=frozenset(manifest.tables)

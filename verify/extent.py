@@ -18,12 +18,14 @@ from verify.manifest import Manifest
 from verify.rule_files import Rule, Stage
 from verify.stage_order import stages_behind
 
-__all__ = ["Extent", "extent"]
+__all__ = ["COVERAGE", "Extent", "extent"]
 
 _IN_WINDOWS: Final = "coverage_in_windows"
 _NOT_DRAINED: Final = "coverage_not_drained"
 _AVAILABILITY: Final = "coverage_availability"
-_TOLD: Final = (_IN_WINDOWS, _NOT_DRAINED, _AVAILABILITY)
+COVERAGE: Final = (_IN_WINDOWS, _NOT_DRAINED, _AVAILABILITY)
+"""The stages that it is told from."""
+
 _NS_PER_MS: Final = 1_000_000
 
 Rows = Sequence[Mapping[str, object]]
@@ -47,11 +49,12 @@ def extent(
 ) -> Extent:
     """Raises EngineError: the engine can't tell."""
     told: dict[str, Rows] = {}
-    for name in stages_behind(_TOLD, stages):
+    missing = [name for name in COVERAGE if name not in judged.made]
+    for name in stages_behind(missing, stages):
         if name not in judged.made:  # for a rule
             engine.make([stages[name]])
             judged.made.add(name)
-    for name in _TOLD:
+    for name in COVERAGE:
         told[name] = engine.table(name)
     counts = judged.counts
     total = sum(_number(row["ops"]) for row in counts["op_counts"])

@@ -4,6 +4,7 @@ Place in the data path: `verify.run` gives it an engine that holds nothing yet; 
 makes the stages that the rules read, and asks rule by rule.
 
 Invariants: a stage is made once, before all that read it, and only if a rule that applies reads it;
+where the engine can, it is dropped once nothing reads it any more;
 a rule that can't be answered is the unknown of itself alone; what a rule says of a run depends on
 nothing but the run. Where a trace does not reach, the rules that need that are not asked.
 """
@@ -18,11 +19,19 @@ from typing import Final
 import pyarrow as pa
 
 from verify.dialect import tables_of
-from verify.engines.engine import FINDINGS_MAX, Engine, EngineError, Findings, TableFiles
+from verify.engines.engine import (
+    FINDINGS_MAX,
+    Engine,
+    EngineError,
+    Findings,
+    Forgetful,
+    TableFiles,
+)
 from verify.format_tables import TABLES
 from verify.manifest import Manifest
 from verify.manifest_tables import OWN_SYSTEM, manifest_tables
 from verify.rule_files import Rule, Stage
+from verify.schedule import Step, scheduled
 from verify.stage_order import stages_behind, stages_read
 from verify.tallies import TALLIES, Headers, Tallies
 from verify.verdict import CheckResult, Outcome
@@ -53,8 +62,11 @@ def judge_run(
     rules: Sequence[Rule],
     stages: Mapping[str, Stage],
     say: Callable[[str], None],
+    keep: Collection[str] = (),
 ) -> Judged:
     """Every rule that applies to `run`, judged by `engine`, which must hold nothing yet.
+
+    `keep` names stages that are wanted afterwards, whether a rule reads them or not.
 
     Raises:
         EngineError: the tables can't be loaded or counted.
@@ -78,6 +90,7 @@ def judge_run(
         rules=rules,
         stages=stages,
         say=say,
+        keep=keep,
     )
 
 
@@ -91,6 +104,7 @@ def _judge(
     rules: Sequence[Rule],
     stages: Mapping[str, Stage],
     say: Callable[[str], None],
+    keep: Collection[str],
 ) -> Judged:
     """`tables` has every table of the format, those that are not `listed` without a row.
 
@@ -117,20 +131,27 @@ def _judge(
         rule for rule in applying if set(rule.needs) <= set(listed) and not empty & set(rule.needs)
     ]
     made = set(TALLIES)
-    broken = _make_stages(engine, runnable, stages, made, say)
+    broken: dict[str, str] = {}
+    found: dict[str, Findings] = {}
+    steps = _steps(engine, runnable, stages, made, keep)
+    say(f"{engine.name}: making {sum(len(step.make) for step in steps)} stages, as they are needed")
+    if any(rule.reaches for rule in runnable):
+        _make(engine, stages_behind([TRACE_REACH], stages), stages, made, broken)
     unreached = _unreached(engine, made, broken)
     say(f"{engine.name}: running {len(runnable)} checks")
-    found: dict[str, Findings] = {}
-    asked: list[Rule] = []
-    for rule in runnable:
-        below = _stages_below(rule, stages) & set(broken)
-        if rule.reaches and unreached:
-            found[rule.id] = _beyond_the_trace(unreached)
-        elif below:
-            broken[rule.id] = broken[min(below)]
-        else:
-            asked.append(rule)
-    _ask(engine, asked, found, broken)
+    for step in steps:
+        _make(engine, step.make, stages, made, broken)
+        asked: list[Rule] = []
+        for rule in step.ask:
+            below = _stages_below(rule, stages) & set(broken)
+            if rule.reaches and unreached:
+                found[rule.id] = _beyond_the_trace(unreached)
+            elif below:
+                broken[rule.id] = broken[min(below)]
+            else:
+                asked.append(rule)
+        _ask(engine, asked, found, broken)
+        _drop(engine, step.drop, made)
     told = [
         _result(
             rule,
@@ -167,23 +188,41 @@ def _ask(
             found[name] = answer
 
 
-def _make_stages(
+def _steps(
     engine: Engine,
     rules: Sequence[Rule],
     stages: Mapping[str, Stage],
-    made: set[str],
-    say: Callable[[str], None],
-) -> dict[str, str]:
-    """Makes what `rules` read and notes it in `made`; answers with the stages that could not be
-    made, and why."""
+    made: Collection[str],
+    keep: Collection[str],
+) -> list[Step]:
+    """An engine that does not drop makes all stages, and is asked all rules at once."""
+    if isinstance(engine, Forgetful):
+        keep = {*keep, TRACE_REACH} if any(rule.reaches for rule in rules) else keep
+        return scheduled(rules, stages, made=made, keep=keep)
     read = [tables_of(rule.text, name=rule.id) & set(stages) for rule in rules]
-    wanted = frozenset[str]().union(*read)
-    if any(rule.reaches for rule in rules):
-        wanted |= {TRACE_REACH}
-    missing = [name for name in stages_behind(wanted, stages) if name not in TALLIES]
-    say(f"{engine.name}: making {len(missing)} stages")
-    broken: dict[str, str] = {}
-    for name in missing:
+    wanted = stages_behind(set(keep).union(*read), stages)
+    return [Step(make=[name for name in wanted if name not in made], ask=rules)]
+
+
+def _drop(engine: Engine, names: Sequence[str], made: set[str]) -> None:
+    if isinstance(engine, Forgetful):
+        there = [name for name in names if name in made]
+        engine.drop(there)
+        made.difference_update(there)
+
+
+def _make(
+    engine: Engine,
+    names: Sequence[str],
+    stages: Mapping[str, Stage],
+    made: set[str],
+    broken: dict[str, str],
+) -> None:
+    """Makes those that are not made yet and notes them in `made`, or in `broken` why one could not
+    be."""
+    for name in names:
+        if name in made or name in broken:
+            continue
         below = set(stages_read(stages[name].text, name=name, stages=stages)) & set(broken)
         if below:
             broken[name] = broken[min(below)]
@@ -193,7 +232,6 @@ def _make_stages(
             made.add(name)
         except EngineError as error:
             broken[name] = f"the verification itself failed: {error}"
-    return broken
 
 
 def _unreached(

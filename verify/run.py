@@ -34,7 +34,7 @@ from verify.engines.duckdb import DuckDBEngine
 from verify.engines.engine import Engine, EngineError
 from verify.export.stand_in import with_exports
 from verify.export.tables import ExportError
-from verify.extent import Extent, extent
+from verify.extent import COVERAGE, Extent, extent
 from verify.format_tables import TableError
 from verify.java import JavaError
 from verify.judge import Judged, judge_run
@@ -178,7 +178,13 @@ def _by_spark(work: _Work) -> Verdict:
 def _verdict_of(engine: Engine, work: _Work) -> Verdict:
     rules, manifest = work.rules, work.manifest
     judged = judge_run(
-        engine, work.run, manifest, rules=rules.rules, stages=rules.stages, say=work.say
+        engine,
+        work.run,
+        manifest,
+        rules=rules.rules,
+        stages=rules.stages,
+        say=work.say,
+        keep=COVERAGE,
     )
     told = extent(engine, judged, manifest, stages=rules.stages, listed=frozenset(manifest.tables))
     return _verdict(judged, told, engine.name)

@@ -1,24 +1,29 @@
 """DuckDB, embedded: the first verdict, in seconds.
 
 Place in the data path: one of the two engines under `verify.judge`. Reads the Parquet files by
-itself, each stage is a table in memory, which spills to the folder it is given.
+itself, each stage is a table in memory, which spills to the folder it is given. A table of the run
+that is large stays where it is: it is a view of its files, and queries read the columns that they
+need. Where a column has to be cast, which may fail, the table is read once and for all.
 
 Invariants: nothing is installed or loaded, nothing comes from the network; once the tables are
-loaded no query reads or writes a file, but for the folder that a large one spills to.
+loaded no query reads or writes a file, but for those very files of the run, and the folder that a
+large query spills to.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 import duckdb
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from verify.dialect import duckdb_text
 from verify.engines.engine import FINDINGS_MAX, EngineError, Findings, TableFiles, found_by
-from verify.engines.shapes import select_list
+from verify.engines.shapes import is_as_told, select_list
 from verify.rule_files import Rule, Stage
 
 __all__ = ["DuckDBEngine"]
@@ -30,22 +35,32 @@ _SETTINGS: Final = {
     "default_null_order": "nulls_first",
 }
 _FOUND: Final = "found"
+_VIEWED_ROWS_MIN: Final = 1_000_000
+_MEMORY_SHARE: Final = 4  # a quarter of the machine's
+_MEMORY_BYTES_MIN: Final = 2 * 1024**3
 
 
 class DuckDBEngine:
-    """One database in memory. `spill` is a folder; `memory_bytes` bounds what is held in memory."""
+    """One database in memory. `spill` is a folder; `memory_bytes` bounds what is held in memory, a
+    quarter of the machine's if it is not told; a table with `viewed_rows_min` rows or more is
+    not copied."""
 
     name = "duckdb"
 
     def __init__(
-        self, spill: Path, *, memory_bytes: int | None = None, threads: int | None = None
+        self,
+        spill: Path,
+        *,
+        memory_bytes: int | None = None,
+        threads: int | None = None,
+        viewed_rows_min: int = _VIEWED_ROWS_MIN,
     ) -> None:
         settings: dict[str, str | bool | int | float | list[str]] = {
             **_SETTINGS,
             "temp_directory": str(spill),
+            "memory_limit": f"{memory_bytes or _memory_bytes()}B",
         }
-        if memory_bytes is not None:
-            settings["memory_limit"] = f"{memory_bytes}B"
+        self._viewed_rows_min = viewed_rows_min
         if threads is not None:
             settings["threads"] = threads
         self._connection = duckdb.connect(":memory:", config=settings)
@@ -54,13 +69,20 @@ class DuckDBEngine:
         self._connection.close()
 
     def load(self, tables: Mapping[str, TableFiles], relations: Mapping[str, pa.Table]) -> None:
+        viewed = [
+            name for name, table in tables.items() if _is_viewable(table, self._viewed_rows_min)
+        ]
         for name, table in tables.items():
-            self._run(f'create table "{name}" as {_union(table)}', name)
+            kind = "view" if name in viewed else "table"
+            self._run(f'create {kind} "{name}" as {_union(table)}', name)
         for name, relation in relations.items():
             self._connection.register("arriving", relation)
             self._run(f'create table "{name}" as from arriving', name)
             self._connection.unregister("arriving")
-        # Rules may come from elsewhere: from here on they see these tables and no file.
+        # Rules may come from elsewhere: from here on they see these tables, and no other file.
+        files = ", ".join(_quoted(path) for name in viewed for path in tables[name].files)
+        self._run(f"set allowed_paths = [{files}]", "settings")
+        self._run("set parquet_metadata_cache = true", "settings")
         self._run("set enable_external_access = false", "settings")
         self._run("set lock_configuration = true", "settings")
 
@@ -68,6 +90,10 @@ class DuckDBEngine:
         for stage in stages:
             text = duckdb_text(stage.text, name=stage.name)
             self._run(f'create table "{stage.name}" as {text}', stage.name)
+
+    def drop(self, names: Sequence[str]) -> None:
+        for name in names:
+            self._run(f'drop table "{name}"', name)
 
     def table(self, name: str) -> list[dict[str, object]]:
         return self._fetch(f'from "{name}"', name)
@@ -130,12 +156,29 @@ def _is_plain(kind: str) -> bool:
     return not kind.upper().startswith(("STRUCT", "MAP", "UNION")) and not kind.endswith("]")
 
 
+def _memory_bytes() -> int:
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return max(memory // _MEMORY_SHARE, _MEMORY_BYTES_MIN)
+
+
+def _is_viewable(table: TableFiles, rows_min: int) -> bool:
+    rows = sum(pq.read_metadata(path).num_rows for path in table.files)
+    return rows >= max(rows_min, 1) and all(is_as_told(path, table.schema) for path in table.files)
+
+
+def _quoted(path: Path) -> str:
+    return "'" + str(path).replace("'", "''") + "'"
+
+
 def _union(table: TableFiles) -> str:
-    parts = []
+    alike: dict[tuple[str, str], list[str]] = {}
     for path in table.files:
-        columns = select_list(path, table.schema)
-        quoted = str(path).replace("'", "''")
-        parts.append(f"from read_parquet('{quoted}', hive_partitioning = false) select {columns}")
+        shape = select_list(path, table.schema), str(pq.read_schema(path).remove_metadata())
+        alike.setdefault(shape, []).append(_quoted(path))
+    parts = [
+        f"from read_parquet([{', '.join(paths)}], hive_partitioning = false) select {columns}"
+        for (columns, _), paths in alike.items()
+    ]
     if not parts:
         columns = select_list(None, table.schema)
         parts.append(f"select {columns} where false")

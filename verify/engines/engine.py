@@ -13,13 +13,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 import pyarrow as pa
 
 from verify.rule_files import Rule, Stage
 
-__all__ = ["FINDINGS_MAX", "Engine", "EngineError", "Findings", "TableFiles", "found_by"]
+__all__ = [
+    "FINDINGS_MAX",
+    "Engine",
+    "EngineError",
+    "Findings",
+    "Forgetful",
+    "TableFiles",
+    "found_by",
+]
 
 FINDINGS_MAX: Final = 32
 """How many violations, and how many doubts, of a rule are fetched."""
@@ -75,3 +83,12 @@ class Engine(Protocol):
 
     def findings_of(self, rules: Sequence[Rule]) -> Mapping[str, Findings | EngineError]:
         """What each of `rules` finds, by id; an error is that of its rule alone."""
+
+
+@runtime_checkable
+class Forgetful(Protocol):
+    """An engine that makes a stage at once, and so gains by dropping it when it is not read any
+    more."""
+
+    def drop(self, names: Sequence[str]) -> None:
+        """Drops stages."""

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from verify.format_tables import ADDED, TableError
 
-__all__ = ["select_list"]
+__all__ = ["is_as_told", "select_list"]
 
 
 _FAMILIES: Final[tuple[tuple[Callable[[pa.DataType], bool], str], ...]] = (
@@ -55,6 +55,14 @@ def select_list(path: Path | None, schema: pa.Schema) -> str:
         _refuse_another_kind(path.name, field.name, found.field(place).type, field.type)
         columns.append(f'cast("{field.name}" as {kind}) as "{field.name}"')
     return ", ".join(columns)
+
+
+def is_as_told(path: Path, schema: pa.Schema) -> bool:
+    """Whether every column of `path` has the very type of `schema`, so that no cast can fail."""
+    found = pq.read_schema(path)
+    return all(
+        field.name in found.names and found.field(field.name).type == field.type for field in schema
+    )
 
 
 def _refuse_another_kind(file: str, path: str, found: pa.DataType, told: pa.DataType) -> None:
