@@ -129,13 +129,15 @@ class QueueLocks:
     async def lock(self, queues: Iterable[MessageQueue]) -> LockAnswer:
         """Ask for the locks on `queues`, new ones and those held alike. Never raises ClientError.
 
-        Refused are also those that were granted after somebody else may have had them.
+        Refused are also those that were granted after somebody else may have had them, and those
+        whose answer comes when nothing may be consumed by it any more, as to one that was paused.
         """
         groups = _by_broker(queues)
         asked_ms, claim = self._instance.now_ms(), self._table.claim
         answers = await asyncio.gather(
             *(self._ask_quietly(RequestCode.LOCK_BATCH_MQ, group, claim) for group in groups)
         )
+        is_over = self._instance.now_ms() - asked_ms >= _HELD_MS
         granted: set[MessageQueue] = set()
         refused: set[MessageQueue] = set()
         for group, locked in zip(groups, answers, strict=True):
@@ -144,7 +146,7 @@ class QueueLocks:
             for queue in group:
                 if self._table.is_given_back_since(queue, claim):
                     continue
-                if queue in locked and self._table.granted(queue, asked_ms):
+                if queue in locked and not is_over and self._table.granted(queue, asked_ms):
                     granted.add(queue)
                 else:
                     refused.add(queue)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
@@ -156,6 +157,33 @@ async def test_a_commit_without_an_answer_is_not_repeated_once_the_lock_is_lost(
         await commits_pass(cluster, listener)
         await consumer.stop()
         assert cluster.group.offsets[KEY] == _OTHERS_OFFSET
+
+
+async def test_an_answer_that_comes_when_its_lease_is_over_grants_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The member's machine slept between asking and hearing: the queue may be another's by now."""
+    async with setup() as cluster:
+        consumer = await cluster.consumer(Listener(), ordered=True, lock_interval_ms=600_000)
+        locks = consumer._locks
+        assert locks is not None
+        await wait_until(lambda: len(consumer.queues) > 0 and _holds(consumer))
+        (queue,) = [queue for queue in consumer.queues if queue.queue_id == 0]
+        ask = locks._ask_quietly
+
+        async def sleep_over_it(*what: Any) -> Any:
+            answer = await ask(*what)
+            shift_clock(consumer, monkeypatch)
+            return answer
+
+        monkeypatch.setattr(locks, "_ask_quietly", sleep_over_it)
+        answer = await locks.lock([queue])
+        assert answer.granted == frozenset()
+        assert answer.refused == {queue}
+        assert not locks.holds(queue)
+        monkeypatch.setattr(locks, "_ask_quietly", ask)
+        assert (await locks.lock([queue])).granted == frozenset()  # somebody may have had it
+        assert (await locks.lock([queue])).granted == {queue}
 
 
 def _holds(consumer: PushConsumer) -> bool:
