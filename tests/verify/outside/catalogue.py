@@ -23,6 +23,7 @@ from tests.verify.outside.plants_raft import RAFT_PLANTS
 from tests.verify.outside.plants_store import STORE_PLANTS
 from tests.verify.outside.plants_times import TIME_PLANTS
 from tests.verify.outside.plants_transactions import TRANSACTION_PLANTS
+from tests.verify.outside.second_round import SECOND_PLANTS
 from verify.verdict import Verdict
 
 __all__ = ["PLANTS", "Found", "batches", "found_in", "judged"]
@@ -33,6 +34,7 @@ PLANTS: Final[tuple[Plant, ...]] = (
     *RAFT_PLANTS,
     *STORE_PLANTS,
     *TRANSACTION_PLANTS,
+    *SECOND_PLANTS,
 )
 # What a merged run would blur: limits, fault windows, and what every group has to read.
 _ALONE: Final = frozenset({"A5", "A14", "A16", "A22", "T8"})

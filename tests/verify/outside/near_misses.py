@@ -50,6 +50,7 @@ from tests.verify.outside.near_miss_changes import (
 from tests.verify.outside.planting import FIVE, PLAIN, RETAINED, TWO, NearMiss
 from tests.verify.outside.plants_transactions import discarded_early
 from tests.verify.outside.run_rows import MS, SECOND
+from tests.verify.outside.second_round import SECOND_NEAR_MISSES
 
 __all__ = ["NEAR_MISSES"]
 
@@ -271,4 +272,5 @@ NEAR_MISSES: Final[tuple[NearMiss, ...]] = (
         late_trace,
         unknown=" ".join(sorted(_TRACED)),
     ),
+    *SECOND_NEAR_MISSES,
 )
