@@ -38,7 +38,7 @@ class Plant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NearMiss:
-    """A legal oddity; `unknown` are the checks that the format's page says can't be decided (`*`: all of them)."""
+    """A legal oddity; `unknown`: the checks that the page says can't be decided (`*`: all)."""
 
     name: str
     why: str  # the words of the page that make it legal

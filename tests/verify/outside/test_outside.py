@@ -66,11 +66,19 @@ def test_what_the_format_names_occurs_in_clean_seeds():
     expected |= {f"{f} fail" for f in ("send", "half", "decide", "poll", "deliver", "query")}
     expected |= {"decide ok", "decide info", "assign ok", "assign info", "local ok"}
     expected |= {f"check {decision}" for decision in ("commit", "rollback", "unknown")}
-    expected |= set(
-        ["start", "role", "vote", "append", "truncate", "fsync", "commit", "apply", "config"]
-    )
+    expected |= {
+        "start",
+        "role",
+        "vote",
+        "append",
+        "truncate",
+        "fsync",
+        "commit",
+        "apply",
+        "config",
+    }
     expected |= {"install", "read", "state", "leader", "follower", "candidate"}
-    expected |= set(["message", "half", "op", "final", "offset", "config", "noop", "command"])
+    expected |= {"message", "half", "op", "final", "offset", "config", "noop", "command"}
     expected |= {f"fault {effect}" for effect in ("taken", "not_taken", "unknown")}
     assert expected <= seen, sorted(expected - seen)
 
