@@ -11,7 +11,7 @@ LEDGERMQ := $(BIN)/ledgermq
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check format sim campaign crash-points bench failovers drills damage long planted clean-runs mutants fuzz security interop mqadmin campaigns clean
+.PHONY: help venv demo test check format sim campaign crash-points bench failovers drills damage long planted clean-runs mutants outside fuzz security interop mqadmin campaigns clean
 
 help:
 	@echo "make demo    set up, run the main experiment, verify it with Spark, write its report"
@@ -29,6 +29,7 @@ help:
 	@echo "make clean-runs  fifty such experiments without any, which must pass"
 	@echo "make fuzz    MINUTES=$(MINUTES) each against a broker, a group and one behind accounts and TLS"
 	@echo "make mutants the simulator against every planted bug, which it must see"
+	@echo "make outside an outsider's runs, written from the public format alone, before the verifier"
 	@echo "make security who must not get in does not: what each one hears, what the log says"
 	@echo "make interop real RocketMQ clients and RocketMQ's own tests against ledgermq (TARGET=rocketmq: against RocketMQ itself)"
 	@echo "make mqadmin mqadmin's commands against ledgermq, compared with RocketMQ"
@@ -122,6 +123,13 @@ clean-runs: $(STAMP)
 mutants: $(STAMP)
 	@mkdir -p figures
 	$(BIN)/python -m tests.mutants.campaign --output figures/mutants.json
+
+# The verifier and somebody who knows the run format only: clean runs, planted anomalies, legal
+# oddities, and 200 damaged directories. A quarter of an hour of processor time.
+outside: $(STAMP)
+	@mkdir -p figures
+	$(BIN)/python -m tests.verify.outside.campaign --output figures/outside.json
+	$(BIN)/python -m tests.verify.outside.damage --count 200 --seed 1 --output figures/outside_damage.json
 
 # RocketMQ's own clients. TARGET: ledgermq, rocketmq, or one of what tests/interop/targets.py lists;
 # ONLY: cases, with * and ?; CLIENT: java-5.5.0 java-5.3.3 java-4.9.8 grpc-5.2.0 go-2.1.2 python,

@@ -14,6 +14,7 @@ from tests.verify.outside.run_rows import MS, SECOND, Row, Run
 from tests.verify.outside.surgery import (
     attempts_of,
     events,
+    first_commit,
     forget_reads,
     reads_of,
     records_of,
@@ -63,20 +64,12 @@ __all__ = [
 ]
 
 
-def commit_time(run: Run, record: Row) -> int:
-    return min(
-        row["t"]
-        for row in events(run, "commit", group=record["broker_group"])
-        if row["index"] >= record["index"]
-    )
-
-
 def acked_at(shift: int, clock_error: int = 0) -> Callable[[Run], None]:
     def change(run: Run) -> None:
         run.manifest["clock_error_ns"] = clock_error
         for row in sends(run):
             record = records_of(run, row["messages"][0]["value"])[0]
-            time = commit_time(run, record) + shift
+            time = first_commit(run, record) + shift
             if row["t_invoke"] <= time <= row["t_complete"]:
                 row["t_complete"] = time
 
@@ -110,7 +103,7 @@ def shown_at_commit(run: Run) -> None:
             value = row["messages"][-1]["value"]
             found = records_of(run, value, kind="final") or records_of(run, value, kind="message")
             if found:
-                time = commit_time(run, found[0])
+                time = first_commit(run, found[0])
                 if row["t_invoke"] <= time <= row["t_complete"]:
                     row["t_complete"] = time
 

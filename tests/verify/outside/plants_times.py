@@ -16,7 +16,7 @@ from tests.verify.outside.plants_history import plain_reads
 from tests.verify.outside.run_rows import MS, SECOND, Row, Run
 from tests.verify.outside.surgery import (
     at,
-    events,
+    first_commit,
     forget_reads,
     op_note,
     reads_of,
@@ -68,9 +68,9 @@ def _shard_turned(place: float, *, within: bool) -> Callable[[Run], str]:
                         found.append((m1, m2, first))
         m1, m2, first = found[round(place * (len(found) - 1))]
         one, two = dict(m1), dict(m2)
-        m1.clear(), m2.clear()
-        m1.update(two)
-        m2.update(one)
+        for told, other in ((m1, two), (m2, one)):
+            told.clear()
+            told.update(other)
         return first
 
     return change
@@ -246,14 +246,6 @@ def _before_it_was_sent(place: float, group: str | None = None) -> Callable[[Run
     return change
 
 
-def _first_commit(run: Run, record: Row) -> int:
-    return min(
-        row["t"]
-        for row in events(run, "commit", group=record["broker_group"])
-        if row["index"] >= record["index"]
-    )
-
-
 def _answered_early(f: str, place: float, by: int = 1, base_group: str | None = None) -> Any:
     """The client had its answer before the entry was committed anywhere."""
 
@@ -275,13 +267,13 @@ def _answered_early(f: str, place: float, by: int = 1, base_group: str | None = 
             r
             for r in rows
             if (found := record_of(r)) is not None
-            and r["t_invoke"] < _first_commit(run, found) - by
-            and _first_commit(run, found) <= r["t_complete"]
+            and r["t_invoke"] < first_commit(run, found) - by
+            and first_commit(run, found) <= r["t_complete"]
         ]
         row = at(rows, place)
         found = record_of(row)
         assert found is not None
-        row["t_complete"] = _first_commit(run, found) - by
+        row["t_complete"] = first_commit(run, found) - by
         return op_note(row)
 
     return change
@@ -296,7 +288,7 @@ def _shown_early(place: float, base_group: str = "broker-a") -> Callable[[Run], 
             if record is not None and record["kind"] in {"message", "final"}:
                 kind = record["kind"]
                 final = records_of(run, record["value"], kind="final") or [record]
-                time = _first_commit(run, final[0])
+                time = first_commit(run, final[0])
                 assert kind
                 row["t_invoke"], row["t_complete"] = time - 2 * MS, time - MS
                 op = row

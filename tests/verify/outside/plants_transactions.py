@@ -383,7 +383,7 @@ def _wrong_two(run: Run) -> str:
     for row in run.log:
         if row["kind"] in {"final", "op"} and row["tx"] in txs:
             row["tx"] = txs[1 - txs.index(row["tx"])]
-    return txs[0]
+    return str(txs[0])
 
 
 def _act(rule: str, name: str, script: Script, base: Any = PLAIN, **more: Any) -> Plant:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from tests.verify.outside.run_rows import MS, Row, signed_hash
@@ -206,7 +207,7 @@ class ReplicaGroup:
         for name in node.config[1]:
             peer = self.nodes.get(name)
             if peer is not None and peer is not node:
-                self.sim.after(self.latency(), lambda peer=peer: self._asked(peer, node, term))
+                self.sim.after(self.latency(), partial(self._asked, peer, node, term))
 
     def _asked(self, peer: Node, candidate: Node, term: int) -> None:
         if not self.reaches(candidate, peer) or term < peer.term:
@@ -314,7 +315,7 @@ class ReplicaGroup:
             if peer is not leader and self.reaches(leader, peer):
                 self.sim.after(
                     self.latency(),
-                    lambda peer=peer: self._received(peer, leader, term, entries, commit),
+                    partial(self._received, peer, leader, term, entries, commit),
                 )
 
     def heartbeats(self, until: int) -> None:
@@ -338,7 +339,7 @@ class ReplicaGroup:
             return
         if term < node.term:
             if self.reaches(node, leader) and leader.role == "leader" and leader.term < node.term:
-                self.sim.after(self.latency(), lambda t=node.term: self._heard(leader, t))
+                self.sim.after(self.latency(), partial(self._heard, leader, node.term))
             return
         if term > node.term:
             self.step_down(node, term)

@@ -141,7 +141,8 @@ class Run:
 
     def copy(self) -> Run:
         """Another run with rows of its own."""
-        return pickle.loads(pickle.dumps(self))  # of our own rows: faster than deepcopy
+        copied: Run = pickle.loads(pickle.dumps(self))  # faster than deepcopy
+        return copied
 
     def number_ops(self) -> None:
         """Numbers the operations by the time of their invoke, over all processes."""

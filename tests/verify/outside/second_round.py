@@ -12,10 +12,11 @@ from typing import Any, Final
 
 from tests.verify.outside.planting import FIVE, PLAIN, RETAINED, TWO, NearMiss, Plant
 from tests.verify.outside.plants_history import plain_reads
-from tests.verify.outside.run_rows import MS, SECOND, Row, Run
+from tests.verify.outside.run_rows import MS, SECOND, Run
 from tests.verify.outside.surgery import (
     attempts_of,
     events,
+    first_commit,
     forget_reads,
     op_note,
     reads_of,
@@ -26,11 +27,6 @@ from tests.verify.outside.surgery import (
 )
 
 __all__ = ["SECOND_NEAR_MISSES", "SECOND_PLANTS"]
-
-
-def _commit_time(run: Run, record: Row) -> int:
-    found = events(run, "commit", group=record["broker_group"])
-    return min(row["t"] for row in found if row["index"] >= record["index"])
 
 
 def _read_but_never_acked(run: Run) -> str:
@@ -71,7 +67,7 @@ def _delivered_early(run: Run) -> str:
     for row in plain_reads(run, "deliver")[5:]:
         value = row["messages"][0]["value"]
         found = records_of(run, value, kind="final") or records_of(run, value, kind="message")
-        time = _commit_time(run, found[0])
+        time = first_commit(run, found[0])
         if len(row["messages"]) == 1:
             row["t_invoke"], row["t_complete"] = time - 2 * MS, time - 1
             run.number_ops()

@@ -6,7 +6,7 @@ says what a real system would have had to do; none knows how the verifier looks 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from tests.verify.outside.run_rows import Row, Run
 
@@ -15,6 +15,7 @@ __all__ = [
     "at",
     "attempts_of",
     "events",
+    "first_commit",
     "forget_reads",
     "op_note",
     "read_values",
@@ -24,8 +25,6 @@ __all__ = [
     "replace_row",
     "retimed",
     "sends",
-    "transactions",
-    "unit_of",
 ]
 
 USER_TOPICS = ("orders", "pay")
@@ -134,10 +133,14 @@ def records_of(
     ]
 
 
-def unit_of(run: Run, record: Row) -> Row:
-    """The ConsumeQueue unit of a record."""
-    keys = ("broker_group", "node", "topic", "queue", "queue_offset")
-    return next(row for row in run.cq if all(row[key] == record[key] for key in keys))
+def first_commit(run: Run, record: Row) -> int:
+    """When the first node of the group told that the record's entry is committed."""
+    times: list[int] = [
+        row["t"]
+        for row in events(run, "commit", group=record["broker_group"])
+        if row["index"] >= record["index"]
+    ]
+    return min(times)
 
 
 def events(
@@ -171,12 +174,3 @@ def retimed(run: Run, row: Row, invoke: int, complete: int) -> None:
     """The operation happened then; all are numbered anew."""
     row["t_invoke"], row["t_complete"] = invoke, complete
     run.number_ops()
-
-
-def transactions(run: Run) -> Iterator[tuple[str, list[Row]]]:
-    """Each transaction's operations, those that the clients recorded."""
-    by_tx: dict[str, list[Row]] = {}
-    for row in run.ops:
-        if row.get("tx"):
-            by_tx.setdefault(row["tx"], []).append(row)
-    yield from sorted(by_tx.items())

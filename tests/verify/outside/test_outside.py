@@ -12,6 +12,7 @@ from tests.verify.outside.campaign import clean_alarms, near_miss_alarms
 from tests.verify.outside.catalogue import PLANTS, batches, judged
 from tests.verify.outside.model_cluster import model_run
 from tests.verify.outside.near_misses import NEAR_MISSES
+from tests.verify.outside.planting import NearMiss, Plant
 from tests.verify.outside.run_rows import Run, content_digest
 from verify.run import load_rules
 
@@ -25,14 +26,14 @@ _RULES = (
 _BATCHES = list(batches(PLANTS))[::3]
 
 
-def test_the_digest_is_the_pages():
+def test_the_digest_is_the_pages() -> None:
     assert content_digest(b"hello", 0, {"TAGS": "a"}) == 7560684089011591531
     properties = {"TAGS": "a", "KEYS": "k1 k2", "u_": "", "u_a": "1", "UNIQ_KEY": "x"}
     assert content_digest(b"hello", 7, properties) == -6720152112533199961
     assert content_digest(b"", 0, {}) == -1700982381690277310
 
 
-def test_a_seed_is_one_run():
+def test_a_seed_is_one_run() -> None:
     one, other = model_run(4), model_run(4)
     for table in ("ops", "faults", "raft", "log", "cq"):
         assert getattr(one, table) == getattr(other, table)
@@ -48,7 +49,7 @@ def _words(run: Run) -> set[str]:
     return words
 
 
-def test_what_the_format_names_occurs_in_clean_seeds():
+def test_what_the_format_names_occurs_in_clean_seeds() -> None:
     seen: set[str] = set()
     for seed in range(1, 25):
         seen |= _words(model_run(seed))
@@ -83,7 +84,7 @@ def test_what_the_format_names_occurs_in_clean_seeds():
     assert expected <= seen, sorted(expected - seen)
 
 
-def test_every_rule_has_two_plants():
+def test_every_rule_has_two_plants() -> None:
     counts = Counter(plant.rule for plant in PLANTS)
     assert {rule for rule in _RULES if counts[rule] < 2} == set()
     assert set(counts) == set(_RULES)
@@ -92,29 +93,29 @@ def test_every_rule_has_two_plants():
 
 
 @pytest.mark.parametrize("seed", _CLEAN_SEEDS)
-def test_a_clean_seed_passes(seed):
+def test_a_clean_seed_passes(seed: int) -> None:
     assert clean_alarms(seed) == []
 
 
 @pytest.mark.parametrize("near", NEAR_MISSES[::4], ids=lambda near: near.name)
-def test_what_is_legal_accuses_nobody(near):
+def test_what_is_legal_accuses_nobody(near: NearMiss) -> None:
     assert near_miss_alarms(near) == []
 
 
 @pytest.mark.parametrize("batch", _BATCHES, ids=lambda batch: batch[0].name)
-def test_plants_are_named_by_their_rule(batch):
+def test_plants_are_named_by_their_rule(batch: list[Plant]) -> None:
     found = [(one.plant.rule, one.plant.name, one.outcome) for one in judged(batch)]
     assert [one for one in found if one[2] != "named"] == []
 
 
 @pytest.mark.parametrize("seed", range(1, 11))
-def test_a_damaged_run_has_a_verdict(seed):
+def test_a_damaged_run_has_a_verdict(seed: int) -> None:
     told = damage.judge_damaged(seed, engine="duckdb", rules=load_rules())
     assert told.raised is None
     assert told.verdict in {"pass", "fail", "unknown"}
 
 
-def test_a_seed_is_one_damage(tmp_path: Path):
+def test_a_seed_is_one_damage(tmp_path: Path) -> None:
     folders = [tmp_path / "one", tmp_path / "other"]
     done = [damage.damaged(5, folder) for folder in folders]
     assert done[0] == done[1]
