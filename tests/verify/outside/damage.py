@@ -23,17 +23,21 @@ import sys
 import tempfile
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+from unittest.mock import patch
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
 
 from tests.verify.outside.model_cluster import model_run
 from tests.verify.outside.planting import FIVE, PLAIN, RETAINED, TWO
 from verify.run import EngineChoice, Rules, load_rules, verify_run
+from verify.session import spark_session
 from verify.verdict import Verdict
 
 __all__ = ["Judged", "damaged", "judge_damaged", "main"]
@@ -359,6 +363,22 @@ def _judged(seed: int, done: list[str], verdict: Verdict) -> Judged:
     )
 
 
+@contextmanager
+def _one_session(engine: EngineChoice) -> Iterator[None]:
+    """One Spark session for all runs: starting a JVM for each costs more than judging it."""
+    if engine == "duckdb":
+        yield
+        return
+    with spark_session() as session:
+
+        @contextmanager
+        def shared(**_: object) -> Iterator[SparkSession]:
+            yield session
+
+        with patch("verify.run.spark_session", shared):
+            yield
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--engine", choices=["duckdb", "spark", "both"], default="duckdb")
@@ -368,15 +388,17 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     rules = load_rules()
     results = []
-    for seed in range(options.seed, options.seed + options.count):
-        result = judge_damaged(seed, engine=options.engine, rules=rules)
-        results.append(result)
-        bad = result.raised or "; ".join(result.differ)
-        sys.stdout.write(
-            f"{seed:5} {result.verdict:8}{len(result.failed):3} failed {result.unknown:3} unknown"
-            f"  {' + '.join(result.damages)}{'  !! ' + bad if bad else ''}\n"
-        )
-        sys.stdout.flush()
+    with _one_session(options.engine):
+        for seed in range(options.seed, options.seed + options.count):
+            result = judge_damaged(seed, engine=options.engine, rules=rules)
+            results.append(result)
+            bad = result.raised or "; ".join(result.differ)
+            sys.stdout.write(
+                f"{seed:5} {result.verdict:8}{len(result.failed):3} failed"
+                f" {result.unknown:3} unknown"
+                f"  {' + '.join(result.damages)}{'  !! ' + bad if bad else ''}\n"
+            )
+            sys.stdout.flush()
     verdicts = Counter(result.verdict for result in results)
     differing = [result for result in results if result.differ]
     sys.stdout.write(
