@@ -99,6 +99,21 @@ def nobody_read(run: SyntheticRun) -> None:
     run.ops = [op for op in run.ops if op["f"] not in {"poll", "deliver"}]
 
 
+@pytest.mark.parametrize(("groups", "lost"), [(("pull",), {False}), ((), {True})])
+def test_what_nobody_was_shown_is_lost(
+    groups: tuple[str, ...], lost: set[bool], tmp_path: Path
+) -> None:
+    """As A4 says; what only one group lacks is not."""
+    run = SyntheticRun()
+    named = f"{run.name}.v5"
+    for op in run.ops:
+        if op["f"] in {"poll", "deliver"} and (not groups or op["client_group"] in groups):
+            op["messages"] = [m for m in op.get("messages") or () if m["value"] != named]
+    found = result(judged("A5", run, tmp_path))
+    assert found.verdict is Outcome.FAIL
+    assert {witness["lost"] for witness in found.witnesses} == lost
+
+
 # A6 and A12: an assign whose outcome is not known may have come into force.
 
 
