@@ -20,6 +20,7 @@ from chaos.cluster_layout import layout_from_json
 from chaos.experiment import ExperimentError, run_experiment
 from chaos.processes import ProcessTable
 from chaos.scenario import load_scenario, parse_scenario
+from chaos.workload.load import PUSH_GROUP
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 DEFINITE = {"ok", "fail"}
@@ -112,27 +113,33 @@ def test_operations_keep_the_rules_of_the_format(ops: list[dict], manifest: dict
     assert [op["t_invoke"] for op in ops] == sorted(op["t_invoke"] for op in ops)
     kinds = collections.Counter(op["f"] for op in ops)
     wanted = {"send", "half", "local", "decide", "check", "poll", "deliver", "commit_offset"}
-    assert wanted | {"fetch_offset", "max_offset", "assign"} == set(kinds)
+    assert wanted | {"fetch_offset", "max_offset", "assign", "query"} == set(kinds)
     by_process: dict[str, list[dict]] = collections.defaultdict(list)
     for op in ops:
         by_process[op["process"]].append(op)
         assert op["type"] in {"ok", "fail", "info"}
         assert op["type"] == "info" or op["t_complete"] is not None
         if op["type"] in DEFINITE and op["f"] in {"send", "half"}:
-            assert len(op["messages"]) == 1
+            assert len(op["messages"]) in ({1, 2, 3, 4} if op["f"] == "send" else {1})
     for name, mine in by_process.items():
         for before, after in itertools.pairwise(mine):
             assert before["type"] != "info", f"{name} goes on after an info"
             assert before["t_complete"] <= after["t_invoke"], f"{name} does two things at once"
     readers = {op["client_group"] for op in ops if op["f"] in {"poll", "deliver"}}
     assert readers == set(manifest["consumer_groups"])
+    lasts = {op["client"]: op for op in ops if op["f"] == "assign"}
+    let_go = [
+        op for op in lasts.values() if op["client_group"] == PUSH_GROUP and not op["assigned"]
+    ]
+    assert len(let_go) >= 2, "members that stayed to the end say when they let go"
 
 
 @pytest.mark.cluster
 def test_what_was_acknowledged_was_read_by_every_group(ops: list[dict], manifest: dict) -> None:
     decided = {op["tx"] for op in ops if op["f"] == "decide" and op["type"] == "ok"}
     committed = {op["tx"] for op in ops if op["f"] == "decide" and op["decision"] == "commit"}
-    acked = {op["messages"][0]["value"] for op in ops if op["f"] == "send" and op["type"] == "ok"}
+    sends = [op for op in ops if op["f"] == "send" and op["type"] == "ok"]
+    acked = {message["value"] for op in sends for message in op["messages"]}
     acked |= {
         op["messages"][0]["value"]
         for op in ops

@@ -7,7 +7,7 @@ a process without it; then comes one run with many of them at once. Exit code 0:
 its bug says. Not part of `make test`; `make planted` runs it.
 
 Invariants: a bug that never acted counts as not seen, whatever the verdict; so does a verdict for
-other reasons than the rules that the bug names; A5 may not pass where A4 names what was lost.
+other reasons than the rules that the bug names; A5 calls lost what A4 calls so.
 """
 
 from __future__ import annotations
@@ -95,8 +95,13 @@ def judged_row(mutant: LiveMutant, row: dict[str, Any]) -> dict[str, Any]:
 def _of_verdict(verdict: dict[str, Any]) -> dict[str, Any]:
     checks = {check["id"]: check for check in verdict["checks"]}
     failed = [name for name, check in checks.items() if check["verdict"] == "fail"]
-    # Lost for one rule, and for the other every acknowledged message was read.
-    hides = "A4" in failed and checks.get("A5", {}).get("verdict") == "pass"
+    # Lost for one rule, and for the other read by all, or at least by some.
+    seen = checks.get("A5", {"verdict": "pass", "witnesses": []})
+    lost = {witness["value"] for witness in checks["A4"]["witnesses"]} if "A4" in failed else set()
+    hides = bool(lost) and (
+        seen["verdict"] == "pass"
+        or any(each["value"] in lost and not each["lost"] for each in seen["witnesses"])
+    )
     return {
         "verdict": verdict["verdict"],
         "failed": failed,
