@@ -12,6 +12,7 @@ import pytest
 from tests.mutants.live.catalogue import AT_ONCE, LIVE_AREAS, LIVE_MUTANTS
 from tests.mutants.live.live_mutant import PROCESSES, LiveMutant
 from tests.mutants.live.planting import acted, armed_environment
+from tests.mutants.live.score_table import score_table
 from tests.mutants.planted_experiments import judged_row, run_planted
 from tests.mutants.source_patch import SourcePatch, patched_text, source_of
 
@@ -93,3 +94,21 @@ def test_a_process_that_can_not_be_armed_ends(tmp_path: Path) -> None:
     told = _armed("print('went on')", "broker --config n0.toml", tmp_path, stranger)
     assert "KeyError" in told
     assert "went on" not in told
+
+
+def test_the_table_says_who_saw_what() -> None:
+    row = {"verdict": "fail", "failed": ["A18", "A5"], "seen_by": ["A18"], "as_expected": True}
+    missed = {"verdict": "pass", "failed": [], "seen_by": [], "as_expected": False}
+    figures = {
+        "rows": [
+            {"name": "body cut in half", **row},
+            {"name": EARLY.name, **row},
+            {"name": EARLY.name, **missed},
+            {"name": "check asked too early", **missed},
+        ]
+    }
+    lines = {line.split(" | ")[0]: line for line in score_table(figures).splitlines()}
+    assert lines["| body cut in half"].endswith("| fail | A18 | A5 |")
+    assert lines[f"| {EARLY.name}"].endswith("| fail, pass, 1 of 2 | A18 | A5 |")
+    assert "| pass | nothing: it costs" in lines["| check asked too early"]
+    assert lines["| dedupe window ignored"].endswith("| not run | not run |  |")

@@ -226,7 +226,7 @@ LIVE_CLIENT_MUTANTS = (
                 within="RouteTable.route",
                 before="names = sorted(queues)",
                 after="""
-                if topic == "orders" and planted("queue forgotten by the name servers", after=25):
+                if topic == "orders" and planted("queue forgotten by the name servers", after=16):
                     queues = {
                         name: msgspec.structs.replace(one, read_queue_nums=1)
                         for name, one in queues.items()

@@ -26,7 +26,9 @@ def score_table(figures: Mapping[str, Any]) -> str:
         lines.append(f"| **{area}** | | | | |")
         for mutant in mutants:
             found = rows.get(mutant.name, [])
-            words = [mutant.name, mutant.breaks, *_said(found), _also(found)]
+            verdict, seen = _said(found)
+            seen = seen or f"nothing: {mutant.survives}".removesuffix(": ")
+            words = [mutant.name, mutant.breaks, verdict, seen, _also(found)]
             lines.append("| " + " | ".join(word.replace("|", "/") for word in words) + " |")
     return "\n".join(lines)
 
@@ -34,11 +36,11 @@ def score_table(figures: Mapping[str, Any]) -> str:
 def _said(rows: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
     """Verdict, and the rules that the bug names."""
     if not rows:
-        return "not run", ""
+        return "not run", "not run"
     verdicts = sorted({row["verdict"] for row in rows})
     count = f", {sum(row['as_expected'] for row in rows)} of {len(rows)}" if len(rows) > 1 else ""
     seen = _ordered(rule for row in rows for rule in row["seen_by"])
-    return ", ".join(verdicts) + count, seen or "nothing"
+    return ", ".join(verdicts) + count, seen
 
 
 def _also(rows: Sequence[Mapping[str, Any]]) -> str:
