@@ -1,7 +1,8 @@
 """Rules and stages as files: a header of comments that says what the query is, then one query.
 
 Place in the data path: `verify.judge` reads them once per verification; engines get their text.
-A *rule* yields one row per finding. A *stage* is a table that rules share, made once per run.
+A *rule* yields one row per finding. A *stage* is a table that rules share, made once per run; one
+with a line `-- kept: no` need not be.
 
     -- A4: lost write
     -- promise: G1
@@ -50,6 +51,7 @@ _ENTRY: Final = re.compile(r"-- (?P<key>[a-z_]+):(?: (?P<text>.*))?")
 _MORE: Final = "--   "
 _REQUIRED: Final = frozenset({"promise", "needs", "examined", "nothing", "holds", "rule", "source"})
 _OPTIONAL: Final = frozenset({"wants", "applies", "listed", "reaches"})
+_NOT_KEPT: Final = "-- kept: no"
 _TRUTHS: Final = {"yes": True, "no": False}
 _ALWAYS: Final = "select true"
 
@@ -60,9 +62,11 @@ class RuleFileError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """A table that rules share. `text` is one query in Spark's SQL."""
+    """A table that rules share. `text` is one query in Spark's SQL. Where it is not to be kept its
+    rows are not worth their memory: an engine may ask the query anew for each that reads it."""
 
     name: str
+    is_kept: bool = True
     about: str
     text: str
     path: Path
@@ -125,10 +129,13 @@ def read_stages(*folders: Path) -> Mapping[str, Stage]:
         if path.stem in stages:
             raise RuleFileError(f"{path} has the name of {stages[path.stem].path}")
         header, text = _split(path)
-        about = " ".join(line.removeprefix("--").strip() for line in header)
+        is_kept = _NOT_KEPT not in header
+        about = " ".join(line.removeprefix("--").strip() for line in header if line != _NOT_KEPT)
         if not about:
             raise RuleFileError(f"{path} does not say what it holds")
-        stages[path.stem] = Stage(name=path.stem, about=about, text=text, path=path)
+        stages[path.stem] = Stage(
+            name=path.stem, about=about, text=text, path=path, is_kept=is_kept
+        )
     return stages
 
 

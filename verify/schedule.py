@@ -64,6 +64,9 @@ def scheduled(
             name for below in (kept, *(reads[rule.id] for rule in waiting)) for name in below
         } - there
         needed = {*keep, *_read_by(waiting), *_read_by(stages[name] for name in to_be_made)}
+        for name in reversed(held):  # what is not kept reads on
+            if name in needed and not stages[name].is_kept:
+                needed.update(_read_by([stages[name]]))
         drop = [name for name in held if name not in needed]
         held = [name for name in held if name in needed]
         steps.append(Step(make=make, ask=[rule], drop=drop))

@@ -1,9 +1,9 @@
 """DuckDB, embedded: the first verdict, in seconds.
 
 Place in the data path: one of the two engines under `verify.judge`. Reads the Parquet files by
-itself, each stage is a table in memory, which spills to the folder it is given. A table of the run
-that is large stays where it is: it is a view of its files, and queries read the columns that they
-need. Where a column has to be cast, which may fail, the table is read once and for all.
+itself; each stage that is to be kept is a table in memory, which spills to the folder it is given.
+A large table of the run stays where it is: it is a view of its files, and queries read the columns
+that they need. Where a column has to be cast, which may fail, a table is read once and for all.
 
 Invariants: nothing is installed or loaded, nothing comes from the network; once the tables are
 loaded no query reads or writes a file, but for those very files of the run, and the folder that a
@@ -61,6 +61,7 @@ class DuckDBEngine:
             "memory_limit": f"{memory_bytes or _memory_bytes()}B",
         }
         self._viewed_rows_min = viewed_rows_min
+        self._kinds: dict[str, str] = {}  # of the stages
         if threads is not None:
             settings["threads"] = threads
         self._connection = duckdb.connect(":memory:", config=settings)
@@ -89,11 +90,13 @@ class DuckDBEngine:
     def make(self, stages: Sequence[Stage]) -> None:
         for stage in stages:
             text = duckdb_text(stage.text, name=stage.name)
-            self._run(f'create table "{stage.name}" as {text}', stage.name)
+            kind = "table" if stage.is_kept else "view"
+            self._run(f'create {kind} "{stage.name}" as {text}', stage.name)
+            self._kinds[stage.name] = kind
 
     def drop(self, names: Sequence[str]) -> None:
         for name in names:
-            self._run(f'drop table "{name}"', name)
+            self._run(f'drop {self._kinds.pop(name)} "{name}"', name)
 
     def table(self, name: str) -> list[dict[str, object]]:
         return self._fetch(f'from "{name}"', name)

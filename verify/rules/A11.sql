@@ -7,13 +7,41 @@
 -- holds: Nothing was read that nobody sent.
 -- rule: A value, or a pair of value and uniq_key, that nobody sent, in a read or a committed log.
 -- source: Jepsen's total-queue, unexpected
-select value, read_op, logged_index, sent_keys, seen_keys, read_at, logged_at
-from values_told
-where (read_op is not null or logged_index is not null)
-  and (
-    attempts = 0
-    or (
-      attempts_without_key = 0
-      and size(filter(seen_keys, seen -> not array_contains(sent_keys, seen))) > 0
+with found as (
+  select value, read_op, logged_index, sent_keys, seen_keys
+  from values_told
+  where (read_op is not null or logged_index is not null)
+    and (
+      attempts = 0
+      or (
+        attempts_without_key = 0
+        and size(filter(seen_keys, seen -> not array_contains(sent_keys, seen))) > 0
+      )
     )
-  )
+),
+shown as (
+  select
+    r.value,
+    min_by(
+      struct(r.f, r.broker_group, r.topic, r.queue, r.offset),
+      struct(case when r.type = 'ok' then 0 else 1 end as later, r.op, r.place_in_op)
+    ) as place
+  from reads r left semi join found f on r.value <=> f.value
+  group by r.value
+),
+logged as (
+  select
+    r.named as value,
+    min_by(
+      struct(r.node, r.broker_group, r.topic, r.queue, r.offset), struct(r.index, r.node, r.slot)
+    ) as place
+  from records r left semi join found f on r.named <=> f.value
+  where r.is_visible
+  group by r.named
+)
+select
+  f.value, f.read_op, f.logged_index, f.sent_keys, f.seen_keys, s.place as read_at,
+  l.place as logged_at
+from found f
+left join shown s on f.value <=> s.value
+left join logged l on f.value <=> l.value

@@ -29,8 +29,12 @@ shown as (
   select
     m.value, m.digest, m.op, cast(null as string) as node, cast(null as bigint) as index,
     cast(null as int) as slot
+  from reads m join sent s on m.value = s.value
+  where m.digest <> s.digest
+  union all
+  select m.value, m.digest, m.op, null, null, null
   from messages m join sent s on m.value = s.value
-  where m.f in ('poll', 'deliver', 'query') and m.digest <> s.digest
+  where m.f = 'query' and m.digest <> s.digest
   union all
   select r.value, r.digest, null, r.node, r.index, r.slot
   from records r join sent s on r.value = s.value

@@ -12,7 +12,7 @@
 -- source: Raft, figure 3, state machine safety
 with above as (
   select broker_group, node, incarnation, seq, t, first, index, applied, committed
-  from trace
+  from turning_points
   where event = 'apply' and index > coalesce(committed, cast(-1 as bigint))
 ),
 commits as (
@@ -39,7 +39,7 @@ differing as (
 select
   broker_group, node, seq, 'begins elsewhere than the one before ended' as problem,
   incarnation, t, first, index, applied as applied_before, committed
-from trace
+from turning_points
 where event = 'apply' and first <> applied + 1
 union all
 select

@@ -22,7 +22,7 @@ told as (
   select
     v.broker_group, v.node, v.seq, t.t, v.term, v.peer,
     greatest(coalesce(t.log_seq, cast(-1 as bigint)), coalesce(t.install_seq, cast(-1 as bigint))) as own_seq
-  from votes v join trace t on v.broker_group = t.broker_group and v.node = t.node and v.seq = t.seq
+  from votes v join turning_points t on v.broker_group = t.broker_group and v.node = t.node and v.seq = t.seq
 )
 select
   v.broker_group, v.node, v.seq, v.t, v.term, v.peer, c.last_term, c.last_index,

@@ -31,7 +31,7 @@ changes as (
       and c.index > coalesce(t.installed, cast(-1 as bigint)) as is_appended,
     c.index <= coalesce(t.installed, cast(-1 as bigint)) as is_jump
   from configs c
-  join trace t on c.broker_group = t.broker_group and c.node = t.node and c.seq = t.seq
+  join turning_points t on c.broker_group = t.broker_group and c.node = t.node and c.seq = t.seq
   where c.event = 'config' and c.event_before is not null
 ),
 skipping as (

@@ -7,5 +7,5 @@
 -- rule: A leader that drops or replaces an entry of its own log.
 -- source: Raft, figure 3, leader append-only
 select broker_group, node, seq, incarnation, t, event, term, index
-from trace
+from turning_points
 where was_leader and (event = 'truncate' or (event = 'append' and index <= last_index_least))

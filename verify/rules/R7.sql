@@ -36,7 +36,7 @@ owed as (
     l.last_index_most as last_index, l.installed,
     max(c.index) as index,
     max_by(c.entry, struct(c.index, c.term)) as committed
-  from trace l join commits c on l.broker_group = c.broker_group
+  from turning_points l join commits c on l.broker_group = c.broker_group
   where l.event = 'role' and l.role = 'leader' and c.term < l.term
   group by l.broker_group, l.node, l.incarnation, l.seq, l.t, l.term, l.last_index_most, l.installed
 ),

@@ -25,7 +25,7 @@ with judged as (
       ),
       problem -> problem is not null
     ) as problems
-  from trace
+  from turning_points
   where event = 'truncate' or (
     event = 'commit' and (index < committed or index > last_index_most or entry_term <> term)
   )

@@ -60,12 +60,12 @@ select
   c.entry_term, a.voters,
   case when a.is_doubt then concat('no fsync or start is told by then by ', a.silent) end as reason
 from answers a
-join trace c on a.broker_group = c.broker_group and a.leader = c.node and a.seq = c.seq
+join turning_points c on a.broker_group = c.broker_group and a.leader = c.node and a.seq = c.seq
 union all
 select
   t.broker_group, t.node, t.seq, t.incarnation, t.t, t.event, t.term, t.index, t.entry_term, null,
   concat('the configuration of ', t.node, ' is not told')
-from trace t
+from turning_points t
 left join raft c
   on t.broker_group = c.broker_group and t.node = c.node and t.config_seq = c.seq
   and c.event in ('start', 'config')

@@ -42,7 +42,7 @@ select
     else 'committed beyond the end of the log'
   end as problem,
   index, committed as commit_index, last_index_most as log_end, incarnation, t, term
-from trace
+from turning_points
 where (event = 'truncate' and index <= committed) or (event = 'commit' and index > last_index_most)
 union all
 select

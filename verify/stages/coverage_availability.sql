@@ -6,18 +6,19 @@ with answers as (
   where f in ('send', 'half', 'decide') and type = 'ok' and t_complete is not null
 ),
 line as (
-  select t, cast(null as bigint) as fault, cast(null as string) as name, t as answered from answers
+  select t, 0 as turn, cast(null as bigint) as fault, cast(null as string) as name, t as answered
+  from answers
   union all
-  select coalesce(t_effect, t_start), fault, name, null from faults where effect = 'taken'
+  select coalesce(t_effect, t_start), 1, fault, name, null from faults where effect = 'taken'
 ),
 around as (
   select
     t, fault, name,
     max(answered) over (
-      order by t range between unbounded preceding and current row
+      order by t, turn, fault, name rows between unbounded preceding and current row
     ) as t_from,
     min(answered) over (
-      order by t desc range between unbounded preceding and 1 preceding
+      order by t desc, turn desc, fault, name rows between unbounded preceding and current row
     ) as t_to
   from line
 ),
@@ -31,9 +32,7 @@ recoveries as (
 steps as (
   select
     a.client, a.t as t_to,
-    max(a.t) over (
-      partition by a.client order by a.t rows between unbounded preceding and 1 preceding
-    ) as t_from
+    lag(a.t) over (partition by a.client order by a.t) as t_from
   from answers a cross join run_settings s
   where s.load_from is null or a.t between s.load_from and s.load_to
 ),

@@ -18,7 +18,7 @@ with configs as (
 commits as (
   select
     t.broker_group, t.node, t.seq, t.t + s.error_ns as at, t.index, t.entry_term, g.voters
-  from trace t
+  from turning_points t
   join configs g on t.broker_group = g.broker_group and t.node = g.node and t.config_seq = g.seq
   cross join (
     select coalesce(max(clock_error_ns), cast(0 as bigint)) as error_ns from run_settings
@@ -76,9 +76,9 @@ line as (
 numbered as (
   select
     *,
-    max_by(place, case when synced is not null then place end) over so_far as sync_place,
-    max_by(place, case when is_anew then place end) over so_far as epoch,
-    max_by(last_term, last_term) over so_far as last_term_told
+    max(case when synced is not null then place end) over so_far as sync_place,
+    max(case when is_anew then place end) over so_far as epoch,
+    max(last_term) over so_far as last_term_told
   from line
   window so_far as (
     partition by broker_group, node order by turn, place
@@ -98,8 +98,8 @@ weighed as (
 packed as (
   select
     *,
-    max_by(epoch_weight + synced, epoch_weight + synced) over so_far as best,
-    min_by(coalesce(synced, cut) - sync_weight, coalesce(synced, cut) - sync_weight) over so_far as least
+    max(epoch_weight + synced) over so_far as best,
+    min(coalesce(synced, cut) - sync_weight) over so_far as least
   from weighed
   window so_far as (
     partition by broker_group, node order by turn, place

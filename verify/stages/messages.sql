@@ -1,6 +1,7 @@
 -- One row per message of an operation, with what the rules need of the operation. `op_offset` is
 -- that of the operation, `place_in_op` counts from 0; a queue that the message does not tell is the
 -- operation's. `on_user_topic`: its topic is one that users make; null where it is not known.
+-- kept: no
 with taken_apart as (
   select *, posexplode(messages) as (place_in_op, m) from ops
 ),

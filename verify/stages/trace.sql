@@ -6,6 +6,7 @@
 -- and what it had applied; `term_committed`: the last term in which it committed an entry of that
 -- term. An install may or may not have kept what stood behind it, so that the last entry's index
 -- lies between `last_index_least` and `last_index_most`.
+-- kept: no
 with told as (
   select
     broker_group, node, incarnation, seq, t, event, term, index, first, entry_term, role,
@@ -19,7 +20,8 @@ with told as (
 known as (
   select
     broker_group, node, incarnation, seq, t, event, term, index, first, entry_term, role,
-    max_by(event = 'role' and role = 'leader', case when event = 'start' or (event = 'role' and role is not null) then seq end) over before as was_leader,
+    max(case when event = 'start' or (event = 'role' and role is not null) then seq end) over before as role_seq,
+    max(case when event = 'role' and role = 'leader' then seq end) over before as leader_seq,
     max(case when event in ('start', 'config') then seq end) over before as config_seq,
     max_by(end_told, case when end_told is not null then seq end) over before as log_end,
     max(case when end_told is not null then seq end) over before as log_seq,
@@ -35,7 +37,9 @@ known as (
   )
 )
 select
-  *,
+  broker_group, node, incarnation, seq, t, event, term, index, first, entry_term, role,
+  case when role_seq is not null then coalesce(leader_seq = role_seq, false) end as was_leader,
+  config_seq, log_end, log_seq, installed, install_seq, committed, applied, term_committed,
   case when install_seq > coalesce(log_seq, cast(-1 as bigint)) then installed else log_end end as last_index_least,
   case when log_end is not null then greatest(log_end, coalesce(installed, log_end)) end as last_index_most
 from known

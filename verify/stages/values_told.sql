@@ -1,9 +1,8 @@
 -- One row per value that was attempted, acknowledged, read or found in a log. `attempts`, of them
 -- `open_attempts` that did not end fail and `attempts_without_key`; `acked_op` null where it was
 -- never acknowledged, then with the place as far as it is told; `must`: it must have committed;
--- `was_read`: by an ok read; `read_op` and the place: the first read of it, an ok one if there is
--- one; `read_by`: the at-least-once groups that read it ok; `logged_index`: its first committed
--- record on a user topic.
+-- `was_read`: by an ok read; `read_op`: the first read of it, an ok one if there is one; `read_by`: the
+-- at-least-once groups that read it ok; `logged_index`: its first committed record on a user topic.
 with sent as (
   select
     a.value,
@@ -31,18 +30,12 @@ shown as (
     r.value,
     coalesce(min(case when r.type = 'ok' then r.op end), min(r.op)) as op,
     bool_or(r.type = 'ok') as was_ok,
-    min_by(
-      struct(r.f, r.broker_group, r.topic, r.queue, r.offset),
-      struct(case when r.type = 'ok' then 0 else 1 end as later, r.op, r.place_in_op)
-    ) as place,
     array_sort(collect_set(case when r.type = 'ok' then g.client_group end)) as groups
   from reads r left join run_groups g on r.client_group = g.client_group and g.at_least_once
   group by r.value
 ),
 logged as (
-  select
-    named as value, min(index) as index,
-    min_by(struct(node, broker_group, topic, queue, offset), struct(index, node, slot)) as place
+  select named as value, min(index) as index
   from records
   where is_visible
   group by named
@@ -75,12 +68,10 @@ select
   coalesce(s.must, false) or k.op is not null as must,
   coalesce(r.was_ok, false) as was_read,
   r.op as read_op,
-  r.place as read_at,
   coalesce(r.groups, array()) as read_by,
   coalesce(s.keys, array()) as sent_keys,
   coalesce(e.keys, array()) as seen_keys,
-  l.index as logged_index,
-  l.place as logged_at
+  l.index as logged_index
 from names n
 left join sent s on n.value <=> s.value
 left join known k on n.value <=> k.value
