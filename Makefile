@@ -4,6 +4,8 @@ SEED ?= 7
 SEEDS ?= 1..2000
 RUN ?= runs/demo
 MINUTES ?= 10
+MESSAGES ?= 1000000
+ENGINE ?= duckdb
 SCENARIO ?= scenarios/leader-partition.toml
 VENV := .venv
 BIN := $(VENV)/bin
@@ -11,7 +13,7 @@ LEDGERMQ := $(BIN)/ledgermq
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check format sim campaign crash-points bench failovers drills damage long planted clean-runs mutants outside fuzz security interop mqadmin campaigns clean
+.PHONY: help venv demo test check format sim campaign crash-points bench failovers drills damage long verify-scale planted clean-runs mutants outside fuzz security interop mqadmin campaigns clean
 
 help:
 	@echo "make demo    set up, run the main experiment, verify it with Spark, write its report"
@@ -25,6 +27,7 @@ help:
 	@echo "make damage  every page of a replica's store damaged in turn: does its group heal?"
 	@echo "make failovers  two hundred kills and cuts of the leader, verified; a rolling restart"
 	@echo "make long    a broker with ten million messages: memory and restarts (13 GB of disk)"
+	@echo "make verify-scale  what verdicts take: MESSAGES=$(MESSAGES) messages, one of them lost, by DuckDB (ENGINE=both: and Spark)"
 	@echo "make planted experiments on processes with planted bugs, each of which must be seen (ONLY=...)"
 	@echo "make clean-runs  fifty such experiments without any, which must pass"
 	@echo "make fuzz    MINUTES=$(MINUTES) each against a broker, a group and one behind accounts and TLS"
@@ -107,6 +110,11 @@ damage: $(STAMP)
 long: $(STAMP)
 	@mkdir -p figures
 	$(BIN)/python benchmarks/long_store.py --output figures/long_store.json
+
+# A run of any size, made and judged: seconds, CPU and memory by phase, stage and rule.
+verify-scale: $(STAMP)
+	@mkdir -p figures
+	$(BIN)/python -m benchmarks.verify_scale --messages $(MESSAGES) --loss --engine $(ENGINE) --output figures/verify_scale.json
 
 # An experiment for each bug that is planted into real processes, half an hour of them: the verdict
 # must be that of the bug. ONLY: those whose area or name contains it.

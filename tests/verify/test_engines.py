@@ -12,7 +12,7 @@ from tests.verify.clean_runs import CLEAN, clean_runs
 from tests.verify.plants import PLANTS, Planted
 from tests.verify.synthetic import SyntheticRun, merge
 from verify.engines.duckdb import DuckDBEngine
-from verify.engines.engine import Engine
+from verify.engines.engine import Engine, EngineError
 from verify.engines.spark import SparkEngine
 from verify.judge import Judged, judge_run
 from verify.manifest import load_manifest
@@ -138,6 +138,23 @@ def test_a_start_reaches_what_it_found(tmp_path: Path) -> None:
     for rule in RULES:
         if rule.reaches:
             assert results[rule.id].verdict is Outcome.PASS, results[rule.id]
+
+
+def test_tables_that_stay_in_their_files_are_judged_alike(
+    planted_run: Path, planted: dict[str, CheckResult], tmp_path: Path
+) -> None:
+    engine = DuckDBEngine(tmp_path / "spill", viewed_rows_min=1)
+    results = judged(engine, planted_run).results
+    assert [result.as_json() for result in results] == [
+        result.as_json() for result in planted.values()
+    ]
+    (listed, *_) = (planted_run / "raft").iterdir()
+    assert engine.ask(f"select count(*) as rows from read_parquet('{listed}')")
+    other = tmp_path / "other.parquet"
+    other.write_bytes(listed.read_bytes())
+    for file in (other, planted_run / "run.json"):
+        with pytest.raises(EngineError, match="disabled"):
+            engine.ask(f"from read_text('{file}')")
 
 
 @pytest.mark.spark
