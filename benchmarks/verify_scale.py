@@ -1,12 +1,13 @@
 """What the verifier takes for a run of any size: seconds, CPU and memory, by phase, stage and rule.
 
     python -m benchmarks.verify_scale --messages 1000000 --out DIR [--loss] [--skew]
-        [--engine duckdb|spark|both|none] [--output figures.json]
+        [--engine duckdb|spark|both|none] [--memory GIB] [--output figures.json]
 
 Writes a run as a sound cluster would have left it (three replicas' logs and traces, retries,
 transactions, a killed leader in every fourth term), where DIR holds none of that size yet, and has
 each engine judge it, in a process of its own. `--loss`: one acknowledged message is in no log and
-in no read. `--skew`: one queue has half of all messages.
+in no read. `--skew`: one queue has half of all messages. `--memory`: what DuckDB may hold of it;
+the rest goes to a folder.
 
 CPU seconds are those of all threads of the process (DuckDB) or of the JVM and the process (Spark),
 memory is the peak of what they held. Rules that Spark answers at a time share its CPU, so that of
@@ -133,10 +134,11 @@ def judge(engine: Engine, clock: Clock, run: Path) -> dict[str, Any]:
     return {"verdict": verdict.outcome.value, "accused": accused, "steps": clock.steps}
 
 
-def by_duckdb(run: Path) -> dict[str, Any]:
+def by_duckdb(run: Path, memory_gib: float | None) -> dict[str, Any]:
     clock = Clock(time.process_time)
     with tempfile.TemporaryDirectory(prefix="ledgermq-scale-") as spill:
-        engine = TimedDuckDB(Path(spill))
+        memory_bytes = None if memory_gib is None else int(memory_gib * 2**30)
+        engine = TimedDuckDB(Path(spill), memory_bytes=memory_bytes)
         engine.clock = clock
         told = judge(engine, clock, run)
         engine.close()
@@ -194,13 +196,14 @@ def main() -> None:
     parser.add_argument("--loss", action="store_true")
     parser.add_argument("--skew", action="store_true")
     parser.add_argument("--engine", choices=(*_ENGINES, "both", "none"), default="duckdb")
+    parser.add_argument("--memory", type=float, metavar="GIB")
     parser.add_argument("--output", type=Path)
     parser.add_argument("--judge", choices=_ENGINES, help=argparse.SUPPRESS)
     options = parser.parse_args()
     kinds = "".join(f"-{kind}" for kind in ("loss", "skew") if getattr(options, kind))
     run = options.out / f"scale-{options.messages}-{options.seed}{kinds}"
     if options.judge:
-        told = by_duckdb(run) if options.judge == "duckdb" else by_spark(run)
+        told = by_duckdb(run, options.memory) if options.judge == "duckdb" else by_spark(run)
         print(json.dumps(told))
         return
     figures: dict[str, Any] = {"messages": options.messages, "skew": options.skew}
