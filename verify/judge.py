@@ -141,15 +141,7 @@ def _judge(
     say(f"{engine.name}: running {len(runnable)} checks")
     for step in steps:
         _make(engine, step.make, stages, made, broken)
-        asked: list[Rule] = []
-        for rule in step.ask:
-            below = _stages_below(rule, stages) & set(broken)
-            if rule.reaches and unreached:
-                found[rule.id] = _beyond_the_trace(unreached)
-            elif below:
-                broken[rule.id] = broken[min(below)]
-            else:
-                asked.append(rule)
+        asked = _askable(step.ask, stages, unreached, found, broken)
         _ask(engine, asked, found, broken)
         _drop(engine, step.drop, made)
     told = [
@@ -175,6 +167,26 @@ def _judge(
 def _is_listed(headers: Headers, result: CheckResult) -> bool:
     """Some rules are measured only, and listed where even that could not be done."""
     return headers.listed or result.verdict is Outcome.UNKNOWN
+
+
+def _askable(
+    rules: Sequence[Rule],
+    stages: Mapping[str, Stage],
+    unreached: Sequence[Mapping[str, object]],
+    found: dict[str, Findings],
+    broken: dict[str, str],
+) -> list[Rule]:
+    """The rules that can be asked; of the others it notes what is to be said of them."""
+    asked: list[Rule] = []
+    for rule in rules:
+        below = _stages_below(rule, stages) & set(broken)
+        if rule.reaches and unreached:
+            found[rule.id] = _beyond_the_trace(unreached)
+        elif below:
+            broken[rule.id] = broken[min(below)]
+        else:
+            asked.append(rule)
+    return asked
 
 
 def _ask(
