@@ -12,62 +12,7 @@
 --   its producers are silent for more than a check interval; a half whose time is not up when the
 --   heal begins has all of it from there.
 -- source: RocketMQ issues 544, 9500, 1568, 1694
-with allowed as (
-  select
-    timeout_ns + 2 * check_interval_ns as span, check_interval_ns,
-    coalesce(heal_from, cast(9223372036854775807 as bigint)) as heal_from,
-    greatest(
-      load_to, heal_to, drain_to,
-      (select max(coalesce(t_complete, t_invoke)) from ops)
-    ) as run_end
-  from run_settings
-),
-halves as (
-  select
-    a.tx, min(a.t_complete) as t_acked, min(a.broker_group) as broker_group,
-    min(coalesce(a.client_group, '')) as client_group
-  from attempts a
-  where a.f = 'half' and a.type = 'ok' and a.tx is not null
-  group by a.tx
-),
--- An acknowledged decision ends it, and so does what the log has of it; without the time of that
--- nothing can be said.
-undecided as (
-  select
-    h.tx, h.t_acked, coalesce(h.broker_group, '') as broker_group, h.client_group,
-    least(o.t_settled, o.t_commit_acked, o.t_rollback_acked) as t_decided
-  from halves h join outcomes o on h.tx = o.tx
-  where o.kept and (o.settlements = 0 or o.t_settled is not null)
-),
-begins as (
-  select tx, t_acked as at, 'its ack' as since from undecided
-  union all
-  select o.tx, o.t_invoke, 'a check'
-  from ops o left semi join undecided u on o.tx = u.tx
-  where o.f = 'check'
-),
-stretches as (
-  select
-    b.tx, u.broker_group, u.client_group, b.since, b.at as t_from,
-    least(b.next_at, u.t_decided, a.run_end) as t_to, a.span, a.heal_from, a.check_interval_ns
-  from (
-    select tx, at, since, lead(at) over (partition by tx order by at, since) as next_at from begins
-  ) b
-  join undecided u on b.tx = u.tx
-  cross join allowed a
-),
--- What is left of them when the heal begins counts anew; only what is long enough is looked at.
-parts as (
-  select *
-  from (
-    select tx, broker_group, client_group, since, t_from as begun, t_from, least(t_to, heal_from) as t_to, span, check_interval_ns
-    from stretches
-    union all
-    select tx, broker_group, client_group, since, t_from, greatest(t_from, heal_from), t_to, span, check_interval_ns
-    from stretches
-  ) p
-  where t_to - t_from > span
-),
+with
 -- Commits that were news to the group: a node that starts anew tells again of what it finds committed.
 risen as (
   select broker_group, t, node, seq
@@ -78,7 +23,7 @@ risen as (
         partition by r.broker_group order by r.t, r.node, r.seq
         rows between unbounded preceding and 1 preceding
       ) as index_before
-    from raft r left semi join parts p on r.broker_group = p.broker_group
+    from raft r left semi join undecided_stretches p on r.broker_group = p.broker_group
     where r.event = 'commit'
   ) c
   where index_before is null or index > index_before
@@ -96,7 +41,7 @@ elections as (
       select broker_group, t, node, seq, 1 as turn from risen
       union all
       select r.broker_group, r.t, r.node, r.seq, 0
-      from raft r left semi join parts p on r.broker_group = p.broker_group
+      from raft r left semi join undecided_stretches p on r.broker_group = p.broker_group
       where r.event = 'role' and r.role = 'leader'
     ) told
   ) e
@@ -111,11 +56,11 @@ silences as (
         partition by coalesce(o.client_group, '') order by o.t_invoke, o.op
         rows between unbounded preceding and 1 preceding
       ) as t_before
-    from ops o left semi join parts p on coalesce(o.client_group, '') = p.client_group
+    from ops o left semi join undecided_stretches p on coalesce(o.client_group, '') = p.client_group
   ) s
   where t_before is not null
 ),
-pairs as (select distinct broker_group, client_group, check_interval_ns from parts),
+pairs as (select distinct broker_group, client_group, check_interval_ns from undecided_stretches),
 stops as (
   select p.broker_group, p.client_group, coalesce(e.t_before, cast(0 as bigint)) as t_from, e.t as t_to
   from elections e join pairs p on e.broker_group = p.broker_group
@@ -155,9 +100,9 @@ clocks as (
         cast(null as int) as side
       from pieces
       union all
-      select broker_group, client_group, t_from, 1, null, null, tx, begun, t_from, 0 from parts
+      select broker_group, client_group, t_from, 1, null, null, tx, begun, t_from, 0 from undecided_stretches
       union all
-      select broker_group, client_group, t_to, 1, null, null, tx, begun, t_from, 1 from parts
+      select broker_group, client_group, t_to, 1, null, null, tx, begun, t_from, 1 from undecided_stretches
     ) told
     window told_before as (
       partition by broker_group, client_group order by at, turn, tx, begun, part_from, side
@@ -175,6 +120,6 @@ counted as (
 )
 select
   p.tx, p.t_from, p.since, p.t_to, p.begun, c.waited, p.span as allowed, p.broker_group, p.client_group
-from parts p
+from undecided_stretches p
 join counted c on p.tx = c.tx and p.begun = c.begun and p.t_from = c.part_from
 where c.waited > p.span
