@@ -92,7 +92,7 @@ class CrashDisk(SimDisk):
 
         def copied(inode: _Inode) -> _Inode:
             if id(inode) not in copies:
-                copies[id(inode)] = _copied(inode)
+                copies[id(inode)] = _copied(inode, other)
             return copies[id(inode)]
 
         other._names = {path: copied(inode) for path, inode in self._names.items()}
@@ -120,10 +120,10 @@ class CrashDisk(SimDisk):
     def _image_of_failed_sync(self, rng: random.Random) -> SimDisk:
         assert self._syncing is not None
         inode = self._syncing
-        pending, settled_count = inode.pending, inode.settled_count
+        before = inode.pending, inode.settled_count, inode.differs
         inode.drop_pending()
         image = self.copy(rng)
-        inode.pending, inode.settled_count = pending, settled_count
+        inode.pending, inode.settled_count, inode.differs = before
         image.process_crash()
         return image
 
@@ -163,11 +163,13 @@ class CrashDisk(SimDisk):
         self.is_changed = True
 
 
-def _copied(inode: _Inode) -> _Inode:
-    other = _Inode()
+def _copied(inode: _Inode, disk: SimDisk) -> _Inode:
+    other = _Inode(disk._touched)
     other.data, other.durable = bytearray(inode.data), bytearray(inode.durable)
     other.pending = list(inode.pending)
     other.settled_count = inode.settled_count
+    other.path, other.differs = inode.path, inode.differs
+    disk._touched.add(other)
     return other
 
 

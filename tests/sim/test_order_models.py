@@ -130,8 +130,8 @@ def test_a_reset_that_was_told_and_not_made(resets: ResetModel) -> None:
 def locks() -> LockModel:
     """a owns queue 0 and believes so; b does not."""
     model = LockModel(Counter())
-    model.join("G", "a", lambda topic, queue_id: True)
-    model.join("G", "b", lambda topic, queue_id: False)
+    model.join("G", "a", host="c0", lives=lambda: True, holds=lambda topic, queue_id: True)
+    model.join("G", "b", host="c1", lives=lambda: True, holds=lambda topic, queue_id: False)
     model.lock(LockCommand("G", "a", [["Q", 0]]))
     model.on_granted("G", "a", "Q", 0)
     return model

@@ -9,8 +9,9 @@ is cut there, so that no rule plans it again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from typing import Final
 
@@ -50,27 +51,26 @@ class SparkEngine:
     def load(self, tables: Mapping[str, TableFiles], relations: Mapping[str, pa.Table]) -> None:
         for name, table in tables.items():
             schema = from_arrow_schema(table.schema)
-            self._keep(name, read_table(self._session, table.files, schema))
+            with _failing(name):
+                self._keep(name, read_table(self._session, table.files, schema))
         for name, relation in relations.items():
             schema = from_arrow_schema(relation.schema)
-            self._keep(name, self._session.createDataFrame(relation.to_pylist(), schema))
+            with _failing(name):
+                self._keep(name, self._session.createDataFrame(relation.to_pylist(), schema))
 
     def make(self, stages: Sequence[Stage]) -> None:
         for stage in stages:
-            try:
+            with _failing(stage.name):
                 made = self._session.sql(stage.text).localCheckpoint(eager=False)
-            except _FAILURES as error:
-                raise EngineError(f"{stage.name}: {_first_line(error)}") from error
             self._keep(stage.name, made)
 
     def table(self, name: str) -> list[dict[str, object]]:
-        try:
-            return [row.asDict(recursive=True) for row in self._session.table(name).collect()]
-        except _FAILURES as error:
-            raise EngineError(f"{name}: {_first_line(error)}") from error
+        with _failing(name):
+            rows = self._session.table(name).collect()
+        return [row.asDict(recursive=True) for row in rows]
 
     def findings(self, rule: Rule) -> Findings:
-        try:
+        with _failing(rule.id):
             found = self._session.sql(rule.text)
             if not found.take(1):  # most find nothing, and need no order
                 return _NOTHING
@@ -90,8 +90,6 @@ class SparkEngine:
                 f"{doubtful} as doubtful__ "
                 f"qualify place__ <= {FINDINGS_MAX} order by doubtful__, place__"
             ).collect()
-        except _FAILURES as error:
-            raise EngineError(f"{rule.id}: {_first_line(error)}") from error
         violations = [row for row in rows if not row["doubtful__"]]
         doubts = [row for row in rows if row["doubtful__"]]
         return Findings(
@@ -110,6 +108,31 @@ class SparkEngine:
     def _keep(self, name: str, frame: DataFrame) -> None:
         frame.createOrReplaceTempView(name)
         self._views.append(name)
+
+
+@contextmanager
+def _failing(name: str) -> Iterator[None]:
+    """Within the block Spark's errors become those of the engine, told with `name`.
+
+    A Ctrl-C that comes while a call is being sent to the JVM is one to whoever sends it, too: it
+    would end as an unknown check.
+
+    Raises:
+        EngineError: what Spark raised.
+        KeyboardInterrupt: the call was interrupted.
+    """
+    try:
+        yield
+    except _FAILURES as error:
+        if _is_interrupted(error):
+            raise KeyboardInterrupt from error
+        raise EngineError(f"{name}: {_first_line(error)}") from error
+
+
+def _is_interrupted(error: BaseException | None) -> bool:
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 def _witness(row: Row) -> dict[str, object]:
