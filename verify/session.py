@@ -113,7 +113,7 @@ def _settings(rows: int) -> dict[str, str]:
     small = rows < _SMALL_ROWS_MAX
     java_options = f"{_JAVA_OPTIONS} {_SHORT_RUN_OPTIONS}" if small else _JAVA_OPTIONS
     speed = {
-        "spark.sql.shuffle.partitions": "2" if small else str(_partitions(rows)),
+        "spark.sql.shuffle.partitions": "1" if small else str(_partitions(rows)),
         "spark.sql.adaptive.enabled": "false" if small else "true",
         "spark.sql.codegen.wholeStage": "false" if small else "true",
     }
