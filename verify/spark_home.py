@@ -18,12 +18,13 @@ used, and neither is a cache that can't be written: the session then has a folde
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -60,7 +61,9 @@ def installed_home(java: Java, master: str, environment: Mapping[str, str]) -> P
         home = cache_folder(environment) / f"spark-{_digest(java, master)}"
         if not _is_whole(home, master):
             home.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            _put_in_place(home, master)
+            with _alone_in(home.parent):
+                if not _is_whole(home, master):  # nobody else was quicker
+                    _put_in_place(home, master)
         return home if _is_whole(home, master) else None
     except (OSError, RuntimeError):  # no home folder is a RuntimeError
         return None
@@ -119,15 +122,21 @@ def _is_whole(home: Path, master: str) -> bool:
     return jars == needed_jars(master) and script == _script() and (home / "python").is_symlink()
 
 
+@contextlib.contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Within the block no other session lays out a folder here."""
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def _put_in_place(home: Path, master: str) -> None:
-    """Another session may do the same at the same time: one of the two folders stays."""
     made = Path(tempfile.mkdtemp(prefix=".new-", dir=home.parent))
     try:
         lay_out(made, master)
         if home.exists():  # and is not whole
             home.rename(made / "replaced")
-        with contextlib.suppress(OSError):
-            made.rename(home)
+        made.rename(home)
     finally:
         shutil.rmtree(made, ignore_errors=True)
         shutil.rmtree(home / "replaced", ignore_errors=True)
