@@ -178,7 +178,7 @@ class Producers:
         return final
 
 
-def _attempt(  # noqa: PLR0917
+def _attempt(  # noqa: PLR0917 - columns of one table, in their order
     record: Record,
     f: F,
     unit: dict[str, Numbers],
