@@ -6,7 +6,7 @@ it stands.
 Invariants: what both engines would answer differently is refused by name, not translated: the
 subset that rules are written in is the functions below. A cast that fails is an error on both.
 
-Source: docs/RULES.md, the subset.
+Source: docs/RULE_SQL.md, the subset.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ with a line `-- kept: no` need not be.
 Invariants: a file that lacks a key, has one that is unknown, or is not named after its rule is an
 error that names the file; nothing of a file is ever executed before all of them have been read.
 
-Source: docs/RULES.md describes header and subset.
+Source: docs/RULE_SQL.md describes header and subset.
 """
 
 from __future__ import annotations

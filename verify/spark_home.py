@@ -7,6 +7,7 @@ that a session loads are mapped from it, in place of being read, checked and lin
     jars/*.jar          links to pyspark's jars, but for those that no session needs
     python              link to pyspark's own
     bin/spark-submit    runs `verify/spark_submit.py`, which also makes and names the archive
+    launcher-answer     the command that Spark's launcher composed once
     classes.jsa         the archive; there once a first session has ended well
     no-archive          this Java could not make one; it is not asked again
 

@@ -7,7 +7,7 @@
 -- nothing: no poll was answered while the load ran
 -- holds: No reader was kept from known messages for longer than allowed.
 -- rule: An ok poll that is not final and leaves unread, behind the last message that it showed (an
---   empty one: behind the offset it asked for), what had been acknowledged lag_ms before its invoke.
+--   empty one: from the offset it asked for on), what had been acknowledged lag_ms before its invoke.
 --   Unread: beyond all that the poll's group (broadcast: its client) had read ok by then.
 -- source: Jepsen's Kafka workload, realtime-lag
 with polls as (
