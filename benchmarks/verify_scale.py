@@ -6,8 +6,8 @@
 Writes a run as a sound cluster would have left it (three replicas' logs and traces, retries,
 transactions, a killed leader in every fourth term), where DIR holds none of that size yet, and has
 each engine judge it, in a process of its own. `--loss`: one acknowledged message is in no log and
-in no read. `--skew`: one queue has half of all messages. `--memory`: what DuckDB may hold of it;
-the rest goes to a folder.
+in no read; exit code 1 where an engine does not say so, or accuses a run without it. `--skew`: one
+queue has half of all messages. `--memory`: what DuckDB may hold of it; the rest goes to a folder.
 
 CPU seconds are those of all threads of the process (DuckDB) or of the JVM and the process (Spark),
 memory is the peak of what they held. Rules that Spark answers at a time share its CPU, so that of
@@ -17,6 +17,7 @@ those the wall alone is told.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import resource
@@ -137,8 +138,8 @@ def judge(engine: Engine, clock: Clock, run: Path) -> dict[str, Any]:
 def by_duckdb(run: Path, memory_gib: float | None) -> dict[str, Any]:
     clock = Clock(time.process_time)
     with tempfile.TemporaryDirectory(prefix="ledgermq-scale-") as spill:
-        memory_bytes = None if memory_gib is None else int(memory_gib * 2**30)
-        engine = TimedDuckDB(Path(spill), memory_bytes=memory_bytes)
+        limit_bytes = None if memory_gib is None else int(memory_gib * 2**30)
+        engine = TimedDuckDB(Path(spill), memory_limit_bytes=limit_bytes)
         engine.clock = clock
         told = judge(engine, clock, run)
         engine.close()
@@ -159,6 +160,22 @@ def by_spark(run: Path) -> dict[str, Any]:
         told["steps"].append({"kind": "phase", "name": "start", "wall": started, "cpu": 0.0})
         peak = peak_mib_of(java) + resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         return told | {"cpu": time.process_time() + cpu_seconds_of(java), "peak_mib": round(peak)}
+
+
+def generator_digest() -> str:
+    """Of what writes runs, so that none of another version's is judged by its name."""
+    digest = hashlib.sha256()
+    for path in sorted((Path(__file__).parent / "scale").glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:8]
+
+
+def is_judged_rightly(told: Mapping[str, Any], *, loss: bool) -> bool:
+    """Whether A4 found the one message that was lost, or nothing is accused where none was."""
+    accused = told["accused"].get("A4", {})
+    if loss:
+        return bool(accused.get("verdict") == "fail" and accused["violations"] == 1)
+    return bool(told["verdict"] == "pass")
 
 
 def cpu_seconds_of(pid: int) -> float:
@@ -201,7 +218,7 @@ def main() -> None:
     parser.add_argument("--judge", choices=_ENGINES, help=argparse.SUPPRESS)
     options = parser.parse_args()
     kinds = "".join(f"-{kind}" for kind in ("loss", "skew") if getattr(options, kind))
-    run = options.out / f"scale-{options.messages}-{options.seed}{kinds}"
+    run = options.out / f"scale-{options.messages}-{options.seed}{kinds}-{generator_digest()}"
     if options.judge:
         told = by_duckdb(run, options.memory) if options.judge == "duckdb" else by_spark(run)
         print(json.dumps(told))
@@ -220,6 +237,7 @@ def main() -> None:
         for name, files in load_manifest(run).tables.items()
     }
     print(", ".join(f"{name} {rows:,}" for name, rows in figures["rows"].items()))
+    is_seen = True
     wanted = _ENGINES if options.engine == "both" else (options.engine,)
     for engine in _ENGINES:
         if engine not in wanted:
@@ -230,9 +248,12 @@ def main() -> None:
         )
         figures[engine] = json.loads(child.stdout.splitlines()[-1])
         show(engine, figures[engine])
+        is_seen = is_seen and is_judged_rightly(figures[engine], loss=options.loss)
     if options.output is not None:
         options.output.parent.mkdir(parents=True, exist_ok=True)
         options.output.write_text(json.dumps(figures, indent=1) + "\n")
+    if not is_seen:
+        sys.exit("a verdict is not what the run deserves")
 
 
 if __name__ == "__main__":

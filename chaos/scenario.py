@@ -90,8 +90,9 @@ class WorkloadSection:
     broker's check, `undecided_share` of all are never decided by anybody, so that the broker gives
     them up. `impatient_share` of the sends and decisions are given up after
     `impatient_timeout_ms`, so that outcomes stay unknown and are retried by the application;
-    `batch_share` of the sends are batches of two to four messages, `repeat_share` of what was
-    acknowledged is sent once more, as by an application that lost the answer. A push listener takes
+    `batch_share` of the sends are batches of two to four messages, after `repeat_share`
+    of the answers the message is sent again, as by an application that lost the answer, at most as
+    often as a failed one is. A push listener takes
     `consume_ms` for a batch, on average.
     """
 

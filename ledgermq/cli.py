@@ -352,6 +352,18 @@ def sql(
 
 
 @app.command()
+def spark_cluster(
+    workers: Annotated[int, typer.Option(min=1, max=64)] = 2,
+    cores: Annotated[int, typer.Option(min=1, max=256, help="Of each worker.")] = 1,
+    memory: Annotated[str, typer.Option(help="Of each worker, as Spark writes it.")] = "1g",
+) -> None:
+    """Run a standalone Spark cluster on loopback until Ctrl-C, for `verify --master`."""
+    from ledgermq.laboratory import serve_spark_cluster  # noqa: PLC0415
+
+    raise typer.Exit(serve_spark_cluster(workers=workers, cores=cores, memory=memory))
+
+
+@app.command()
 def report(
     run: Annotated[Path, typer.Argument(metavar="RUN")],
     output: Annotated[Path | None, typer.Option(metavar="FILE")] = None,

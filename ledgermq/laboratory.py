@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import random
 import shlex
+import signal
 import sys
+import threading
 from pathlib import Path
 
 from ledgermq.exit_codes import EXIT_ERROR, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE
@@ -16,6 +18,7 @@ __all__ = [
     "experiment_to_report",
     "export_tables",
     "query_to_rows",
+    "serve_spark_cluster",
     "verify_to_verdict",
     "write_report",
 ]
@@ -152,6 +155,27 @@ def verify_to_verdict(
 
 def _changed_ns(path: Path) -> int | None:
     return path.stat().st_mtime_ns if path.exists() else None
+
+
+def serve_spark_cluster(*, workers: int, cores: int, memory: str) -> int:
+    """Print the master's address, and keep the cluster up until a signal ends it."""
+    from chaos.stop_signals import heeded_stop_signals  # noqa: PLC0415
+    from verify.java import JavaError  # noqa: PLC0415
+    from verify.spark_cluster import ClusterError, spark_cluster  # noqa: PLC0415
+
+    stop = threading.Event()
+    for number in heeded_stop_signals():
+        signal.signal(number, lambda *_: stop.set())
+    try:
+        with spark_cluster(workers=workers, cores=cores, memory=memory) as master:
+            sys.stdout.write(f"{master}\n")
+            sys.stdout.flush()
+            _tell("the cluster runs until Ctrl-C; who reaches its port runs code as you")
+            stop.wait()
+    except (ClusterError, JavaError) as error:
+        _tell(str(error))
+        return EXIT_ERROR
+    return EXIT_OK
 
 
 def query_to_rows(run: Path, query: str, *, as_json: bool) -> int:

@@ -100,7 +100,11 @@ def _build_of(java: Path) -> str | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return answer.stderr + answer.stdout if answer.returncode == 0 else None
+    if answer.returncode != 0:
+        return None
+    told = (answer.stderr + answer.stdout).splitlines(keepends=True)
+    # What JAVA_TOOL_OPTIONS adds may be another from one job to the next, and is not of the build.
+    return "".join(line for line in told if not line.startswith("Picked up "))
 
 
 def _version_in(build: str) -> int | None:

@@ -3,8 +3,8 @@
 Place in the data path: `verify.run` gives it an engine that holds nothing yet; it loads the tables,
 makes the stages that the rules read, and asks rule by rule.
 
-Invariants: a stage is made once, before all that read it, and only if a rule that applies reads it;
-where the engine can, it is dropped once nothing reads it any more;
+Invariants: a stage is made once, before all that read it, and only if a rule that applies reads it
+or it is to be kept; where the engine can, it is dropped once nothing reads it any more;
 a rule that can't be answered is the unknown of itself alone; what a rule says of a run depends on
 nothing but the run. Where a trace does not reach, the rules that need that are not asked.
 """

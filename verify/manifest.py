@@ -151,8 +151,11 @@ def damage(run: Path, manifest: Manifest) -> str | None:
 
 
 def _unlisted_of_stores(run: Path, listed: Collection[str]) -> str | None:
-    """A segment or ConsumeQueue file of a listed store that the manifest leaves out. It is not
-    read, so that its entries would be missed and called lost."""
+    """A segment or ConsumeQueue file of a listed store that the manifest leaves out.
+
+    Where stores are read its entries would be missed and called lost; where `log` and `cq` are
+    listed they may have been made without it.
+    """
     folders = {
         PurePosixPath(*parts[:3], part)
         for parts in (PurePosixPath(name).parts for name in listed)

@@ -27,11 +27,15 @@ from pyspark.sql import SparkSession
 
 from verify import spark_home, spark_submit
 from verify.java import Java, find_java
+from verify.machine import memory_bytes
 
-__all__ = ["DEFAULT_MASTER", "SessionError", "spark_session"]
+__all__ = ["DEFAULT_MASTER", "LOG_CONFIGURATION", "LOOPBACK", "SessionError", "spark_session"]
 
 DEFAULT_MASTER = "local[2]"
-_DRIVER_MEMORY = "2g"
+LOOPBACK = "127.0.0.1"
+_MEMORY_BYTES_MIN = 2 * 1024**3
+_MEMORY_BYTES_PER_ROW = 400
+_MEMORY_SHARE = 3  # at most a third of the machine's
 _SMALL_ROWS_MAX = 1_500_000
 _ROWS_PER_PARTITION = 250_000
 _PARTITIONS_MAX = 512
@@ -39,11 +43,11 @@ _SHORT_RUN_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _ARCHIVE = spark_submit.ARCHIVE_VARIABLE
 _ARCHIVE_S = 2.0
 _END_S = 30.0
-_LOG_CONFIGURATION = Path(__file__).parent / "log4j2.properties"
+LOG_CONFIGURATION = Path(__file__).parent / "log4j2.properties"
 # With one compiler tier the JVM reserves 48 MB for code by itself. A session of many checks fills
 # that, and a JVM with no room for an adapter fails a query with an InternalError.
 _JAVA_OPTIONS = (
-    f"-Dlog4j2.configurationFile={_LOG_CONFIGURATION.as_uri()} -XX:ReservedCodeCacheSize=240m"
+    f"-Dlog4j2.configurationFile={LOG_CONFIGURATION.as_uri()} -XX:ReservedCodeCacheSize=240m"
 )
 
 
@@ -61,7 +65,7 @@ def spark_session(*, master: str | None = None, rows: int = 0) -> Iterator[Spark
     """
     java = find_java(os.environ)
     with tempfile.TemporaryDirectory(prefix="ledgermq-spark-") as folder:
-        session = _start(Path(folder), java, master or DEFAULT_MASTER, rows)
+        session, archive = _start(Path(folder), java, master or DEFAULT_MASTER, rows)
         ended_well = False
         try:
             yield session
@@ -70,19 +74,21 @@ def spark_session(*, master: str | None = None, rows: int = 0) -> Iterator[Spark
             # A JVM that died is found by the query that it died under; it can't be stopped again.
             with suppress(Py4JError, OSError):
                 session.stop()
-                _close_gateway(ended_well=ended_well)
+                _close_gateway(archive if ended_well else None)
 
 
-def _start(folder: Path, java: Java, master: str, rows: int) -> SparkSession:
+def _start(folder: Path, java: Java, master: str, rows: int) -> tuple[SparkSession, Path | None]:
+    """The session, and where its JVM's archive of classes belongs, if anywhere."""
     builder = SparkSession.Builder().master(master).appName("ledgermq verify")
     settings = _settings(rows)
     (folder / "scratch").mkdir()
-    if master.startswith("local"):
+    if _is_here(master):
         settings |= _local_settings(folder)
     for key, value in settings.items():
         builder = builder.config(key, value)
     home = spark_home.installed_home(java, master, os.environ)
-    variables = {} if home is None else {_ARCHIVE: str(home / spark_submit.ARCHIVE)}
+    archive = None if home is None else home / spark_submit.ARCHIVE
+    variables = {} if archive is None else {_ARCHIVE: str(archive)}
     if home is None:
         home = folder / "home"
         home.mkdir()
@@ -93,11 +99,11 @@ def _start(folder: Path, java: Java, master: str, rows: int) -> SparkSession:
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
     }
-    if master.startswith("local"):
-        variables["SPARK_LOCAL_IP"] = "127.0.0.1"
+    if _is_here(master):
+        variables["SPARK_LOCAL_IP"] = LOOPBACK
     with _environment(variables):
         try:
-            return builder.getOrCreate()
+            return builder.getOrCreate(), archive
         except (PySparkRuntimeError, OSError) as error:
             raise SessionError(
                 f"Spark did not start on master {master} with Java {java.version} "
@@ -120,12 +126,25 @@ def _settings(rows: int) -> dict[str, str]:
     return speed | {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.driver.memory": _DRIVER_MEMORY,
+        "spark.driver.memory": f"{_driver_memory_bytes(rows) // 1024**2}m",
         "spark.driver.extraJavaOptions": java_options,
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.ansi.enabled": "true",
         "spark.sql.debug.maxToStringFields": "200",
     }
+
+
+def _driver_memory_bytes(rows: int) -> int:
+    """What stays in memory of a run of `rows`; what does not fit goes to the session's folder."""
+    memory = memory_bytes()
+    wanted = _MEMORY_BYTES_MIN + rows * _MEMORY_BYTES_PER_ROW
+    least = min(_MEMORY_BYTES_MIN, memory * 3 // 4)
+    return max(least, min(wanted, memory // _MEMORY_SHARE))
+
+
+def _is_here(master: str) -> bool:
+    """Nothing of the session leaves the machine."""
+    return master.startswith(("local", f"spark://{LOOPBACK}:"))
 
 
 def _partitions(rows: int) -> int:
@@ -134,8 +153,8 @@ def _partitions(rows: int) -> int:
 
 def _local_settings(folder: Path) -> dict[str, str]:
     return {
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": LOOPBACK,
+        "spark.driver.host": LOOPBACK,
         "spark.local.dir": str(folder / "scratch"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
     }
@@ -155,19 +174,23 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _close_gateway(*, ended_well: bool) -> None:
+def _close_gateway(archive: Path | None) -> None:
     """Ends the JVM, which pyspark would keep for the next session with this one's settings.
 
     One that leaves an archive of classes takes seconds more for that, which nobody waits for.
+    `archive`: where one may be kept, None where the session did not end well or has no place.
     """
     context = pyspark.SparkContext
     gateway = context._gateway
     if gateway is not None:
-        gateway.shutdown()
         process = getattr(gateway, "proc", None)
+        if process is not None and archive is not None:
+            with suppress(OSError):
+                spark_submit.unproven(archive, process.pid).unlink(missing_ok=True)
+        gateway.shutdown()
         if process is not None:
             process.stdin.close()
-            _await_end(process, ended_well=ended_well)
+            _await_end(process, ended_well=archive is not None)
     context._gateway = None
     context._jvm = None
 
@@ -177,4 +200,4 @@ def _await_end(process: subprocess.Popen[bytes], *, ended_well: bool) -> None:
         process.wait(timeout=_ARCHIVE_S if ended_well else _END_S)
     except subprocess.TimeoutExpired:
         if not ended_well:
-            process.kill()
+            process.terminate()

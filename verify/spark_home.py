@@ -12,7 +12,8 @@ that a session loads are mapped from it, in place of being read, checked and lin
     no-archive          this Java could not make one; it is not asked again
 
 Invariants: a folder is named after all that its content follows from, and appears whole, by a
-rename, so that sessions that start together share it; one that is not as it should be is not
+rename, so that sessions that start together share it, and goes once its installation is gone and
+another is laid out; one that is not as it should be is not
 used, and neither is a cache that can't be written: the session then has a folder of its own.
 """
 
@@ -108,7 +109,8 @@ def _digest(java: Java, master: str) -> str:
 
 
 def _origins(java: Java, master: str) -> Iterable[str]:
-    yield from (_script(), str(_PACKAGE), pyspark.__version__, str(java.home), java.build)
+    yield from (_script(), Path(spark_submit.__file__).read_text())
+    yield from (str(_PACKAGE), pyspark.__version__, str(java.home), java.build)
     for name in needed_jars(master):
         stat = (_PACKAGE / "jars" / name).stat()
         yield f"{name} {stat.st_size} {stat.st_mtime_ns}"
@@ -131,7 +133,16 @@ def _alone_in(folder: Path) -> Iterator[None]:
         yield
 
 
+def _remove_what_nobody_uses(cache: Path) -> None:
+    """Folders of installations that are gone, and what was left of one being laid out."""
+    for folder in cache.iterdir():
+        is_gone = folder.name.startswith("spark-") and not (folder / "python").exists()
+        if is_gone or folder.name.startswith(".new-"):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
 def _put_in_place(home: Path, master: str) -> None:
+    _remove_what_nobody_uses(home.parent)
     made = Path(tempfile.mkdtemp(prefix=".new-", dir=home.parent))
     try:
         lay_out(made, master)

@@ -12,8 +12,9 @@ configure Spark; so it is kept in the folder, and not asked for again.
 
 The archive (`LEDGERMQ_SPARK_ARCHIVE`, set for the folder of an installation) is mapped where it
 is there and fits. Where it is not there yet, this process does not become the JVM but waits for
-its end, at which the JVM leaves one, and then puts it in its place. A damaged archive is told by
-its checksums; the JVM then starts without it.
+its end, at which the JVM leaves one, and puts it in its place if the session removed a file that
+says otherwise: one that broke off early has loaded few classes. A damaged archive is told by its
+checksums; the JVM then starts without it.
 
 Must stay free of imports from the project: it runs as a script.
 """
@@ -22,6 +23,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -36,6 +38,7 @@ __all__ = [
     "filled",
     "launcher_command",
     "main",
+    "unproven",
 ]
 
 ARCHIVE = "classes.jsa"
@@ -52,6 +55,7 @@ _OPTIONS_PLACE = "-Dledgermq.options=here"
 _OWN_VARIABLES = frozenset(
     {"SPARK_HOME", "SPARK_LOCAL_IP", "SPARK_SCALA_VERSION", "SPARK_CONNECT_MODE"}
 )
+_HADOOP_VARIABLES = frozenset({"HADOOP_CONF_DIR", "YARN_CONF_DIR"})
 
 
 def launcher_command(output: bytes) -> list[str]:
@@ -71,8 +75,10 @@ def filled(kept: Sequence[str], arguments: Sequence[str]) -> list[str] | None:
     plain = len(memory) == 1 == len(options) and not set("\"\\'") & set(options[0])
     known = len(arguments) == 2 * len(settings) + 1 and arguments[-1] == "pyspark-shell"
     of_driver = [value for value in settings if value.startswith("spark.driver.extra")]
-    if not plain or not known or len(of_driver) > 1 or kept.count(_MAIN) != 1:
+    if not plain or not known or len(of_driver) > 1:
         return None
+    if any(kept.count(part) != 1 for part in (_MAIN, _MEMORY_PLACE, _OPTIONS_PLACE)):
+        return None  # kept by another version of this file
     command: list[str] = []
     for part in kept[: kept.index(_MAIN)]:
         if part == _MEMORY_PLACE:
@@ -93,6 +99,12 @@ def archive_options(archive: Path) -> tuple[list[str], Path | None]:
         return [], None
     left = archive.with_name(f".{archive.name}.{os.getpid()}")
     return [quiet, f"-XX:ArchiveClassesAtExit={left}"], left
+
+
+def unproven(archive: Path, pid: int) -> Path:
+    """The file that a session removes where it ends well, so that process `pid` keeps the JVM's
+    archive."""
+    return archive.with_name(f".unproven.{pid}")
 
 
 def main(arguments: list[str]) -> int:
@@ -120,8 +132,14 @@ def main(arguments: list[str]) -> int:
 
 
 def _is_configured(environment: Mapping[str, str]) -> bool:
-    """Whether the environment has settings for Spark that are not ours."""
-    return any(name.startswith("SPARK_") and name not in _OWN_VARIABLES for name in environment)
+    """Whether the environment has settings for Spark that are not ours.
+
+    The launcher puts two folders of Hadoop's on the class path, too.
+    """
+    return any(
+        name in _HADOOP_VARIABLES or (name.startswith("SPARK_") and name not in _OWN_VARIABLES)
+        for name in environment
+    )
 
 
 def _kept_answer(java: str, home: Path) -> list[str]:
@@ -177,15 +195,24 @@ def _with_jars_named(command: Sequence[str], home: Path) -> list[str]:
 
 
 def _run_for_archive(command: Sequence[str], left: Path, archive: Path) -> int:
-    """The JVM's exit code. Whatever becomes of the archive, the verification has ended by then."""
-    status = subprocess.run(command, check=False).returncode
+    """The JVM's exit code. Whatever becomes of the archive, the verification has ended by then.
+
+    The JVM ends with this process where that is terminated.
+    """
+    proof_lacks = unproven(archive, os.getpid())
     with contextlib.suppress(OSError):
-        if status == 0 and left.exists():
-            left.replace(archive)
-        elif status == 0:
-            archive.with_name(REFUSED).touch()
-        else:
-            left.unlink(missing_ok=True)
+        proof_lacks.touch()
+    jvm = subprocess.Popen(command)
+    signal.signal(signal.SIGTERM, lambda *_: jvm.kill())
+    status = jvm.wait()
+    with contextlib.suppress(OSError):
+        if status == 0 and not proof_lacks.exists():
+            if left.exists():
+                left.replace(archive)
+            else:
+                archive.with_name(REFUSED).touch()
+        left.unlink(missing_ok=True)
+        proof_lacks.unlink(missing_ok=True)
     return status
 
 

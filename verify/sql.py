@@ -18,6 +18,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
+import pyarrow as pa
 import sqlglot
 from rich.console import Console
 from rich.table import Table
@@ -36,6 +37,11 @@ from verify.rule_files import BUILT_IN_STAGES, read_stages
 from verify.stage_order import stages_behind
 
 __all__ = ["QueryError", "main", "query_run"]
+
+_UNANSWERED: Final = (
+    *(ManifestError, ExportError, TableError, EngineError),
+    *(pa.ArrowException, OSError),  # a damaged file
+)
 
 _ROWS_SHOWN_MAX: Final = 1_000
 
@@ -86,7 +92,7 @@ def query_run(run: Path, query: str) -> list[dict[str, object]]:
             )
             engine.make(needed)
             return engine.ask(query)
-    except (ManifestError, ExportError, TableError, EngineError, OSError) as error:
+    except _UNANSWERED as error:
         raise QueryError(str(error)) from error
 
 

@@ -155,6 +155,14 @@ def test_tables_that_stay_in_their_files_are_judged_alike(
     for file in (other, planted_run / "run.json"):
         with pytest.raises(EngineError, match="disabled"):
             engine.ask(f"from read_text('{file}')")
+    before = listed.read_bytes()
+    for statement in (
+        f"copy (select 1) to '{listed}' (format parquet, use_tmp_file false)",
+        f"select 1; copy (select 1) to '{listed}' (format parquet, use_tmp_file false)",
+    ):
+        with pytest.raises(EngineError, match="not one SELECT"):
+            engine.ask(statement)
+    assert listed.read_bytes() == before
 
 
 @pytest.mark.spark

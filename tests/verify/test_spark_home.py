@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from verify import spark_submit
 from verify.java import Java, find_java
 from verify.spark_home import cache_folder, installed_home, lay_out, needed_jars
 
@@ -18,6 +20,14 @@ TRIAL = """
 from verify.session import spark_session
 with spark_session(rows=1) as session:
     print(session.sql("select sum(id) from range(5)").collect()[0][0])
+"""
+MAPPED = """
+from pathlib import Path
+from verify.session import spark_session
+with spark_session(rows=1) as session:
+    java = session.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
+    print("classes.jsa" in Path(f"/proc/{java}/maps").read_text())
+    {end}
 """
 
 
@@ -83,7 +93,7 @@ def test_own_folder_serves_too(tmp_path: Path) -> None:
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_damaged_archive_costs_nothing_but_time(tmp_path: Path) -> None:
-    """A session that has no archive leaves one; one that is damaged is not used."""
+    """One that is damaged is not used, and neither is a cache that can't be."""
     home = installed_home(find_java(os.environ), "local[2]", {"XDG_CACHE_HOME": str(tmp_path)})
     assert home is not None
     (home / "classes.jsa").write_bytes(b"\x5a" * 70_000)
@@ -97,3 +107,59 @@ def test_damaged_archive_costs_nothing_but_time(tmp_path: Path) -> None:
         )
         assert answer.stdout == "10\n"
         assert answer.stderr == ""
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_a_session_that_ends_well_leaves_an_archive_that_the_next_maps(tmp_path: Path) -> None:
+    environment = {"XDG_CACHE_HOME": str(tmp_path)}
+    home = installed_home(find_java(os.environ), "local[2]", environment)
+    assert home is not None
+
+    def run(end: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-c", MAPPED.format(end=end)],
+            env={**os.environ, **environment},
+            capture_output=True,
+            check=False,
+            text=True,
+        )
+        # Whatever becomes of an archive is done once nobody waits for the JVM any more.
+        deadline = time.monotonic() + 120
+        while list(home.glob(".unproven.*")) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        return done.stdout
+
+    assert run(end="raise SystemExit('broken off')") == "False\n"
+    assert not (home / "classes.jsa").exists()
+    assert run(end="") == "False\n"
+    assert (home / "classes.jsa").stat().st_size > 10_000_000
+    assert run(end="") == "True\n"
+    assert sorted(names(home)) == ["bin", "classes.jsa", "jars", "launcher-answer", "python"]
+
+
+def test_what_is_left_of_installations_that_are_gone_is_removed(tmp_path: Path) -> None:
+    cache = tmp_path / "ledgermq"
+    for name in ("spark-gone", ".new-half"):
+        (cache / name / "jars").mkdir(parents=True)
+    (cache / "spark-gone" / "python").symlink_to(tmp_path / "no-such-folder")
+    (cache / "spark-there").mkdir()
+    (cache / "spark-there" / "python").symlink_to(tmp_path)
+    home = installed_home(JAVA, "local", {"XDG_CACHE_HOME": str(tmp_path)})
+    assert home is not None
+    assert names(cache) == sorted([home.name, "spark-there"])
+
+
+@pytest.mark.parametrize(
+    ("variables", "is_configured"),
+    [
+        ({"SPARK_HOME": "x", "SPARK_LOCAL_IP": "127.0.0.1"}, False),
+        ({"SPARK_DAEMON_MEMORY": "1g"}, True),
+        ({"HADOOP_CONF_DIR": "/etc/hadoop"}, True),
+        ({"YARN_CONF_DIR": "/etc/hadoop"}, True),
+    ],
+)
+def test_an_environment_that_configures_spark(
+    variables: dict[str, str], is_configured: bool
+) -> None:
+    assert spark_submit._is_configured(variables) is is_configured

@@ -56,6 +56,15 @@ def test_a_directory_that_is_no_run_is_named(tmp_path: Path) -> None:
         query_run(tmp_path, "select 1")
 
 
+def test_a_damaged_table_is_named(tmp_path: Path) -> None:
+    run = SyntheticRun("a").write(tmp_path)
+    (file,) = (run / "history").iterdir()
+    file.write_bytes(b"not it.")
+    with pytest.raises(QueryError, match="Parquet"):
+        query_run(run, "select count(*) from ops")
+    assert query_run(run, "select count(*) > 0 as there from raft") == [{"there": True}]
+
+
 def test_rows_as_json_and_as_a_table(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     query = "select node, voters from raft where event = 'start' order by node"
     main(run, query, as_json=True)

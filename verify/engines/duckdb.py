@@ -6,13 +6,13 @@ A large table of the run stays where it is: it is a view of its files, and queri
 that they need. Where a column has to be cast, which may fail, a table is read once and for all.
 
 Invariants: nothing is installed or loaded, nothing comes from the network; once the tables are
-loaded no query reads or writes a file, but for those very files of the run, and the folder that a
-large query spills to.
+loaded no query reads a file, but for those very files of the run, and none is written but in the
+folder that a large query spills to. A file that stays where it is must not change meanwhile: its
+digest was compared before.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 from verify.dialect import duckdb_text
 from verify.engines.engine import FINDINGS_MAX, EngineError, Findings, TableFiles, found_by
 from verify.engines.shapes import is_as_told, select_list
+from verify.machine import memory_bytes
 from verify.rule_files import Rule, Stage
 
 __all__ = ["DuckDBEngine"]
@@ -37,13 +38,13 @@ _SETTINGS: Final = {
 _FOUND: Final = "found"
 _VIEWED_ROWS_MIN: Final = 1_000_000
 _MEMORY_SHARE: Final = 4  # a quarter of the machine's
-_MEMORY_BYTES_MIN: Final = 2 * 1024**3
+_MEMORY_BYTES_MIN: Final = 2 * 1024**3  # or three quarters, where there is less
 
 
 class DuckDBEngine:
-    """One database in memory. `spill` is a folder; `memory_bytes` bounds what is held in memory, a
-    quarter of the machine's if it is not told; a table with `viewed_rows_min` rows or more is
-    not copied."""
+    """One database in memory. `spill` is a folder; `memory_limit_bytes` bounds what is held in
+    memory, a quarter of the machine's if it is not told; a table with `viewed_rows_min` rows or
+    more is not copied."""
 
     name = "duckdb"
 
@@ -51,14 +52,14 @@ class DuckDBEngine:
         self,
         spill: Path,
         *,
-        memory_bytes: int | None = None,
+        memory_limit_bytes: int | None = None,
         threads: int | None = None,
         viewed_rows_min: int = _VIEWED_ROWS_MIN,
     ) -> None:
         settings: dict[str, str | bool | int | float | list[str]] = {
             **_SETTINGS,
             "temp_directory": str(spill),
-            "memory_limit": f"{memory_bytes or _memory_bytes()}B",
+            "memory_limit": f"{memory_limit_bytes or _memory_bytes()}B",
         }
         self._viewed_rows_min = viewed_rows_min
         self._kinds: dict[str, str] = {}  # of the stages
@@ -102,7 +103,18 @@ class DuckDBEngine:
         return self._fetch(f'from "{name}"', name)
 
     def ask(self, query: str) -> list[dict[str, object]]:
-        """The rows that a query in DuckDB's own SQL has."""
+        """The rows that a query in DuckDB's own SQL has.
+
+        Raises:
+            EngineError: it fails, or is no query: the files of the run can be read, and by any
+                other statement written too.
+        """
+        try:
+            statements = self._connection.extract_statements(query)
+        except duckdb.Error as error:
+            raise EngineError(f"query: {_first_line(error)}") from error
+        if [statement.type for statement in statements] != [duckdb.StatementType.SELECT]:
+            raise EngineError("query: it is not one SELECT")
         return self._fetch(query, "query")
 
     def findings(self, rule: Rule) -> Findings:
@@ -160,8 +172,8 @@ def _is_plain(kind: str) -> bool:
 
 
 def _memory_bytes() -> int:
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return max(memory // _MEMORY_SHARE, _MEMORY_BYTES_MIN)
+    memory = memory_bytes()
+    return max(memory // _MEMORY_SHARE, min(_MEMORY_BYTES_MIN, memory * 3 // 4))
 
 
 def _is_viewable(table: TableFiles, rows_min: int) -> bool:

@@ -81,7 +81,7 @@ placed as (
 select
   p.broker_group, p.topic, p.queue, p.offset, p.value, p.client_group, p.acked_op, p.tx,
   -- Nobody was shown it, though its queue was read to the end: what A4 calls lost is lost here too.
-  p.lost or (not p.was_read and coalesce(p.place_drained, t.topic_drained, false)) as lost,
+  p.lost or (not p.was_read and c.reads > 0 and coalesce(p.place_drained, t.topic_drained, false)) as lost,
   case
     when p.lost then null
     when not coalesce(p.place_drained, t.topic_drained, false)

@@ -1,0 +1,45 @@
+"""What this process may use of its machine.
+
+Place in the data path: both engines bound their memory by it before they read a row.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+__all__ = ["memory_bytes"]
+
+
+def memory_bytes(*, root: Path = Path("/")) -> int:
+    """The memory that this process can have: the machine's, or less where its control group or one
+    above it says so, as a container's does.
+
+    `root` is where `proc` and `sys` lie. Source: cgroup-v2's memory.max, and limit_in_bytes of v1.
+    """
+    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return min([machine, *_limits(root)])
+
+
+def _limits(root: Path) -> Iterator[int]:
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            base, name = root / "sys/fs/cgroup", "memory.max"
+        elif "memory" in controllers.split(","):
+            base, name = root / "sys/fs/cgroup/memory", "memory.limit_in_bytes"
+        else:
+            continue
+        group = Path(path.lstrip("/"))
+        for folder in (group, *group.parents):
+            try:
+                told = (base / folder / name).read_text().strip()
+            except OSError:
+                continue  # a container sees its own group at the root, and no other
+            if told.isdecimal():  # else "max"
+                yield int(told)
