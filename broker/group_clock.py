@@ -7,7 +7,8 @@ are arguments.
 Group time passes as the monotonic clock does. A wall clock that jumps moves it only where no
 minority of wrong clocks could be the reason: of `n` replicas at most `f = (n - 1) // 2` are taken
 to be wrong, and among the clocks that answer, those that `f` wrong ones can't have moved bound the
-true time from below and from above. Between the bounds nothing is corrected. Beyond one, group
+true time from below and from above. An answer tells a clock but for half of what it took: a link
+may be slow in one direction alone. Between the bounds nothing is corrected. Beyond one, group
 time runs 0.5 % faster or slower until it is back, 5 % where it is more than a second off. More than
 ten seconds are a jump: nothing is done for a minute; if it lasts, what is behind takes the lower
 bound at once. Group time never goes back, nor behind the log's last stamp: from a stamp that lies
@@ -53,7 +54,10 @@ class ClockReading:
 
 @dataclass(frozen=True, slots=True)
 class _Heard:
-    wall_ahead_ms: float  # of this replica's monotonic clock
+    """What a wall clock shows ahead of this replica's monotonic clock: between the two."""
+
+    least_ms: float
+    most_ms: float
     at_ms: int
 
 
@@ -119,8 +123,9 @@ class GroupClock:
         """Another replica has answered what it was asked at `asked_ms`."""
         if monotonic_ms - asked_ms > _ROUND_TRIP_MS_MAX:
             return
-        middle_ms = (asked_ms + monotonic_ms) / 2
-        self._heard[replica] = _Heard(reading.wall_ms - middle_ms, monotonic_ms)
+        self._heard[replica] = _Heard(
+            reading.wall_ms - monotonic_ms, reading.wall_ms - asked_ms, monotonic_ms
+        )
         if reading.group_ms is not None and (is_leader or not self.is_sure):
             self._begin(reading.group_ms - monotonic_ms, is_sure=True)
             self.is_own = False
@@ -153,19 +158,22 @@ class GroupClock:
     def _bounds(self, monotonic_ms: int, wall_ms: int) -> tuple[float, float] | None:
         """Between what the true time is, ahead of the monotonic clock, while no more clocks are
         wrong than may be; None where too few have answered."""
-        walls = sorted([*self._walls(monotonic_ms), wall_ms - monotonic_ms])
-        if len(walls) <= self._wrong_max:
+        own_ms = wall_ms - monotonic_ms
+        heard = self._heard_lately(monotonic_ms)
+        if len(heard) < self._wrong_max:
             return None
-        bounds = walls[len(walls) - 1 - self._wrong_max], walls[self._wrong_max]
+        least = sorted([*(told.least_ms for told in heard), own_ms])
+        most = sorted([*(told.most_ms for told in heard), own_ms])
+        bounds = least[len(heard) - self._wrong_max], most[self._wrong_max]
         return min(bounds), max(bounds)
 
     def _all_answered(self, monotonic_ms: int) -> bool:
-        return 1 + len(self._walls(monotonic_ms)) >= self._replica_count
+        return 1 + len(self._heard_lately(monotonic_ms)) >= self._replica_count
 
-    def _walls(self, monotonic_ms: int) -> list[float]:
-        """The other replicas', ahead of the monotonic clock, as far as they are known."""
+    def _heard_lately(self, monotonic_ms: int) -> list[_Heard]:
+        """Of the other replicas, as far as their clocks are known."""
         oldest_ms = monotonic_ms - _READING_MS_MAX
-        return [heard.wall_ahead_ms for heard in self._heard.values() if heard.at_ms >= oldest_ms]
+        return [heard for heard in self._heard.values() if heard.at_ms >= oldest_ms]
 
     def _correct(self, bounds: tuple[float, float], monotonic_ms: int, elapsed_ms: int) -> None:
         low, high = bounds

@@ -26,6 +26,7 @@ class Group:
         self.down: set[int] = set()
         self.leader = 0
         self.stamp_ms = 0
+        self.link_ms = lambda: 0  # what a question or an answer takes
 
     def monotonic_ms(self, number: int) -> int:
         return self.began_ms[number] + self.now_ms
@@ -58,10 +59,12 @@ class Group:
         reading = self.clocks[asked].reading(
             self.monotonic_ms(asked), self.wall_ms(asked), self.stamp_ms
         )
+        there_ms, back_ms = self.link_ms(), self.link_ms()
+        group_ms = None if reading.group_ms is None else reading.group_ms - back_ms
         self.clocks[asking].heard(
             str(asked),
-            reading,
-            asked_ms=self.monotonic_ms(asking),
+            ClockReading(wall_ms=reading.wall_ms - back_ms, group_ms=group_ms),
+            asked_ms=self.monotonic_ms(asking) - there_ms - back_ms,
             monotonic_ms=self.monotonic_ms(asking),
             is_leader=asked == self.leader and asking != self.leader,
         )
@@ -187,6 +190,35 @@ def test_answers_that_took_long_or_are_old_say_nothing():
     clock.heard("n1", told, asked_ms=2_000, monotonic_ms=2_000, is_leader=True)
     clock.tick(12_001, WALL_MS, 0, leads=False)
     assert not clock.is_sure
+
+
+@pytest.mark.parametrize("wrong_ms", [3_000, HOUR_MS])
+def test_a_link_that_is_slow_in_one_direction_moves_no_clock_ahead(wrong_ms):
+    """Half a second later or earlier than in the middle of what an answer took."""
+    clock = GroupClock(3)
+    for replica, wall_ms in (("n1", WALL_MS + wrong_ms), ("n2", WALL_MS + 1_000)):
+        told = ClockReading(wall_ms=wall_ms, group_ms=None)
+        clock.heard(replica, told, asked_ms=0, monotonic_ms=1_000, is_leader=False)
+    clock.tick(1_000, WALL_MS + 1_000, 0, leads=True)
+    assert clock.is_sure
+    assert clock.stamp_ms(1_000, 0) == WALL_MS + 1_000
+
+
+@given(seed=st.integers(0, 1 << 32), count=st.sampled_from([2, 3, 4, 5]))
+def test_over_slow_links_no_stamp_is_ahead(seed, count):
+    rng = random.Random(seed)
+    group = Group(count)
+    group.link_ms = lambda: rng.choice([0, 1, 20, 480])
+    wrong = rng.sample(range(count), (count - 1) // 2)
+    for number in wrong:
+        group.jumps_ms[number] = rng.choice([1, -1]) * rng.choice([3_000, HOUR_MS])
+    for _ in range(20):
+        group.pass_time(rng.choice([1_000, 5_000]))
+        if rng.random() < 0.5:
+            group.restart(rng.randrange(count))
+            group.pass_time(2_000)
+        group.leader = rng.randrange(count)
+        assert -20 * 480 <= group.store() <= STEP_MS
 
 
 @given(seed=st.integers(0, 1 << 32), count=st.sampled_from([1, 2, 3, 4, 5]))
