@@ -117,6 +117,22 @@ def test_a_reset_that_is_cleared_and_was_not_followed(resets: ResetModel) -> Non
     assert not resets.pending
 
 
+def test_a_reset_may_be_followed_before_it_is_committed(resets: ResetModel) -> None:
+    """Each try of one request is an entry of its own; none counts from before it was asked for."""
+    resets.on_pull(KEY, 9)
+    resets.on_asked(KEY, 5)
+    resets.on_pull(KEY, 5)
+    resets.on_pull(KEY, 7)
+    resets.reset(ResetCommand("G", "Q", [[0, 5]]))
+    resets.on_asked(KEY, 2)  # not committed yet
+    resets.clear(ClearResetCommand(*KEY, 5))
+    resets.on_asked(KEY, 5)
+    resets.on_pull(KEY, 8)
+    resets.reset(ResetCommand("G", "Q", [[0, 5]]))
+    with pytest.raises(Violation, match=r"the consumer has pulled from \[7, 8\] since"):
+        resets.clear(ClearResetCommand(*KEY, 5))
+
+
 def test_a_reset_that_was_told_and_not_made(resets: ResetModel) -> None:
     resets.on_told(KEY, 5)
     with pytest.raises(Violation, match="a reset to 4"):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Sequence
 
 from chaos.sim.group.clients import PAUSE_AFTER_ERROR_S, TOPIC, Desk, until_known
 from chaos.sim.group.readers import SUSPEND_MS, commit_offset, fetch_offset, show_pull
@@ -115,7 +116,7 @@ class Resetter:
                 continue
             try:
                 if rng.random() < _FROM_A_TIME_RATE:
-                    await self._reset_to_time(admin, rng)
+                    await self._reset_to_time(admin, queues, rng)
                 else:
                     await self._reset(consumer, rng.choice(queues), rng)
             except ClientError:
@@ -132,6 +133,8 @@ class Resetter:
             "queueId": str(queue.queue_id),
             "offset": str(offset),
         }
+        key = (RESET_GROUP, queue.topic, queue.queue_id)
+        self._desk.promises.resets.on_asked(key, offset)
         with self._desk.promises.asked.question(
             "reset", RESET_GROUP, queue.topic, queue.queue_id, offset
         ) as question:
@@ -147,10 +150,14 @@ class Resetter:
             )
             question.is_told = True
 
-    async def _reset_to_time(self, admin: Admin, rng: random.Random) -> None:
+    async def _reset_to_time(
+        self, admin: Admin, queues: Sequence[MessageQueue], rng: random.Random
+    ) -> None:
         """To -1, the end, or some time: the answer says which offsets that are."""
         now_ms = current().clock.wall_ns() // 1_000_000
         time_ms = -1 if rng.random() < 0.3 else now_ms - int(rng.random() * 20_000)
         resets = self._desk.promises.resets
+        for queue in queues:
+            resets.on_asked((RESET_GROUP, queue.topic, queue.queue_id), None)
         for queue, offset in (await admin.reset_offsets(RESET_GROUP, TOPIC, time_ms)).items():
             resets.on_told((RESET_GROUP, queue.topic, queue.queue_id), offset)

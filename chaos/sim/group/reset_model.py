@@ -8,7 +8,9 @@ the queue begins later now; each reset sends the one consumer of a group back on
 reads after that it reads on from there. (Twice where a replica that had not heard of the reset yet
 answered the pull in between: it shows committed messages, as followers do.) While a reset is not
 followed the group's offset is the reset's, whatever is committed, and it ends only once the
-consumer has pulled from there. At the end each was followed.
+consumer has pulled from there, after the administrator asked: an entry of the log may be committed
+long after it was appended, and meanwhile the consumer may have followed an earlier try of the same
+request. At the end each was followed.
 """
 
 from __future__ import annotations
@@ -31,9 +33,11 @@ class ResetModel:
         self._counts = counts
         self._pending: dict[_Key, int] = {}
         self._made: dict[_Key, list[int]] = {}  # offsets of all resets, in the log's order
-        # Where the consumer has pulled from since the last reset, its place of then first; none
-        # where it has begun anew.
-        self._places: dict[_Key, list[int]] = {}
+        self._asked: dict[_Key, list[tuple[int | None, int]]] = {}  # for what, and after which pull
+        self._pulls: dict[_Key, int] = {}  # how many the consumer has made
+        # From where the consumer has pulled since the last reset was asked for, by the pull's
+        # number, its place of then first; none where it has begun anew.
+        self._places: dict[_Key, dict[int, int]] = {}
         self._followed: dict[_Key, int] = {}  # so many of them can move the consumer no more
 
     @property
@@ -51,8 +55,7 @@ class ResetModel:
             key = (command.group, command.topic, queue_id)
             self._pending[key] = offset
             self._made.setdefault(key, []).append(offset)
-            if key in self._places:
-                del self._places[key][:-1]
+            self._forget_places(key, offset)
             self._counts["offsets_reset"] += 1
 
     def clear(self, command: ClearResetCommand) -> None:
@@ -60,11 +63,11 @@ class ResetModel:
         if self._pending.get(key) != command.offset:
             return
         places = self._places.get(key)
-        if places is not None and command.offset not in places:
+        if places is not None and command.offset not in places.values():
             raise Violation(
                 "resets",
                 f"{key}: the reset to {command.offset} is cleared, the consumer has pulled from "
-                f"{places} since",
+                f"{[*places.values()]} since",
             )
         del self._pending[key]
 
@@ -76,7 +79,20 @@ class ResetModel:
             if group != key[0] and topic != key[1]
         }
 
+    def _forget_places(self, key: _Key, offset: int) -> None:
+        """What was pulled before the reset to `offset` was asked for does not follow it."""
+        places = self._places.get(key)
+        if places is None:
+            return
+        asked = [pull for told, pull in self._asked.get(key, ()) if told in {None, offset}]
+        first = min(asked[-1] if asked else max(places), max(places))
+        self._places[key] = {pull: place for pull, place in places.items() if pull >= first}
+
     # The consumer ------------------------------------------------------------------------------
+
+    def on_asked(self, key: _Key, offset: int | None) -> None:
+        """An administrator is about to ask for a reset, to a time where `offset` is None."""
+        self._asked.setdefault(key, []).append((offset, self._pulls.get(key, 0)))
 
     def on_told(self, key: _Key, offset: int) -> None:
         """An administrator was told that the group goes on there."""
@@ -94,7 +110,8 @@ class ResetModel:
 
     def on_pull(self, key: _Key, offset: int) -> None:
         """The consumer pulls from here now, and until it hears where it leads."""
-        self._places.setdefault(key, []).append(offset)
+        self._pulls[key] = self._pulls.get(key, 0) + 1
+        self._places.setdefault(key, {})[self._pulls[key]] = offset
 
     def on_behind(self, key: _Key, offset: int) -> None:
         """A replica that does not lead answered the pull from where the consumer was sent: it may
