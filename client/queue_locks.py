@@ -146,12 +146,12 @@ class QueueLocks:
             for queue in group:
                 if self._table.is_given_back_since(queue, claim):
                     continue
-                if queue in locked and not is_over and self._table.granted(queue, asked_ms):
-                    granted.add(queue)
+                is_ours = False
+                if queue in locked:  # also where it is over: the broker keeps it for us
+                    is_ours = self._table.granted(queue, asked_ms) and not is_over
                 else:
-                    refused.add(queue)
-                if queue not in locked:
                     self._table.forget(queue)
+                (granted if is_ours else refused).add(queue)
         return LockAnswer(granted=frozenset(granted), refused=frozenset(refused))
 
     async def unlock(self, queues: Iterable[MessageQueue]) -> None:

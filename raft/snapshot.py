@@ -10,7 +10,7 @@ Invariants:
 - what is restored was checked whole before: header, each block, and all of it once more;
 - a damaged file is not used, the one before it is: two are kept, and the log behind the older.
 
-File `snapshots/<20-digit index>.snapshot` (docs/FORMATS.md section 7):
+File `snapshots/<20-digit index>.snapshot` (docs/FORMATS.md section 14):
 
 | offset | size | field |
 |---|---|---|

@@ -24,7 +24,7 @@ from chaos.sim.campaign import (
 from chaos.sim.coverage import Coverage
 from chaos.sim.record import RecordError, SeedRecord
 from chaos.sim.schedule import ScheduleError, load_schedule
-from chaos.sim.seeds import KINDS
+from chaos.sim.seeds import KINDS, kind_of_seed
 
 __all__ = ["LARGE_CAMPAIGN_SEEDS_MIN", "parse_seeds", "sim_command"]
 
@@ -170,7 +170,10 @@ def _report(result: CampaignResult, wanted: range, kept: SeedRecord | None, out:
     for name, count in coverage.items():
         if count:
             out.write(f"{name:34} {count:>12,}\n")
-    zeros = Coverage.zeros(coverage, result.kinds)
+    kinds = result.kinds
+    if kept is not None:  # what came up in an earlier call counts, so what did not does too
+        kinds = tuple({kind_of_seed(seed, kept.kind): None for seed in wanted})
+    zeros = Coverage.zeros(coverage, kinds)
     if zeros:
         out.write(f"never came up: {', '.join(zeros)}\n")
     if result.seeds_run:

@@ -387,6 +387,11 @@ class SimDisk:
             if not (inode.pending or inode.differs) and durable(inode.path) is inode
         }
         named = self._names.get
+        self._touched -= {  # removed, and that is durable
+            inode
+            for inode in self._touched
+            if named(inode.path) is not inode and durable(inode.path) is not inode
+        }
         return {inode.path for inode in self._touched if named(inode.path) is inode}
 
     def spoil(self, path: str, data: bytes) -> None:

@@ -181,6 +181,7 @@ async def test_an_answer_that_comes_when_its_lease_is_over_grants_nothing(
         assert answer.granted == frozenset()
         assert answer.refused == {queue}
         assert not locks.holds(queue)
+        assert queue in locks._table.queues  # to be named where it gives all back
         monkeypatch.setattr(locks, "_ask_quietly", ask)
         assert (await locks.lock([queue])).granted == frozenset()  # somebody may have had it
         assert (await locks.lock([queue])).granted == {queue}

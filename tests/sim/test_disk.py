@@ -287,6 +287,12 @@ def test_it_names_each_file_that_a_failure_of_power_may_change(seed: int) -> Non
         disk.spoil(path, b"as it is")
     disk.sync_directory("")
     assert disk.unsettled() == set()
+    for path in disk.list(""):
+        disk.open(path, create=False).pwritev([b"more"], 0)
+        disk.remove(path)
+    disk.sync_directory("")
+    assert disk.unsettled() == set()
+    assert disk._touched == set()  # what nothing leads to any more is not kept
 
 
 def test_an_armed_error_is_raised_once() -> None:

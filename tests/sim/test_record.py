@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.sim import campaign, record
+from chaos.sim import campaign, command, record
 from chaos.sim.command import sim_command
 from chaos.sim.coverage import Coverage
 from chaos.sim.record import RecordError, SeedRecord, source_digest
@@ -99,3 +99,17 @@ def test_a_campaign_leaves_out_what_has_passed(
     ran.clear()
     assert sim_command(seeds="1..30", out=io.StringIO(), **arguments) == 0
     assert ran == []
+
+
+def test_what_never_came_up_is_told_as_often_as_the_record_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(campaign, "run_seed", lambda *_, **__: (None, _counts(crashes=1)))
+    monkeypatch.setattr(command, "LARGE_CAMPAIGN_SEEDS_MIN", 10)
+    for _ in range(2):
+        out = io.StringIO()
+        arguments = {"record": tmp_path / "record.json", "jobs": 1, "err": io.StringIO()}
+        assert sim_command(seeds="1..12", out=out, **arguments) == 2
+        (told,) = (line for line in out.getvalue().splitlines() if "never came up" in line)
+        assert " elections" in told
+        assert " sends," in told  # a counter of groups, of which seed 4 is one
