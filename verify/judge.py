@@ -232,18 +232,20 @@ def _make(
 ) -> None:
     """Makes those that are not made yet and notes them in `made`, or in `broken` why one could not
     be."""
-    for name in names:
-        if name in made or name in broken:
-            continue
-        below = set(stages_read(stages[name].text, name=name, stages=stages)) & set(broken)
-        if below:
-            broken[name] = broken[min(below)]
-            continue
-        try:
-            engine.make([stages[name]])
+    below = {
+        name: set(stages_read(stages[name].text, name=name, stages=stages))
+        for name in names
+        if name not in made and name not in broken
+    }
+    wanted = [name for name, read in below.items() if not read & set(broken)]
+    failed = engine.make_each([stages[name] for name in wanted])
+    for name, read in below.items():
+        if read & set(broken):
+            broken[name] = broken[min(read & set(broken))]
+        elif name in failed:
+            broken[name] = f"the verification itself failed: {failed[name]}"
+        else:
             made.add(name)
-        except EngineError as error:
-            broken[name] = f"the verification itself failed: {error}"
 
 
 def _unreached(

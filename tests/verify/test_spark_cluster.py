@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,30 +11,36 @@ import pytest
 from tests.verify.clean_runs import clean_runs
 from tests.verify.plants import PLANTS
 from tests.verify.synthetic import merge
-from verify.run import verify_run
+from verify.run import load_rules, verify_run
 from verify.spark_cluster import ClusterError, spark_cluster
+from verify.verdict import Outcome
+
+# One of each kind; all of them take minutes on a cluster of one machine.
+ASKED = {"A4", "R9", "S8", "T6"}
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(900)  # every rule is planned and run
+@pytest.mark.timeout(900)
 def test_cluster_says_what_one_process_says(tmp_path: Path) -> None:
     planted = merge([*clean_runs(), *(planted.run() for planted in PLANTS)])
     planted.manifest["phases"]["load"] = [0, 60_000_000_000]
     run = planted.write(tmp_path, files=3)
-    first = verify_run(run, engine="duckdb")
+    known = load_rules()
+    rules = replace(known, rules=[rule for rule in known.rules if rule.id in ASKED])
+    first = verify_run(run, engine="duckdb", rules=rules)
     with spark_cluster() as master:
-        second = verify_run(run, engine="spark", master=master)
-    assert len(first.checks) > 40
-    assert {check.verdict.value for check in first.checks} >= {"fail"}
+        second = verify_run(run, engine="spark", master=master, rules=rules)
+    assert {check.id for check in first.checks} == ASKED
+    assert {check.verdict for check in first.checks} == {Outcome.FAIL}
     assert second.engines == ("spark",)
-    as_first = dataclasses.replace(second, engines=first.engines)
+    as_first = replace(second, engines=first.engines)
     assert json.dumps(as_first.as_json()) == json.dumps(first.as_json())
 
 
 @pytest.mark.spark
 def test_a_process_that_ends_is_told_with_its_words(tmp_path: Path) -> None:
     with (
-        pytest.raises(ClusterError, match=r"worker-0 of the Spark cluster ended: .*memory"),
+        pytest.raises(ClusterError, match=r"(?s)worker-\d of the Spark cluster ended: .*--memory"),
         spark_cluster(memory="much"),
     ):
         pass

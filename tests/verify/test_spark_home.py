@@ -26,7 +26,7 @@ from pathlib import Path
 from verify.session import spark_session
 with spark_session(rows=1) as session:
     java = session.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
-    print("classes.jsa" in Path(f"/proc/{java}/maps").read_text())
+    print("classes.jsa" in Path(f"/proc/{{java}}/maps").read_text())
     {end}
 """
 

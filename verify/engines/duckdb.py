@@ -95,6 +95,16 @@ class DuckDBEngine:
             self._run(f'create {kind} "{stage.name}" as {text}', stage.name)
             self._kinds[stage.name] = kind
 
+    def make_each(self, stages: Sequence[Stage]) -> Mapping[str, EngineError]:
+        """One after the other: each uses all threads by itself."""
+        failed: dict[str, EngineError] = {}
+        for stage in stages:
+            try:
+                self.make([stage])
+            except EngineError as error:
+                failed[stage.name] = error
+        return failed
+
     def drop(self, names: Sequence[str]) -> None:
         for name in names:
             self._run(f'drop {self._kinds.pop(name)} "{name}"', name)

@@ -75,6 +75,10 @@ class Engine(Protocol):
     def make(self, stages: Sequence[Stage]) -> None:
         """Makes and keeps each stage; each may read those before it."""
 
+    def make_each(self, stages: Sequence[Stage]) -> Mapping[str, EngineError]:
+        """The same; an error, by the stage's name, is that of the stage and of those that read
+        it."""
+
     def table(self, name: str) -> list[dict[str, object]]:
         """The rows of a small table or stage."""
 

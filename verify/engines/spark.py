@@ -10,7 +10,7 @@ is cut there, so that no rule plans it again.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from typing import Final
@@ -22,6 +22,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import ArrayType, MapType, StructType
 
+from verify.dialect import tables_of
 from verify.engines.engine import FINDINGS_MAX, EngineError, Findings, TableFiles, found_by
 from verify.engines.spark_tables import read_table
 from verify.rule_files import Rule, Stage
@@ -30,6 +31,7 @@ __all__ = ["SparkEngine"]
 
 _FOUND: Final = "found"
 _RULES_AT_A_TIME: Final = 3  # one is planned while others run
+_STAGES_AT_A_TIME: Final = 4  # of which some wait for others
 _NOTHING: Final = Findings(violations=0, doubts=0, smallest_violations=(), smallest_doubts=())
 _FAILURES: Final = (PySparkException, Py4JError, OSError)
 
@@ -61,10 +63,33 @@ class SparkEngine:
                 self._keep(name, self._parted(frame))
 
     def make(self, stages: Sequence[Stage]) -> None:
-        for stage in stages:
-            with _failing(stage.name):
-                made = self._session.sql(stage.text).localCheckpoint(eager=False)
-            self._keep(stage.name, made)
+        for error in self.make_each(stages).values():
+            raise error
+
+    def make_each(self, stages: Sequence[Stage]) -> Mapping[str, EngineError]:
+        """Several at a time, each behind those that it reads.
+
+        What is broadcast to the stage is made now, which takes most of a small run's stages with
+        it; the stage itself, which nobody may read whole, when a query first asks for it.
+        """
+        with ThreadPoolExecutor(max_workers=_STAGES_AT_A_TIME) as threads:
+            making: dict[str, Future[None]] = {}
+            for stage in stages:  # who waits for another does so for one that was begun before
+                below = tables_of(stage.text, name=stage.name) & set(making)
+                wait_for = [making[name] for name in sorted(below)]
+                making[stage.name] = threads.submit(self._make_behind, stage, wait_for)
+        errors = {name: future.exception() for name, future in making.items()}
+        for error in errors.values():
+            if error is not None and not isinstance(error, EngineError):
+                raise error
+        return {name: error for name, error in errors.items() if isinstance(error, EngineError)}
+
+    def _make_behind(self, stage: Stage, below: Sequence[Future[None]]) -> None:
+        for future in below:
+            future.result()
+        with _failing(stage.name):
+            made = self._session.sql(stage.text).localCheckpoint(eager=False)
+        self._keep(stage.name, made)
 
     def table(self, name: str) -> list[dict[str, object]]:
         with _failing(name):
