@@ -39,7 +39,7 @@ answers as (
 log_events as (
   select
     broker_group, node, incarnation, seq, t, event, term, index, entry_term,
-    max_by(seq, case when event in ('truncate', 'install') then seq end) over (
+    max(case when event in ('truncate', 'install') then seq end) over (
       partition by broker_group, node order by seq
       rows between unbounded preceding and current row
     ) as epoch
@@ -49,7 +49,7 @@ log_events as (
 synced as (
   select
     *,
-    max_by(index, case when event = 'fsync' then index end) over (
+    max(case when event = 'fsync' then index end) over (
       partition by broker_group, node, epoch order by seq
       rows between unbounded preceding and current row
     ) as durable
