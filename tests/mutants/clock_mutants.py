@@ -85,8 +85,8 @@ CLOCK_MUTANTS = (
             SourcePatch(
                 module="broker.group_clock",
                 within="GroupClock._bounds",
-                before="walls = sorted([*self._walls(monotonic_ms), wall_ms - monotonic_ms])",
-                after="walls = [wall_ms - monotonic_ms] * (2 * self._wrong_max + 1)",
+                before="bounds = least[len(heard) - self._wrong_max], most[self._wrong_max]",
+                after="bounds = own_ms, own_ms",
             ),
         ),
     ),

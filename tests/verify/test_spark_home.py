@@ -22,11 +22,13 @@ with spark_session(rows=1) as session:
     print(session.sql("select sum(id) from range(5)").collect()[0][0])
 """
 MAPPED = """
+import os
 from pathlib import Path
 from verify.session import spark_session
 with spark_session(rows=1) as session:
     java = session.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
-    print("classes.jsa" in Path(f"/proc/{{java}}/maps").read_text())
+    mapped = Path(f"/proc/{{java}}/maps").read_text().split()
+    print(os.environ["LEDGERMQ_TEST_ARCHIVE"] in mapped)
     {end}
 """
 
@@ -119,7 +121,11 @@ def test_a_session_that_ends_well_leaves_an_archive_that_the_next_maps(tmp_path:
     def run(end: str) -> str:
         done = subprocess.run(
             [sys.executable, "-c", MAPPED.format(end=end)],
-            env={**os.environ, **environment},
+            env={
+                **os.environ,
+                **environment,
+                "LEDGERMQ_TEST_ARCHIVE": str(home / "classes.jsa"),
+            },
             capture_output=True,
             check=False,
             text=True,
