@@ -31,6 +31,7 @@ from typing import Final
 from verify import spark_home
 from verify.java import find_java
 from verify.session import LOG_CONFIGURATION, LOOPBACK
+from verify.spark_submit import LACKING_MODULE, SCALA_VERSION
 
 __all__ = ["ClusterError", "spark_cluster"]
 
@@ -41,7 +42,6 @@ _ASK_S: Final = 2.0
 _POLL_S: Final = 0.1
 _END_S: Final = 10.0
 _SAID_MAX: Final = 2_000
-_DROPPED: Final = "--add-modules=jdk.incubator.vector"
 
 
 class ClusterError(Exception):
@@ -142,7 +142,7 @@ class _Members:
             "SPARK_HOME": str(self._home),
             "SPARK_LOCAL_IP": LOOPBACK,
             "SPARK_PUBLIC_DNS": LOOPBACK,
-            "SPARK_SCALA_VERSION": "2.13",
+            "SPARK_SCALA_VERSION": SCALA_VERSION,
         }
         return kept | own
 
@@ -175,7 +175,7 @@ def _java_without_modules(folder: Path, home: Path) -> Path:
         "#!/bin/sh\n"
         "for option do\n"
         "  shift\n"
-        f'  [ "$option" = {_DROPPED} ] || set -- "$@" "$option"\n'
+        f'  [ "$option" = {LACKING_MODULE} ] || set -- "$@" "$option"\n'
         "done\n"
         f'exec {shlex.quote(str(home / "bin" / "java"))} "$@"\n'
     )

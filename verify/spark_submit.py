@@ -33,7 +33,9 @@ from pathlib import Path
 __all__ = [
     "ARCHIVE",
     "ARCHIVE_VARIABLE",
+    "LACKING_MODULE",
     "REFUSED",
+    "SCALA_VERSION",
     "archive_options",
     "filled",
     "launcher_command",
@@ -46,8 +48,8 @@ REFUSED = "no-archive"
 ARCHIVE_VARIABLE = "LEDGERMQ_SPARK_ARCHIVE"
 _ANSWER = "launcher-answer"
 _MAIN = "org.apache.spark.deploy.SparkSubmit"
-_DROPPED = "--add-modules=jdk.incubator.vector"
-_SCALA_VERSION = "2.13"
+LACKING_MODULE = "--add-modules=jdk.incubator.vector"
+SCALA_VERSION = "2.13"
 _MEMORY = "spark.driver.memory="
 _OPTIONS = "spark.driver.extraJavaOptions="
 _MEMORY_PLACE = "-Xmx9999m"
@@ -61,7 +63,9 @@ _HADOOP_VARIABLES = frozenset({"HADOOP_CONF_DIR", "YARN_CONF_DIR"})
 def launcher_command(output: bytes) -> list[str]:
     """The command in the launcher's answer: NUL-separated after a first line that holds a NUL."""
     _, _, command = output.partition(b"\0\n")
-    return [part.decode() for part in command.split(b"\0") if part and part.decode() != _DROPPED]
+    return [
+        part.decode() for part in command.split(b"\0") if part and part.decode() != LACKING_MODULE
+    ]
 
 
 def filled(kept: Sequence[str], arguments: Sequence[str]) -> list[str] | None:
@@ -113,7 +117,7 @@ def main(arguments: list[str]) -> int:
     java = str(Path(os.environ["JAVA_HOME"]) / "bin" / "java")
     told = os.environ.pop(ARCHIVE_VARIABLE, "")
     configured = _is_configured(os.environ)
-    os.environ["SPARK_SCALA_VERSION"] = _SCALA_VERSION
+    os.environ["SPARK_SCALA_VERSION"] = SCALA_VERSION
     os.environ["PYTHONHASHSEED"] = "0"  # as Spark's own script does: equal hashes on all workers
     command = None if configured else filled(_kept_answer(java, home), arguments)
     if command is None:
