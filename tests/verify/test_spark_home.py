@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -130,15 +131,20 @@ def test_a_session_that_ends_well_leaves_an_archive_that_the_next_maps(tmp_path:
             check=False,
             text=True,
         )
-        # Whatever becomes of an archive is done once nobody waits for the JVM any more.
-        deadline = time.monotonic() + 120
-        while list(home.glob(".unproven.*")) and time.monotonic() < deadline:
-            time.sleep(0.1)
         return done.stdout
 
+    def await_true(condition: Callable[[], bool]) -> None:
+        # Whatever becomes of an archive is done once nobody waits for the JVM any more.
+        deadline = time.monotonic() + 120
+        while not condition() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert condition()
+
     assert run(end="raise SystemExit('broken off')") == "False\n"
+    await_true(lambda: not list(home.glob(".unproven.*")))
     assert not (home / "classes.jsa").exists()
     assert run(end="") == "False\n"
+    await_true((home / "classes.jsa").exists)
     assert (home / "classes.jsa").stat().st_size > 10_000_000
     assert run(end="") == "True\n"
     assert sorted(names(home)) == ["bin", "classes.jsa", "jars", "launcher-answer", "python"]
