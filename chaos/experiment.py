@@ -25,7 +25,7 @@ import dataclasses
 import importlib.metadata
 import random
 import time
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -98,11 +98,13 @@ def run_experiment(
     engine: str | None = None,
     toxiproxy_url: str | None = None,
     out: Path | None = None,
+    on_drain: Callable[[], None] | None = None,
 ) -> Path:
     """Carry it out; the run directory. A stop signal cleans up and raises ExperimentInterrupted.
 
     `engine` None: the scenario's. `out` must not exist or be empty; None:
-    runs/<scenario>-<time>-<seed>. Raises ExperimentError, NothingBegunError among them.
+    runs/<scenario>-<time>-<seed>. `on_drain` is called once nothing is left but to read what was
+    sent; it must not block. Raises ExperimentError, NothingBegunError among them.
     """
     if engine is not None:
         cluster = dataclasses.replace(scenario.cluster, engine=engine)
@@ -117,15 +119,15 @@ def run_experiment(
         _check_url(toxiproxy_url)
     started = datetime.now(UTC)
     run = out or Path("runs") / f"{scenario.name}-{started:%Y%m%dT%H%M%S}-{seed}"
-    try:
-        run.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise NothingBegunError(f"{run} can't be made: {error.strerror}") from error
-    if any(run.iterdir()):
-        raise NothingBegunError(f"{run} exists and is not empty")
+    _make_empty(run)
     try:
         experiment = _Experiment(
-            scenario, run.resolve(), seed=seed, toxiproxy_url=toxiproxy_url, started=started
+            scenario,
+            run.resolve(),
+            seed=seed,
+            toxiproxy_url=toxiproxy_url,
+            started=started,
+            on_drain=on_drain,
         )
     except (LayoutError, ProcessError) as error:  # no ports are free, say
         raise NothingBegunError(str(error)) from error
@@ -180,12 +182,14 @@ class _Experiment:
         seed: int,
         toxiproxy_url: str | None,
         started: datetime,
+        on_drain: Callable[[], None] | None,
     ) -> None:
         self._scenario = scenario
         self._run = run
         self._seed = seed
         self._toxiproxy_url = toxiproxy_url
         self._started = started
+        self._on_drain = on_drain
         self._rng = random.Random(seed)
         self._layout = _lay_out(scenario)
         self._started_ns = time.monotonic_ns()
@@ -320,6 +324,8 @@ class _Experiment:
 
     async def _drain(self, parts: _Parts) -> None:
         self.progress.phase = "drain"
+        if self._on_drain is not None:
+            self._on_drain()
         deadline_s = asyncio.get_running_loop().time() + self._scenario.load.drain_seconds_max
         with self._phases.measured("drain"):
             drained = await drain_all(parts.context, parts.workload, deadline_s=deadline_s)
@@ -368,6 +374,15 @@ class _Experiment:
             "dedupe": {"window_ms": scenario.dedupe.window_ms},
             "limits": None if limits is None else dataclasses.asdict(limits),
         }
+
+
+def _make_empty(run: Path) -> None:
+    try:
+        run.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise NothingBegunError(f"{run} can't be made: {error.strerror}") from error
+    if any(run.iterdir()):
+        raise NothingBegunError(f"{run} exists and is not empty")
 
 
 def _check_url(url: str) -> None:

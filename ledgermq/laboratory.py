@@ -11,8 +11,12 @@ import signal
 import sys
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ledgermq.exit_codes import EXIT_ERROR, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE
+
+if TYPE_CHECKING:
+    from verify.early_session import EarlySession
 
 __all__ = [
     "experiment_to_report",
@@ -53,6 +57,7 @@ def experiment_to_report(
         run_experiment,
     )
     from chaos.scenario import ScenarioError, load_scenario  # noqa: PLC0415
+    from verify.early_session import EarlySession  # noqa: PLC0415
 
     try:
         scenario = load_scenario(scenario_file)
@@ -63,34 +68,38 @@ def experiment_to_report(
         _tell(f"{scenario_file}: {error.strerror or error}")
         return EXIT_USAGE
     chosen = random.SystemRandom().randrange(1 << 31) if seed is None else seed
-    try:
-        run = run_experiment(
-            scenario,
-            world=world,
-            seed=chosen,
-            engine=engine,
-            toxiproxy_url=toxiproxy_url,
-            out=out,
+    with EarlySession(master) as early:
+        try:
+            run = run_experiment(
+                scenario,
+                world=world,
+                seed=chosen,
+                engine=engine,
+                toxiproxy_url=toxiproxy_url,
+                out=out,
+                on_drain=early.start if verify_after and judge in {"both", "spark"} else None,
+            )
+        except NothingBegunError as error:
+            _tell(str(error))
+            return EXIT_USAGE
+        except ExperimentInterrupted as stop:
+            _tell(
+                f"interrupted: no process is left; {stop.run} holds what was recorded until then,"
+                f" and what each process printed ({stop.run / 'output'}). The run did not end, so"
+                f" `{_command('verify', stop.run)}` can only answer unknown"
+            )
+            return EXIT_INTERRUPTED
+        except ExperimentError as error:
+            left = "" if error.run is None else f"; what there is of the run lies in {error.run}"
+            _tell(f"the experiment ended early, so nothing is known: {error}{left}")
+            return EXIT_ERROR
+        exported = export_tables(run)
+        if not verify_after:
+            sys.stdout.write(f"{run}\n")
+            return exported
+        code = verify_to_verdict(
+            run, engine=judge, master=master, rules=None, as_json=False, early=early
         )
-    except NothingBegunError as error:
-        _tell(str(error))
-        return EXIT_USAGE
-    except ExperimentInterrupted as stop:
-        _tell(
-            f"interrupted: no process is left; {stop.run} holds what was recorded until then, and"
-            f" what each process printed ({stop.run / 'output'}). The run did not end, so"
-            f" `{_command('verify', stop.run)}` can only answer unknown"
-        )
-        return EXIT_INTERRUPTED
-    except ExperimentError as error:
-        left = "" if error.run is None else f"; what there is of the run lies in {error.run}"
-        _tell(f"the experiment ended early, so nothing is known: {error}{left}")
-        return EXIT_ERROR
-    exported = export_tables(run)
-    if not verify_after:
-        sys.stdout.write(f"{run}\n")
-        return exported
-    code = verify_to_verdict(run, engine=judge, master=master, rules=None, as_json=False)
     if code == EXIT_INTERRUPTED:
         return code
     write_report(run, run / "report.html")
@@ -119,9 +128,15 @@ def export_tables(run: Path) -> int:
 
 
 def verify_to_verdict(
-    run: Path, *, engine: str, master: str | None, rules: Path | None, as_json: bool
+    run: Path,
+    *,
+    engine: str,
+    master: str | None,
+    rules: Path | None,
+    as_json: bool,
+    early: EarlySession | None = None,
 ) -> int:
-    """Print the verdict; the exit code is the verdict's."""
+    """Print the verdict; the exit code is the verdict's. `early` may have started Spark."""
     from verify.dialect import DialectError  # noqa: PLC0415
     from verify.rule_files import RuleFileError  # noqa: PLC0415
     from verify.run import ENGINES, load_rules, main  # noqa: PLC0415
@@ -141,7 +156,7 @@ def verify_to_verdict(
     _tell(f"verifying {run}")
     before = _changed_ns(run / "verdict.json")
     try:
-        return main(run, engine=chosen, master=master, rules=known, as_json=as_json)
+        return main(run, engine=chosen, master=master, rules=known, as_json=as_json, early=early)
     except KeyboardInterrupt:
         after = _changed_ns(run / "verdict.json")
         left = "the run is as it was"

@@ -30,6 +30,7 @@ import pyarrow as pa
 
 from verify.agreement import agreed
 from verify.dialect import DialectError
+from verify.early_session import EarlySession
 from verify.engines.duckdb import DuckDBEngine
 from verify.engines.engine import Engine, EngineError
 from verify.export.stand_in import with_exports
@@ -93,12 +94,13 @@ def verify_run(
     rules: Rules | None = None,
     say: Say = _silent,
     on_first: Callable[[Verdict], None] | None = None,
+    early: EarlySession | None = None,
 ) -> Verdict:
     """The verdict of `run`, also left in `run`/verdict.json.
 
     `master`: any Spark master whose workers see the run under the same path; None: this machine.
     `say` is called with each step as it begins; `on_first` with the verdict of the first of two
-    engines, which is in verdict.json by then too.
+    engines, which is in verdict.json by then too. `early` may have started Spark's session.
 
     Raises:
         OSError: verdict.json can't be written.
@@ -112,7 +114,7 @@ def verify_run(
         # What other machines read has to lie where they see it.
         is_local = master is None or master.startswith("local")
         with with_exports(run, manifest, beside=None if is_local else run, say=say) as whole:
-            work = _Work(run=run, manifest=whole, rules=known, master=master, say=say)
+            work = _Work(run=run, manifest=whole, rules=known, master=master, say=say, early=early)
             verdict = _judged_by(engine, work, on_first)
     except _UNPROVEN as error:
         verdict = _nothing_proven(known, str(error))
@@ -131,6 +133,7 @@ class _Work:
     rules: Rules
     master: str | None
     say: Say
+    early: EarlySession | None
 
 
 def _judged_by(
@@ -167,7 +170,8 @@ def _by_spark(work: _Work) -> Verdict:
 
     rows = work.manifest.rows()
     work.say(f"starting Spark for {rows:,} rows")
-    with spark_session(master=work.master, rows=rows) as session:
+    opened = None if work.early is None else work.early.take(master=work.master, rows=rows)
+    with spark_session(master=work.master, rows=rows, opened=opened) as session:
         engine = SparkEngine(session)
         try:
             return _verdict_of(engine, work)
@@ -227,6 +231,7 @@ def main(
     master: str | None,
     rules: Rules,
     as_json: bool,
+    early: EarlySession | None = None,
 ) -> int:
     """Verifies, tells the verdict on stdout, and answers with the exit code."""
     began = time.monotonic()
@@ -240,7 +245,13 @@ def main(
 
     try:
         verdict = verify_run(
-            run, engine=engine, master=master, rules=rules, say=say, on_first=on_first
+            run,
+            engine=engine,
+            master=master,
+            rules=rules,
+            say=say,
+            on_first=on_first,
+            early=early,
         )
         say(f"done; {run / 'verdict.json'} is written")
     except (RuleFileError, DialectError) as error:

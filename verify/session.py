@@ -17,7 +17,8 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyspark
@@ -29,14 +30,24 @@ from verify import spark_home, spark_submit
 from verify.java import Java, find_java
 from verify.machine import memory_bytes
 
-__all__ = ["DEFAULT_MASTER", "LOG_CONFIGURATION", "LOOPBACK", "SessionError", "spark_session"]
+__all__ = [
+    "DEFAULT_MASTER",
+    "LOG_CONFIGURATION",
+    "LOOPBACK",
+    "SMALL_ROWS_MAX",
+    "OpenedSession",
+    "SessionError",
+    "is_small",
+    "open_session",
+    "spark_session",
+]
 
 DEFAULT_MASTER = "local[2]"
 LOOPBACK = "127.0.0.1"
 _MEMORY_BYTES_MIN = 2 * 1024**3
 _MEMORY_BYTES_PER_ROW = 400
 _MEMORY_SHARE = 3  # at most a third of the machine's
-_SMALL_ROWS_MAX = 1_500_000
+SMALL_ROWS_MAX = 1_500_000
 _ROWS_PER_PARTITION = 250_000
 _PARTITIONS_MAX = 512
 _SHORT_RUN_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -55,26 +66,62 @@ class SessionError(Exception):
     """Spark did not start; the text says with which Java and master."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenedSession:
+    """A session that is up; `archive` is where its JVM's archive of classes belongs, if
+    anywhere."""
+
+    session: SparkSession
+    folder: tempfile.TemporaryDirectory[str]
+    archive: Path | None
+
+    def close(self, *, ended_well: bool) -> None:
+        """Ends session and JVM; what a session has loaded that did not end well is not kept."""
+        # A JVM that died is found by the query that it died under; it can't be stopped again.
+        with self.folder, suppress(Py4JError, OSError):
+            self.session.stop()
+            _close_gateway(self.archive if ended_well else None)
+
+
 @contextmanager
-def spark_session(*, master: str | None = None, rows: int = 0) -> Iterator[SparkSession]:
+def spark_session(
+    *, master: str | None = None, rows: int = 0, opened: OpenedSession | None = None
+) -> Iterator[SparkSession]:
     """A session that ends with the block, tuned for a run of about `rows` rows.
+
+    `opened`: one that is up already, in place of a new one.
 
     Raises:
         JavaError: no Java here can run Spark.
         SessionError: the JVM did not come up.
     """
+    opened = open_session(master, rows=rows) if opened is None else opened
+    ended_well = False
+    try:
+        yield opened.session
+        ended_well = True
+    finally:
+        opened.close(ended_well=ended_well)
+
+
+def open_session(master: str | None, *, rows: int) -> OpenedSession:
+    """A session that its caller closes.
+
+    Raises:
+        JavaError, SessionError: as `spark_session`.
+    """
     java = find_java(os.environ)
-    with tempfile.TemporaryDirectory(prefix="ledgermq-spark-") as folder:
-        session, archive = _start(Path(folder), java, master or DEFAULT_MASTER, rows)
-        ended_well = False
-        try:
-            yield session
-            ended_well = True
-        finally:
-            # A JVM that died is found by the query that it died under; it can't be stopped again.
-            with suppress(Py4JError, OSError):
-                session.stop()
-                _close_gateway(archive if ended_well else None)
+    with ExitStack() as undo:
+        folder = tempfile.TemporaryDirectory(prefix="ledgermq-spark-")
+        undo.push(folder)
+        session, archive = _start(Path(folder.name), java, master or DEFAULT_MASTER, rows)
+        undo.pop_all()
+    return OpenedSession(session=session, folder=folder, archive=archive)
+
+
+def is_small(rows: int) -> bool:
+    """Whether a run of `rows` rows is over before the settings for longer ones have paid."""
+    return rows <= SMALL_ROWS_MAX
 
 
 def _start(folder: Path, java: Java, master: str, rows: int) -> tuple[SparkSession, Path | None]:
@@ -116,7 +163,7 @@ def _settings(rows: int) -> dict[str, str]:
 
     Measured with six checks on a few dozen operations: 19 s of CPU in place of 41 s.
     """
-    small = rows < _SMALL_ROWS_MAX
+    small = is_small(rows)
     java_options = f"{_JAVA_OPTIONS} {_SHORT_RUN_OPTIONS}" if small else _JAVA_OPTIONS
     speed = {
         "spark.sql.shuffle.partitions": "1" if small else str(_partitions(rows)),

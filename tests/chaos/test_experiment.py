@@ -29,7 +29,15 @@ DEFINITE = {"ok", "fail"}
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("experiment") / "run"
-    return run_experiment(load_scenario(SCENARIOS / "smoke.toml"), seed=11, out=out)
+    drains: list[bool] = []
+    run_experiment(
+        load_scenario(SCENARIOS / "smoke.toml"),
+        seed=11,
+        out=out,
+        on_drain=lambda: drains.append((out / "run.json").exists()),
+    )
+    assert drains == [False], "it is told once, before the run has ended"
+    return out
 
 
 @pytest.fixture(scope="module")
