@@ -56,7 +56,10 @@ class VirtualClock:
         self._lateness = lateness_us_max, random.Random(rng.random())
 
     def monotonic(self) -> float:
-        return self._offset_s + self._scheduler.now_us * self._rate / 1e6
+        return self._at(self._scheduler.now_us)
+
+    def _at(self, global_us: int) -> float:
+        return self._offset_s + global_us * self._rate / 1e6
 
     def wall_ns(self) -> int:
         now_us = int(self._scheduler.now_us * self._rate)
@@ -69,6 +72,8 @@ class VirtualClock:
     def due_us(self, when_s: float) -> int:
         """When the scheduler must act for a timer at the local time `when_s`: not before it."""
         due_us = self.global_us(when_s) + 1
+        while self._at(due_us) < when_s:  # by what floats can't tell; a timer that is early for
+            due_us += 1  # good is set again and again at the same time
         lateness_us_max, rng = self._lateness
         if lateness_us_max:
             due_us += int(rng.random() ** 3 * lateness_us_max)

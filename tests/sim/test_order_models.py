@@ -117,6 +117,18 @@ def test_a_reset_that_is_cleared_and_was_not_followed(resets: ResetModel) -> Non
     assert not resets.pending
 
 
+def test_a_pull_that_nobody_answered_may_arrive_behind_a_reset(resets: ResetModel) -> None:
+    resets.on_pull(KEY, 5)
+    resets.on_lost(KEY, 5)
+    resets.on_pull(KEY, 9)
+    resets.reset(ResetCommand("G", "Q", [[0, 5]]))
+    resets.clear(ClearResetCommand(*KEY, 5))
+    assert not resets.pending
+    resets.reset(ResetCommand("G", "Q", [[0, 6]]))
+    with pytest.raises(Violation, match="the reset to 6 is cleared"):
+        resets.clear(ClearResetCommand(*KEY, 6))
+
+
 def test_a_reset_may_be_followed_before_it_is_committed(resets: ResetModel) -> None:
     """Each try of one request is an entry of its own; none counts from before it was asked for."""
     resets.on_pull(KEY, 9)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import random
 import warnings
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
@@ -14,9 +15,10 @@ import pytest
 from broker.request import Request
 from broker.tasks import TaskOwner
 from chaos.sim.group.machine import Machine, Site, calm_site
+from chaos.sim.scheduler import Scheduler
 from chaos.sim.tcp import USER_TIMEOUT_US
 from chaos.sim.violation import Violation
-from chaos.sim.virtual_host import current
+from chaos.sim.virtual_host import VirtualClock, current
 from chaos.sim.virtual_stdlib import substituted
 from remoting.command import RemotingCommand
 from remoting.connection import Connection
@@ -46,6 +48,35 @@ def _machine(
     machine = Machine(site, name, f"10.9.0.{number}", program)
     machine.start()
     return machine
+
+
+def test_time_does_not_stand_still() -> None:
+    scheduler = Scheduler()
+
+    def again() -> None:
+        scheduler.at(scheduler.now_us, again)
+
+    scheduler.at(7, again)
+    with pytest.raises(Violation, match="stands still at 7 us"):
+        scheduler.run_until(8)
+
+
+def test_a_timer_is_never_early() -> None:
+    """By no bit of a float: whoever waits for a time would wait for it again, and for ever."""
+    scheduler = Scheduler()
+    was_early = 0
+    for seed in range(100_000):
+        rng = random.Random(seed)
+        clock = VirtualClock(scheduler, rng, rate_spread=0, wall_spread_ms=0, lateness_us_max=0)
+        scheduler.now_us = rng.randrange(1_000_000_000)
+        when = clock.monotonic()
+        for _ in range(rng.randrange(1, 6)):
+            when += rng.choice([0.001, 0.25, 1.0, 2.0, 30.0])
+        scheduler.now_us = clock.global_us(when) + 1
+        was_early += clock.monotonic() < when
+        scheduler.now_us = clock.due_us(when)
+        assert clock.monotonic() >= when
+    assert was_early, "the times that were drawn are such as matter"
 
 
 async def _serve() -> None:

@@ -47,7 +47,12 @@ class RewoundConsumer:
         consumer = PullConsumer(
             RESET_GROUP,
             self._desk.name_servers,
-            settings=PullConsumerSettings(timeout_ms=_TIMEOUT_MS, instance=self._desk.instance()),
+            settings=PullConsumerSettings(
+                timeout_ms=_TIMEOUT_MS,
+                instance=self._desk.instance(),
+                # One that is tried again inside a call leaves copies that nobody here knows of.
+                retry=RetryPolicy(attempts_max=1),
+            ),
         )
         await consumer.start()
         queues = await until_known(lambda: consumer.queues(TOPIC))
@@ -83,7 +88,12 @@ class RewoundConsumer:
         key = (RESET_GROUP, queue.topic, queue.queue_id)
         desk.promises.resets.on_pull(key, offset)
         leaders = desk.leaders()
-        result = await consumer.pull(queue, offset, _COUNT_MAX, suspend_ms=SUSPEND_MS)
+        try:
+            result = await consumer.pull(queue, offset, _COUNT_MAX, suspend_ms=SUSPEND_MS)
+        except ClientError as error:
+            if not error.definite:
+                desk.promises.resets.on_lost(key, offset)
+            raise
         if show_pull(desk, queue, offset, result):
             desk.promises.resets.on_sent_back(key, offset, result.next_begin_offset)
         elif result.address not in leaders & desk.leaders():

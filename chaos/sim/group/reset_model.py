@@ -11,6 +11,9 @@ followed the group's offset is the reset's, whatever is committed, and it ends o
 consumer has pulled from there, after the administrator asked: an entry of the log may be committed
 long after it was appended, and meanwhile the consumer may have followed an earlier try of the same
 request. At the end each was followed.
+
+One thing nobody can tell from following: a pull from the very offset of the reset, which was sent
+before that was asked for, never answered, and arrives after it. It ends the reset too.
 """
 
 from __future__ import annotations
@@ -38,6 +41,7 @@ class ResetModel:
         # From where the consumer has pulled since the last reset was asked for, by the pull's
         # number, its place of then first; none where it has begun anew.
         self._places: dict[_Key, dict[int, int]] = {}
+        self._lost: dict[_Key, set[int]] = {}  # from where pulls were made that nobody answered
         self._followed: dict[_Key, int] = {}  # so many of them can move the consumer no more
 
     @property
@@ -64,6 +68,10 @@ class ResetModel:
             return
         places = self._places.get(key)
         if places is not None and command.offset not in places.values():
+            if command.offset in self._lost.get(key, ()):
+                self._counts["resets_ended_by_late_pulls"] += 1
+                del self._pending[key]
+                return
             raise Violation(
                 "resets",
                 f"{key}: the reset to {command.offset} is cleared, the consumer has pulled from "
@@ -112,6 +120,10 @@ class ResetModel:
         """The consumer pulls from here now, and until it hears where it leads."""
         self._pulls[key] = self._pulls.get(key, 0) + 1
         self._places.setdefault(key, {})[self._pulls[key]] = offset
+
+    def on_lost(self, key: _Key, offset: int) -> None:
+        """A pull from `offset` was given up: it may still be on its way to a broker."""
+        self._lost.setdefault(key, set()).add(offset)
 
     def on_behind(self, key: _Key, offset: int) -> None:
         """A replica that does not lead answered the pull from where the consumer was sent: it may
