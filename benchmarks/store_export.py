@@ -17,6 +17,7 @@ from pathlib import Path
 
 from verify.export.tables import export_tables
 from verify.manifest import load_manifest
+from verify.run_files import LocalFiles
 
 
 def main() -> None:
@@ -24,7 +25,7 @@ def main() -> None:
     parser.add_argument("run", type=Path)
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
-    manifest = load_manifest(arguments.run)
+    manifest = load_manifest(LocalFiles(arguments.run))
     for _ in range(arguments.rounds):
         with tempfile.TemporaryDirectory(prefix="ledgermq-export-") as folder:
             began, used = time.perf_counter(), time.process_time()

@@ -41,6 +41,7 @@ from verify.judge import judge_run
 from verify.manifest import damage, load_manifest
 from verify.rule_files import Rule, Stage
 from verify.run import load_rules
+from verify.run_files import LocalFiles
 from verify.session import spark_session
 from verify.verdict import Verdict
 
@@ -97,9 +98,9 @@ class TimedSpark(SparkEngine):
 
 def judge(engine: Engine, clock: Clock, run: Path) -> dict[str, Any]:
     """The verdict of one engine, and what its steps took."""
-    manifest, rules = load_manifest(run), load_rules()
+    manifest, rules = load_manifest(LocalFiles(run)), load_rules()
     with clock.step("phase", "digests"):
-        reason = damage(run, manifest)
+        reason = damage(LocalFiles(run), manifest)
     assert reason is None, reason
 
     def say(text: str) -> None:
@@ -108,7 +109,7 @@ def judge(engine: Engine, clock: Clock, run: Path) -> dict[str, Any]:
     with clock.step("phase", "all"):
         judged = judge_run(
             engine,
-            run,
+            LocalFiles(run),
             manifest,
             rules=rules.rules,
             stages=rules.stages,
@@ -149,7 +150,7 @@ def by_duckdb(run: Path, memory_gib: float | None) -> dict[str, Any]:
 
 def by_spark(run: Path) -> dict[str, Any]:
     began = time.perf_counter()
-    with spark_session(master=None, rows=load_manifest(run).rows()) as session:
+    with spark_session(master=None, rows=load_manifest(LocalFiles(run)).rows()) as session:
         started = time.perf_counter() - began
         java = int(session.sparkContext._jvm.java.lang.ProcessHandle.current().pid())
         clock = Clock(lambda: time.process_time() + cpu_seconds_of(java))
@@ -234,7 +235,7 @@ def main() -> None:
         print(f"written in {wall:.1f} s, {cpu:.1f} CPU s: {run}")
     figures["rows"] = {
         name: sum(file.rows or 0 for file in files)
-        for name, files in load_manifest(run).tables.items()
+        for name, files in load_manifest(LocalFiles(run)).tables.items()
     }
     print(", ".join(f"{name} {rows:,}" for name, rows in figures["rows"].items()))
     is_seen = True

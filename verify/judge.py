@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
@@ -31,6 +30,7 @@ from verify.format_tables import TABLES
 from verify.manifest import Manifest
 from verify.manifest_tables import OWN_SYSTEM, manifest_tables
 from verify.rule_files import Rule, Stage
+from verify.run_files import RunFiles
 from verify.schedule import Step, scheduled
 from verify.stage_order import stages_behind, stages_read
 from verify.tallies import TALLIES, Headers, Tallies
@@ -56,7 +56,7 @@ class Judged:
 
 def judge_run(
     engine: Engine,
-    run: Path,
+    files: RunFiles,
     manifest: Manifest,
     *,
     rules: Sequence[Rule],
@@ -64,7 +64,7 @@ def judge_run(
     say: Callable[[str], None],
     keep: Collection[str] = (),
 ) -> Judged:
-    """Every rule that applies to `run`, judged by `engine`, which must hold nothing yet.
+    """Every rule that applies to a run, judged by `engine`, which must hold nothing yet.
 
     `keep` names stages that are wanted afterwards, whether a rule reads them or not.
 
@@ -79,7 +79,7 @@ def judge_run(
         engine,
         tables={
             name: TableFiles(
-                files=tuple(run / file.name for file in manifest.tables.get(name, ())),
+                files=tuple(files.table_file(file.name) for file in manifest.tables.get(name, ())),
                 schema=schema,
             )
             for name, schema in TABLES.items()

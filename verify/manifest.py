@@ -4,6 +4,8 @@ Place in the data path: first of all. `load_manifest` parses and validates; `dam
 listed file with its row count and digest, and looks for parts of stores that are not listed. Either
 one's failure makes the whole run unknown: nothing of a damaged run is proven.
 
+Where the files lie is the business of `verify.run_files`.
+
 Invariants: only listed files are ever read, only below the run directory, and only where they are
 plain files: nothing here waits for a pipe. Numbers fit the columns that they become.
 
@@ -12,16 +14,15 @@ Source: the run format, version 1, `run.json`.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
-import stat
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 import pyarrow as pa
-import pyarrow.parquet as pq
+
+from verify.run_files import RunFileError, RunFiles
 
 __all__ = [
     "ConsumerGroup",
@@ -35,7 +36,6 @@ __all__ = [
 
 FORMAT = 1
 _MANIFEST_SIZE_BYTES_MAX = 64 * 1024 * 1024
-_DIGEST_CHUNK_BYTES = 1024 * 1024
 _INT64_MAX = (1 << 63) - 1
 _INT32_MAX = (1 << 31) - 1
 _NUMBER_MAX = 1e12  # milliseconds of 31 years, which are still nanoseconds in an int64
@@ -105,21 +105,18 @@ class Manifest:
         return sum(file.rows or 0 for files in self.tables.values() for file in files)
 
 
-def load_manifest(run: Path) -> Manifest:
-    """The manifest of `run`.
+def load_manifest(files: RunFiles) -> Manifest:
+    """The manifest of the run that has `files`.
 
     Raises:
         ManifestError: it is missing, unreadable, of another format, incomplete, or not valid.
     """
-    path = run / "run.json"
     try:
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode):
-            raise ManifestError("run.json is no plain file")
-        if status.st_size > _MANIFEST_SIZE_BYTES_MAX:
-            raise ManifestError(f"run.json is larger than {_MANIFEST_SIZE_BYTES_MAX} bytes")
-        raw = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_number)
+        text = files.text("run.json", size_bytes_max=_MANIFEST_SIZE_BYTES_MAX)
+        raw = json.loads(text, parse_constant=_no_number)
         json.dumps(raw, ensure_ascii=False).encode()  # JSON can spell what is no text
+    except RunFileError as error:
+        raise ManifestError(f"run.json {error}") from error
     except FileNotFoundError:
         raise ManifestError("there is no run.json: the run did not end") from None
     except (OSError, ValueError, RecursionError) as error:
@@ -137,20 +134,20 @@ def _no_number(text: str) -> None:
     raise ValueError(f"{text} is no number of JSON")
 
 
-def damage(run: Path, manifest: Manifest) -> str | None:
+def damage(files: RunFiles, manifest: Manifest) -> str | None:
     """Why the listed files are not those that the run wrote; None where all are as listed."""
-    for table, files in manifest.tables.items():
-        for file in files:
-            reason = _file_damage(run, table, file)
+    for table, listed in manifest.tables.items():
+        for file in listed:
+            reason = _file_damage(files, table, file)
             if reason is not None:
                 return f"table {table}: {reason}"
-    unlisted = _unlisted_of_stores(run, {file.name for file in manifest.tables.get("nodes", ())})
+    unlisted = _unlisted_of_stores(files, {file.name for file in manifest.tables.get("nodes", ())})
     if unlisted is not None:
         return f"table nodes: {unlisted} lies in a store of the run and is not listed"
     return None
 
 
-def _unlisted_of_stores(run: Path, listed: Collection[str]) -> str | None:
+def _unlisted_of_stores(files: RunFiles, listed: Collection[str]) -> str | None:
     """A segment or ConsumeQueue file of a listed store that the manifest leaves out.
 
     Where stores are read its entries would be missed and called lost; where `log` and `cq` are
@@ -163,34 +160,25 @@ def _unlisted_of_stores(run: Path, listed: Collection[str]) -> str | None:
         if len(parts) > 3 and parts[0] == "nodes"
     }
     for folder in sorted(folders):
-        for path in sorted((run / folder).rglob("*")):
-            name = path.relative_to(run).as_posix()
-            if name not in listed and path.name.isdecimal() and path.is_file():
-                return name
+        for path in sorted(map(PurePosixPath, files.below(str(folder)))):
+            if path.name.isdecimal() and str(path) not in listed:
+                return str(path)
     return None
 
 
-def _file_damage(run: Path, table: str, file: ListedFile) -> str | None:
-    path = run / file.name
+def _file_damage(files: RunFiles, table: str, file: ListedFile) -> str | None:
     try:
-        if not path.resolve().is_relative_to(run.resolve()):
-            return f"{file.name} lies outside the run directory"
-        if not stat.S_ISREG(path.stat().st_mode):
-            return f"{file.name} can't be read: it is no plain file"
-        with path.open("rb") as stream:
-            digest = hashlib.sha256()
-            while chunk := stream.read(_DIGEST_CHUNK_BYTES):
-                digest.update(chunk)
+        sha256 = files.sha256(file.name)
+    except RunFileError as error:
+        return f"{file.name} {error}"
     except OSError as error:
         return f"{file.name} can't be read: {error.strerror}"
-    except RuntimeError:  # what Path.resolve makes of it
-        return f"{file.name} can't be read: its links lead in a circle"
-    if digest.hexdigest() != file.sha256:
+    if sha256 != file.sha256:
         return f"{file.name} is not the file that was listed: its sha256 differs"
     if table == "nodes":
         return None
     try:
-        rows = pq.read_metadata(path).num_rows
+        rows = files.footer(file.name).num_rows
     except (pa.ArrowException, OSError) as error:
         return f"{file.name} is not readable Parquet: {error}"
     if rows != file.rows:

@@ -49,6 +49,7 @@ from verify.rule_files import (
     read_rules,
     read_stages,
 )
+from verify.run_files import LocalFiles, RunFiles
 from verify.session import SessionError, spark_session
 from verify.verdict import CheckResult, Outcome, Verdict
 from verify.vocabulary import HarnessError
@@ -106,21 +107,24 @@ def verify_run(
         OSError: verdict.json can't be written.
         RuleFileError, DialectError: a rule can't be used.
     """
-    if (run / "verdict.json").is_dir():
+    files = LocalFiles(run)
+    if files.is_folder("verdict.json"):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), "verdict.json")
     known = rules if rules is not None else load_rules()
     try:
-        manifest = _sound_manifest(run, say)
+        manifest = _sound_manifest(files, say)
         # What other machines read has to lie where they see it.
         is_local = master is None or master.startswith("local")
         with with_exports(run, manifest, beside=None if is_local else run, say=say) as whole:
-            work = _Work(run=run, manifest=whole, rules=known, master=master, say=say, early=early)
+            work = _Work(
+                files=files, manifest=whole, rules=known, master=master, say=say, early=early
+            )
             verdict = _judged_by(engine, work, on_first)
     except _UNPROVEN as error:
         verdict = _nothing_proven(known, str(error))
     except _FAILED as error:
         verdict = _nothing_proven(known, f"the verification itself failed: {_first_line(error)}")
-    verdict.write(run / "verdict.json")
+    files.replace("verdict.json", verdict.as_text())
     return verdict
 
 
@@ -128,7 +132,7 @@ def verify_run(
 class _Work:
     """What each engine is given."""
 
-    run: Path
+    files: RunFiles
     manifest: Manifest
     rules: Rules
     master: str | None
@@ -143,7 +147,7 @@ def _judged_by(
     if first is not None and choice == _DUCKDB:
         return first
     if first is not None:
-        first.write(work.run / "verdict.json")
+        work.files.replace("verdict.json", first.as_text())
         if on_first is not None:
             on_first(first)
     try:
@@ -183,7 +187,7 @@ def _verdict_of(engine: Engine, work: _Work) -> Verdict:
     rules, manifest = work.rules, work.manifest
     judged = judge_run(
         engine,
-        work.run,
+        work.files,
         manifest,
         rules=rules.rules,
         stages=rules.stages,
@@ -266,10 +270,10 @@ def main(
     return verdict.outcome.exit_code
 
 
-def _sound_manifest(run: Path, say: Say) -> Manifest:
-    manifest = load_manifest(run)
+def _sound_manifest(files: RunFiles, say: Say) -> Manifest:
+    manifest = load_manifest(files)
     say("comparing the files with their digests")
-    reason = damage(run, manifest)
+    reason = damage(files, manifest)
     if reason is not None:
         raise ManifestError(f"the run is damaged, so nothing is proven: {reason}")
     return manifest

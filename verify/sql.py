@@ -34,6 +34,7 @@ from verify.format_tables import TABLES, TableError
 from verify.manifest import ManifestError, load_manifest
 from verify.manifest_tables import MANIFEST_TABLES, manifest_tables
 from verify.rule_files import BUILT_IN_STAGES, read_stages
+from verify.run_files import LocalFiles
 from verify.stage_order import stages_behind
 
 __all__ = ["QueryError", "main", "query_run"]
@@ -67,9 +68,10 @@ def query_run(run: Path, query: str) -> list[dict[str, object]]:
         raise QueryError(f"there is no table {unknown[0]}; there are {known}")
     needed = [stages[name] for name in stages_behind(named & set(stages), stages)]
     read = named.union(*(tables_of(stage.text, name=stage.name) for stage in needed))
+    files = LocalFiles(run)
     try:
         with ExitStack() as stack:
-            manifest = load_manifest(run)
+            manifest = load_manifest(files)
             if read & set(EXPORTED):
                 manifest = stack.enter_context(
                     with_exports(run, manifest, beside=None, say=lambda text: None)
@@ -81,7 +83,9 @@ def query_run(run: Path, query: str) -> list[dict[str, object]]:
             engine.load(
                 {
                     name: TableFiles(
-                        files=tuple(run / file.name for file in manifest.tables.get(name, ()))
+                        files=tuple(
+                            files.table_file(file.name) for file in manifest.tables.get(name, ())
+                        )
                         if name in read
                         else (),
                         schema=schema,

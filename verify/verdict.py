@@ -15,7 +15,6 @@ import enum
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
 __all__ = ["PROMISES", "WITNESSES_MAX", "CheckResult", "Outcome", "Verdict", "worst"]
@@ -99,9 +98,6 @@ class Verdict:
             "engines": list(self.engines),
         }
 
-    def write(self, path: Path) -> None:
-        """Replaces `path` at once, so that a reader never sees half a verdict."""
-        temporary = path.with_name(path.name + ".tmp")
-        temporary.unlink(missing_ok=True)  # whatever it is, nobody waits at its other end
-        temporary.write_text(json.dumps(self.as_json(), indent=1) + "\n", encoding="utf-8")
-        temporary.replace(path)
+    def as_text(self) -> str:
+        """The content of verdict.json."""
+        return json.dumps(self.as_json(), indent=1) + "\n"

@@ -17,6 +17,7 @@ from verify.engines.spark import SparkEngine
 from verify.judge import Judged, judge_run
 from verify.manifest import load_manifest
 from verify.rule_files import BUILT_IN_RULES, BUILT_IN_STAGES, read_rules, read_stages
+from verify.run_files import LocalFiles
 from verify.verdict import CheckResult, Outcome
 
 RULES = read_rules(BUILT_IN_RULES)
@@ -27,8 +28,8 @@ OURS = [plant for plant in PLANTS if plant.check in IDS]
 def judged(engine: Engine, run: Path) -> Judged:
     return judge_run(
         engine,
-        run,
-        load_manifest(run),
+        LocalFiles(run),
+        load_manifest(LocalFiles(run)),
         rules=RULES,
         stages=read_stages(BUILT_IN_STAGES),
         say=lambda text: None,

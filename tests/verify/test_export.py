@@ -39,6 +39,7 @@ from verify.format_tables import TABLES
 from verify.judge import judge_run
 from verify.manifest import damage, load_manifest
 from verify.rule_files import BUILT_IN_RULES, BUILT_IN_STAGES, read_rules, read_stages
+from verify.run_files import LocalFiles
 
 SLOW = settings(
     max_examples=60,
@@ -387,7 +388,7 @@ def test_export_writes_a_file_per_replica(
         monkeypatch.setattr(tables, "_SMALL_BYTES_MAX", 0)
         monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
     run = tmp_path / "run"
-    written = export_tables(run, load_manifest(run), tmp_path / "out")
+    written = export_tables(run, load_manifest(LocalFiles(run)), tmp_path / "out")
     assert {name: len(files) for name, files in written.items()} == {"log": 3, "cq": 3}
     for name, files in written.items():
         for file in files:
@@ -410,8 +411,8 @@ def test_run_lists_its_exported_tables(tmp_path: Path) -> None:
     before = json.loads((run / "run.json").read_text())
     rows = export_run(run)
     assert min(rows.values()) > 0
-    manifest = load_manifest(run)
-    assert damage(run, manifest) is None
+    manifest = load_manifest(LocalFiles(run))
+    assert damage(LocalFiles(run), manifest) is None
     for name, count in rows.items():
         assert sum(file.rows or 0 for file in manifest.tables[name]) == count
     after = json.loads((run / "run.json").read_text())
@@ -480,14 +481,16 @@ def test_run_without_tables_is_judged_by_ones_made_for_it(tmp_path: Path) -> Non
     """They are gone with the block, and the run is as it was."""
     run = stored_run(tmp_path)
     before = sorted(run.rglob("*"))
-    manifest = load_manifest(run)
+    manifest = load_manifest(LocalFiles(run))
     with with_exports(run, manifest, beside=None, say=lambda text: None) as whole:
         made = [Path(file.name) for name in ("log", "cq") for file in whole.tables[name]]
         assert all(path.is_file() for path in made)
         assert len(made) == 6
         engine = DuckDBEngine(tmp_path)
         rules, stages = read_rules(BUILT_IN_RULES), read_stages(BUILT_IN_STAGES)
-        judged = judge_run(engine, run, whole, rules=rules, stages=stages, say=lambda text: None)
+        judged = judge_run(
+            engine, LocalFiles(run), whole, rules=rules, stages=stages, say=lambda text: None
+        )
         engine.close()
     assert not any(path.exists() for path in made)
     assert sorted(run.rglob("*")) == before

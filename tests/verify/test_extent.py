@@ -10,6 +10,7 @@ from verify.extent import extent
 from verify.judge import judge_run
 from verify.manifest import load_manifest
 from verify.rule_files import BUILT_IN_RULES, BUILT_IN_STAGES, read_rules, read_stages
+from verify.run_files import LocalFiles
 
 
 def test_it_tells_what_a_run_did_and_what_it_does_not_show(tmp_path: Path) -> None:
@@ -18,12 +19,12 @@ def test_it_tells_what_a_run_did_and_what_it_does_not_show(tmp_path: Path) -> No
     queue = next(queue for queue in made.manifest["queues"] if queue["topic"] == TOPIC)
     queue["drained"] = False
     run = made.write(tmp_path / "run")
-    manifest = load_manifest(run)
+    manifest = load_manifest(LocalFiles(run))
     stages = read_stages(BUILT_IN_STAGES)
     engine = DuckDBEngine(tmp_path / "spill")
     judged = judge_run(
         engine,
-        run,
+        LocalFiles(run),
         manifest,
         rules=read_rules(BUILT_IN_RULES),
         stages=stages,

@@ -15,6 +15,7 @@ from verify.engines.duckdb import DuckDBEngine
 from verify.judge import judge_run
 from verify.manifest import load_manifest
 from verify.rule_files import BUILT_IN_RULES, BUILT_IN_STAGES, read_rules, read_stages
+from verify.run_files import LocalFiles
 
 RULES = tuple(rule for rule in read_rules(BUILT_IN_RULES) if rule.id == "T6")
 SETTINGS = {"timeout_ms": 1000, "check_interval_ms": 500, "check_max": 15}
@@ -31,8 +32,8 @@ def accused(folder: Path, live: Callable[[SyntheticRun], None], heal_ms: int | N
     try:
         (result,) = judge_run(
             engine,
-            folder / "run",
-            load_manifest(folder / "run"),
+            LocalFiles(folder / "run"),
+            load_manifest(LocalFiles(folder / "run")),
             rules=RULES,
             stages=read_stages(BUILT_IN_STAGES),
             say=lambda text: None,

@@ -13,6 +13,7 @@ from verify.engines.duckdb import DuckDBEngine
 from verify.judge import Judged, judge_run
 from verify.manifest import load_manifest
 from verify.rule_files import BUILT_IN_RULES, BUILT_IN_STAGES, read_rules, read_stages
+from verify.run_files import LocalFiles
 from verify.verdict import CheckResult, Outcome
 
 Change = Callable[[SyntheticRun], None]
@@ -26,8 +27,8 @@ def judged(rule_id: str, run: SyntheticRun, folder: Path) -> Judged:
     path = run.write(folder, tables=[name for name in SCHEMAS if getattr(run, name)])
     return judge_run(
         DuckDBEngine(folder),
-        path,
-        load_manifest(path),
+        LocalFiles(path),
+        load_manifest(LocalFiles(path)),
         rules=[rule for rule in read_rules(BUILT_IN_RULES) if rule.id == rule_id],
         stages=read_stages(BUILT_IN_STAGES),
         say=lambda text: None,

@@ -12,17 +12,23 @@ from verify.engines.duckdb import DuckDBEngine
 from verify.judge import judge_run
 from verify.manifest import damage, load_manifest
 from verify.rule_files import BUILT_IN_RULES, BUILT_IN_STAGES, read_rules, read_stages
+from verify.run_files import LocalFiles
 from verify.verdict import CheckResult, Outcome
 
 RULES = read_rules(BUILT_IN_RULES)
 
 
 def judged(run: Path, spill: Path) -> dict[str, CheckResult]:
-    manifest = load_manifest(run)
-    assert damage(run, manifest) is None
+    manifest = load_manifest(LocalFiles(run))
+    assert damage(LocalFiles(run), manifest) is None
     stages = read_stages(BUILT_IN_STAGES)
     told = judge_run(
-        DuckDBEngine(spill), run, manifest, rules=RULES, stages=stages, say=lambda text: None
+        DuckDBEngine(spill),
+        LocalFiles(run),
+        manifest,
+        rules=RULES,
+        stages=stages,
+        say=lambda text: None,
     )
     return {result.id: result for result in told.results}
 

@@ -16,6 +16,7 @@ from verify.judge import judge_run
 from verify.manifest import load_manifest
 from verify.rule_files import BUILT_IN_STAGES, read_stages
 from verify.run import verify_run
+from verify.run_files import LocalFiles
 from verify.verdict import Outcome
 from verify.vocabulary import HarnessError
 
@@ -64,8 +65,8 @@ LEGAL = {
 
 
 def judged(engine: Engine, run: Path) -> None:
-    manifest = load_manifest(run)
-    judge_run(engine, run, manifest, rules=(), stages=STAGES, say=lambda text: None)
+    manifest = load_manifest(LocalFiles(run))
+    judge_run(engine, LocalFiles(run), manifest, rules=(), stages=STAGES, say=lambda text: None)
 
 
 @pytest.mark.parametrize("case", ERRORS)

@@ -82,7 +82,7 @@ class DuckDBEngine:
             self._run(f'create table "{name}" as from arriving', name)
             self._connection.unregister("arriving")
         # Rules may come from elsewhere: from here on they see these tables, and no other file.
-        files = ", ".join(_quoted(path) for name in viewed for path in tables[name].files)
+        files = ", ".join(_quoted(path) for name in viewed for path in _paths(tables[name]))
         self._run(f"set allowed_paths = [{files}]", "settings")
         self._run("set parquet_metadata_cache = true", "settings")
         self._run("set enable_external_access = false", "settings")
@@ -187,8 +187,15 @@ def _memory_bytes() -> int:
 
 
 def _is_viewable(table: TableFiles, rows_min: int) -> bool:
-    rows = sum(pq.read_metadata(path).num_rows for path in table.files)
-    return rows >= max(rows_min, 1) and all(is_as_told(path, table.schema) for path in table.files)
+    paths = _paths(table)
+    rows = sum(pq.read_metadata(path).num_rows for path in paths)
+    return rows >= max(rows_min, 1) and all(is_as_told(path, table.schema) for path in paths)
+
+
+def _paths(table: TableFiles) -> list[Path]:
+    paths = [file.path for file in table.files if file.path is not None]
+    assert len(paths) == len(table.files), "DuckDB reads what lies on this machine"
+    return paths
 
 
 def _quoted(path: Path) -> str:
@@ -197,7 +204,7 @@ def _quoted(path: Path) -> str:
 
 def _union(table: TableFiles) -> str:
     alike: dict[tuple[str, str], list[str]] = {}
-    for path in table.files:
+    for path in _paths(table):
         shape = select_list(path, table.schema), str(pq.read_schema(path).remove_metadata())
         alike.setdefault(shape, []).append(_quoted(path))
     parts = [

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, Protocol, runtime_checkable
 
 import pyarrow as pa
 
 from verify.rule_files import Rule, Stage
+from verify.run_files import TableFile
 
 __all__ = [
     "FINDINGS_MAX",
@@ -41,7 +41,7 @@ class EngineError(Exception):
 class TableFiles:
     """Where a table of the format lies: Parquet files, whose rows are those of all of them."""
 
-    files: tuple[Path, ...]
+    files: tuple[TableFile, ...]
     schema: pa.Schema
 
 

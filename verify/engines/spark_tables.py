@@ -11,12 +11,11 @@ in which order their rows lie changes nothing.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
@@ -33,8 +32,13 @@ from pyspark.sql.types import (
 )
 
 from verify.format_tables import ADDED, TableError
+from verify.run_files import TableFile
 
 __all__ = ["read_table"]
+
+_IGNORED: Final = re.compile(r"\.|_(?!.*=)|.*\._COPYING_$")
+"""Names that Spark passes over without a word (InMemoryFileIndex.shouldFilterOutPathName)."""
+_OF_PATTERNS: Final = re.compile(r"[*?\[\]{}\\]")
 
 _PLAIN_TYPES: Final[tuple[tuple[Callable[[pa.DataType], bool], DataType], ...]] = (
     (pa.types.is_string, StringType()),
@@ -56,18 +60,21 @@ _FAMILY: Final[Mapping[type[DataType], set[type[DataType]]]] = {
 }
 
 
-def read_table(session: SparkSession, files: Sequence[Path], schema: StructType) -> DataFrame:
+def read_table(session: SparkSession, files: Sequence[TableFile], schema: StructType) -> DataFrame:
     """The rows of all `files` with the columns of `schema`.
 
     Raises:
-        TableError: a file lacks a column or has one of another kind.
+        TableError: a file lacks a column, has one of another kind, or a name that Spark hides.
     """
     by_shape: dict[str, tuple[StructType, list[str]]] = {}
     for file in files:
-        if pq.read_metadata(file).num_rows == 0:
+        footer = file.footer()
+        if footer.num_rows == 0:
             continue  # nothing in it, whatever its columns are
-        shape = _shape_on_disk(file, schema)
-        by_shape.setdefault(shape.json(), (shape, []))[1].append(str(file))
+        if _IGNORED.match(file.name):
+            raise TableError(f"{file.name} has a name that Spark reads nothing of")
+        shape = _shape_on_disk(file.name, footer.schema.to_arrow_schema(), schema)
+        by_shape.setdefault(shape.json(), (shape, []))[1].append(_literal(file.uri))
     tables = [
         session.read.schema(shape).parquet(*names).select(*_members(F.col, shape, schema))
         for shape, names in by_shape.values()
@@ -104,10 +111,15 @@ def _members(member: Callable[[str], Column], found: StructType, told: StructTyp
     ]
 
 
-def _shape_on_disk(file: Path, schema: StructType) -> StructType:
+def _literal(uri: str) -> str:
+    """`uri` as a pattern that it alone matches: Spark takes what it is given for one."""
+    return _OF_PATTERNS.sub(r"\\\g<0>", uri)
+
+
+def _shape_on_disk(file: str, found: pa.Schema, schema: StructType) -> StructType:
     """The columns to read of `file`: the format's, in the widths that the file has."""
-    columns = {field.name: field.type for field in pq.read_schema(file)}
-    return _struct_on_disk(file.name, "", columns, schema)
+    columns = {field.name: field.type for field in found}
+    return _struct_on_disk(file, "", columns, schema)
 
 
 def _struct_on_disk(

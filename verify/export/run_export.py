@@ -19,6 +19,7 @@ from pathlib import Path
 
 from verify.export.tables import EXPORTED, ExportError, Written, export_tables
 from verify.manifest import Manifest, ManifestError, damage, load_manifest
+from verify.run_files import LocalFiles
 
 __all__ = ["export_run"]
 
@@ -30,9 +31,10 @@ def export_run(run: Path) -> Mapping[str, int]:
         ExportError: nothing was added to run.json; the text says why.
     """
     try:
-        manifest = load_manifest(run)
+        files = LocalFiles(run)
+        manifest = load_manifest(files)
         names = _missing(manifest)
-        reason = damage(run, manifest)
+        reason = damage(files, manifest)
         if reason is not None:
             raise ExportError(f"the run is damaged: {reason}")
         for name in names:
