@@ -20,7 +20,17 @@ import typer
 from ledgermq.cluster_commands import cluster_app
 from ledgermq.endings import log_to_stderr, reason_of, stop_with
 from ledgermq.exit_codes import EXIT_ERROR, EXIT_OK, EXIT_USAGE
-from ledgermq.options import AccessKey, Json, NameServers, SecretKey, Tls, name_server_list
+from ledgermq.options import (
+    AccessKey,
+    Json,
+    LocalRun,
+    NameServers,
+    SecretKey,
+    Tls,
+    local_run,
+    name_server_list,
+)
+from verify.run_uri import run_place
 
 __all__ = ["app"]
 
@@ -223,7 +233,7 @@ def chaos_run(
     toxiproxy_url: Annotated[
         str | None, typer.Option("--toxiproxy", help="URL of a real Toxiproxy.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(metavar="RUN")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="RUN", parser=local_run)] = None,
     judge: Annotated[str, typer.Option(help="Who judges: both, duckdb or spark.")] = "both",
     master: Annotated[str | None, typer.Option(help="Spark master.")] = None,
     verify_after: Annotated[bool, typer.Option("--verify/--no-verify")] = True,
@@ -315,7 +325,7 @@ def sim(
 
 @app.command()
 def verify(
-    run: Annotated[Path, typer.Argument(metavar="RUN")],
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A folder, or a URI of Hadoop's.")],
     engine: Annotated[str, typer.Option(help="Who judges: both, duckdb or spark.")] = "both",
     master: Annotated[str | None, typer.Option(help="Spark master; default local.")] = None,
     rules: Annotated[
@@ -327,12 +337,14 @@ def verify(
     from ledgermq.laboratory import verify_to_verdict  # noqa: PLC0415
 
     raise typer.Exit(
-        verify_to_verdict(run, engine=engine, master=master, rules=rules, as_json=as_json)
+        verify_to_verdict(
+            run_place(run), engine=engine, master=master, rules=rules, as_json=as_json
+        )
     )
 
 
 @app.command()
-def export(run: Annotated[Path, typer.Argument(metavar="RUN")]) -> None:
+def export(run: LocalRun) -> None:
     """Read the replicas' stores of a run into Parquet, and list these tables in its run.json."""
     from ledgermq.laboratory import export_tables  # noqa: PLC0415
 
@@ -341,7 +353,7 @@ def export(run: Annotated[Path, typer.Argument(metavar="RUN")]) -> None:
 
 @app.command()
 def sql(
-    run: Annotated[Path, typer.Argument(metavar="RUN")],
+    run: LocalRun,
     query: Annotated[str, typer.Argument(metavar="QUERY")],
     as_json: Json = False,
 ) -> None:
@@ -365,7 +377,7 @@ def spark_cluster(
 
 @app.command()
 def report(
-    run: Annotated[Path, typer.Argument(metavar="RUN")],
+    run: LocalRun,
     output: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
 ) -> None:
     """Write the run's report: one HTML file."""

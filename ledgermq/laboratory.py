@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ledgermq.exit_codes import EXIT_ERROR, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE
+from verify.run_uri import RunUri
 
 if TYPE_CHECKING:
     from verify.early_session import EarlySession
@@ -128,7 +129,7 @@ def export_tables(run: Path) -> int:
 
 
 def verify_to_verdict(
-    run: Path,
+    run: Path | RunUri,
     *,
     engine: str,
     master: str | None,
@@ -141,12 +142,16 @@ def verify_to_verdict(
     from verify.rule_files import RuleFileError  # noqa: PLC0415
     from verify.run import ENGINES, load_rules, main  # noqa: PLC0415
 
-    if not run.is_dir():
+    if isinstance(run, Path) and not run.is_dir():
         _tell(f"{run} is no run directory")
         return EXIT_USAGE
     chosen = next((name for name in ENGINES if name == engine), None)
     if chosen is None:
         _tell(f"{engine!r} is none of {', '.join(ENGINES)}")
+        return EXIT_USAGE
+    if isinstance(run, RunUri) and chosen != "spark":
+        again = _command("verify", run, "--engine", "spark")
+        _tell(f"DuckDB reads no URI, so Spark alone can judge {run}: `{again}`")
         return EXIT_USAGE
     try:
         known = load_rules(rules)
@@ -154,11 +159,17 @@ def verify_to_verdict(
         _tell(str(error))
         return EXIT_USAGE
     _tell(f"verifying {run}")
-    before = _changed_ns(run / "verdict.json")
+    before = _changed_ns(run)
     try:
         return main(run, engine=chosen, master=master, rules=known, as_json=as_json, early=early)
     except KeyboardInterrupt:
-        after = _changed_ns(run / "verdict.json")
+        if isinstance(run, RunUri):
+            again = _command("verify", run, "--engine", "spark")
+            _tell(
+                f"interrupted: no process is left; verdict.json, if any, is whole; again: {again}"
+            )
+            return EXIT_INTERRUPTED
+        after = _changed_ns(run)
         left = "the run is as it was"
         if after != before:
             left = "verdict.json is of the first engine alone"
@@ -168,7 +179,11 @@ def verify_to_verdict(
         return EXIT_INTERRUPTED
 
 
-def _changed_ns(path: Path) -> int | None:
+def _changed_ns(run: Path | RunUri) -> int | None:
+    """When the verdict of a run of this machine was written."""
+    if isinstance(run, RunUri):
+        return None
+    path = run / "verdict.json"
     return path.stat().st_mtime_ns if path.exists() else None
 
 

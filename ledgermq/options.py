@@ -11,11 +11,14 @@ from typing import Annotated
 
 import typer
 
+from verify.run_uri import RunUri, run_place
+
 __all__ = [
     "AccessKey",
     "Directory",
     "Group",
     "Json",
+    "LocalRun",
     "NameServers",
     "Node",
     "Patience",
@@ -23,10 +26,24 @@ __all__ = [
     "SecretKey",
     "Settings",
     "Tls",
+    "local_run",
     "name_server_list",
     "settings_of",
 ]
 
+
+def local_run(text: str) -> Path:
+    """The folder of a run that must lie on this machine. Raises typer.BadParameter for a URI."""
+    place = run_place(text)
+    if isinstance(place, RunUri):
+        raise typer.BadParameter(
+            f"{text} is a URI: `ledgermq verify {text} --engine spark` judges such a run, and"
+            " nothing else reads one"
+        )
+    return place
+
+
+LocalRun = Annotated[Path, typer.Argument(metavar="RUN", parser=local_run)]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Directory = Annotated[Path, typer.Argument(metavar="DIR")]
 Node = Annotated[str, typer.Argument(metavar="NODE", help="A node's name, such as n3.")]

@@ -1,7 +1,8 @@
 """`ledgermq verify RUN`: from a run directory to its verdict.
 
 Place in the data path: the laboratory leaves a run directory; this reads it and nothing else, has
-one engine or both judge every rule that applies, and writes verdict.json beside it.
+one engine or both judge every rule that applies, and writes verdict.json into it. Where the run is
+a URI Spark alone judges, whose JVM is what reaches the files; it is started before anything else.
 
 The way: rules, manifest, digests, tables of the stores where none are listed; DuckDB, whose verdict
 is told as soon as it is there; Spark, which judges the same tables by the same rules; what both
@@ -24,7 +25,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import pyarrow as pa
 
@@ -33,7 +34,7 @@ from verify.dialect import DialectError
 from verify.early_session import EarlySession
 from verify.engines.duckdb import DuckDBEngine
 from verify.engines.engine import Engine, EngineError
-from verify.export.stand_in import with_exports
+from verify.export.stand_in import refuse_unexported, with_exports
 from verify.export.tables import ExportError
 from verify.extent import COVERAGE, Extent, extent
 from verify.format_tables import TableError
@@ -50,15 +51,20 @@ from verify.rule_files import (
     read_stages,
 )
 from verify.run_files import LocalFiles, RunFiles
-from verify.session import SessionError, spark_session
+from verify.run_uri import RunUri
+from verify.session import SessionError, fit_session, spark_session
 from verify.verdict import CheckResult, Outcome, Verdict
 from verify.vocabulary import HarnessError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 __all__ = ["ENGINES", "EngineChoice", "Rules", "load_rules", "main", "verify_run"]
 
 EngineChoice: TypeAlias = Literal["both", "duckdb", "spark"]
 ENGINES: Final[tuple[EngineChoice, ...]] = ("both", "duckdb", "spark")
 _DUCKDB, _SPARK = "duckdb", "spark"
+_VERDICT: Final = "verdict.json"
 _UNPROVEN: Final = (ManifestError, ExportError, JavaError, SessionError, TableError, HarnessError)
 _FAILED: Final = (EngineError, pa.ArrowException, OSError)
 
@@ -88,7 +94,7 @@ def load_rules(folder: Path | None = None) -> Rules:
 
 
 def verify_run(
-    run: Path,
+    run: Path | RunUri,
     *,
     engine: EngineChoice = "both",
     master: str | None = None,
@@ -97,21 +103,26 @@ def verify_run(
     on_first: Callable[[Verdict], None] | None = None,
     early: EarlySession | None = None,
 ) -> Verdict:
-    """The verdict of `run`, also left in `run`/verdict.json.
+    """The verdict of `run`, also left in its verdict.json, unless a URI leads to no run directory.
 
-    `master`: any Spark master whose workers see the run under the same path; None: this machine.
-    `say` is called with each step as it begins; `on_first` with the verdict of the first of two
-    engines, which is in verdict.json by then too. `early` may have started Spark's session.
+    `master`: any Spark master whose workers see the run under the same path or URI; None: this
+    machine. `say` is called with each step as it begins; `on_first` with the verdict of the first
+    of two engines, which is in verdict.json by then too. `early` may have started Spark's session,
+    which is not for a URI.
 
     Raises:
         OSError: verdict.json can't be written.
         RuleFileError, DialectError: a rule can't be used.
+        ValueError: the run is a URI, and `engine` is not "spark".
     """
-    files = LocalFiles(run)
-    if files.is_folder("verdict.json"):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), "verdict.json")
     known = rules if rules is not None else load_rules()
-    try:
+    if isinstance(run, RunUri):
+        if engine != _SPARK:
+            raise ValueError(f"{engine} judges no run that is named by a URI, spark does")
+        return _verify_uri(run, known, master, say)
+    files = LocalFiles(run)
+
+    def judged() -> Verdict:
         manifest = _sound_manifest(files, say)
         # What other machines read has to lie where they see it.
         is_local = master is None or master.startswith("local")
@@ -119,12 +130,51 @@ def verify_run(
             work = _Work(
                 files=files, manifest=whole, rules=known, master=master, say=say, early=early
             )
-            verdict = _judged_by(engine, work, on_first)
+            return _judged_by(engine, work, on_first)
+
+    return _kept(files, known, judged, told=(say, run / _VERDICT))
+
+
+def _verify_uri(uri: RunUri, rules: Rules, master: str | None, say: Say) -> Verdict:
+    """The verdict of a run that Spark's JVM reaches; where it does not there is no verdict.json."""
+    from verify.hadoop_files import UnreachedError, hadoop_files  # noqa: PLC0415 - slow
+
+    say(f"starting Spark, which reaches {uri}")
+    try:
+        with (
+            spark_session(master=master, rows=None) as session,
+            hadoop_files(session, uri) as files,
+        ):
+
+            def judged() -> Verdict:
+                manifest = _sound_manifest(files, say, refuse_unexported)
+                fit_session(session, manifest.rows())
+                work = _Work(files=files, manifest=manifest, rules=rules, master=master, say=say)
+                return _judged_in(session, work)
+
+            return _kept(files, rules, judged, told=(say, uri.of(_VERDICT)))
+    except (JavaError, SessionError, UnreachedError) as error:
+        return _nothing_proven(rules, f"the run can't be reached: {error}")
+
+
+def _kept(
+    files: RunFiles, rules: Rules, judged: Callable[[], Verdict], *, told: tuple[Say, object]
+) -> Verdict:
+    """What `judged` answers, or why it can't, once it is in verdict.json.
+
+    `told`: who is told of that file, and by which name.
+    """
+    if files.is_folder(_VERDICT):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), _VERDICT)
+    try:
+        verdict = judged()
     except _UNPROVEN as error:
-        verdict = _nothing_proven(known, str(error))
+        verdict = _nothing_proven(rules, str(error))
     except _FAILED as error:
-        verdict = _nothing_proven(known, f"the verification itself failed: {_first_line(error)}")
-    files.replace("verdict.json", verdict.as_text())
+        verdict = _nothing_proven(rules, f"the verification itself failed: {_first_line(error)}")
+    files.replace(_VERDICT, verdict.as_text())
+    say, place = told
+    say(f"done; {place} is written")
     return verdict
 
 
@@ -137,7 +187,7 @@ class _Work:
     rules: Rules
     master: str | None
     say: Say
-    early: EarlySession | None
+    early: EarlySession | None = None
 
 
 def _judged_by(
@@ -147,7 +197,7 @@ def _judged_by(
     if first is not None and choice == _DUCKDB:
         return first
     if first is not None:
-        work.files.replace("verdict.json", first.as_text())
+        work.files.replace(_VERDICT, first.as_text())
         if on_first is not None:
             on_first(first)
     try:
@@ -170,17 +220,21 @@ def _by_duckdb(work: _Work) -> Verdict:
 
 
 def _by_spark(work: _Work) -> Verdict:
-    from verify.engines.spark import SparkEngine  # noqa: PLC0415  # costs a second by itself
-
     rows = work.manifest.rows()
     work.say(f"starting Spark for {rows:,} rows")
     opened = None if work.early is None else work.early.take(master=work.master, rows=rows)
     with spark_session(master=work.master, rows=rows, opened=opened) as session:
-        engine = SparkEngine(session)
-        try:
-            return _verdict_of(engine, work)
-        finally:
-            engine.close()
+        return _judged_in(session, work)
+
+
+def _judged_in(session: SparkSession, work: _Work) -> Verdict:
+    from verify.engines.spark import SparkEngine  # noqa: PLC0415  # costs a second by itself
+
+    engine = SparkEngine(session)
+    try:
+        return _verdict_of(engine, work)
+    finally:
+        engine.close()
 
 
 def _verdict_of(engine: Engine, work: _Work) -> Verdict:
@@ -229,7 +283,7 @@ def _unconfirmed(first: Verdict, reason: str) -> Verdict:
 
 
 def main(
-    run: Path,
+    run: Path | RunUri,
     *,
     engine: EngineChoice,
     master: str | None,
@@ -257,7 +311,6 @@ def main(
             on_first=on_first,
             early=early,
         )
-        say(f"done; {run / 'verdict.json'} is written")
     except (RuleFileError, DialectError) as error:
         verdict = _nothing_proven(rules, str(error))
     except OSError as error:
@@ -270,8 +323,12 @@ def main(
     return verdict.outcome.exit_code
 
 
-def _sound_manifest(files: RunFiles, say: Say) -> Manifest:
+def _sound_manifest(
+    files: RunFiles, say: Say, refuse: Callable[[Manifest], None] = lambda _: None
+) -> Manifest:
+    """The manifest of a run whose files are as listed. `refuse` is asked before these are read."""
     manifest = load_manifest(files)
+    refuse(manifest)
     say("comparing the files with their digests")
     reason = damage(files, manifest)
     if reason is not None:

@@ -2,7 +2,7 @@
 
 Place in the data path: between the run directory and the checks. Local by default (2 threads, no
 UI, loopback only, bounded memory); any Spark master by `master`, whose workers must see the run
-directory under the same path and have this project installed.
+directory under the same path, or URI, and have this project installed.
 
 Invariants: the process environment is what it was once the JVM is up; what a session writes lies
 in a folder of its own that ends with it, but for the archive of classes that the first session of
@@ -37,6 +37,7 @@ __all__ = [
     "SMALL_ROWS_MAX",
     "OpenedSession",
     "SessionError",
+    "fit_session",
     "is_small",
     "open_session",
     "spark_session",
@@ -48,6 +49,7 @@ _MEMORY_BYTES_MIN = 2 * 1024**3
 _MEMORY_BYTES_PER_ROW = 400
 _MEMORY_SHARE = 3  # at most a third of the machine's
 SMALL_ROWS_MAX = 1_500_000
+_ROWS_UNTOLD = 1 << 40
 _ROWS_PER_PARTITION = 250_000
 _PARTITIONS_MAX = 512
 _SHORT_RUN_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -85,10 +87,11 @@ class OpenedSession:
 
 @contextmanager
 def spark_session(
-    *, master: str | None = None, rows: int = 0, opened: OpenedSession | None = None
+    *, master: str | None = None, rows: int | None = 0, opened: OpenedSession | None = None
 ) -> Iterator[SparkSession]:
     """A session that ends with the block, tuned for a run of about `rows` rows.
 
+    `rows` None: it is not known yet, and `fit_session` tells it later what can still be told.
     `opened`: one that is up already, in place of a new one.
 
     Raises:
@@ -104,7 +107,7 @@ def spark_session(
         opened.close(ended_well=ended_well)
 
 
-def open_session(master: str | None, *, rows: int) -> OpenedSession:
+def open_session(master: str | None, *, rows: int | None) -> OpenedSession:
     """A session that its caller closes.
 
     Raises:
@@ -124,7 +127,9 @@ def is_small(rows: int) -> bool:
     return rows <= SMALL_ROWS_MAX
 
 
-def _start(folder: Path, java: Java, master: str, rows: int) -> tuple[SparkSession, Path | None]:
+def _start(
+    folder: Path, java: Java, master: str, rows: int | None
+) -> tuple[SparkSession, Path | None]:
     """The session, and where its JVM's archive of classes belongs, if anywhere."""
     builder = SparkSession.Builder().master(master).appName("ledgermq verify")
     settings = _settings(rows)
@@ -135,6 +140,8 @@ def _start(folder: Path, java: Java, master: str, rows: int) -> tuple[SparkSessi
         builder = builder.config(key, value)
     home = spark_home.installed_home(java, master, os.environ)
     archive = None if home is None else home / spark_submit.ARCHIVE
+    if rows is None and archive is not None and not archive.exists():
+        archive = None  # it may end before it has loaded what an archive is for
     variables = {} if archive is None else {_ARCHIVE: str(archive)}
     if home is None:
         home = folder / "home"
@@ -158,22 +165,28 @@ def _start(folder: Path, java: Java, master: str, rows: int) -> tuple[SparkSessi
             ) from error
 
 
-def _settings(rows: int) -> dict[str, str]:
+def fit_session(session: SparkSession, rows: int) -> None:
+    """Tunes the queries of a session that began without knowing its run for one of `rows` rows.
+
+    What the JVM started with stays: it compiles as for a long run, and may grow as for a large one.
+    """
+    for key, value in _query_settings(rows).items():
+        session.conf.set(key, value)
+
+
+def _settings(rows: int | None) -> dict[str, str]:
     """A short run is over before fused stages and optimised code have paid for their compilation.
 
     Measured with six checks on a few dozen operations: 19 s of CPU in place of 41 s.
     """
-    small = is_small(rows)
+    small = rows is not None and is_small(rows)
     java_options = f"{_JAVA_OPTIONS} {_SHORT_RUN_OPTIONS}" if small else _JAVA_OPTIONS
-    speed = {
-        "spark.sql.shuffle.partitions": "1" if small else str(_partitions(rows)),
-        "spark.sql.adaptive.enabled": "false" if small else "true",
-        "spark.sql.codegen.wholeStage": "false" if small else "true",
-    }
-    if small:
+    speed = _query_settings(_ROWS_UNTOLD if rows is None else rows)
+    if small or rows is None:
         # By itself Spark takes 32 MiB for each sort and each table that is broadcast, most of it
         # empty: a gigabyte was held, what was kept went to disk, and a tenth of all time was GC.
-        speed["spark.buffer.pageSize"] = "1m"
+        # A task has 8,192 pages at most, which a large run may need at 1 MiB.
+        speed["spark.buffer.pageSize"] = "1m" if small else "4m"
     return speed | {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -185,9 +198,20 @@ def _settings(rows: int) -> dict[str, str]:
     }
 
 
-def _driver_memory_bytes(rows: int) -> int:
+def _query_settings(rows: int) -> dict[str, str]:
+    """Those that may change while a session runs."""
+    small = is_small(rows)
+    return {
+        "spark.sql.shuffle.partitions": "1" if small else str(_partitions(rows)),
+        "spark.sql.adaptive.enabled": "false" if small else "true",
+        "spark.sql.codegen.wholeStage": "false" if small else "true",
+    }
+
+
+def _driver_memory_bytes(rows: int | None) -> int:
     """What stays in memory of a run of `rows`; what does not fit goes to the session's folder."""
     memory = memory_bytes()
+    rows = _ROWS_UNTOLD if rows is None else rows
     wanted = _MEMORY_BYTES_MIN + rows * _MEMORY_BYTES_PER_ROW
     least = min(_MEMORY_BYTES_MIN, memory * 3 // 4)
     return max(least, min(wanted, memory // _MEMORY_SHARE))
@@ -207,7 +231,8 @@ def _local_settings(folder: Path) -> dict[str, str]:
         "spark.driver.bindAddress": LOOPBACK,
         "spark.driver.host": LOOPBACK,
         "spark.local.dir": str(folder / "scratch"),
-        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        # With its scheme: Hadoop's default file system may be another one.
+        "spark.sql.warehouse.dir": f"file:{folder / 'warehouse'}",
     }
 
 

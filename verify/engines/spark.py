@@ -16,8 +16,6 @@ from functools import partial
 from typing import Final
 
 import pyarrow as pa
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # py4j ships no types
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import ArrayType, MapType, StructType
@@ -25,6 +23,7 @@ from pyspark.sql.types import ArrayType, MapType, StructType
 from verify.dialect import tables_of
 from verify.engines.engine import FINDINGS_MAX, EngineError, Findings, TableFiles, found_by
 from verify.engines.spark_tables import read_table
+from verify.java_errors import JAVA_ERRORS, is_interrupted
 from verify.rule_files import Rule, Stage
 
 __all__ = ["SparkEngine"]
@@ -33,7 +32,7 @@ _FOUND: Final = "found"
 _RULES_AT_A_TIME: Final = 3  # one is planned while others run
 _STAGES_AT_A_TIME: Final = 4  # of which some wait for others
 _NOTHING: Final = Findings(violations=0, doubts=0, smallest_violations=(), smallest_doubts=())
-_FAILURES: Final = (PySparkException, Py4JError, OSError)
+_FAILURES: Final = (*JAVA_ERRORS, OSError)
 
 
 class SparkEngine:
@@ -156,15 +155,9 @@ def _failing(name: str) -> Iterator[None]:
     try:
         yield
     except _FAILURES as error:
-        if _is_interrupted(error):
+        if is_interrupted(error):
             raise KeyboardInterrupt from error
         raise EngineError(f"{name}: {_first_line(error)}") from error
-
-
-def _is_interrupted(error: BaseException | None) -> bool:
-    while error is not None and not isinstance(error, KeyboardInterrupt):
-        error = error.__cause__ or error.__context__
-    return error is not None
 
 
 def _witness(row: Row) -> dict[str, object]:

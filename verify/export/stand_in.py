@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from verify.export.tables import EXPORTED, export_tables
+from verify.export.tables import EXPORTED, ExportError, export_tables
 from verify.manifest import ListedFile, Manifest
 
-__all__ = ["with_exports"]
+__all__ = ["refuse_unexported", "with_exports"]
 
 
 @contextmanager
@@ -33,8 +33,8 @@ def with_exports(
         ExportError: the stores can't be read, or the tables not be written.
         OSError: no folder can be made.
     """
-    names = [name for name in EXPORTED if name not in manifest.tables]
-    if "nodes" not in manifest.tables or not names:
+    names = _unexported(manifest)
+    if not names:
         yield manifest
         return
     say("reading the replicas' stores")
@@ -48,3 +48,23 @@ def with_exports(
             for name, files in written.items()
         }
         yield dataclasses.replace(manifest, tables={**manifest.tables, **made})
+
+
+def refuse_unexported(manifest: Manifest) -> None:
+    """For runs that do not lie on this machine, whose stores are not read.
+
+    Raises:
+        ExportError: tables would have to be made from its stores.
+    """
+    names = _unexported(manifest)
+    if names:
+        raise ExportError(
+            f"the run has stores and lists no table {' and no table '.join(names)}, which can only"
+            " be made where the stores lie: export it first (`ledgermq export RUN`)"
+        )
+
+
+def _unexported(manifest: Manifest) -> list[str]:
+    if "nodes" not in manifest.tables:
+        return []
+    return [name for name in EXPORTED if name not in manifest.tables]

@@ -1,0 +1,38 @@
+"""How a run is named: by a path of this machine, or by the URI of a Hadoop file system.
+
+Place in the data path: between the command line and `verify.run`. A URI is what Hadoop's own tools
+take for one: a scheme, a colon and a slash (`hdfs://host/runs/x`, `s3a://bucket/x`, `file:///x`).
+Its characters stand for themselves, as they do for `hadoop fs`: nothing is decoded.
+
+Invariant: imports nothing that is slow to load, since every command reads its arguments with it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+__all__ = ["RunUri", "run_place"]
+
+_URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
+
+
+@dataclass(frozen=True, slots=True)
+class RunUri:
+    """The folder of a run in a file system that Hadoop reaches."""
+
+    text: str
+
+    def of(self, name: str) -> str:
+        """The URI of the run's file `name`."""
+        return f"{self.text.rstrip('/')}/{name}"
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def run_place(text: str) -> Path | RunUri:
+    """What `text` names. A folder whose own name ends in a colon is named by `./`."""
+    return RunUri(text) if _URI.match(text) else Path(text)
