@@ -8,12 +8,11 @@ Group time passes as the monotonic clock does. A wall clock that jumps moves it 
 minority of wrong clocks could be the reason: of `n` replicas at most `f = (n - 1) // 2` are taken
 to be wrong, and among the clocks that answer, those that `f` wrong ones can't have moved bound the
 true time from below and from above. An answer tells a clock but for half of what it took: a link
-may be slow in one direction alone. Between the bounds nothing is corrected, nor before group time
-has been beyond one for longer than an answer counts: a clock that is right again may be known by a
-wrong answer until then, and another one be wrong meanwhile. Then group time runs 0.5 % faster or
-slower until it is back, 5 % where it is more than a second off. More than ten seconds are a jump:
-nothing is done for a minute; if it lasts, what is behind takes the lower bound at once. Group time
-never goes back, nor behind the log's last stamp: from a stamp that lies ahead it goes on.
+may be slow in one direction alone. Between the bounds nothing is corrected. Beyond one, group
+time runs 0.5 % faster or slower until it is back, 5 % where it is more than a second off. More than
+ten seconds are a jump: nothing is done for a minute; if it lasts, what is behind takes the lower
+bound at once. Group time never goes back, nor behind the log's last stamp: from a stamp that lies
+ahead it goes on.
 
 A follower takes its leader's group time over with each answer, less what the answer took. So a new
 leader goes on where the old one was, whatever its own wall clock says. A replica that has heard of
@@ -79,8 +78,6 @@ class GroupClock:
         self._highest_ms = 0
         self._has_begun = False
         self._ticked_ms: int | None = None
-        self._off_since_ms: int | None = None
-        self._was_behind = False
         self._far_since_ms: int | None = None
         self._lead_ms = 0
         self.is_sure = False
@@ -148,7 +145,7 @@ class GroupClock:
         elif leads and bounds is not None:
             self._correct(bounds, monotonic_ms, min(monotonic_ms - last_ms, _TICK_MS_MAX))
         else:
-            self._far_since_ms = self._off_since_ms = None
+            self._far_since_ms = None
         self._lead_ms = 0 if bounds is None else max(0, int(self._ahead_ms - bounds[1]))
 
     def _begin(self, ahead_ms: float, *, is_sure: bool) -> None:
@@ -181,12 +178,6 @@ class GroupClock:
     def _correct(self, bounds: tuple[float, float], monotonic_ms: int, elapsed_ms: int) -> None:
         low, high = bounds
         off_ms = min(max(self._ahead_ms, low), high) - self._ahead_ms
-        if not off_ms:
-            self._far_since_ms = self._off_since_ms = None
-            return
-        is_behind = off_ms > 0
-        if self._off_since_ms is None or is_behind != self._was_behind:
-            self._off_since_ms, self._was_behind = monotonic_ms, is_behind
         if abs(off_ms) <= _FAR_MS:
             self._far_since_ms = None
         else:
@@ -197,7 +188,5 @@ class GroupClock:
             if off_ms > 0:
                 self._ahead_ms += off_ms
                 return
-        if monotonic_ms - self._off_since_ms <= _READING_MS_MAX:
-            return
         slew_ms = elapsed_ms * (_SLEW_NEAR if abs(off_ms) <= _NEAR_MS else _SLEW)
         self._ahead_ms += min(max(off_ms, -slew_ms), slew_ms)

@@ -94,22 +94,6 @@ def test_a_clock_that_jumps_moves_nothing(jump_ms, jumping):
             assert abs(group.store()) <= STEP_MS
 
 
-@pytest.mark.parametrize("is_down", [False, True])
-@pytest.mark.parametrize("jump_ms", [4_600, -4_600])
-def test_one_clock_is_right_again_as_another_jumps(jump_ms, is_down):
-    """One is wrong at a time; the leader knows the first by its wrong answer for a while."""
-    group = Group(3)
-    group.pass_time(3_000)
-    group.jumps_ms[1] = jump_ms
-    group.pass_time(2_400)
-    group.jumps_ms[1:] = [0, HOUR_MS if jump_ms > 0 else -HOUR_MS]
-    if is_down:
-        group.down.add(1)
-    for _ in range(15):
-        group.pass_time(1_000)
-        assert abs(group.store()) <= 1
-
-
 def test_a_group_whose_replicas_all_restart_goes_by_what_most_clocks_say():
     for jump_ms in (HOUR_MS, -HOUR_MS):
         group = Group(3)
