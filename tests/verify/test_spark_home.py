@@ -123,7 +123,7 @@ def test_a_session_that_ends_well_leaves_an_archive_that_the_next_maps(tmp_path:
         done = subprocess.run(
             [sys.executable, "-c", MAPPED.format(end=end)],
             env={
-                **os.environ,
+                **{key: told for key, told in os.environ.items() if key[:6] != "SPARK_"},
                 **environment,
                 "LEDGERMQ_TEST_ARCHIVE": str(home / "classes.jsa"),
             },
