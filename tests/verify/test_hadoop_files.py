@@ -76,6 +76,7 @@ def edit(run: Path, change: Callable[[dict[str, object]], object]) -> None:
 # Whole runs ------------------------------------------------------------------------------------
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.usefixtures("_one_session")
 @pytest.mark.parametrize("check", ["", "A4"])
 def test_uri_is_judged_as_its_folder(check: str, tmp_path: Path) -> None:
@@ -341,7 +342,7 @@ verify_run(run_place(sys.argv[1]), engine="spark", rules=rules)
 """
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_hadoop_is_set_up_by_its_own_files(tmp_path: Path) -> None:
     """core-site.xml mounts the runs under another scheme; a path stays one of this machine."""
     run = SyntheticRun().write(tmp_path / "runs" / "x", files=2)
