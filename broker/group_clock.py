@@ -8,17 +8,20 @@ Group time passes as the monotonic clock does. A wall clock that jumps moves it 
 minority of wrong clocks could be the reason: of `n` replicas at most `f = (n - 1) // 2` are taken
 to be wrong, and among the clocks that answer, those that `f` wrong ones can't have moved bound the
 true time from below and from above. An answer tells a clock but for half of what it took: a link
-may be slow in one direction alone. Between the bounds nothing is corrected. Beyond one, group
-time runs 0.5 % faster or slower until it is back, 5 % where it is more than a second off. More than
-ten seconds are a jump: nothing is done for a minute; if it lasts, what is behind takes the lower
-bound at once. Group time never goes back, nor behind the log's last stamp: from a stamp that lies
-ahead it goes on.
+may be slow in one direction alone. Between the bounds nothing is corrected, nor beyond one before
+every answer that counts was given since: a clock that is right again may be known by a wrong answer
+until then, and another one be wrong meanwhile. Then group time runs 0.5 % faster or slower until it
+is back, 5 % where it is more than a second off. More than ten seconds are a jump: nothing is done
+for a minute; if it lasts, what is behind takes the lower bound at once. Group time never goes back,
+nor behind the log's last stamp: from a stamp that lies ahead it goes on.
 
-A follower takes its leader's group time over with each answer, less what the answer took. So a new
-leader goes on where the old one was, whatever its own wall clock says. A replica that has heard of
-no group time since it began (all have restarted) starts from the lower bound, and is sure of it
-once the bounds are as near as those of clocks that are right, or all replicas have answered: of two
-clocks that are seconds apart one is wrong, and the third may be about to say which.
+A follower takes its leader's group time over: each answer bounds it, as if all that the answer took
+had been the way back, or the way there, and a follower's time that lies between stays. So a slow
+answer makes it no worse than a faster one left it, and a new leader goes on where the old one was,
+whatever its own wall clock says. A replica that has heard of no group time since it began (all have
+restarted) starts from the lower bound, and is sure of it once the bounds are as near as those of
+clocks that are right, or all replicas have answered: of two clocks that are seconds apart one is
+wrong, and the third may be about to say which.
 
 Invariants: `now_ms` never falls while this replica leads; while at most `f` of the wall clocks are
 wrong, no jump of theirs moves group time.
@@ -78,6 +81,7 @@ class GroupClock:
         self._highest_ms = 0
         self._has_begun = False
         self._ticked_ms: int | None = None
+        self._off_since_ms: int | None = None
         self._far_since_ms: int | None = None
         self._lead_ms = 0
         self.is_sure = False
@@ -127,7 +131,9 @@ class GroupClock:
             reading.wall_ms - monotonic_ms, reading.wall_ms - asked_ms, monotonic_ms
         )
         if reading.group_ms is not None and (is_leader or not self.is_sure):
-            self._begin(reading.group_ms - monotonic_ms, is_sure=True)
+            low, high = reading.group_ms - monotonic_ms, reading.group_ms - asked_ms
+            ahead_ms = min(max(self._ahead_ms, low), high) if self.is_sure else low
+            self._begin(ahead_ms, is_sure=True)
             self.is_own = False
 
     def tick(self, monotonic_ms: int, wall_ms: int, last_stamp_ms: int, *, leads: bool) -> None:
@@ -145,7 +151,7 @@ class GroupClock:
         elif leads and bounds is not None:
             self._correct(bounds, monotonic_ms, min(monotonic_ms - last_ms, _TICK_MS_MAX))
         else:
-            self._far_since_ms = None
+            self._off_since_ms = self._far_since_ms = None
         self._lead_ms = 0 if bounds is None else max(0, int(self._ahead_ms - bounds[1]))
 
     def _begin(self, ahead_ms: float, *, is_sure: bool) -> None:
@@ -178,6 +184,11 @@ class GroupClock:
     def _correct(self, bounds: tuple[float, float], monotonic_ms: int, elapsed_ms: int) -> None:
         low, high = bounds
         off_ms = min(max(self._ahead_ms, low), high) - self._ahead_ms
+        if not off_ms:
+            self._off_since_ms = self._far_since_ms = None
+            return
+        if self._off_since_ms is None:
+            self._off_since_ms = monotonic_ms
         if abs(off_ms) <= _FAR_MS:
             self._far_since_ms = None
         else:
@@ -188,5 +199,8 @@ class GroupClock:
             if off_ms > 0:
                 self._ahead_ms += off_ms
                 return
+        heard = self._heard_lately(monotonic_ms)
+        if any(told.at_ms <= self._off_since_ms for told in heard):
+            return
         slew_ms = elapsed_ms * (_SLEW_NEAR if abs(off_ms) <= _NEAR_MS else _SLEW)
         self._ahead_ms += min(max(off_ms, -slew_ms), slew_ms)

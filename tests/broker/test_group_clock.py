@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import pytest
@@ -92,6 +93,34 @@ def test_a_clock_that_jumps_moves_nothing(jump_ms, jumping):
             group.leader = leader
             group.pass_time(70_000)
             assert abs(group.store()) <= STEP_MS
+
+
+@pytest.mark.parametrize("slow", ["there", "back"])
+def test_slow_answers_make_what_a_follower_knows_no_worse(slow):
+    group = Group(3)
+    group.pass_time(3_000)
+    ways = itertools.cycle((900, 0) if slow == "there" else (0, 900))
+    group.link_ms = lambda: next(ways)
+    for leader in (1, 2, 0):
+        group.pass_time(5_000)
+        group.leader = leader
+        assert abs(group.store()) <= 1
+
+
+@pytest.mark.parametrize("is_down", [False, True])
+@pytest.mark.parametrize("jump_ms", [4_600, -4_600])
+def test_one_clock_is_right_again_as_another_jumps(jump_ms, is_down):
+    """One is wrong at a time; the leader knows the first by its wrong answer for a while."""
+    group = Group(3)
+    group.pass_time(3_000)
+    group.jumps_ms[1] = jump_ms
+    group.pass_time(2_400)
+    group.jumps_ms[1:] = [0, HOUR_MS if jump_ms > 0 else -HOUR_MS]
+    if is_down:
+        group.down.add(1)
+    for _ in range(15):
+        group.pass_time(1_000)
+        assert abs(group.store()) <= 1
 
 
 def test_a_group_whose_replicas_all_restart_goes_by_what_most_clocks_say():

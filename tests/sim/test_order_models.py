@@ -66,9 +66,14 @@ def test_what_was_overtaken_never_comes() -> None:
 
 
 @pytest.fixture
-def resets() -> ResetModel:
+def now_ms() -> list[int]:
+    return [0]
+
+
+@pytest.fixture
+def resets(now_ms: list[int]) -> ResetModel:
     """The group was sent back to 3, and to 5 after that."""
-    model = ResetModel(Counter())
+    model = ResetModel(Counter(), lambda: now_ms[0])
     model.reset(ResetCommand("G", "Q", [[0, 3]]))
     model.reset(ResetCommand("G", "Q", [[0, 5]]))
     return model
@@ -124,9 +129,21 @@ def test_a_pull_that_nobody_answered_may_arrive_behind_a_reset(resets: ResetMode
     resets.reset(ResetCommand("G", "Q", [[0, 5]]))
     resets.clear(ClearResetCommand(*KEY, 5))
     assert not resets.pending
-    resets.reset(ResetCommand("G", "Q", [[0, 6]]))
-    with pytest.raises(Violation, match="the reset to 6 is cleared"):
-        resets.clear(ClearResetCommand(*KEY, 6))
+    resets.reset(ResetCommand("G", "Q", [[0, 5]]))
+    with pytest.raises(Violation, match="the reset to 5 is cleared"):
+        resets.clear(ClearResetCommand(*KEY, 5))
+
+
+def test_a_pull_that_nobody_answered_does_not_arrive_ages_later(
+    resets: ResetModel, now_ms: list[int]
+) -> None:
+    resets.on_pull(KEY, 5)
+    resets.on_lost(KEY, 5)
+    resets.on_pull(KEY, 9)
+    now_ms[0] = 30_001
+    resets.reset(ResetCommand("G", "Q", [[0, 5]]))
+    with pytest.raises(Violation, match="the reset to 5 is cleared"):
+        resets.clear(ClearResetCommand(*KEY, 5))
 
 
 def test_a_reset_may_be_followed_before_it_is_committed(resets: ResetModel) -> None:

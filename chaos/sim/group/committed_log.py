@@ -102,7 +102,7 @@ class CommittedLog:
         # Of a consumer offset every value that it ever had, None where it was deleted.
         self.offset_history: dict[QueueKey, list[int | None]] = {}
         self.asked = Asked(counts)
-        self.resets = ResetModel(counts)
+        self.resets = ResetModel(counts, (lambda: 0) if true_time is None else true_time.now_ms)
         self.locks = LockModel(counts)
         self.registry = RegistryModel()
         self.resumed: set[int] = set()  # copies of halves that were given up

@@ -13,13 +13,14 @@ long after it was appended, and meanwhile the consumer may have followed an earl
 request. At the end each was followed.
 
 One thing nobody can tell from following: a pull from the very offset of the reset, which was sent
-before that was asked for, never answered, and arrives after it. It ends the reset too.
+before that was asked for, never answered, and arrives after it. It ends the reset too: one, and
+within the time that a link and a commit may hold it up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias
 
 from broker.store.payload import ClearResetCommand, ResetCommand
 from chaos.sim.violation import Violation
@@ -28,11 +29,16 @@ __all__ = ["ResetModel"]
 
 _Key: TypeAlias = tuple[str, str, int]  # group, topic, queue id
 
+# A link keeps bytes for five seconds; what comes of them waits for a broker that is paused, and for
+# a commit.
+_LOST_MS_MAX: Final = 30_000
+
 
 class ResetModel:
     """Of one broker group. Methods raise Violation."""
 
-    def __init__(self, counts: dict[str, int]) -> None:
+    def __init__(self, counts: dict[str, int], now_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
         self._counts = counts
         self._pending: dict[_Key, int] = {}
         self._made: dict[_Key, list[int]] = {}  # offsets of all resets, in the log's order
@@ -41,7 +47,8 @@ class ResetModel:
         # From where the consumer has pulled since the last reset was asked for, by the pull's
         # number, its place of then first; none where it has begun anew.
         self._places: dict[_Key, dict[int, int]] = {}
-        self._lost: dict[_Key, set[int]] = {}  # from where pulls were made that nobody answered
+        # From where pulls were made that nobody answered, and when they were given up.
+        self._lost: dict[_Key, list[tuple[int, int]]] = {}
         self._followed: dict[_Key, int] = {}  # so many of them can move the consumer no more
 
     @property
@@ -68,7 +75,7 @@ class ResetModel:
             return
         places = self._places.get(key)
         if places is not None and command.offset not in places.values():
-            if command.offset in self._lost.get(key, ()):
+            if self._take_lost(key, command.offset):
                 self._counts["resets_ended_by_late_pulls"] += 1
                 del self._pending[key]
                 return
@@ -86,6 +93,16 @@ class ResetModel:
             for key, offset in self._pending.items()
             if group != key[0] and topic != key[1]
         }
+
+    def _take_lost(self, key: _Key, offset: int) -> bool:
+        """Whether a pull from `offset` may have arrived only now. None ends two resets."""
+        oldest_ms = self._now_ms() - _LOST_MS_MAX
+        lost = [(place, at_ms) for place, at_ms in self._lost.get(key, ()) if at_ms >= oldest_ms]
+        taken = next((pull for pull in lost if pull[0] == offset), None)
+        if taken is not None:
+            lost.remove(taken)
+        self._lost[key] = lost
+        return taken is not None
 
     def _forget_places(self, key: _Key, offset: int) -> None:
         """What was pulled before the reset to `offset` was asked for does not follow it."""
@@ -123,7 +140,7 @@ class ResetModel:
 
     def on_lost(self, key: _Key, offset: int) -> None:
         """A pull from `offset` was given up: it may still be on its way to a broker."""
-        self._lost.setdefault(key, set()).add(offset)
+        self._lost.setdefault(key, []).append((offset, self._now_ms()))
 
     def on_behind(self, key: _Key, offset: int) -> None:
         """A replica that does not lead answered the pull from where the consumer was sent: it may
