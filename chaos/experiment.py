@@ -8,7 +8,9 @@ the phases and puts workload, nemesis, watch and progress side by side.
     heal    senders have stopped; every node is back and caught up, transactions settle
     drain   every queue is read to its end, consumer groups catch up, offsets are read
     stop    clients leave, brokers stop cleanly
-    export  history and traces become tables, run.json is written last
+    export  the tables are whole, run.json is written last
+
+History and traces become tables meanwhile, in a process of its own (`chaos.live_tables`).
 
 Invariants: whatever happens, faults are healed and no process is left; a harness error ends as a
 run that is not complete, which the verifier calls unknown, never as a failure of the cluster; all
@@ -37,16 +39,19 @@ import uvloop
 from chaos.cluster import plan_ports
 from chaos.cluster_layout import ENGINES, ClusterLayout, LayoutError, lay_out
 from chaos.history import HistoryError, HistoryWriter
+from chaos.live_tables import LiveTables
 from chaos.nemesis.runner import Nemesis
 from chaos.phases import Phases
 from chaos.processes import ProcessError
 from chaos.progress import Progress
-from chaos.run_export import HISTORY_FILE, ExportResult, export_run
+from chaos.run_export import ExportResult, export_run
 from chaos.run_manifest import describe_environment, write_manifest
 from chaos.scenario import Scenario
 from chaos.settle import await_caught_up, await_settled, drain_all, read_system_queues
 from chaos.sparse_files import cut_trailing_holes
 from chaos.stop_signals import heeded_stop_signals
+from chaos.table_converter import HISTORY_FILE, RunSources
+from chaos.trace_rows import TraceFolder
 from chaos.watch import ClusterWatch
 from chaos.workload.context import WorkContext
 from chaos.workload.load import TOOL_SLOT, Workload, slot_names
@@ -134,9 +139,11 @@ def run_experiment(
     try:
         # What it ran, to run it again with; the manifest has the same text.
         (run / "scenario.toml").write_text(scenario.text, encoding="utf-8")
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(experiment.carry_out())
-        result = experiment.export()
+        with LiveTables(experiment.sources()) as tables:
+            tables.start()
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                runner.run(experiment.carry_out())
+            result = experiment.export(tables)
     except (asyncio.CancelledError, KeyboardInterrupt) as error:
         experiment.give_up("interrupted")
         raise ExperimentInterrupted(run) from error
@@ -224,11 +231,26 @@ class _Experiment:
                 progress.cancel()
                 await asyncio.shield(world.abort())
 
-    def export(self) -> ExportResult:
-        """Tables and manifest. Raises HistoryError, OSError."""
+    def sources(self) -> RunSources:
+        """What tables are made of."""
+        return RunSources(
+            run=self._run,
+            traces=tuple(
+                TraceFolder(
+                    group=place.group,
+                    node=place.node,
+                    path=self._layout.store_directory(self._run, place) / "trace",
+                )
+                for place in self._layout.brokers
+            ),
+            started_ns=self._started_ns,
+        )
+
+    def export(self, tables: LiveTables) -> ExportResult:
+        """Tables and manifest. Raises HistoryError, OSError and pyarrow's errors."""
         self.progress.say("all processes have stopped; writing tables")
         facts = {**self._facts(), "complete": True}
-        return export_run(self._run, self._layout, facts, started_ns=self._started_ns)
+        return export_run(self._run, tables.finish(), facts)
 
     def give_up(self, reason: str) -> None:
         """Leave a manifest that says that the run did not end, and why."""

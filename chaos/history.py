@@ -2,7 +2,7 @@
 
 Place in the data path: every operation of `chaos.workload` is recorded here twice, at its invoke
 and at its completion, with the host's monotonic clock; faults and notes go into the same file.
-`chaos.run_tables` turns it into the tables of the run format when the run ends.
+`chaos.table_converter` makes the tables of the run format of it.
 
 Record kinds, each one msgpack array:
 
@@ -201,19 +201,28 @@ class HistoryWriter:
 
 
 class HistoryReader:
-    """Iterates over the records of a file; a tail that was cut short is dropped and counted."""
+    """Iterates over the records of a file, which need not be there yet; whoever iterates again gets
+    what was written since. `dropped_bytes`: of a last record that is not whole."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.dropped_bytes = 0
-
-    def __iter__(self) -> Iterator[list[object]]:
-        unpacker = msgpack.Unpacker(
+        self._read_bytes = 0
+        self._unpacker = msgpack.Unpacker(
             raw=False, strict_map_key=True, max_buffer_size=RECORD_SIZE_MAX + READ_SIZE
         )
-        size = self._path.stat().st_size
+
+    @property
+    def dropped_bytes(self) -> int:
+        return self._read_bytes - int(self._unpacker.tell())
+
+    def __iter__(self) -> Iterator[list[object]]:
+        if self._read_bytes == 0 and not self._path.exists():
+            return
+        unpacker = self._unpacker
         with self._path.open("rb") as file:
+            file.seek(self._read_bytes)
             while data := file.read(READ_SIZE):
+                self._read_bytes += len(data)
                 unpacker.feed(data)
                 try:
                     for record in unpacker:
@@ -222,7 +231,6 @@ class HistoryReader:
                     raise HistoryError(
                         f"{self._path}: unreadable after byte {unpacker.tell()}: {error}"
                     ) from error
-        self.dropped_bytes = size - unpacker.tell()
 
 
 def _plain(columns: Mapping[str, Column]) -> dict[str, object]:

@@ -12,8 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from chaos.history import HistoryError, HistoryReader, HistoryWriter, MessageRow, QueueRow
+from chaos.history_rows import HistoryRows
 from chaos.run_manifest import TableFile, list_node_files, write_manifest
-from chaos.run_tables import read_history, write_faults, write_ops, write_raft
+from chaos.run_tables import OPS_SCHEMA, table_of
+from chaos.table_converter import HISTORY_FILE, RunSources, TableConverter
+from chaos.trace_rows import TraceFolder
+from tests.chaos.histories import ops_of
 
 MESSAGE = (
     "struct<value: string, uniq_key: string, keys: list<element: string>, broker_group: string,"
@@ -95,37 +99,43 @@ def _history(path: Path) -> None:
 
 
 def test_tables_have_exactly_the_types_of_the_format(tmp_path: Path) -> None:
-    _history(tmp_path / "h")
-    tables = read_history(tmp_path / "h")
-    assert write_ops(tables.ops, tmp_path / "ops.parquet") == 3
-    assert write_faults(tables.faults, tmp_path / "faults.parquet") == 1
-    trace = tmp_path / "trace"
-    trace.mkdir()
+    _history(tmp_path / HISTORY_FILE)
+    trace = TraceFolder(group="broker-a", node="n0", path=tmp_path / "trace")
+    trace.path.mkdir()
     event = {"incarnation": 1, "seq": 1, "t": 1500, "event": "role", "term": 2, "role": "leader"}
     read = {"incarnation": 1, "seq": 2, "t": 1700, "event": "read", "t_begin": 1600, "index": 3}
     packed = msgpack.packb(event) + msgpack.packb(read)
-    (trace / "000001").write_bytes(packed + packed[:10])
-    written = write_raft([("broker-a", "n0", trace)], tmp_path / "raft.parquet", started_ns=1000)
-    assert written == 2, "the event that was cut short is left out"
-    for name, types in (("ops", OPS_TYPES), ("faults", FAULTS_TYPES), ("raft", RAFT_TYPES)):
-        schema = pq.read_schema(tmp_path / f"{name}.parquet")
+    (trace.path / "000001").write_bytes(packed + packed[:10])
+    made = TableConverter(RunSources(run=tmp_path, traces=(trace,), started_ns=1000)).finish()
+    assert (made.ops.rows, made.faults.rows) == (3, 1)
+    assert made.raft.rows == 2, "the event that was cut short is left out"
+    for file, types in (
+        (made.ops, OPS_TYPES),
+        (made.faults, FAULTS_TYPES),
+        (made.raft, RAFT_TYPES),
+    ):
+        schema = pq.read_schema(file.path)
         assert {field.name: str(field.type) for field in schema} == types
-    rows = pq.read_table(tmp_path / "raft.parquet").to_pylist()
+    rows = pq.read_table(made.raft.path).to_pylist()
     assert [(row["t"], row["t_begin"]) for row in rows] == [(500, None), (700, 600)]
     assert rows[0]["broker_group"] == "broker-a"
+    ops = pq.read_table(made.ops.path).to_pylist()
+    assert [(row["op"], row["f"]) for row in ops] == [(0, "send"), (1, "assign"), (2, "poll")]
 
 
 def test_invokes_and_completions_become_rows(tmp_path: Path) -> None:
     _history(tmp_path / "h")
-    tables = read_history(tmp_path / "h")
-    send, assign, poll = tables.ops
-    assert (send["op"], send["type"], send["status"]) == (0, "ok", "SEND_OK")
+    rows = HistoryRows(tmp_path / "h")
+    rows.read()
+    assign, send = rows.take_completed()
+    (poll,) = rows.take_open()
+    assert (send["type"], send["status"]) == ("ok", "SEND_OK")
     assert send["messages"][0]["offset"] == 7
     assert send["t_invoke"] <= assign["t_invoke"] <= assign["t_complete"] <= send["t_complete"]
     assert assign["assigned"] == [{"broker_group": "broker-a", "topic": "orders", "queue": 1}]
     assert (poll["type"], poll["t_complete"], poll["final"]) == ("info", None, True)
-    assert tables.faults[0]["effect"] == "taken"
-    assert tables.notes == {"phases": {"load": [0, 1]}}
+    assert rows.faults[0]["effect"] == "taken"
+    assert rows.notes == {"phases": {"load": [0, 1]}}
 
 
 def test_every_cut_of_the_tail_is_survived(tmp_path: Path) -> None:
@@ -164,19 +174,19 @@ def test_what_is_written_is_there_before_close(tmp_path: Path) -> None:
 def test_contradictions_are_named(tmp_path: Path, records: list[object], message: str) -> None:
     (tmp_path / "h").write_bytes(b"".join(msgpack.packb(record) for record in records))
     with pytest.raises(HistoryError, match=message):
-        read_history(tmp_path / "h")
+        ops_of(tmp_path / "h")
 
 
-def test_a_value_of_the_wrong_type_is_refused(tmp_path: Path) -> None:
+def test_a_value_of_the_wrong_type_is_refused() -> None:
     with pytest.raises((pa.ArrowInvalid, pa.ArrowTypeError)):
-        write_ops([{"op": "zero"}], tmp_path / "ops.parquet")
+        table_of([{"op": "zero"}], OPS_SCHEMA)
 
 
 def test_an_empty_history_makes_empty_tables(tmp_path: Path) -> None:
-    (tmp_path / "h").write_bytes(b"")
-    tables = read_history(tmp_path / "h")
-    assert write_ops(tables.ops, tmp_path / "ops.parquet") == 0
-    assert pq.read_table(tmp_path / "ops.parquet").num_rows == 0
+    (tmp_path / HISTORY_FILE).write_bytes(b"")
+    made = TableConverter(RunSources(run=tmp_path, traces=(), started_ns=0)).finish()
+    for file in (made.ops, made.faults, made.raft):
+        assert file.rows == pq.read_table(file.path).num_rows == 0
 
 
 def test_manifest_lists_rows_and_digests_of_every_file(tmp_path: Path) -> None:

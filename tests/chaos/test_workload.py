@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from chaos.history import HistoryWriter
-from chaos.run_tables import read_history
 from chaos.scenario import WorkloadSection, parse_scenario
 from chaos.workload.actor import Actor, outcome_of
 from chaos.workload.contents_digest import contents_digest
@@ -26,10 +25,7 @@ from chaos.workload.pace import Pace, sleep_until_set
 from client.errors import BrokerUnreachableError, UnansweredError
 from client.message import DeliveredMessage, MessageQueue, SendResult, SendStatus
 from client.transaction_producer import Decision
-
-
-def _ops(path: Path) -> list[dict]:
-    return read_history(path).ops
+from tests.chaos.histories import ops_of
 
 
 def _actor(history: HistoryWriter) -> Actor:
@@ -42,7 +38,7 @@ def test_a_process_is_retired_after_an_info(tmp_path: Path) -> None:
         for outcome in ("ok", "info", "fail", "info", "ok"):
             with actor.operation("send") as operation:
                 operation.complete(outcome)
-    assert [op["process"] for op in _ops(tmp_path / "h")] == ["p", "p", "p~1", "p~1", "p~2"]
+    assert [op["process"] for op in ops_of(tmp_path / "h")] == ["p", "p", "p~1", "p~1", "p~2"]
 
 
 def test_one_thing_at_a_time(tmp_path: Path) -> None:
@@ -71,7 +67,7 @@ async def test_a_cancelled_operation_is_unknown(tmp_path: Path) -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-    (row,) = _ops(tmp_path / "h")
+    (row,) = ops_of(tmp_path / "h")
     assert row["type"] == "info"
 
 

@@ -11,9 +11,9 @@ import pytest
 from chaos.history import HistoryWriter
 from chaos.nemesis import runner as runner_module
 from chaos.nemesis.runner import Nemesis
-from chaos.run_tables import read_history
 from chaos.scenario import parse_scenario
 from chaos.watch import ClusterWatch
+from tests.chaos.histories import faults_of
 from tests.chaos.nemesis import fakes
 
 
@@ -34,7 +34,7 @@ async def _run(world, path: Path, text: str, *, leader: bool = True) -> list[dic
         watch.statuses["broker-a-n0"] = fakes.status("n0", role="leader")
     with HistoryWriter(path, started_ns=0) as history:
         await Nemesis(world, history, watch, random.Random(1)).run(_steps(text))
-    return read_history(path).faults
+    return faults_of(path)
 
 
 async def test_taken_and_healed(tmp_path: Path) -> None:
@@ -107,4 +107,4 @@ async def test_cancelled_in_the_middle_it_heals(tmp_path: Path) -> None:
         with pytest.raises(asyncio.CancelledError):
             await run
     assert set(world.states.values()) == {"S"}
-    assert read_history(tmp_path / "h").faults[0]["t_healed"] is not None
+    assert faults_of(tmp_path / "h")[0]["t_healed"] is not None
