@@ -44,14 +44,13 @@ from chaos.nemesis.runner import Nemesis
 from chaos.phases import Phases
 from chaos.processes import ProcessError
 from chaos.progress import Progress
-from chaos.run_export import ExportResult, export_run
+from chaos.run_export import ExportResult, export_run, sources_of
 from chaos.run_manifest import describe_environment, write_manifest
 from chaos.scenario import Scenario
 from chaos.settle import await_caught_up, await_settled, drain_all, read_system_queues
 from chaos.sparse_files import cut_trailing_holes
 from chaos.stop_signals import heeded_stop_signals
-from chaos.table_converter import HISTORY_FILE, RunSources
-from chaos.trace_rows import TraceFolder
+from chaos.table_converter import HISTORY_FILE
 from chaos.watch import ClusterWatch
 from chaos.workload.context import WorkContext
 from chaos.workload.load import TOOL_SLOT, Workload, slot_names
@@ -139,11 +138,7 @@ def run_experiment(
     try:
         # What it ran, to run it again with; the manifest has the same text.
         (run / "scenario.toml").write_text(scenario.text, encoding="utf-8")
-        with LiveTables(experiment.sources()) as tables:
-            tables.start()
-            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                runner.run(experiment.carry_out())
-            result = experiment.export(tables)
+        result = experiment.run()
     except (asyncio.CancelledError, KeyboardInterrupt) as error:
         experiment.give_up("interrupted")
         raise ExperimentInterrupted(run) from error
@@ -206,7 +201,17 @@ class _Experiment:
         self._consumer_groups: dict[str, dict[str, object]] = {}
         self.progress = Progress(f"{scenario.name}, seed {seed}")
 
-    async def carry_out(self) -> None:
+    def run(self) -> ExportResult:
+        """All of it. Raises what a phase of it raises; `give_up` is then what is left to do."""
+        with LiveTables(sources_of(self._run, self._layout, started_ns=self._started_ns)) as tables:
+            tables.start()
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                runner.run(self._carry_out())
+            self.progress.say("all processes have stopped; writing tables")
+            facts = {**self._facts(), "complete": True}
+            return export_run(self._run, tables.finish(), facts)
+
+    async def _carry_out(self) -> None:
         """Everything up to the stop of the last process."""
         with _stop_signals():
             slots = slot_names(self._scenario.workload)
@@ -230,27 +235,6 @@ class _Experiment:
             finally:
                 progress.cancel()
                 await asyncio.shield(world.abort())
-
-    def sources(self) -> RunSources:
-        """What tables are made of."""
-        return RunSources(
-            run=self._run,
-            traces=tuple(
-                TraceFolder(
-                    group=place.group,
-                    node=place.node,
-                    path=self._layout.store_directory(self._run, place) / "trace",
-                )
-                for place in self._layout.brokers
-            ),
-            started_ns=self._started_ns,
-        )
-
-    def export(self, tables: LiveTables) -> ExportResult:
-        """Tables and manifest. Raises HistoryError, OSError and pyarrow's errors."""
-        self.progress.say("all processes have stopped; writing tables")
-        facts = {**self._facts(), "complete": True}
-        return export_run(self._run, tables.finish(), facts)
 
     def give_up(self, reason: str) -> None:
         """Leave a manifest that says that the run did not end, and why."""

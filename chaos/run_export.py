@@ -15,11 +15,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from chaos.cluster_layout import ClusterLayout
 from chaos.run_manifest import list_node_files, write_manifest
 from chaos.sparse_files import cut_trailing_holes
-from chaos.table_converter import ConvertedTables
+from chaos.table_converter import ConvertedTables, RunSources
+from chaos.trace_rows import TraceFolder
 
-__all__ = ["ExportResult", "export_run"]
+__all__ = ["ExportResult", "export_run", "sources_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +32,22 @@ class ExportResult:
     ops: int
     faults: int
     raft: int
+
+
+def sources_of(run: Path, layout: ClusterLayout, *, started_ns: int) -> RunSources:
+    """What the tables of a run are made of, whose brokers lie in `run` as `layout` says."""
+    return RunSources(
+        run=run,
+        traces=tuple(
+            TraceFolder(
+                group=place.group,
+                node=place.node,
+                path=layout.store_directory(run, place) / "trace",
+            )
+            for place in layout.brokers
+        ),
+        started_ns=started_ns,
+    )
 
 
 def export_run(run: Path, tables: ConvertedTables, facts: Mapping[str, object]) -> ExportResult:

@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import ArrayType, MapType, StructType
 
+from verify.common_tables import divided
 from verify.dialect import tables_of
 from verify.engines.engine import FINDINGS_MAX, EngineError, Findings, TableFiles, found_by
 from verify.engines.spark_tables import read_table
@@ -87,7 +88,7 @@ class SparkEngine:
         for future in below:
             future.result()
         with _failing(stage.name):
-            made = self._session.sql(stage.text).localCheckpoint(eager=False)
+            made = self._asked(stage.text, name=stage.name).localCheckpoint(eager=False)
         self._keep(stage.name, made)
 
     def table(self, name: str) -> list[dict[str, object]]:
@@ -97,7 +98,7 @@ class SparkEngine:
 
     def findings(self, rule: Rule) -> Findings:
         with _failing(rule.id):
-            found = self._session.sql(rule.text)
+            found = self._asked(rule.text, name=rule.id)
             if not found.take(1):  # most find nothing, and need no order
                 return _NOTHING
             doubtful = "reason is not null" if "reason" in found.columns else "false"
@@ -130,6 +131,19 @@ class SparkEngine:
         with ThreadPoolExecutor(max_workers=_RULES_AT_A_TIME) as threads:
             answers = threads.map(partial(found_by, self.findings), rules)
             return {rule.id: answer for rule, answer in zip(rules, answers, strict=True)}
+
+    def _asked(self, text: str, *, name: str) -> DataFrame:
+        """A query, whose WITH tables that it reads more than once are made when it first reads
+        them. Spark answers each of them as often as it is read: one rule scanned a trace 27 times.
+        """
+        query = divided(text, prefix=name)
+        for table in query.shared:
+            made = self._session.sql(table.text).localCheckpoint(eager=False)
+            made.createOrReplaceTempView(table.name)
+        asked = self._session.sql(query.text)
+        for table in query.shared:  # `asked` holds them from here on
+            self._session.catalog.dropTempView(table.name)
+        return asked
 
     def _parted(self, frame: DataFrame) -> DataFrame:
         """A small run's tables have one part, so that no query exchanges rows: several are asked
