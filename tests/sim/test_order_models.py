@@ -51,6 +51,16 @@ def test_what_nobody_knows_may_be_in_the_log() -> None:
     asked.check_final()
 
 
+def test_a_request_whose_client_died_may_be_in_the_log() -> None:
+    asked = Asked(Counter())
+    never_ended = asked.question("user", "a")
+    never_ended.__enter__()
+    with pytest.raises(BrokerBusyError), asked.question("user", "a"):
+        raise BrokerBusyError(2, "busy", "n0")
+    asked.note("user", "a")
+    asked.check_final()
+
+
 def test_what_was_overtaken_never_comes() -> None:
     asked = Asked(Counter())
     with asked.question("offset", 7):
