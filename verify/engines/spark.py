@@ -43,7 +43,7 @@ class SparkEngine:
 
     def __init__(self, session: SparkSession) -> None:
         self._session = session
-        self._is_small = session.conf.get("spark.sql.shuffle.partitions") == "1"
+        self._is_single_task = session.conf.get("spark.sql.shuffle.partitions") == "1"
         self._views: list[str] = []
 
     def close(self) -> None:
@@ -148,7 +148,7 @@ class SparkEngine:
     def _parted(self, frame: DataFrame) -> DataFrame:
         """A small run's tables have one part, so that no query exchanges rows: several are asked
         at a time in place of that."""
-        return frame.coalesce(1) if self._is_small else frame
+        return frame.coalesce(1) if self._is_single_task else frame
 
     def _keep(self, name: str, frame: DataFrame) -> None:
         frame.createOrReplaceTempView(name)

@@ -23,12 +23,12 @@ known as (
     max(case when event = 'start' or (event = 'role' and role is not null) then seq end) over before as role_seq,
     max(case when event = 'role' and role = 'leader' then seq end) over before as leader_seq,
     max(case when event in ('start', 'config') then seq end) over before as config_seq,
-    max_by(end_told, case when end_told is not null then seq end) over before as log_end,
+    last_value(end_told) ignore nulls over before as log_end,
     max(case when end_told is not null then seq end) over before as log_seq,
     max(case when event = 'install' then index end) over before as installed,
     max(case when event = 'install' then seq end) over before as install_seq,
     max(case when event in ('commit', 'install') then index end) over before as committed,
-    max_by(index, case when event in ('apply', 'install') and index is not null then seq end) over before as applied,
+    last_value(case when event in ('apply', 'install') then index end) ignore nulls over before as applied,
     max(case when event = 'commit' and entry_term = term then term end) over before as term_committed
   from told
   window before as (

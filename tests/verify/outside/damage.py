@@ -5,7 +5,8 @@ Place in the data path: model runs are written, broken by a seed, and judged. Th
     python -m tests.verify.outside.damage --engine duckdb --count 200 --seed 1 --output FILE
 
 judges `count` of them and prints what came; with `--engine both` it also counts the checks on which
-the engines differ. Exit code 1 where a verification raised, or engines differed.
+the engines differ, Spark with its settings for small runs and for large ones in turn. Exit code 1
+where a verification raised, or engines differed.
 
 Invariants: a seed breaks the same run in the same way, under any hash seed; most damages keep
 run.json's digests true (`sealed`), so that it is the rules that see what was done, and not only the
@@ -26,6 +27,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import cycle
 from pathlib import Path
 from typing import Any, Final
 from unittest.mock import patch
@@ -37,11 +39,12 @@ from pyspark.sql import SparkSession
 from tests.verify.outside.model_cluster import model_run
 from tests.verify.outside.planting import FIVE, PLAIN, RETAINED, TWO
 from verify.run import EngineChoice, Rules, load_rules, verify_run
-from verify.session import spark_session
+from verify.session import fit_session, spark_session
 from verify.verdict import Verdict
 
 __all__ = ["Judged", "damaged", "judge_damaged", "main"]
 
+_ROWS_OF_A_LARGE_RUN: Final = 10_000_000
 _TABLES: Final = ("ops", "raft", "log", "cq", "faults")
 _BASES: Final = (PLAIN, TWO, FIVE, RETAINED)
 _NEW_VALUES: Final[dict[str, list[Any]]] = {
@@ -365,14 +368,17 @@ def _judged(seed: int, done: list[str], verdict: Verdict) -> Judged:
 
 @contextmanager
 def _one_session(engine: EngineChoice) -> Iterator[None]:
-    """One Spark session for all runs: starting a JVM for each costs more than judging it."""
+    """One Spark session for all runs: starting a JVM for each costs more than judging it. Every
+    second run is judged as if it were a large one."""
     if engine == "duckdb":
         yield
         return
     with spark_session() as session:
+        rows = cycle([0, _ROWS_OF_A_LARGE_RUN])
 
         @contextmanager
         def shared(**_: object) -> Iterator[SparkSession]:
+            fit_session(session, next(rows))
             yield session
 
         with patch("verify.run.spark_session", shared):
