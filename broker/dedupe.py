@@ -11,9 +11,12 @@ per key. A generation that leaves the window loses its positions and keeps its h
 while longer, so that a retry which comes too late is told from a message never seen: it is EXPIRED
 and refused, not stored a second time (promise G2). What was born before even the hashes begin is
 refused as well, since nothing here can tell any more: an old retry and a message of a producer
-whose clock is slow look alike. Hence hashes are kept for the whole of `window_ms`, however fast
-keys come, up to a bound that 18,000 a second reach: a clock that is slower by less is no reason
-to refuse.
+whose clock is slow look alike. A generation therefore lasts until the newest of its store
+timestamps and of its messages' births, as far as the log tells births that were ahead (a minute):
+of a producer whose clock is ahead of the group's, the stamp alone would call an old birth new.
+Hence hashes are kept for the whole of `window_ms`, however fast keys come, up to a bound that
+18,000 a second reach: a clock that is slower by less is no reason to refuse. Behind that bound the
+stamp alone counts, since nothing new may be refused for a clock that is fast.
 
 Two keys may have one hash: whoever is told STORED compares the key with the record's own before
 it names that place to anybody.
@@ -60,6 +63,7 @@ class Verdict(enum.Enum):
 class Generation:
     """Keys that were stored one after the other; never changed once it is closed.
 
+    `last_ms`: the newest store timestamp or birth of them and of all before.
     `hashes` are sorted in a closed one, in the order of storing in the newest. `positions` stand
     beside them; None: the generation has left the window.
     """
@@ -157,7 +161,7 @@ class DedupeWindow:
         self._newest: _Newest | None = None
         self._epochs: list[_Epoch] = []  # oldest first
         self._count = 0  # in the window
-        self._memory_floor_ms = 0  # newest store timestamp whose hash is gone as well
+        self._memory_floor_ms = 0  # newest time of a generation whose hashes are gone as well
 
     def __len__(self) -> int:
         return self._count
@@ -218,17 +222,26 @@ class DedupeWindow:
         """Whether a message so old may have been stored before all that is remembered here."""
         return self._memory_floor_ms > 0 and born_ms <= self._memory_floor_ms
 
-    def add(self, keys: Sequence[str | None], positions: Iterable[int], stored_ms: int) -> None:
-        """Keys of committed records, with their positions, in log order. None has no key."""
+    def add(
+        self,
+        keys: Sequence[str | None],
+        positions: Iterable[int],
+        stored_ms: int,
+        newest_born_ms: int = 0,
+    ) -> None:
+        """Keys of committed records, with their positions, in log order. None has no key. No
+        message among them was born after `newest_born_ms` or `stored_ms`, whichever is later."""
         newest = self._newest
+        last_ms = max(stored_ms, newest_born_ms)
         if newest is None:
-            newest = self._newest = _Newest(stored_ms, stored_ms, {})
+            newest = self._newest = _Newest(stored_ms, last_ms, {})
         elif (
             stored_ms - newest.first_ms >= self._generation_ms
             or len(newest.positions) + len(keys) > self._generation_keys
         ):
-            self._close(newest)
-            newest = self._newest = _Newest(stored_ms, stored_ms, {})
+            self._evict(stored_ms)
+            self._close(newest, stored_ms)
+            newest = self._newest = _Newest(stored_ms, newest.last_ms, {})
         if None in keys:
             placed = [
                 (key, position)
@@ -239,12 +252,12 @@ class DedupeWindow:
         before = len(newest.positions)
         encoded = map(str.encode, cast("Sequence[str]", keys))
         newest.positions.update(zip(map(xxh3_64_intdigest, encoded), positions, strict=True))
-        newest.last_ms = max(newest.last_ms, stored_ms)
+        newest.last_ms = max(newest.last_ms, last_ms)
         self._count += len(newest.positions) - before
         self._evict(stored_ms)
 
-    def _close(self, newest: _Newest) -> None:
-        """Turn the newest generation into arrays."""
+    def _close(self, newest: _Newest, now_ms: int) -> None:
+        """Turn the newest generation into arrays; what `now_ms` evicts is out of the window."""
         count = len(newest.positions)
         hashes = np.fromiter(newest.positions.keys(), np.uint64, count)
         positions = np.fromiter(newest.positions.values(), np.uint64, count)
@@ -256,11 +269,20 @@ class DedupeWindow:
             positions=array("Q", positions[order].tobytes()),
         )
         if not self._epochs or self._epochs[-1].count >= self._epoch_keys:
-            while len(self._epochs) >= _EPOCHS_WANTED and (
-                len(self._epochs) >= _EPOCHS_MAX
-                or self._epochs[0].generations[-1].last_ms < newest.last_ms - self._window_ms
-            ):
-                self._forget(self._epochs.pop(0))
+            while len(self._epochs) >= _EPOCHS_WANTED:
+                oldest, next_oldest = self._epochs[:2]
+                end_ms = oldest.generations[-1].last_ms
+                if end_ms >= now_ms - self._window_ms:
+                    if len(self._epochs) < _EPOCHS_MAX:
+                        break
+                    # So many keys come that births which are ahead would reach to what is sent now:
+                    # nothing new may be refused for a clock that is fast.
+                    end_ms = min(end_ms, next_oldest.generations[0].first_ms)
+                assert all(generation.positions is None for generation in oldest.generations), (
+                    "what is in the window is in the newest epochs"
+                )
+                self._memory_floor_ms = max(self._memory_floor_ms, end_ms)
+                del self._epochs[0]
             self._epochs.append(_Epoch())
         self._epochs[-1].add(generation)
 
@@ -280,11 +302,6 @@ class DedupeWindow:
                     hashes=generation.hashes,
                     positions=None,
                 )
-
-    def _forget(self, epoch: _Epoch) -> None:
-        for generation in epoch.generations:
-            assert generation.positions is None, "what is in the window is in the newest epochs"
-            self._memory_floor_ms = max(self._memory_floor_ms, generation.last_ms)
 
     # Snapshots ---------------------------------------------------------------------------------
 

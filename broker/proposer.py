@@ -128,12 +128,16 @@ class Proposer:
         *,
         store_host: bytes,
         clock_ms: Callable[[], int],
+        lead_ms: Callable[[], int],
         limits: ProposerLimits,
     ) -> None:
+        """`clock_ms`: group time, for stamps; `lead_ms`: how far it surely is ahead of the true
+        time."""
         self._log = log
         self._state = state
         self._store_host = store_host
         self._clock_ms = clock_ms
+        self._lead_ms = lead_ms
         self._limits = limits
         self._pending: deque[Proposal] = deque()
         self._pending_size = 0
@@ -328,10 +332,13 @@ class Proposer:
                 at += record.size
             run.units = b"".join(units)
         table = encode_table(store_ms, runs, commands)
-        has_words = any(
-            _KEYS in record.properties for records in grouped.values() for record in records
-        )
-        header = encode_header(len(table), 0 if has_words else NO_WORDS)
+        has_words, newest_born_ms = False, 0
+        for records in grouped.values():
+            for record in records:
+                has_words = has_words or _KEYS in record.properties
+                newest_born_ms = max(newest_born_ms, record.template.born_ms)
+        births_ahead_ms = newest_born_ms + self._lead_ms() - store_ms
+        header = encode_header(len(table), 0 if has_words else NO_WORDS, births_ahead_ms)
         return b"".join((header, table, *pieces))
 
     def _place_run(self, key: tuple[str, int], records: list[PendingRecord]) -> Run:

@@ -193,6 +193,7 @@ class Broker:
                 state,
                 store_host=host_bytes(self._store_address),
                 clock_ms=clocks.stamp_ms,
+                lead_ms=clocks.lead_ms,
                 limits=config.proposer,
             ),
             clients=Clients(

@@ -145,7 +145,7 @@ class BrokerState:
         self.time_marks.note(position, now_ms, before_ms=self.store_timestamp_ms)
         self.store_timestamp_ms = now_ms
         for run in payload.runs:
-            self._apply_run(run, now_ms)
+            self._apply_run(run, now_ms, now_ms + payload.births_ahead_ms)
         deleted: set[str] = set()
         for command in payload.commands:
             if isinstance(command, DeleteTopicCommand):
@@ -154,7 +154,7 @@ class BrokerState:
                 self._apply_command(command)
         return deleted
 
-    def _apply_run(self, run: Run, now_ms: int) -> None:
+    def _apply_run(self, run: Run, now_ms: int, newest_born_ms: int) -> None:
         key = (run.topic, run.queue_id)
         next_offset = self.next_offsets.get(key, 0)
         assert run.first_queue_offset == next_offset, (
@@ -177,7 +177,7 @@ class BrokerState:
                 self.timers.add(next_offset + at, Timer(deliver_ms, position, size))
         if run.uniq_keys is not None:
             window = self.half_keys if run.topic == HALF_TOPIC else self.messages
-            window.add(run.uniq_keys, _positions(run.units), now_ms)
+            window.add(run.uniq_keys, _positions(run.units), now_ms, newest_born_ms)
 
     def _apply_command(self, command: Command) -> None:
         match command:

@@ -225,7 +225,7 @@ def _shown(command: Command) -> dict[str, Any]:
 def _records(stored: StoredEntry) -> Iterator[dict[str, Any]]:
     """The messages of a data entry, in the order in which they stand."""
     payload = stored.entry.payload
-    start = PAYLOAD_HEADER.size + PAYLOAD_HEADER.unpack_from(payload)[2]
+    start = PAYLOAD_HEADER.size + PAYLOAD_HEADER.unpack_from(payload)[3]
     for record in scan_records(payload[start:]):
         yield {
             "topic": record.topic.decode(errors="replace"),

@@ -12,10 +12,13 @@ a hole; `decode_payload` never reads the records.
 |--------|------|--------------------------|
 | 0      | 1    | version, 1               |
 | 1      | 1    | NO_WORDS, or 0           |
-| 2      | 2    | zero                     |
+| 2      | 2    | BIRTHS_AHEAD_MS          |
 | 4      | 4    | size T of the table      |
 | 8      | T    | table, msgpack           |
 | 8+T    | rest | records                  |
+
+BIRTHS_AHEAD_MS: how far the newest birth of its messages is ahead of the store timestamp, 0 where
+none is, at most 65,535.
 """
 
 from __future__ import annotations
@@ -72,12 +75,13 @@ __all__ = [
     "encode_table",
 ]
 
-PAYLOAD_HEADER = struct.Struct(">BB2xI")  # version, flags, size of the table
+PAYLOAD_HEADER = struct.Struct(">BBHI")  # version, flags, births ahead, size of the table
 assert PAYLOAD_HEADER.size == 8
 UNIT = struct.Struct(">QIq")  # position of the record, its size, tags code
 UNIT_SIZE = 20
 assert UNIT.size == UNIT_SIZE
 _VERSION = 1
+_BIRTHS_AHEAD_MS_MAX = 0xFFFF
 NO_WORDS = 1
 """The flag of a payload none of whose records has a property KEYS; without it, any may."""
 
@@ -340,6 +344,7 @@ class Payload:
     runs: list[Run]
     commands: list[Command]
     may_have_words: bool = True  # of KEYS, in some record
+    births_ahead_ms: int = 0  # how far some message's birth is ahead of the store timestamp
 
 
 def encode_command(command: Command) -> bytes:
@@ -366,15 +371,17 @@ def encode_table(store_timestamp_ms: int, runs: Sequence[Run], commands: Sequenc
     return b"".join((packer.bytes(), *commands))
 
 
-def encode_header(table_size: int, flags: int = 0) -> bytes:
-    return PAYLOAD_HEADER.pack(_VERSION, flags, table_size)
+def encode_header(table_size: int, flags: int = 0, births_ahead_ms: int = 0) -> bytes:
+    """`births_ahead_ms` may have any value; what it can't be is the nearest that it can be."""
+    births_ahead_ms = min(max(births_ahead_ms, 0), _BIRTHS_AHEAD_MS_MAX)
+    return PAYLOAD_HEADER.pack(_VERSION, flags, births_ahead_ms, table_size)
 
 
 def decode_payload(payload: bytes) -> Payload:
     """Raises PayloadError naming what was wrong."""
     if len(payload) < PAYLOAD_HEADER.size:
         raise PayloadError(f"payload of {len(payload)} bytes is shorter than its header")
-    version, flags, table_size = PAYLOAD_HEADER.unpack_from(payload)
+    version, flags, births_ahead_ms, table_size = PAYLOAD_HEADER.unpack_from(payload)
     if version != _VERSION:
         raise PayloadError(f"payload version {version}, expected {_VERSION}")
     if PAYLOAD_HEADER.size + table_size > len(payload):
@@ -389,6 +396,7 @@ def decode_payload(payload: bytes) -> Payload:
             [Run(*run) for run in runs],
             [_TYPE_OF[command[0]](*command[1:]) for command in commands],
             not flags & NO_WORDS,
+            births_ahead_ms,
         )
     except (ValueError, TypeError, KeyError, IndexError) as error:
         raise PayloadError(f"table can't be read: {error!r}") from error

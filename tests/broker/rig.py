@@ -265,6 +265,7 @@ class Rig:
                 state,
                 store_host=host_bytes("127.0.0.1:10911"),
                 clock_ms=clocks.stamp_ms,
+                lead_ms=clocks.lead_ms,
                 limits=ProposerLimits(),
             ),
             clients=Clients(clients_max=100, client_silence_ms_max=120_000),

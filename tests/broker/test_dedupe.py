@@ -89,3 +89,37 @@ def test_a_batch_is_judged_as_its_messages_are(stored, batches):
         judged = [window.judge(key, born_ms=now_ms, now_ms=now_ms) for key in keys]
         wanted = all(verdict is Verdict.NEW for verdict in judged)
         assert window.knows_none(keys, born_ms=now_ms) == wanted
+
+
+@given(st.randoms(use_true_random=False), st.integers(0, 3_000))
+def test_no_key_is_called_new_again_whoever_is_ahead(rng, ahead_ms_max):
+    """The memory ends by time; producers are up to 3 s ahead, or 2 behind."""
+    window = DedupeWindow(window_ms=WINDOW_MS, keys_max=8, evicted_keys_max=8)
+    births: dict[str, int] = {}
+    now_ms = 100_000
+    for at in range(rng.randint(0, 120)):
+        now_ms += rng.randint(50, 300)
+        key, born_ms = f"k{at}", now_ms + rng.randint(-2_000, ahead_ms_max)
+        if window.judge(key, born_ms=born_ms, now_ms=now_ms) is Verdict.NEW:
+            window.add([key], [at], now_ms, born_ms)
+            births[key] = born_ms
+        for earlier in list(births)[-60:]:
+            verdict = window.judge(earlier, born_ms=births[earlier], now_ms=now_ms)
+            assert verdict is not Verdict.NEW
+
+
+def test_a_fast_clock_has_nothing_new_refused_however_fast_keys_come():
+    window = DedupeWindow(window_ms=600_000, keys_max=100, evicted_keys_max=200)
+    for at in range(10_000):
+        now_ms = 1_000_000 + at
+        window.add([f"k{at}"], [at], now_ms, now_ms + 65_535)
+        assert window.judge(f"new {at}", born_ms=now_ms, now_ms=now_ms) is Verdict.NEW
+
+
+def test_a_producer_an_hour_ahead_has_nobody_else_refused():
+    window = DedupeWindow(window_ms=600_000, keys_max=100, evicted_keys_max=200)
+    now_ms = 10_000_000
+    for at in range(20_000):
+        now_ms += 600
+        window.add([f"k{at}"], [at], now_ms, now_ms + 65_535)
+        assert window.judge(f"new {at}", born_ms=now_ms - 400_000, now_ms=now_ms) is Verdict.NEW

@@ -56,8 +56,9 @@ async def test_what_is_stored_is_never_surely_not_stored(tmp_path, seed):
         while len(keys) < count:
             keys.append(f"{'h' if as_half else 'k'}{number}-{len(keys)}")
         for key in keys:
-            born.setdefault(key, rig.now_ms - rng.choice((0, 10, 10_000)))
+            born.setdefault(key, rig.now_ms - rng.choice((0, 10, 10_000, -2_500)))
         born_ms = min(born[key] for key in keys)
+        born |= dict.fromkeys(keys, born_ms)  # a batch is born as a whole
         answer = await send(rig, keys, as_half=as_half, born_ms=born_ms)
         before = [stored[key, as_half] for key in keys if (key, as_half) in stored]
         if answer.code == ResponseCode.SUCCESS:

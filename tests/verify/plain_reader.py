@@ -223,8 +223,8 @@ def _entry_rows(
 def _commands(payload: bytes) -> tuple[int, list[list[Any]]]:
     if len(payload) < 8:
         raise PayloadError(f"a payload of {len(payload)} bytes is too short")
-    version, flags, zeros, size = struct.unpack_from(">BB2sI", payload)
-    if version != 1 or flags > 1 or zeros != b"\0\0" or size > len(payload) - 8:
+    version, flags, _, size = struct.unpack_from(">BBHI", payload)
+    if version != 1 or flags > 1 or size > len(payload) - 8:
         raise PayloadError(f"payload version {version} with a table of {size} bytes")
     try:
         table = msgspec.msgpack.decode(payload[8 : 8 + size], type=list[msgspec.Raw])

@@ -20,7 +20,7 @@ __all__ = ["MAGIC_V1", "MAGIC_V2", "PayloadError", "commands_of", "payload_defec
 
 MAGIC_V1: Final = 0xDAA320A7
 MAGIC_V2: Final = 0xDAA320AB
-_HEAD: Final = struct.Struct(">BB2sI")  # version, flags, zeros, table size
+_HEAD: Final = struct.Struct(">BBHI")  # version, flags, births ahead, table size
 assert _HEAD.size == 8
 _FIXED: Final = struct.Struct(">IIIiiqqiq")  # up to the born timestamp, which hosts follow
 assert _FIXED.size == 48
@@ -45,9 +45,9 @@ def commands_of(payload: memoryview) -> tuple[list[list[Any]], int]:
     """
     if len(payload) < _HEAD.size:
         raise PayloadError(f"a payload of {len(payload)} bytes is too short")
-    version, flags, zeros, table_size = _HEAD.unpack_from(payload)
+    version, flags, _, table_size = _HEAD.unpack_from(payload)
     first = _HEAD.size + table_size
-    if version != 1 or flags > 1 or zeros != b"\0\0" or first > len(payload):
+    if version != 1 or flags > 1 or first > len(payload):
         raise PayloadError(f"payload version {version} with a table of {table_size} bytes")
     try:
         table = _TABLE.decode(payload[_HEAD.size : first])
