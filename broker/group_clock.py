@@ -91,7 +91,8 @@ class GroupClock:
 
     @property
     def lead_ms(self) -> int:
-        """How far group time surely is ahead of the wall clocks of the replicas; 0: it is not."""
+        """How far group time surely is ahead of the wall clocks of the replicas, where that is more
+        than drift explains; 0: it is not."""
         return self._lead_ms
 
     def now_ms(self, monotonic_ms: int, last_stamp_ms: int) -> int:
@@ -152,7 +153,10 @@ class GroupClock:
             self._correct(bounds, monotonic_ms, min(monotonic_ms - last_ms, _TICK_MS_MAX))
         else:
             self._off_since_ms = self._far_since_ms = None
-        self._lead_ms = 0 if bounds is None else max(0, int(self._ahead_ms - bounds[1]))
+        lead_ms = 0 if bounds is None else int(self._ahead_ms - bounds[1])
+        # What drift explains comes and goes: a birth that is compared with stamps would be called
+        # newer by a lead that there was not when its message was stored.
+        self._lead_ms = lead_ms if lead_ms > _FAR_MS else 0
 
     def _begin(self, ahead_ms: float, *, is_sure: bool) -> None:
         self._ahead_ms = ahead_ms
