@@ -44,7 +44,7 @@ _UNNEEDED: Final = (
     *("connect-repl", "curator-", "datanucleus", "derby", "hive-", "HikariCP", "javax.jdo"),
     *("jdo-api", "jjwt-", "jline", "JLargeArrays", "JTransforms", "jpam", "kubernetes-", "lapack"),
     *("libfb303", "libthrift", "rocksdbjni", "scala-compiler", "spark-connect_", "spark-graphx_"),
-    *("spark-hive", "spark-kubernetes_", "spark-mllib_", "spark-pipelines_", "spark-repl_"),
+    *("spark-hive", "spark-kubernetes_", "spark-mllib", "spark-pipelines_", "spark-repl_"),
     *("spark-yarn_", "spire", "vertx-", "volcano-", "zookeeper", "zjsonpatch"),
 )
 """How the names of jars begin that are for other services: Hive, Kubernetes, YARN, learning."""

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from verify import spark_submit
 from verify.java import Java, find_java
@@ -48,6 +49,15 @@ def test_folder_stays(tmp_path: Path) -> None:
     (home / "classes.jsa").touch()
     assert installed_home(JAVA, "local[1]", environment) == home
     assert (home / "classes.jsa").exists()
+
+
+@pytest.mark.spark
+def test_what_large_runs_exchange_can_be_serialised(spark: SparkSession) -> None:
+    """Kryo loads classes by their names: one whose superclass lies in a jar that was left out ends
+    each query that exchanges rows by it, and small runs have none."""
+    context = spark.sparkContext
+    serializer = context._jvm.org.apache.spark.serializer.KryoSerializer(context._jsc.sc().conf())
+    assert serializer.newKryo() is not None
 
 
 def test_another_java_has_another_folder(tmp_path: Path) -> None:
