@@ -133,7 +133,7 @@ mutants: $(STAMP)
 	$(BIN)/python -m tests.mutants.campaign --output figures/mutants.json
 
 # The verifier and somebody who knows the run format only: clean runs, planted anomalies, legal
-# oddities, and 200 damaged directories, which both engines judge. An hour of processor time.
+# oddities, and 200 damaged directories, which both engines judge. Two hours of processor time.
 outside: $(STAMP)
 	@mkdir -p figures
 	$(BIN)/python -m tests.verify.outside.campaign --output figures/outside.json
