@@ -7,17 +7,47 @@
 -- holds: Nothing was read that nobody sent.
 -- rule: A value, or a pair of value and uniq_key, that nobody sent, in a read or a committed log.
 -- source: Jepsen's total-queue, unexpected
-with found as (
-  select value, read_op, logged_index, sent_keys, seen_keys
+with suspects as (
+  select value, attempts, read_op, logged_index
   from values_told
   where (read_op is not null or logged_index is not null)
     and (
       attempts = 0
       or (
         attempts_without_key = 0
-        and size(filter(seen_keys, seen -> not array_contains(sent_keys, seen))) > 0
+        and least_key_seen is not null
+        and not (
+          least_key_seen = least_key_sent
+          and greatest_key_seen = least_key_sent
+          and greatest_key_sent = least_key_sent
+        )
       )
     )
+),
+sent as (
+  select a.value, array_sort(collect_set(a.uniq_key)) as keys
+  from attempts a left semi join suspects s on a.value <=> s.value
+  group by a.value
+),
+seen as (
+  select t.value, array_sort(collect_set(t.uniq_key)) as keys
+  from (
+    select distinct value, uniq_key from reads
+    union all
+    select distinct named as value, uniq_key from records where is_visible
+  ) t
+  left semi join suspects s on t.value <=> s.value
+  group by t.value
+),
+found as (
+  select
+    u.value, u.read_op, u.logged_index, coalesce(s.keys, array()) as sent_keys,
+    coalesce(e.keys, array()) as seen_keys
+  from suspects u
+  left join sent s on u.value <=> s.value
+  left join seen e on u.value <=> e.value
+  where u.attempts = 0
+    or size(filter(e.keys, seen -> not array_contains(coalesce(s.keys, array()), seen))) > 0
 ),
 shown as (
   select

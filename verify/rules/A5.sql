@@ -23,10 +23,19 @@ with lost as (
 at_least_once as (
   select client_group from run_groups where at_least_once
 ),
+behind as (
+  select v.value
+  from values_told v cross join (select count(*) as groups from at_least_once) n
+  where v.acked_op is not null and v.groups_that_read < n.groups
+),
 unread as (
-  select v.value, g.client_group
-  from values_told v cross join at_least_once g
-  where v.acked_op is not null and not array_contains(v.read_by, g.client_group)
+  select b.value, g.client_group
+  from behind b cross join at_least_once g
+  left anti join (
+    select r.value, r.client_group
+    from reads r left semi join behind b on r.value <=> b.value
+    where r.type = 'ok'
+  ) o on b.value <=> o.value and g.client_group = o.client_group
 ),
 found as (
   select value, client_group from unread

@@ -1,8 +1,10 @@
 -- One row per value that was attempted, acknowledged, read or found in a log. `attempts`, of them
 -- `open_attempts` that did not end fail and `attempts_without_key`; `acked_op` null where it was
 -- never acknowledged, then with the place as far as it is told; `must`: it must have committed;
--- `was_read`: by an ok read; `read_op`: the first read of it, an ok one if there is one; `read_by`: the
--- at-least-once groups that read it ok; `logged_index`: its first committed record on a user topic.
+-- `was_read`: by an ok read; `read_op`: the first read of it, an ok one if there is one;
+-- `groups_that_read`: how many at-least-once groups read it ok; `logged_index`: its first committed
+-- record on a user topic. Of the keys that it was sent and seen with stand the least and the greatest
+-- here: where all four are one there is no other, and lists per value do not spill.
 with sent as (
   select
     a.value,
@@ -11,7 +13,8 @@ with sent as (
     count_if(a.type is not null and a.uniq_key is null) as attempts_without_key,
     min(a.op) as sent_op,
     bool_or(c.op is not null and a.f = 'send') as must,
-    array_sort(collect_set(a.uniq_key)) as keys
+    min(a.uniq_key) as least_key,
+    max(a.uniq_key) as greatest_key
   from attempts a left join must_have_committed c on a.op = c.op
   group by a.value
 ),
@@ -28,10 +31,16 @@ known as (
 shown as (
   select
     r.value,
-    coalesce(min(case when r.type = 'ok' then r.op end), min(r.op)) as op,
-    bool_or(r.type = 'ok') as was_ok,
-    array_sort(collect_set(case when r.type = 'ok' then g.client_group end)) as groups
-  from reads r left join run_groups g on r.client_group = g.client_group and g.at_least_once
+    coalesce(min(r.ok_op), min(r.op)) as op,
+    min(r.ok_op) is not null as was_ok,
+    count(case when r.ok_op is not null then g.client_group end) as groups
+  from (
+    select
+      value, client_group, min(op) as op, min(case when type = 'ok' then op end) as ok_op
+    from reads
+    group by value, client_group
+  ) r
+  left join run_groups g on r.client_group = g.client_group and g.at_least_once
   group by r.value
 ),
 logged as (
@@ -41,11 +50,11 @@ logged as (
   group by named
 ),
 seen as (
-  select value, array_sort(collect_set(uniq_key)) as keys
+  select value, min(uniq_key) as least_key, max(uniq_key) as greatest_key
   from (
-    select distinct value, uniq_key from reads
+    select value, uniq_key from reads
     union all
-    select distinct named as value, uniq_key from records where is_visible
+    select named as value, uniq_key from records where is_visible
   ) told
   group by value
 ),
@@ -68,9 +77,11 @@ select
   coalesce(s.must, false) or k.op is not null as must,
   coalesce(r.was_ok, false) as was_read,
   r.op as read_op,
-  coalesce(r.groups, array()) as read_by,
-  coalesce(s.keys, array()) as sent_keys,
-  coalesce(e.keys, array()) as seen_keys,
+  coalesce(r.groups, 0) as groups_that_read,
+  s.least_key as least_key_sent,
+  s.greatest_key as greatest_key_sent,
+  e.least_key as least_key_seen,
+  e.greatest_key as greatest_key_seen,
   l.index as logged_index
 from names n
 left join sent s on n.value <=> s.value
