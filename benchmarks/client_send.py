@@ -18,11 +18,11 @@ import time
 import uvloop
 
 from client.message import Message
-from client.producer import Producer
-from remoting.codes import RequestCode
-from remoting.command import RemotingCommand
-from remoting.connection import Connection
-from remoting.server import RemotingServer
+from client.produce.producer import Producer
+from remoting.connections.connection import Connection
+from remoting.connections.server import RemotingServer
+from remoting.protocol.codes import RequestCode
+from remoting.protocol.command import RemotingCommand
 
 MESSAGE_ID = "7F00000100002A9F0000000000000000"
 

@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from send_load import LoadResult, SendLoad
 
-from chaos import cluster
+from chaos.cluster import cluster
 
 _PREFIX = struct.Struct(">II")
 _TICKS = os.sysconf("SC_CLK_TCK")

@@ -38,8 +38,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from chaos.experiment import run_experiment
-from chaos.scenario import Scenario, load_scenario, parse_scenario
+from chaos.experiment.experiment import run_experiment
+from chaos.scenario.scenario import Scenario, load_scenario, parse_scenario
 
 PERIOD_S = 4.5  # from one fault to the next
 PARTS = ("detect_ms", "elect_ms", "commit_ms", "answer_ms")

@@ -22,10 +22,10 @@ import sys
 import time
 from pathlib import Path
 
-from raft.disk import OsDisk
-from raft.log_format import HEADER_SIZE
+from raft.log.disk import OsDisk
+from raft.log.log_format import HEADER_SIZE
+from raft.log.segment_log import SegmentLog
 from raft.messages import Entry, EntryKind
-from raft.segment_log import SegmentLog
 
 _RECORD_SIZE_BYTES = 1024
 _ENTRIES_PER_SYNC = 16

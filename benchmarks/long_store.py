@@ -29,13 +29,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from cluster_throughput import cpu_s
 from send_load import SendLoad
 
-from chaos.broker_status import ask
-from chaos.processes import free_ports
-from remoting.codes import RequestCode
-from remoting.command import RemotingCommand
+from chaos.cluster.broker_status import ask
+from chaos.cluster.processes import free_ports
+from remoting.connections.rpc import RemotingClient
 from remoting.errors import RemotingError
-from remoting.message import decode_records
-from remoting.rpc import RemotingClient
+from remoting.protocol.codes import RequestCode
+from remoting.protocol.command import RemotingCommand
+from remoting.records.message import decode_records
 
 _START_TIMEOUT_S = 300.0
 _SLICE_S = 10.0

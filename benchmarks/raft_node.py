@@ -28,8 +28,8 @@ import uvloop
 
 from raft.config import RaftConfig
 from raft.messages import Index, NodeId
-from raft.node import RaftNode
-from raft.node_config import NodeConfig
+from raft.node.node import RaftNode
+from raft.node.node_config import NodeConfig
 from raft.replicated_log import CommittedEntry, LogStatus
 
 LOADS = (("64 KiB, 4 outstanding", 65_536, 4), ("100 B, 1", 100, 1), ("100 B, 64", 100, 64))

@@ -13,12 +13,14 @@ from collections.abc import Callable
 
 import uvloop
 
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand, SerializeType
-from remoting.connection import Connection
-from remoting.frame import FrameDecoder, encode
-from remoting.headers import SendMessageRequestHeader, SendMessageResponseHeader
-from remoting.message import (
+from remoting.connections.connection import Connection
+from remoting.connections.rpc import RemotingClient
+from remoting.connections.server import RemotingServer
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import RemotingCommand, SerializeType
+from remoting.protocol.frame import FrameDecoder, encode
+from remoting.protocol.headers import SendMessageRequestHeader, SendMessageResponseHeader
+from remoting.records.message import (
     MessageRecord,
     decode_properties,
     decode_record,
@@ -27,8 +29,6 @@ from remoting.message import (
     encode_record,
     scan_records,
 )
-from remoting.rpc import RemotingClient
-from remoting.server import RemotingServer
 
 BODY = bytes(range(256)) * 4
 PROPERTIES = {

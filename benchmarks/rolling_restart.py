@@ -22,13 +22,13 @@ from pathlib import Path
 
 import uvloop
 
-from chaos import cluster
-from chaos.broker_status import ask_all
-from chaos.cluster_layout import BrokerPlace, ClusterLayout
-from chaos.processes import ProcessTable
+from chaos.cluster import cluster
+from chaos.cluster.broker_status import ask_all
+from chaos.cluster.layout import BrokerPlace, ClusterLayout
+from chaos.cluster.processes import ProcessTable
 from client.errors import ClientError
 from client.message import Message
-from client.producer import Producer
+from client.produce.producer import Producer
 
 _CAUGHT_UP_TIMEOUT_S = 60.0
 _CALM_S = 5.0

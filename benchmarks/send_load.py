@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass, field
 from typing import cast
 
-from remoting.codes import RequestCode
+from remoting.protocol.codes import RequestCode
 
 _OPAQUE_BASE = 1_000_000_000
 _KEY_SIZE = 32

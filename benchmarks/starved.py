@@ -18,10 +18,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from chaos import cluster
+from chaos.cluster import cluster
 from client.errors import ClientError
 from client.message import Message
-from client.producer import Producer
+from client.produce.producer import Producer
 
 RATE_PER_S = 200
 

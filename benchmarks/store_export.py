@@ -16,8 +16,8 @@ import time
 from pathlib import Path
 
 from verify.export.tables import export_tables
-from verify.manifest import load_manifest
-from verify.run_files import LocalFiles
+from verify.sources.manifest import load_manifest
+from verify.sources.run_files import LocalFiles
 
 
 def main() -> None:

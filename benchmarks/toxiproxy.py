@@ -20,11 +20,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from chaos.toxiproxy.client import ProxySpec, ToxiproxyClient
-from chaos.toxiproxy.errors import ToxiproxyError
+from toxiproxy.client import ProxySpec, ToxiproxyClient
+from toxiproxy.errors import ToxiproxyError
 
 CHUNK = 256 * 1024
-SERVE = "import sys; from chaos.toxiproxy.server import run; sys.exit(run('127.0.0.1', 0, 1))"
+SERVE = "import sys; from toxiproxy.server import run; sys.exit(run('127.0.0.1', 0, 1))"
 
 
 def serve(listener: socket.socket) -> None:

@@ -33,16 +33,16 @@ from typing import Any
 import pyarrow as pa
 
 from benchmarks.scale.tables import write_run
+from verify.catalogue.rule_files import Rule, Stage
 from verify.engines.duckdb import DuckDBEngine
 from verify.engines.engine import Engine, Findings, TableFiles
-from verify.engines.spark import SparkEngine
 from verify.extent import COVERAGE, extent
 from verify.judge import judge_run
-from verify.manifest import damage, load_manifest
-from verify.rule_files import Rule, Stage
 from verify.run import load_rules
-from verify.run_files import LocalFiles
-from verify.session import spark_session
+from verify.sources.manifest import damage, load_manifest
+from verify.sources.run_files import LocalFiles
+from verify.spark.engine import SparkEngine
+from verify.spark.session import spark_session
 from verify.verdict import Verdict
 
 _ENGINES = ("duckdb", "spark")

@@ -1,5 +1,8 @@
-"""The broker: RocketMQ's semantics as a deterministic state machine over a replicated log.
+"""A broker: what RocketMQ clients talk to, on top of a replicated log.
 
-Requests come in through `broker.processor`, become proposals in `broker.proposer`, and take
-effect in `broker.state_machine` once the log has committed them. `broker.server` is the shell.
+`entry` is what stands in the log, `state` what every replica computes of it, `queues` what a
+replica derives on disk, `leader` what ends with leadership, `request` what all handlers share; then
+one room for each subject with its handlers, and `process`, which is the running broker.
+
+May import: nothing of ledgermq.
 """

@@ -17,7 +17,7 @@ from client.errors import MalformedAnswerError
 from client.message import DeliveredMessage, MessageQueue, PropertyName
 from client.namespace import NO_NAMESPACE, Namespace
 from remoting.errors import RecordError
-from remoting.message import MessageRecord, decode_records, decompress_body
+from remoting.records.message import MessageRecord, decode_records, decompress_body
 
 __all__ = ["delivered_message", "delivered_messages", "matches_tags"]
 

@@ -1,7 +1,8 @@
 """What can go wrong for a caller of the client, and what the caller may conclude from it.
 
-Place in the data path: raised by producers, consumers and the route table; `client.answers` makes
-them from a broker's response codes, `client.retry` asks them what to do next.
+Place in the data path: raised by producers, consumers and the route table;
+`client.connection.answers` makes them from a broker's response codes, `client.connection.retry`
+asks them what to do next.
 
 Every error answers two questions, as class attributes:
 - `retriable`: may the same request, sent again (here or to another node), succeed?

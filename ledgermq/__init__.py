@@ -1,1 +1,4 @@
-"""The command line: wires the packages' commands together and holds no logic of its own."""
+"""The command line: wires the packages' commands together and holds no logic of its own.
+
+May import: `broker`, `chaos`, `client`, `namesrv`, `raft`, `remoting`, `toxiproxy`, `verify`.
+"""

@@ -20,7 +20,7 @@ import threading
 import traceback
 from types import TracebackType
 
-from chaos.parent_death import die_with_parent
+from chaos.cluster.parent_death import die_with_parent
 from ledgermq.exit_codes import (
     EXIT_BROKEN_PIPE,
     EXIT_ERROR,
@@ -73,7 +73,7 @@ def _run_command() -> int:
 
 
 def _heed_interrupts() -> None:
-    """Let SIGINT end the command also where our starter has it ignored (`chaos.stop_signals`)."""
+    """Let SIGINT end the command also where our starter ignores it (`stop_signals`)."""
     in_main_thread = threading.current_thread() is threading.main_thread()
     if in_main_thread and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -30,7 +30,7 @@ from ledgermq.options import (
     local_run,
     name_server_list,
 )
-from verify.run_uri import run_place
+from verify.sources.run_uri import run_place
 
 __all__ = ["app"]
 
@@ -87,9 +87,9 @@ def namesrv(
 @app.command()
 def broker(config: Annotated[Path, typer.Option(help="TOML file")]) -> None:
     """Run a broker until SIGTERM."""
-    from broker.config import ConfigError, load_config  # noqa: PLC0415
-    from broker.server import run_broker  # noqa: PLC0415
-    from raft.log_format import CorruptLogError  # noqa: PLC0415
+    from broker.config.config import ConfigError, load_config  # noqa: PLC0415
+    from broker.process.server import run_broker  # noqa: PLC0415
+    from raft.log.log_format import CorruptLogError  # noqa: PLC0415
 
     log_to_stderr()
     try:
@@ -118,7 +118,7 @@ def toxiproxy(
     seed: Annotated[int | None, typer.Option(help="Makes every toxic's luck repeatable.")] = None,
 ) -> None:
     """Run the embedded Toxiproxy-compatible server by itself."""
-    from chaos.toxiproxy.server import run  # noqa: PLC0415
+    from toxiproxy.server import run  # noqa: PLC0415
 
     code = run(host, port, seed)
     if code:
@@ -154,7 +154,7 @@ def store_dump(
 
 def _look_into_store(look: Callable[[], int]) -> NoReturn:
     from ledgermq.store import NoStoreError  # noqa: PLC0415
-    from raft.log_format import CorruptLogError  # noqa: PLC0415
+    from raft.log.log_format import CorruptLogError  # noqa: PLC0415
 
     try:
         code = look()
@@ -307,7 +307,7 @@ def sim(
     ] = None,
 ) -> None:
     """Simulate bare cores and whole groups under faults, and check every rule at every step."""
-    from chaos.sim.command import sim_command  # noqa: PLC0415
+    from chaos.sim.campaign.command import sim_command  # noqa: PLC0415
 
     raise typer.Exit(
         sim_command(

@@ -1,7 +1,7 @@
 """The commands of a local cluster: up, status, down, its nodes by hand, its members.
 
-Place in the data path: part of `ledgermq.cli`; each command hands over to `chaos.cluster`,
-`chaos.nodes` or `chaos.members`. What a person can mend is one line on stderr.
+Place in the data path: part of `ledgermq.cli`; each command hands over to `chaos.cluster.cluster`,
+`chaos.cluster.nodes` or `chaos.cluster.members`. What a person can mend is one line on stderr.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ def cluster_up(
     setting: Settings = None,
 ) -> None:
     """Start a local cluster in DIR."""
-    from chaos import cluster  # noqa: PLC0415
-    from chaos.cluster_layout import LayoutError  # noqa: PLC0415
-    from chaos.processes import ProcessError  # noqa: PLC0415
+    from chaos.cluster import cluster  # noqa: PLC0415
+    from chaos.cluster.layout import LayoutError  # noqa: PLC0415
+    from chaos.cluster.processes import ProcessError  # noqa: PLC0415
 
     try:
         settings = settings_of(setting or [])
@@ -83,9 +83,9 @@ def cluster_status(
     directory: Annotated[Path, typer.Argument(metavar="DIR")], as_json: Json = False
 ) -> None:
     """Show the name servers and every node of the cluster in DIR."""
-    from chaos import cluster  # noqa: PLC0415
-    from chaos.cluster_layout import LayoutError  # noqa: PLC0415
-    from chaos.processes import ProcessError  # noqa: PLC0415
+    from chaos.cluster import cluster  # noqa: PLC0415
+    from chaos.cluster.layout import LayoutError  # noqa: PLC0415
+    from chaos.cluster.processes import ProcessError  # noqa: PLC0415
 
     try:
         status = cluster.status(directory)
@@ -110,7 +110,7 @@ def _or_dash(value: int | None) -> str:
 @cluster_app.command("down")
 def cluster_down(directory: Annotated[Path, typer.Argument(metavar="DIR")]) -> None:
     """Stop every process of the cluster in DIR, which may be a run's, and nothing else."""
-    from chaos import cluster  # noqa: PLC0415
+    from chaos.cluster import cluster  # noqa: PLC0415
 
     try:
         for name in cluster.down(directory):
@@ -212,11 +212,11 @@ def _members(act: Callable[[Any], Any]) -> Any:
 
 
 def _act(module: str, act: Callable[[Any], Any]) -> Any:
-    """Call into chaos.members or chaos.nodes; what a person can mend is one line."""
-    from chaos import members, nodes  # noqa: PLC0415
-    from chaos.cluster import ClusterError  # noqa: PLC0415
-    from chaos.cluster_layout import LayoutError  # noqa: PLC0415
-    from chaos.processes import ProcessError  # noqa: PLC0415
+    """Call into chaos.cluster; what a person can mend is one line."""
+    from chaos.cluster import members, nodes  # noqa: PLC0415
+    from chaos.cluster.cluster import ClusterError  # noqa: PLC0415
+    from chaos.cluster.layout import LayoutError  # noqa: PLC0415
+    from chaos.cluster.processes import ProcessError  # noqa: PLC0415
 
     try:
         return act({"members": members, "nodes": nodes}[module])

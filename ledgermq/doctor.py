@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from verify.java import JavaError, find_java
+from verify.spark.java import JavaError, find_java
 
 __all__ = ["Finding", "examine"]
 

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ledgermq.exit_codes import EXIT_ERROR, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE
-from verify.run_uri import RunUri
+from verify.sources.run_uri import RunUri
 
 if TYPE_CHECKING:
-    from verify.early_session import EarlySession
+    from verify.spark.early_session import EarlySession
 
 __all__ = [
     "experiment_to_report",
@@ -51,14 +51,14 @@ def experiment_to_report(
     verify_after: bool,
 ) -> int:
     """Run, verify, report. The exit code is the verdict's."""
-    from chaos.experiment import (  # noqa: PLC0415
+    from chaos.experiment.experiment import (  # noqa: PLC0415
         ExperimentError,
         ExperimentInterrupted,
         NothingBegunError,
         run_experiment,
     )
-    from chaos.scenario import ScenarioError, load_scenario  # noqa: PLC0415
-    from verify.early_session import EarlySession  # noqa: PLC0415
+    from chaos.scenario.scenario import ScenarioError, load_scenario  # noqa: PLC0415
+    from verify.spark.early_session import EarlySession  # noqa: PLC0415
 
     try:
         scenario = load_scenario(scenario_file)
@@ -138,8 +138,8 @@ def verify_to_verdict(
     early: EarlySession | None = None,
 ) -> int:
     """Print the verdict; the exit code is the verdict's. `early` may have started Spark."""
-    from verify.dialect import DialectError  # noqa: PLC0415
-    from verify.rule_files import RuleFileError  # noqa: PLC0415
+    from verify.catalogue.dialect import DialectError  # noqa: PLC0415
+    from verify.catalogue.rule_files import RuleFileError  # noqa: PLC0415
     from verify.run import ENGINES, load_rules, main  # noqa: PLC0415
 
     if isinstance(run, Path) and not run.is_dir():
@@ -189,9 +189,9 @@ def _changed_ns(run: Path | RunUri) -> int | None:
 
 def serve_spark_cluster(*, workers: int, cores: int, memory: str) -> int:
     """Print the master's address, and keep the cluster up until a signal ends it."""
-    from chaos.stop_signals import heeded_stop_signals  # noqa: PLC0415
-    from verify.java import JavaError  # noqa: PLC0415
-    from verify.spark_cluster import ClusterError, spark_cluster  # noqa: PLC0415
+    from chaos.cluster.stop_signals import heeded_stop_signals  # noqa: PLC0415
+    from verify.spark.cluster import ClusterError, spark_cluster  # noqa: PLC0415
+    from verify.spark.java import JavaError  # noqa: PLC0415
 
     stop = threading.Event()
     for number in heeded_stop_signals():

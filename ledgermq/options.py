@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from verify.run_uri import RunUri, run_place
+from verify.sources.run_uri import RunUri, run_place
 
 __all__ = [
     "AccessKey",

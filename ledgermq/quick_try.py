@@ -6,13 +6,13 @@ import asyncio
 import sys
 from collections.abc import Iterable
 
+from client.connection.instance import InstanceSettings
+from client.consume.pull_consumer import PullConsumer, PullConsumerSettings, PullStatus
 from client.errors import ClientError
-from client.instance import InstanceSettings
 from client.message import Message, MessageQueue
-from client.producer import Producer, ProducerSettings
-from client.pull_consumer import PullConsumer, PullConsumerSettings, PullStatus
-from remoting.acl_signature import Signer
-from remoting.tls import client_context
+from client.produce.producer import Producer, ProducerSettings
+from remoting.connections.tls import client_context
+from remoting.protocol.acl_signature import Signer
 
 __all__ = ["QuickTryError", "instance_settings", "send_lines", "tail_topic"]
 

@@ -21,25 +21,19 @@ from typing import Any
 
 import typer
 
-from broker.store.payload import (
-    PAYLOAD_HEADER,
-    UNIT_SIZE,
-    Command,
-    PayloadError,
-    decode_payload,
-)
+from broker.entry.payload import PAYLOAD_HEADER, UNIT_SIZE, Command, PayloadError, decode_payload
 from ledgermq.exit_codes import EXIT_FAIL, EXIT_OK
-from raft.disk import OsDisk
-from raft.hard_state import read_hard_state
-from raft.identity import IdentityFile
-from raft.log_format import CorruptLogError
-from raft.log_survey import LogSurvey, StoredEntry
+from raft.log.disk import OsDisk
+from raft.log.hard_state import read_hard_state
+from raft.log.log_format import CorruptLogError
+from raft.log.log_survey import LogSurvey, StoredEntry
 from raft.membership import MembershipError, decode_membership
 from raft.messages import EntryKind, Index
-from raft.snapshot import verify as verify_snapshot
-from raft.store_lock import StoreLockedError
+from raft.snapshots.snapshot import verify as verify_snapshot
+from raft.store.identity import IdentityFile
+from raft.store.store_lock import StoreLockedError
 from remoting.errors import RecordError
-from remoting.message import scan_records
+from remoting.records.message import scan_records
 
 __all__ = ["NoStoreError", "check", "dump"]
 

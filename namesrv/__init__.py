@@ -2,4 +2,6 @@
 
 Place in the data path: beside it; asked once in a while, and before the first message. The tables
 (`route_table`, `kv_config`) are pure; `server` is the shell.
+
+May import: `remoting`.
 """

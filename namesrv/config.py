@@ -12,9 +12,9 @@ from pathlib import Path
 
 from namesrv.registration import RouteLimits
 from namesrv.settings import Settings, SettingsError
+from remoting.connections.security_config import SECURITY_KEYS, SecurityConfig, SecurityConfigError
 from remoting.errors import RecordError
-from remoting.message_id import split_host
-from remoting.security_config import SECURITY_KEYS, SecurityConfig, SecurityConfigError
+from remoting.records.message_id import split_host
 
 __all__ = ["NameServerConfig", "NameServerConfigError", "load_config"]
 

@@ -21,9 +21,9 @@ from collections.abc import Callable
 from typing import Final
 
 from namesrv.route_table import RouteTable
-from remoting.codes import RequestCode
-from remoting.command import LANGUAGE_PYTHON, RemotingCommand
-from remoting.connection import Connection
+from remoting.connections.connection import Connection
+from remoting.protocol.codes import RequestCode
+from remoting.protocol.command import LANGUAGE_PYTHON, RemotingCommand
 
 __all__ = ["HeldLookups"]
 

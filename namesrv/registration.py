@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from remoting.route import DataVersion, TopicConfig
+from remoting.protocol.route import DataVersion, TopicConfig
 
 __all__ = [
     "Leader",

@@ -35,7 +35,7 @@ from namesrv.registration import (
     RouteLimits,
     RoutePolicy,
 )
-from remoting.route import (
+from remoting.protocol.route import (
     MASTER_ID,
     PERM_WRITE,
     BrokerData,

@@ -32,20 +32,20 @@ from namesrv.registration import (
 )
 from namesrv.route_table import RouteTable
 from namesrv.settings import Settings, SettingsError
-from remoting import fastjson, headers, route
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand
-from remoting.connection import Connection
+from remoting.connections.connection import Connection
+from remoting.connections.open_files import raise_open_files_limit
+from remoting.connections.rpc import RemotingClient
+from remoting.connections.security_config import SecurityConfigError
+from remoting.connections.server import RemotingServer
 from remoting.errors import BodyError, FrameError, HeaderError, RemotingError
-from remoting.java_properties import (
+from remoting.protocol import fastjson, headers, route
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import RemotingCommand
+from remoting.protocol.java_properties import (
     JavaPropertiesError,
     parse_java_properties,
     properties_lines,
 )
-from remoting.open_files import raise_open_files_limit
-from remoting.rpc import RemotingClient
-from remoting.security_config import SecurityConfigError
-from remoting.server import RemotingServer
 
 __all__ = ["NameServer", "NameServerStartError", "run"]
 

@@ -1,6 +1,7 @@
-"""Consensus: a replicated log of opaque entries, after Ongaro and Ousterhout's Raft.
+"""Raft, as the paper and the thesis have it, over a log that is RocketMQ's CommitLog.
 
-The package knows nothing of topics, queues or messages. Its centre is `raft.core`, a pure state
-machine; `raft.node` is the one asyncio shell around it. What a broker may use is the seam in
-`raft.replicated_log`; everything else is the engine behind it.
+Here stand the words that all rooms share: ids, messages, events, membership, configuration, and the
+seams `storage` (what a disk is) and `replicated_log` (what a state machine sees of a log).
+
+May import: nothing of ledgermq.
 """

@@ -1,7 +1,7 @@
 """What a Raft node may be told: its name, its voters, its times and its limits.
 
 Place in the data path: made by the shell (from the broker's TOML file) or by the simulator, read
-by `raft.core` and its neighbours; nothing else in the core comes from outside but events.
+by `raft.core.core` and its neighbours; nothing else in the core comes from outside but events.
 
 The defaults are for a LAN with a fast disk: a killed leader, whose connections break, is replaced
 within about a hundred milliseconds, a silent one within one election timeout.

@@ -1,8 +1,8 @@
-"""What goes into `raft.core` and what comes out of it.
+"""What goes into `raft.core.core` and what comes out of it.
 
 In: `Tick`, `Receive`, `Propose`, `LogDurable`, `HardStateDurable`... each with the shell's time.
 Out: one `Ready` per step. The core never does IO; the shell carries a Ready out in this order,
-which is a contract (stated once more, numbered, in `raft.node`):
+which is a contract (stated once more, numbered, in `raft.node.node`):
 
 1. where there is an `install`, reset the log to its base, durably, and take over the state; else
    append `truncate_from` and `entries` to the log file (no fsync yet);

@@ -1,8 +1,8 @@
 """Who belongs to a group, and the single steps by which that may change.
 
-Place in the data path: `raft.core` decides which membership is in force and which change may be
-taken; the shell finds in it the addresses to dial and the stores to trust; `raft.wire` carries one
-in an InstallSnapshot. Pure values and functions.
+Place in the data path: `raft.core.core` decides which membership is in force and which change may
+be taken; the shell finds in it the addresses to dial and the stores to trust; `raft.peers.wire`
+carries one in an InstallSnapshot. Pure values and functions.
 
 A voter counts in every quorum and may lead. A learner gets the whole log and counts in nothing: it
 is how a new member catches up before it counts (4.2.1).
@@ -15,7 +15,7 @@ Invariants:
   membership without any (`Membership()`), and that is never encoded.
 
 Source: Ongaro's dissertation, chapter 4. What it leaves open, the rule that a leader first commits
-an entry of its own term, is kept by `raft.core`.
+an entry of its own term, is kept by `raft.core.core`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The RPCs of Raft and the values that travel in them.
 
-Place in the data path: `raft.core` emits and consumes these, `raft.wire` turns them into frames,
-`raft.transport` carries them. One frozen class per RPC, joined by the union `Message`.
+Place in the data path: `raft.core.core` emits and consumes these, `raft.peers.wire` turns them into
+frames, `raft.peers.transport` carries them. One frozen class per RPC, joined by the union
+`Message`.
 
 Every message of the core carries the sender, the receiver and the sender's term, replies included:
 a reply that names no term, or one of an earlier term, must never move a follower's progress (that
@@ -212,7 +213,7 @@ Message: TypeAlias = (
     | InstallSnapshot
     | InstallSnapshotReply
 )
-"""What goes into `raft.core` and what comes out of it."""
+"""What goes into `raft.core.core` and what comes out of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,8 +221,8 @@ class Introduce:
     """A store tells a peer which one it is, before it takes part in anything.
 
     `configuration`: the one in force at a node that takes part in its group; None at one that is
-    not born yet (`raft.formation`), whose `roster` holds the stores that it has heard of, by name,
-    its own included.
+    not born yet (`raft.bootstrap.formation`), whose `roster` holds the stores that it has heard of,
+    by name, its own included.
     """
 
     sender: NodeId

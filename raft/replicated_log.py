@@ -1,8 +1,7 @@
 """The seam between a broker and whatever replicates its log.
 
-Behind it stand `raft.node` (default), `raft.pysyncobj_log`, and `broker.ha`'s sync and async
-master-slave replication. The broker proposes payloads and hears of committed ones; it never sees
-terms change hands or sockets.
+Behind it stand `raft.node.node`, the default, and `raft.pysyncobj.log`. The broker proposes
+payloads and hears of committed ones; it never sees terms change hands or sockets.
 
 Contract:
 - `propose` appends at once (the payload is asked for synchronously, with the slot it will have)

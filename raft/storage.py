@@ -1,9 +1,9 @@
 """The protocols between the consensus core, its log and the disk under it.
 
-`Disk` is what `raft.segment_log` and `raft.hard_state` write to: the operating system's files
-(`raft.disk.OsDisk`) or the simulator's disk, which loses un-fsynced writes at a crash and tears
-tails. `LogStorage` is what `raft.core` reads from. Both are synchronous: the shell decides on
-which thread a sync runs.
+`Disk` is what `raft.log.segment_log` and `raft.log.hard_state` write to: the operating system's
+files (`raft.log.disk.OsDisk`) or the simulator's disk, which loses un-fsynced writes at a crash and
+tears tails. `LogStorage` is what `raft.core.core` reads from. Both are synchronous: the shell
+decides on which thread a sync runs.
 """
 
 from __future__ import annotations

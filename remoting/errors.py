@@ -1,7 +1,8 @@
 """What can go wrong between two remoting peers.
 
-Place in the data path: raised by the codec, `remoting.connection` and `remoting.rpc`; retry loops
-ask the error itself (`retriable`, `definite`) and never a list of classes.
+Place in the data path: raised by the codec, `remoting.connections.connection` and
+`remoting.connections.rpc`; retry loops ask the error itself (`retriable`, `definite`) and never a
+list of classes.
 
 `definite` means: the request surely was not carried out by the peer. Everything else is unknown,
 and a caller must not call it a failure (a timeout is not a failure).

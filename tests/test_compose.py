@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.config import load_config
+from broker.config.config import load_config
 
 COMPOSE = Path(__file__).resolve().parent.parent / "compose"
 

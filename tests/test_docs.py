@@ -32,9 +32,6 @@ MODULES = sorted(name for name in _FILES if name.endswith(".py"))
 FOLDERS = {name.split("/")[0] for name in _FILES if "/" in name} | {".ci"}
 PACKAGES = {name.split("/")[0] for name in MODULES if name.endswith("/__init__.py")}
 
-# To be mended with the next change of raft: each has the record of passed seeds begin anew.
-_KNOWN_TO_BE_MISSING = {"raft/replicated_log.py": ["broker.ha"]}
-
 _FENCE = re.compile(r"^```.*?^```", re.M | re.S)
 _INLINE = re.compile(r"`([^`\n]+)`")
 _LINK = re.compile(r"\[[^\]\[]*\]\(([^)\s]+)\)")
@@ -136,13 +133,7 @@ def test_what_a_page_names_is_there(page: str) -> None:
 
 @pytest.mark.parametrize("module", MODULES)
 def test_what_a_module_names_is_there(module: str) -> None:
-    missing = set(pointers(text_of(module).replace("``", "")))
-    assert missing <= set(_KNOWN_TO_BE_MISSING.get(module, ()))
-
-
-def test_what_is_known_to_be_missing_is_missing() -> None:
-    for module, words in _KNOWN_TO_BE_MISSING.items():
-        assert set(words) <= set(pointers(text_of(module)))
+    assert not list(pointers(text_of(module).replace("``", "")))
 
 
 @pytest.mark.parametrize("name", [*PAGES, *MODULES])

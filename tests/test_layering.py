@@ -1,89 +1,148 @@
-"""Dependencies run one way (docs/ARCHITECTURE.md): read from the imports of every module."""
+"""Dependencies run one way (docs/ARCHITECTURE.md), and each room says in its `__init__` which way.
+
+A room is a folder of modules. The line `May import:` of its docstring names the rooms below it, or
+whole packages; a sentence `Pure.` there, or in a module's own header, promises no clock and no IO.
+"""
 
 from __future__ import annotations
 
 import ast
+import re
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("raft", "remoting", "broker", "namesrv", "client", "chaos", "verify", "ledgermq")
-ALLOWED = {
+PACKAGES = (
+    "raft",
+    "remoting",
+    "broker",
+    "namesrv",
+    "client",
+    "toxiproxy",
+    "chaos",
+    "verify",
+    "ledgermq",
+)
+# Which packages a package's rooms may name at all.
+BELOW = {
     "raft": set(),
     "remoting": set(),
     "broker": {"raft", "remoting"},
     "namesrv": {"remoting"},
     "client": {"remoting"},
-    "chaos": {"raft", "remoting", "broker", "namesrv", "client"},
+    "toxiproxy": set(),
+    "chaos": {"raft", "remoting", "broker", "namesrv", "client", "toxiproxy"},
     "verify": set(),
-    "ledgermq": {"raft", "remoting", "broker", "namesrv", "client", "chaos", "verify"},
+    "ledgermq": set(PACKAGES) - {"ledgermq"},
 }
-# Pure modules: no clock, randomness of their own, socket, file or event loop.
-PURE = (
-    "raft/core.py",
-    "raft/raft_log.py",
-    "raft/progress.py",
-    "raft/quorum.py",
-    "raft/messages.py",
-    "raft/events.py",
-    "raft/wire.py",
-    "remoting/frame.py",
-    "remoting/message.py",
-    "remoting/properties.py",
-    "namesrv/route_table.py",
-    "broker/state.py",
-    "broker/dedupe.py",
-    "broker/topics.py",
-    "broker/long_polling.py",
-    "broker/store/payload.py",
-    "broker/store/record.py",
-    "broker/transaction/half_table.py",
-    "client/rebalance.py",
-    "client/retry.py",
-    "client/process_queue.py",
-    "client/queue_choice.py",
-    "client/latency_faults.py",
-    "client/namespace.py",
-    "client/pop_codec.py",
-    "client/trace_codec.py",
-    "client/send_trace.py",
-)
 IMPURE_IMPORTS = {"time", "datetime", "asyncio", "os", "pathlib", "secrets", "threading", "uuid"}
+_PURE = re.compile(r"\bPure[.:;]|; pure[.;]|\bPure (?:part|parts)\b")
+_MAY_IMPORT = re.compile(r"^May import: (.*?)\.$", re.MULTILINE | re.DOTALL)
 
 
-def modules(package: str) -> list[Path]:
-    return sorted((ROOT / package).rglob("*.py"))
+def dotted(path: Path, root: Path = ROOT) -> str:
+    parts = path.relative_to(root).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imported(path: Path) -> set[str]:
-    """Top-level names that a module imports anywhere in it."""
+MODULES = {
+    dotted(path): path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))
+}
+ROOMS = sorted({dotted(path.parent / "__init__.py") for path in MODULES.values()})
+
+
+@cache
+def imported(path: Path) -> frozenset[str]:
+    """Dotted names that a module imports anywhere in it: modules, and names of modules."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            names |= {alias.name.split(".")[0] for alias in node.names}
+            names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
-            names.add((node.module or "").split(".")[0])
-    return names
+            module = node.module or ""
+            for alias in node.names:
+                full = f"{module}.{alias.name}"
+                names.add(full if full in MODULES else module)
+    return frozenset(names)
 
 
-@pytest.mark.parametrize("package", PACKAGES)
-def test_a_package_imports_only_what_stands_below_it(package):
-    found = modules(package)
-    assert found, f"{package} has no modules"
-    for path in found:
-        wrong = (imported(path) & set(PACKAGES)) - ALLOWED[package] - {package}
-        assert not wrong, f"{path.relative_to(ROOT)} imports {sorted(wrong)}"
+def room_of(name: str) -> str:
+    return dotted(MODULES[name].parent / "__init__.py")
 
 
-@pytest.mark.parametrize("name", PURE)
-def test_pure_modules_do_no_io(name):
-    wrong = imported(ROOT / name) & IMPURE_IMPORTS
+def rooms_used(room: str) -> set[str]:
+    return {
+        room_of(name)
+        for path in MODULES.values()
+        if dotted(path.parent / "__init__.py") == room
+        for name in imported(path)
+        if name in MODULES
+    } - {room}
+
+
+def header(path: Path) -> str:
+    return ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+
+
+def may_import(room: str) -> set[str]:
+    said = _MAY_IMPORT.search(header(MODULES[room]))
+    assert said, f"{room}: its __init__ has no line `May import: ...`"
+    return set(re.findall(r"`([\w.]+)`", said[1]))
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_imports_what_it_says_and_no_more(room):
+    used = rooms_used(room)
+    allowed = may_import(room)
+    package = room.split(".", maxsplit=1)[0]
+    wrong = {name for name in used if not {name, name.split(".", maxsplit=1)[0]} & allowed}
+    assert not wrong, f"{room} imports {sorted(wrong)}"
+    assert {name.split(".", maxsplit=1)[0] for name in allowed} - {package} <= BELOW[package]
+    unused = {
+        name for name in allowed if not any(f"{used_}.".startswith(f"{name}.") for used_ in used)
+    }
+    assert not unused, f"{room} does not import {sorted(unused)}"
+
+
+def test_no_two_rooms_need_each_other():
+    below = {room: rooms_used(room) for room in ROOMS}
+    while leaves := [room for room, used in below.items() if not used]:
+        for leaf in leaves:
+            del below[leaf]
+        for used in below.values():
+            used -= set(leaves)
+    assert not below, f"a circle is among {sorted(below)}"
+
+
+def pure_modules() -> list[str]:
+    return [
+        name
+        for name, path in MODULES.items()
+        if _PURE.search(header(path)) or _PURE.search(header(path.parent / "__init__.py"))
+    ]
+
+
+@pytest.mark.parametrize("name", pure_modules())
+def test_what_is_called_pure_does_no_io(name):
+    wrong = {used.split(".", maxsplit=1)[0] for used in imported(MODULES[name])} & IMPURE_IMPORTS
     assert not wrong, f"{name} imports {sorted(wrong)}"
+
+
+def test_what_decides_is_pure():
+    pure = set(pure_modules())
+    assert pure >= {
+        "raft.core.core",
+        "broker.state.state",
+        "namesrv.route_table",
+        "raft.peers.wire",
+    }
 
 
 def test_the_rule_can_say_no(tmp_path):
     module = tmp_path / "bad.py"
-    module.write_text("def f():\n    from chaos import history\n    import time\n")
-    assert imported(module) == {"chaos", "time"}
+    module.write_text("def f():\n    from chaos.recording import history\n    import time\n")
+    assert imported(module) == {"chaos.recording.history", "time"}
+    assert room_of("chaos.recording.history") == "chaos.recording"

@@ -12,11 +12,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from verify.catalogue.rule_files import Rule, Stage
+from verify.catalogue.stage_order import stages_behind
 from verify.engines.engine import Engine
 from verify.judge import Judged
-from verify.manifest import Manifest
-from verify.rule_files import Rule, Stage
-from verify.stage_order import stages_behind
+from verify.sources.manifest import Manifest
 
 __all__ = ["COVERAGE", "Extent", "extent"]
 

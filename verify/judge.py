@@ -17,7 +17,11 @@ from typing import Final
 
 import pyarrow as pa
 
-from verify.dialect import tables_of
+from verify.catalogue.dialect import tables_of
+from verify.catalogue.rule_files import Rule, Stage
+from verify.catalogue.schedule import Step, scheduled
+from verify.catalogue.stage_order import stages_behind, stages_read
+from verify.catalogue.tallies import TALLIES, Headers, Tallies
 from verify.engines.engine import (
     FINDINGS_MAX,
     Engine,
@@ -26,14 +30,10 @@ from verify.engines.engine import (
     Forgetful,
     TableFiles,
 )
-from verify.format_tables import TABLES
-from verify.manifest import Manifest
-from verify.manifest_tables import OWN_SYSTEM, manifest_tables
-from verify.rule_files import Rule, Stage
-from verify.run_files import RunFiles
-from verify.schedule import Step, scheduled
-from verify.stage_order import stages_behind, stages_read
-from verify.tallies import TALLIES, Headers, Tallies
+from verify.sources.format_tables import TABLES
+from verify.sources.manifest import Manifest
+from verify.sources.manifest_tables import OWN_SYSTEM, manifest_tables
+from verify.sources.run_files import RunFiles
 from verify.verdict import CheckResult, Outcome
 from verify.vocabulary import refuse_unknown_words
 

@@ -30,18 +30,8 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 import pyarrow as pa
 
 from verify.agreement import agreed
-from verify.dialect import DialectError
-from verify.early_session import EarlySession
-from verify.engines.duckdb import DuckDBEngine
-from verify.engines.engine import Engine, EngineError
-from verify.export.stand_in import refuse_unexported, with_exports
-from verify.export.tables import ExportError
-from verify.extent import COVERAGE, Extent, extent
-from verify.format_tables import TableError
-from verify.java import JavaError
-from verify.judge import Judged, judge_run
-from verify.manifest import Manifest, ManifestError, damage, load_manifest
-from verify.rule_files import (
+from verify.catalogue.dialect import DialectError
+from verify.catalogue.rule_files import (
     BUILT_IN_RULES,
     BUILT_IN_STAGES,
     Rule,
@@ -50,9 +40,19 @@ from verify.rule_files import (
     read_rules,
     read_stages,
 )
-from verify.run_files import LocalFiles, RunFiles
-from verify.run_uri import RunUri
-from verify.session import SessionError, fit_session, spark_session
+from verify.engines.duckdb import DuckDBEngine
+from verify.engines.engine import Engine, EngineError
+from verify.export.stand_in import refuse_unexported, with_exports
+from verify.export.tables import ExportError
+from verify.extent import COVERAGE, Extent, extent
+from verify.judge import Judged, judge_run
+from verify.sources.format_tables import TableError
+from verify.sources.manifest import Manifest, ManifestError, damage, load_manifest
+from verify.sources.run_files import LocalFiles, RunFiles
+from verify.sources.run_uri import RunUri
+from verify.spark.early_session import EarlySession
+from verify.spark.java import JavaError
+from verify.spark.session import SessionError, fit_session, spark_session
 from verify.verdict import CheckResult, Outcome, Verdict
 from verify.vocabulary import HarnessError
 
@@ -137,7 +137,7 @@ def verify_run(
 
 def _verify_uri(uri: RunUri, rules: Rules, master: str | None, say: Say) -> Verdict:
     """The verdict of a run that Spark's JVM reaches; where it does not there is no verdict.json."""
-    from verify.hadoop_files import UnreachedError, hadoop_files  # noqa: PLC0415 - slow
+    from verify.spark.hadoop_files import UnreachedError, hadoop_files  # noqa: PLC0415 - slow
 
     say(f"starting Spark, which reaches {uri}")
     try:
@@ -228,7 +228,7 @@ def _by_spark(work: _Work) -> Verdict:
 
 
 def _judged_in(session: SparkSession, work: _Work) -> Verdict:
-    from verify.engines.spark import SparkEngine  # noqa: PLC0415  # costs a second by itself
+    from verify.spark.engine import SparkEngine  # noqa: PLC0415  # costs a second by itself
 
     engine = SparkEngine(session)
     try:

@@ -25,17 +25,17 @@ from rich.table import Table
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from verify.dialect import tables_of
+from verify.catalogue.dialect import tables_of
+from verify.catalogue.rule_files import BUILT_IN_STAGES, read_stages
+from verify.catalogue.stage_order import stages_behind
 from verify.engines.duckdb import DuckDBEngine
 from verify.engines.engine import EngineError, TableFiles
 from verify.export.stand_in import with_exports
 from verify.export.tables import EXPORTED, ExportError
-from verify.format_tables import TABLES, TableError
-from verify.manifest import ManifestError, load_manifest
-from verify.manifest_tables import MANIFEST_TABLES, manifest_tables
-from verify.rule_files import BUILT_IN_STAGES, read_stages
-from verify.run_files import LocalFiles
-from verify.stage_order import stages_behind
+from verify.sources.format_tables import TABLES, TableError
+from verify.sources.manifest import ManifestError, load_manifest
+from verify.sources.manifest_tables import MANIFEST_TABLES, manifest_tables
+from verify.sources.run_files import LocalFiles
 
 __all__ = ["QueryError", "main", "query_run"]
 

@@ -14,8 +14,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from verify.catalogue.rule_files import Rule
 from verify.engines.engine import Engine
-from verify.rule_files import Rule
 
 __all__ = ["VOCABULARY", "HarnessError", "refuse_unknown_words"]
 

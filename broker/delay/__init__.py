@@ -1,1 +1,4 @@
-"""Delayed messages: levels, where they wait, and their delivery."""
+"""Delayed messages: levels, times of their own, where they wait, their delivery and their recall.
+
+May import: `broker.entry`, `broker.leader`, `broker.request`, `raft`, `remoting`.
+"""

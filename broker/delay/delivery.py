@@ -16,16 +16,16 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from broker.context import BrokerContext
-from broker.delay.levels import DELAY_LEVEL_MAX
 from broker.delay.records import delivered_record
-from broker.proposer import BusyError, Proposal
-from broker.request import RefusedError
-from broker.store.payload import UNIT, DeliverCommand
-from broker.store.record import PendingRecord
-from broker.topics import SCHEDULE_TOPIC
+from broker.entry.levels import DELAY_LEVEL_MAX
+from broker.entry.payload import UNIT, DeliverCommand
+from broker.entry.record import PendingRecord
+from broker.entry.topics import SCHEDULE_TOPIC
+from broker.leader.proposer import BusyError, Proposal
+from broker.request.context import BrokerContext
+from broker.request.request import RefusedError
 from raft.replicated_log import ProposalStatus
-from remoting.message import MessageRecord
+from remoting.records.message import MessageRecord
 
 __all__ = ["DelayDelivery"]
 

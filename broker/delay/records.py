@@ -1,8 +1,8 @@
 """A delayed message as its consumers get it: under its real topic, without what made it wait.
 
-Place in the data path: made by the deliveries of `broker.delay`, stored by `broker.proposer`.
-It has no dedupe key: the key counted when the delayed message was stored. Of a topic that was
-deleted meanwhile nothing is delivered. Sources: RocketMQ
+Place in the data path: made by the deliveries of `broker.delay`, stored by
+`broker.leader.proposer`. It has no dedupe key: the key counted when the delayed message was stored.
+Of a topic that was deleted meanwhile nothing is delivered. Sources: RocketMQ
 ScheduleMessageService.messageTimeUp, TimerMessageStore.convertMessage.
 """
 
@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker.context import BrokerContext
-from broker.deleted_topics import is_of_deleted_topic
-from broker.store.record import PendingRecord, RecordTemplate, host_bytes
-from remoting.message import MessageRecord, decode_record, encode_properties, tags_code
+from broker.entry.record import PendingRecord, RecordTemplate, host_bytes
+from broker.request.context import BrokerContext
+from broker.request.deleted_topics import is_of_deleted_topic
+from remoting.records.message import MessageRecord, decode_record, encode_properties, tags_code
 
 __all__ = ["delivered_record"]
 

@@ -17,15 +17,15 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from broker.context import BrokerContext
 from broker.delay.records import delivered_record
-from broker.proposer import BusyError, Proposal
-from broker.request import RefusedError
-from broker.store.payload import DeliverTimersCommand, RecallTimerCommand
-from broker.store.record import PendingRecord
+from broker.entry.payload import DeliverTimersCommand, RecallTimerCommand
+from broker.entry.record import PendingRecord
+from broker.leader.proposer import BusyError, Proposal
+from broker.request.context import BrokerContext
+from broker.request.request import RefusedError
 from raft.replicated_log import ProposalStatus
-from remoting.codes import ResponseCode
-from remoting.message import MessageRecord
+from remoting.protocol.codes import ResponseCode
+from remoting.records.message import MessageRecord
 
 __all__ = ["Timers", "check_timers"]
 

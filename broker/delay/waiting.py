@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from broker.delay.levels import delay_level_of, schedule_queue_id
-from broker.topics import SCHEDULE_TOPIC, TIMER_TOPIC
+from broker.entry.levels import delay_level_of, schedule_queue_id
+from broker.entry.topics import SCHEDULE_TOPIC, TIMER_TOPIC
 
 __all__ = ["ADDED_SIZE_MAX", "DELAYING", "DelayError", "Waiting", "waiting_of"]
 

@@ -1,1 +1,5 @@
-"""POP: consumers without queues of their own; the broker keeps who holds which message."""
+"""POP: consumers without queues of their own; the broker keeps who holds which message.
+
+May import: `broker.entry`, `broker.leader`, `broker.queues`, `broker.request`, `broker.state`,
+  `raft`, `remoting`.
+"""

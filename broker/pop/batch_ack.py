@@ -1,6 +1,6 @@
 """What a BATCH_ACK_MESSAGE is about: of the offsets whose bits it sets, those that are held.
 
-Place in the data path: `broker.processor.pop_ack` adds each row of a request and proposes what
+Place in the data path: `broker.pop.pop_ack` adds each row of a request and proposes what
 comes out. A row of some bytes may set thousands of bits; what is not held needs no command, since
 an acknowledgement of it changes nothing. Pure.
 
@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from broker.pop.commands import AckCommand, AckOrderCommand
-from broker.pop.state import PopState, QueueKey
+from broker.entry.pop_commands import AckCommand, AckOrderCommand
+from broker.state.pop_state import PopState, QueueKey
 
 __all__ = ["BITS_SIZE_MAX", "BatchAcks"]
 

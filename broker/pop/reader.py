@@ -1,6 +1,6 @@
 """What a pop or a peek finds in one queue of a group.
 
-Place in the data path: `broker.processor.pop` asks queue after queue until it has enough. Reads
+Place in the data path: `broker.pop.pop` asks queue after queue until it has enough. Reads
 committed messages only; changes nothing.
 """
 
@@ -9,15 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from broker.context import BrokerContext
-from broker.filter.message_filter import MessageFilter
-from broker.pop.extra_info import Handle
-from broker.pop.state import QueueKey
-from broker.queue_reader import offset_in_queue, read_matching
-from broker.start_position import is_young
-from broker.topics import RETRY_PREFIX
+from broker.entry.pop_handle import Handle
+from broker.entry.topics import RETRY_PREFIX
+from broker.queues.message_filter import MessageFilter
+from broker.queues.queue_reader import offset_in_queue, read_matching
+from broker.request.context import BrokerContext
+from broker.request.start_position import is_young
+from broker.state.pop_state import QueueKey
 from remoting.errors import RecordError
-from remoting.message import decode_record, encode_properties, encode_record
+from remoting.records.message import decode_record, encode_properties, encode_record
 
 __all__ = ["Slice", "as_first_sent", "read_slice", "start_of"]
 

@@ -16,19 +16,19 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from broker.context import BrokerContext
-from broker.pop.commands import ReviveCommand
-from broker.pop.extra_info import pop_retry_topic
-from broker.pop.state import Due
-from broker.proposer import BusyError, Proposal
-from broker.request import RefusedError
-from broker.store.payload import UNIT, Command
-from broker.store.record import PendingRecord, RecordTemplate, host_bytes
-from broker.topics import DLQ_PREFIX, RETRY_PREFIX, Topic
+from broker.entry.payload import UNIT, Command
+from broker.entry.pop_commands import ReviveCommand
+from broker.entry.pop_handle import pop_retry_topic
+from broker.entry.record import PendingRecord, RecordTemplate, host_bytes
+from broker.entry.topics import DLQ_PREFIX, RETRY_PREFIX, Topic
+from broker.leader.proposer import BusyError, Proposal
+from broker.request.context import BrokerContext
+from broker.request.request import RefusedError
+from broker.state.pop_state import Due
 from raft.replicated_log import ProposalStatus
-from remoting.codes import ResponseCode
 from remoting.errors import RecordError
-from remoting.message import (
+from remoting.protocol.codes import ResponseCode
+from remoting.records.message import (
     PROPERTIES_SIZE_MAX,
     MessageRecord,
     decode_record,
@@ -36,7 +36,7 @@ from remoting.message import (
     offset_msg_id,
     tags_code,
 )
-from remoting.message_id import split_host
+from remoting.records.message_id import split_host
 
 __all__ = ["PopRevive"]
 

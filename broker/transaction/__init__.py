@@ -1,1 +1,5 @@
-"""Transactional messages: half messages, their decisions, and the check-back of the undecided."""
+"""Transactional messages: their decisions, and the check-back of halves that wait for one.
+
+May import: `broker.delay`, `broker.entry`, `broker.leader`, `broker.request`, `broker.state`,
+  `raft`, `remoting`.
+"""

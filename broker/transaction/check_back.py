@@ -16,12 +16,12 @@ from __future__ import annotations
 import contextlib
 import logging
 
-from broker.context import BrokerContext
-from broker.proposer import BusyError, Proposal
-from broker.request import RefusedError
-from broker.store.payload import CheckCommand, DecideCommand, DiscardCommand, OffsetCommand
-from broker.topics import HALF_TOPIC
-from broker.transaction.half_table import Half
+from broker.entry.payload import CheckCommand, DecideCommand, DiscardCommand, OffsetCommand
+from broker.entry.topics import HALF_TOPIC
+from broker.leader.proposer import BusyError, Proposal
+from broker.request.context import BrokerContext
+from broker.request.request import RefusedError
+from broker.state.half_table import Half
 from broker.transaction.records import (
     discarded_record,
     is_for_deleted_topic,
@@ -29,18 +29,18 @@ from broker.transaction.records import (
     real_place,
 )
 from raft.replicated_log import ProposalStatus
-from remoting.codes import RequestCode
-from remoting.command import FLAG_ONEWAY, RemotingCommand
-from remoting.connection import Connection
+from remoting.connections.connection import Connection
 from remoting.errors import RecordError
-from remoting.message import (
+from remoting.protocol.codes import RequestCode
+from remoting.protocol.command import FLAG_ONEWAY, RemotingCommand
+from remoting.records.message import (
     MessageRecord,
     append_properties,
     decode_record,
     encode_record,
     offset_msg_id,
 )
-from remoting.message_id import split_host
+from remoting.records.message_id import split_host
 
 __all__ = ["CHECK_GROUP", "CheckBack"]
 

@@ -1,25 +1,26 @@
 """The records that the life of a transaction writes: final message, op record, discarded half.
 
 Place in the data path: made by the END_TRANSACTION processor and the check-back, stored by
-`broker.proposer`. Layouts and properties: RocketMQ EndTransactionProcessor.endMessageTransaction,
-TransactionalMessageServiceImpl (op record: TAGS `d`, body: half queue offsets, comma after each).
+`broker.leader.proposer`. Layouts and properties: RocketMQ
+EndTransactionProcessor.endMessageTransaction, TransactionalMessageServiceImpl (op record: TAGS `d`,
+body: half queue offsets, comma after each).
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from broker.context import BrokerContext
 from broker.delay.timers import check_timers
 from broker.delay.waiting import DELAYING, DelayError, Waiting, waiting_of
-from broker.deleted_topics import is_of_deleted_topic
-from broker.request import RefusedError
-from broker.store.record import PendingRecord, RecordTemplate, host_bytes
-from broker.topics import HALF_TOPIC, OP_TOPIC, TRANS_CHECK_MAX_TOPIC
-from broker.transaction.half_table import Half
-from remoting import sys_flag as flags
-from remoting.codes import ResponseCode
-from remoting.message import MessageRecord, append_properties, tags_code
+from broker.entry.record import PendingRecord, RecordTemplate, host_bytes
+from broker.entry.topics import HALF_TOPIC, OP_TOPIC, TRANS_CHECK_MAX_TOPIC
+from broker.request.context import BrokerContext
+from broker.request.deleted_topics import is_of_deleted_topic
+from broker.request.request import RefusedError
+from broker.state.half_table import Half
+from remoting.protocol.codes import ResponseCode
+from remoting.records import sys_flag as flags
+from remoting.records.message import MessageRecord, append_properties, tags_code
 
 __all__ = [
     "discarded_record",

@@ -1,1 +1,4 @@
-"""Faults: one module each, listed in `chaos.nemesis.catalogue`, run by `chaos.nemesis.runner`."""
+"""Faults: one module each, listed in `catalogue`, run by `chaos.experiment.nemesis_runner`.
+
+May import: `chaos.cluster`, `chaos.worlds`.
+"""

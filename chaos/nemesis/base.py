@@ -1,7 +1,7 @@
 """What a fault is: chosen, injected, seen to take effect, healed, seen to be healed.
 
-Place in the data path: each fault is one module beside this one; `chaos.nemesis.runner` takes it
-through its life and records it; `chaos.nemesis.catalogue` lists them all.
+Place in the data path: each fault is one module beside this one; `chaos.experiment.nemesis_runner`
+takes it through its life and records it; `chaos.nemesis.catalogue` lists them all.
 
 Invariants: `setup` touches nothing but looks (control probes: a link that was silent before the
 cut proves no cut); `heal` may be called after a failed `inject` and leaves nothing of the fault
@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
-from chaos.broker_status import BrokerStatus
+from chaos.cluster.broker_status import BrokerStatus
 from chaos.worlds.base import Link, World
 
 __all__ = [

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from chaos.history import Column, HistoryWriter, Outcome
+from chaos.recording.history import Column, HistoryWriter, Outcome
 from client.errors import ClientError
 
 __all__ = ["Actor", "Operation", "error_text", "outcome_of"]

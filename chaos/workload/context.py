@@ -12,12 +12,12 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from chaos.history import HistoryWriter, QueueRow
-from chaos.scenario import Scenario
+from chaos.recording.history import HistoryWriter, QueueRow
+from chaos.scenario.scenario import Scenario
 from chaos.worlds.base import World
-from client.instance import InstanceSettings
+from client.connection.instance import InstanceSettings
+from client.connection.routes import RouteSettings
 from client.message import MessageQueue
-from client.routes import RouteSettings
 
 __all__ = ["Slot", "WorkContext", "queue_row"]
 

@@ -1,7 +1,7 @@
 """The final drain: after the heal every user queue is read from its first to its last message.
 
-Place in the data path: `chaos.experiment` runs it when producers have stopped and transactions have
-settled. What it shows is what the cluster still has; A4, A5 and A15 rest on it.
+Place in the data path: `chaos.experiment.experiment` runs it when producers have stopped and
+transactions have settled. What it shows is what the cluster still has; A4, A5 and A15 rest on it.
 
 Invariants: each queue is read by one process, from min_offset on, by polls with `final` set, until
 a max_offset that was read after the last producer stopped; a poll without an answer is repeated
@@ -21,9 +21,9 @@ from chaos.workload.actor import Actor
 from chaos.workload.context import Slot, WorkContext, queue_row
 from chaos.workload.offset_reader import read_max_offset, read_min_offset
 from chaos.workload.pull_reader import complete_poll
+from client.consume.pull_consumer import PullConsumer, PullConsumerSettings
 from client.errors import ClientError
 from client.message import MessageQueue
-from client.pull_consumer import PullConsumer, PullConsumerSettings
 
 __all__ = ["DRAIN_GROUP", "DrainedQueue", "drain"]
 

@@ -4,7 +4,7 @@ Place in the data path: QUERY_MESSAGE through the slot's own proxies, at the lea
 group; each answer is a query operation. Senders note here what was acknowledged to them.
 
 Invariants: what the broker answered is recorded as it came: no message is left out because it lacks
-the key, as `client.admin` does, since that would hide the broker's mistake.
+the key, as `client.administer.admin` does, since that would hide the broker's mistake.
 
 Source: the run format (query; S8).
 """
@@ -22,16 +22,16 @@ from chaos.workload.context import Slot, WorkContext
 from chaos.workload.messages import row_of_delivered
 from chaos.workload.offset_reader import GROUP, make_tool
 from chaos.workload.pace import Pace
-from client.broker_call import call_group
+from client.connection.broker_call import call_group
+from client.connection.retry import RetryPolicy
+from client.consume.pull_consumer import PullConsumer
 from client.delivery import delivered_message
 from client.errors import ClientError, MalformedAnswerError
 from client.message import DeliveredMessage, Message, MessageQueue
-from client.pull_consumer import PullConsumer
-from client.retry import RetryPolicy
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand
 from remoting.errors import RecordError
-from remoting.message import decode_records
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import RemotingCommand
+from remoting.records.message import decode_records
 
 __all__ = ["KeyReader", "KnownKeys"]
 

@@ -1,7 +1,8 @@
 """The whole workload: which clients there are, from where they dial, and how they are ended.
 
-Place in the data path: `chaos.experiment` starts it for the load, then ends it in steps: senders
-stop, transactions settle while their producers still answer checks, readers drain, everything goes.
+Place in the data path: `chaos.experiment.experiment` starts it for the load, then ends it in steps:
+senders stop, transactions settle while their producers still answer checks, readers drain,
+everything goes.
 
 Invariants: shards are dealt to plain processes so that each has one writer; every slot is used by
 one kind of client; a reader is ended only after the drain.
@@ -16,7 +17,7 @@ import random
 from collections.abc import Coroutine, Sequence
 from typing import Final
 
-from chaos.scenario import WorkloadSection
+from chaos.scenario.scenario import WorkloadSection
 from chaos.workload.context import Slot, WorkContext
 from chaos.workload.final_drain import DRAIN_GROUP
 from chaos.workload.key_reader import KeyReader, KnownKeys

@@ -13,7 +13,7 @@ Invariant: a row never changes once written.
 
 from __future__ import annotations
 
-from client.transaction_producer import Decision
+from client.produce.transaction_producer import Decision
 
 __all__ = ["LocalDatabase"]
 

@@ -17,7 +17,7 @@ import random
 import time
 from typing import Final
 
-from chaos.history import MessageRow
+from chaos.recording.history import MessageRow
 from chaos.workload.contents_digest import USER_PREFIX, contents_digest
 from client.message import DeliveredMessage, Message, PropertyName, SendResult
 

@@ -1,7 +1,7 @@
 """Asks for maximum offsets all the time: answers must be linearizable (G6).
 
-Place in the data path: `client.pull_consumer` through the slot's own proxies, without a group that
-reads; each answer is a max_offset operation.
+Place in the data path: `client.consume.pull_consumer` through the slot's own proxies, without a
+group that reads; each answer is a max_offset operation.
 
 Source: the run format (max_offset; A15).
 """
@@ -15,9 +15,9 @@ from typing import Final
 from chaos.workload.actor import Actor
 from chaos.workload.context import Slot, WorkContext
 from chaos.workload.pace import Pace
+from client.consume.pull_consumer import PullConsumer, PullConsumerSettings
 from client.errors import ClientError
 from client.message import MessageQueue
-from client.pull_consumer import PullConsumer, PullConsumerSettings
 
 __all__ = ["OffsetReader", "make_tool", "read_max_offset", "read_min_offset"]
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 
-from chaos.scenario import WorkloadSection
+from chaos.scenario.scenario import WorkloadSection
 
 __all__ = ["Pace", "impatience", "sleep_until_set"]
 

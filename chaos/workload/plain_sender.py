@@ -1,9 +1,9 @@
 """Plain producers: each process sends one message after another and records how each send ended.
 
-Place in the data path: `client.producer` through the slot's own proxies. A share of the messages
-belongs to shards: each shard is sent by one process alone, always to the same queue, so that its
-order is the order of that process's sends. Another share are batches, which are stored as a whole
-or not at all.
+Place in the data path: `client.produce.producer` through the slot's own proxies. A share of the
+messages belongs to shards: each shard is sent by one process alone, always to the same queue, so
+that its order is the order of that process's sends. Another share are batches, which are stored as
+a whole or not at all.
 
 Invariants: a retry sends the same message object again (same value, same UNIQ_KEY) to the same
 queue, in the same process or, after an `info`, its successor; a definite refusal that no retry can
@@ -26,7 +26,7 @@ from chaos.workload.messages import MessageMaker, row_of_message, row_of_stored,
 from chaos.workload.pace import Pace, impatience
 from client.errors import ClientError
 from client.message import Message, MessageQueue, SendResult, SendStatus
-from client.producer import Producer, ProducerSettings
+from client.produce.producer import Producer, ProducerSettings
 
 __all__ = ["PlainClient", "PlainSender"]
 

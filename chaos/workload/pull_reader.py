@@ -1,9 +1,9 @@
 """A pull group with one member that owns every queue: it polls, commits, dies and comes back.
 
-Place in the data path: `client.pull_consumer` through the slot's own proxies. Every round it polls
-each queue once; positions are committed now and then, and asked for behind some of the commits. A
-successor begins where the group's committed offsets say (fetch_offset), which is what a restarted
-application does.
+Place in the data path: `client.consume.pull_consumer` through the slot's own proxies. Every round
+it polls each queue once; positions are committed now and then, and asked for behind some of the
+commits. A successor begins where the group's committed offsets say (fetch_offset), which is what a
+restarted application does.
 
 Invariants: whoever begins to read says so with an `assign` that names every queue; a position
 moves only with what an ok poll showed; nothing is committed beyond it.
@@ -22,10 +22,10 @@ from chaos.workload.actor import Actor, Operation
 from chaos.workload.context import Slot, WorkContext, queue_row
 from chaos.workload.messages import row_of_delivered
 from chaos.workload.pace import sleep_until_set
+from client.consume.pull_consumer import PullConsumer, PullConsumerSettings
+from client.consume.queue_requests import PullResult, PullStatus
 from client.errors import ClientError
 from client.message import MessageQueue
-from client.pull_consumer import PullConsumer, PullConsumerSettings
-from client.queue_requests import PullResult, PullStatus
 
 __all__ = ["PullReader", "complete_poll"]
 

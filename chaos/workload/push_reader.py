@@ -1,8 +1,8 @@
 """A clustering push group whose members come and go, some by leaving, some by dying.
 
-Place in the data path: `client.push_consumer` through the slot's own proxies. The listener records
-what it gets; a small share of what it gets is asked for again later. Assignments, commits and
-fetches are recorded as the client's hooks tell of them.
+Place in the data path: `client.consume.push_consumer` through the slot's own proxies. The listener
+records what it gets; a small share of what it gets is asked for again later. Assignments, commits
+and fetches are recorded as the client's hooks tell of them.
 
 Invariants: a member's process delivers one batch at a time, since the listener waits only before
 it has consumed anything; its assignments are recorded by the same process, those of offsets by a
@@ -19,16 +19,16 @@ import random
 from collections.abc import Sequence
 from typing import Final
 
-from chaos.history import HistoryWriter, Outcome
+from chaos.recording.history import HistoryWriter, Outcome
 from chaos.workload.actor import Actor, error_text, outcome_of
 from chaos.workload.context import Slot, WorkContext, queue_row
 from chaos.workload.messages import row_of_delivered
 from chaos.workload.pace import sleep_until_set
-from client.consume import ConsumerObserver, ConsumeStatus, PushConsumerSettings
+from client.connection.heartbeat import ConsumeFrom
+from client.consume.listener import ConsumerObserver, ConsumeStatus, PushConsumerSettings
+from client.consume.push_consumer import PushConsumer
 from client.errors import ClientError
-from client.heartbeat import ConsumeFrom
 from client.message import DeliveredMessage, MessageQueue
-from client.push_consumer import PushConsumer
 
 __all__ = ["REBALANCE_MS_MAX", "PushGroup", "PushReader"]
 

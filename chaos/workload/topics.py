@@ -13,15 +13,15 @@ import functools
 from collections.abc import Sequence
 from typing import Final
 
-from client.broker_call import call_group
+from client.connection.broker_call import call_group
+from client.connection.retry import RetryPolicy
+from client.connection.route_view import TopicRoute
+from client.consume.pull_consumer import PullConsumer
 from client.errors import ClientError
 from client.message import MessageQueue
-from client.pull_consumer import PullConsumer
-from client.retry import RetryPolicy
-from client.route_view import TopicRoute
-from remoting.codes import RequestCode
-from remoting.command import RemotingCommand
-from remoting.headers import CreateTopicRequestHeader
+from remoting.protocol.codes import RequestCode
+from remoting.protocol.command import RemotingCommand
+from remoting.protocol.headers import CreateTopicRequestHeader
 
 __all__ = ["make_topics"]
 

@@ -1,9 +1,9 @@
 """Transactional producers: half, local transaction, decision; and answers to the broker's checks.
 
-Place in the data path: `client.transaction_producer` through the slot's own proxies. A transaction
-ends in one of five ways: its commit is told, its rollback is told, nothing is told and the broker
-asks (some checks are answered UNKNOWN first), its producer crashes in the middle and another client
-of the group is asked, or nobody ever decides and the broker gives it up.
+Place in the data path: `client.produce.transaction_producer` through the slot's own proxies. A
+transaction ends in one of five ways: its commit is told, its rollback is told, nothing is told and
+the broker asks (some checks are answered UNKNOWN first), its producer crashes in the middle and
+another client of the group is asked, or nobody ever decides and the broker gives it up.
 
 Invariants: steps of one transaction belong to one process, in order; the local transaction runs
 only after the half was acknowledged; every check is recorded as a process of its own, from the
@@ -21,7 +21,7 @@ import random
 from collections.abc import Mapping
 from typing import Final
 
-from chaos.history import Outcome
+from chaos.recording.history import Outcome
 from chaos.workload.actor import Actor, error_text
 from chaos.workload.context import Slot, WorkContext
 from chaos.workload.local_database import LocalDatabase
@@ -34,8 +34,8 @@ from chaos.workload.messages import (
 from chaos.workload.pace import Pace, impatience, sleep_until_set
 from client.errors import ClientError
 from client.message import DeliveredMessage, Message, MessageQueue
-from client.producer import ProducerSettings
-from client.transaction_producer import (
+from client.produce.producer import ProducerSettings
+from client.produce.transaction_producer import (
     Decision,
     EndOutcome,
     EndResult,

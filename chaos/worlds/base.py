@@ -1,10 +1,10 @@
 """What a fault and an experiment may do to a cluster, whatever the cluster is made of.
 
-Place in the data path: `chaos.experiment` drives a World through its life, `chaos.nemesis` breaks
-and heals it; `chaos.worlds.local` is the world of processes on this host, each link of which goes
-through a Toxiproxy proxy of its own.
+Place in the data path: `chaos.experiment.experiment` drives a World through its life,
+`chaos.nemesis` breaks and heals it; `chaos.worlds.local` is the world of processes on this host,
+each link of which goes through a Toxiproxy proxy of its own.
 
-Names are process names of `chaos.cluster_layout` (broker-a-n0, namesrv-0) and those of client
+Names are process names of `chaos.cluster.layout` (broker-a-n0, namesrv-0) and those of client
 slots (client-0): a slot is a place that clients of the workload dial from, with its own proxies,
 which a successor of a crashed client takes over.
 
@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from chaos.broker_status import BrokerStatus
-from chaos.cluster_layout import ClusterLayout
+from chaos.cluster.broker_status import BrokerStatus
+from chaos.cluster.layout import ClusterLayout
 
 __all__ = ["Link", "LinkProbe", "LinkShape", "World", "WorldError", "both_ways"]
 

@@ -21,13 +21,13 @@ import zlib
 from dataclasses import dataclass
 from typing import Final
 
-from chaos.broker_status import STATUS_CODE
+from chaos.cluster.broker_status import STATUS_CODE
 from chaos.worlds.links import Protocol
-from raft.handshake import NONCE_SIZE, SECRET_SIZE_MIN, Dialler, Identity
 from raft.messages import NodeId
-from remoting.codes import RequestCode
-from remoting.command import RemotingCommand
-from remoting.frame import encode
+from raft.peers.handshake import NONCE_SIZE, SECRET_SIZE_MIN, Dialler, Identity
+from remoting.protocol.codes import RequestCode
+from remoting.protocol.command import RemotingCommand
+from remoting.protocol.frame import encode
 
 __all__ = ["ProxyProbe", "probe_proxy"]
 

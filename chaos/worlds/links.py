@@ -17,7 +17,7 @@ import enum
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from chaos.cluster_layout import ClusterLayout
+from chaos.cluster.layout import ClusterLayout
 from chaos.worlds.base import Link
 
 __all__ = ["LinkProxy", "Protocol", "Stream", "plan_proxies", "streams_of"]

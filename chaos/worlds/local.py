@@ -1,8 +1,9 @@
 """The world of processes on this host: every link goes through a Toxiproxy proxy of its own.
 
-Place in the data path: `chaos.experiment` starts it; brokers, name servers and the proxy server
-are processes of `chaos.processes` in the run directory; `chaos.worlds.links` says which proxy
-carries what. The proxy server is our own (`ledgermq toxiproxy`), or a real Toxiproxy by its URL.
+Place in the data path: `chaos.experiment.experiment` starts it; brokers, name servers and the proxy
+server are processes of `chaos.cluster.processes` in the run directory; `chaos.worlds.links` says
+which proxy carries what. The proxy server is our own (`ledgermq toxiproxy`), or a real Toxiproxy by
+its URL.
 
 Invariants: brokers register and publish their own addresses and dial peers and name servers
 through their own map; status (request 60001) is asked past every proxy; every toxic that this
@@ -22,22 +23,22 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from chaos.broker_status import BrokerStatus, ask
-from chaos.cluster import (
+from chaos.cluster.broker_status import BrokerStatus, ask
+from chaos.cluster.cluster import (
     ClusterError,
     await_ready,
     broker_process,
     name_server_process,
     write_directory,
 )
-from chaos.cluster_layout import ClusterLayout
-from chaos.processes import ProcessError, ProcessTable, free_ports, ledgermq_argv
-from chaos.toxiproxy.client import ProxySpec, ToxicSpec, ToxiproxyClient
-from chaos.toxiproxy.errors import ToxiproxyError, ToxiproxyNotFoundError, ToxiproxyUnreachableError
+from chaos.cluster.layout import ClusterLayout
+from chaos.cluster.processes import ProcessError, ProcessTable, free_ports, ledgermq_argv
 from chaos.worlds.base import Link, LinkProbe, LinkShape, WorldError
 from chaos.worlds.link_probe import ProxyProbe, probe_proxy
 from chaos.worlds.links import LinkProxy, plan_proxies, streams_of
-from remoting.rpc import RemotingClient
+from remoting.connections.rpc import RemotingClient
+from toxiproxy.client import ProxySpec, ToxicSpec, ToxiproxyClient
+from toxiproxy.errors import ToxiproxyError, ToxiproxyNotFoundError, ToxiproxyUnreachableError
 
 __all__ = ["LocalWorld"]
 

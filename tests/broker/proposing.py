@@ -14,17 +14,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from broker.processors import Processors
-from broker.proposer import Proposal
-from broker.request import Request
-from broker.request_table import dispatch_of
-from broker.store.payload import Command, GrantCommand, ResetCommand, UserCommand
-from broker.store.record import PendingRecord
+from broker.entry.payload import Command, GrantCommand, ResetCommand, UserCommand
+from broker.entry.record import PendingRecord
+from broker.leader.proposer import Proposal
+from broker.process.processors import Processors
+from broker.process.request_table import dispatch_of
+from broker.request.request import Request
 from broker.transaction.records import discarded_record
 from raft.replicated_log import ProposalResult, ProposalStatus
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand
-from remoting.message import decode_record, encode_batch_body
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import RemotingCommand
+from remoting.records.message import decode_record, encode_batch_body
 from tests.broker.rig import START_MS, FakeConnection, Rig, send_fields
 from tests.broker.test_send_and_pull import pull_fields
 

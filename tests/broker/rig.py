@@ -13,24 +13,24 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from broker.applied_entries import AppliedEntries
-from broker.clients import Clients
-from broker.clock_exchange import ClockExchange
-from broker.config import BrokerConfig
-from broker.context import BrokerContext
-from broker.long_polling import LongPolling
-from broker.proposer import Proposer, ProposerLimits
-from broker.request import RefusedError, Request
-from broker.state import BrokerState, StateLimits
-from broker.state_machine import BrokerStateMachine
-from broker.store.consume_queues import ConsumeQueues
-from broker.store.payload import Run
-from broker.store.record import host_bytes
-from broker.tasks import TaskOwner
-from broker.topics import system_topics
-from raft.damage import Damage, DamagedLogError
+from broker.config.config import BrokerConfig
+from broker.entry.applied_entries import AppliedEntries
+from broker.entry.payload import Run
+from broker.entry.record import host_bytes
+from broker.entry.topics import system_topics
+from broker.leader.proposer import Proposer, ProposerLimits
+from broker.queues.consume_queues import ConsumeQueues
+from broker.queues.state_machine import BrokerStateMachine
+from broker.request.clients import Clients
+from broker.request.clock_exchange import ClockExchange
+from broker.request.context import BrokerContext
+from broker.request.long_polling import LongPolling
+from broker.request.request import RefusedError, Request
+from broker.request.tasks import TaskOwner
+from broker.state.state import BrokerState, StateLimits
 from raft.events import Role
-from raft.log_format import HEADER_SIZE, encode_header
+from raft.log.damage import Damage, DamagedLogError
+from raft.log.log_format import HEADER_SIZE, encode_header
 from raft.messages import Entry, EntryKind, NodeId
 from raft.replicated_log import (
     CommittedEntry,
@@ -43,8 +43,8 @@ from raft.replicated_log import (
     RetentionBounds,
     Slot,
 )
-from remoting.command import RemotingCommand
-from remoting.message import UniqueIdGenerator
+from remoting.protocol.command import RemotingCommand
+from remoting.records.message import UniqueIdGenerator
 
 START_MS = 1_700_000_000_000
 

@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 
-from broker.config import ConfigError
-from broker.processor.relays import _RELAYS_MAX
-from broker.processors import Processors
-from broker.request_table import dispatch_of
-from broker.settings import SETTINGS, document, load_settings
-from broker.topics import TRANS_CHECK_MAX_TOPIC
+from broker.admin.consumer_relay import _RELAYS_MAX
+from broker.config.config import ConfigError
+from broker.config.settings import SETTINGS, document, load_settings
+from broker.entry.topics import TRANS_CHECK_MAX_TOPIC
+from broker.process.processors import Processors
+from broker.process.request_table import dispatch_of
 from broker.transaction.check_back import CheckBack
 from raft.messages import NodeId
-from remoting import fastjson
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand
 from remoting.errors import ConnectError, ConnectionLostError, RequestTimeoutError
+from remoting.protocol import fastjson
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import RemotingCommand
 from tests.broker.rig import START_MS, FakeConnection, Rig, send_fields
 from tests.broker.test_send_and_pull import pull_fields
 
@@ -386,7 +386,7 @@ async def test_a_brokers_permission_is_asked_by_sends_and_pulls(admin: Admin) ->
 def test_the_document_of_settings_is_what_the_table_says() -> None:
     path = Path(__file__).resolve().parents[2] / "docs" / "SETTINGS.md"
     assert path.read_text(encoding="utf-8") == document(), (
-        "bring it up to date: python -m broker.settings docs/SETTINGS.md"
+        "bring it up to date: python -m broker.config.settings docs/SETTINGS.md"
     )
 
 

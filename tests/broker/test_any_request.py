@@ -12,10 +12,10 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.processors import Processors
-from broker.request import Request
-from broker.request_table import SERVED, dispatch_of
-from remoting.codes import RequestCode
+from broker.process.processors import Processors
+from broker.process.request_table import SERVED, dispatch_of
+from broker.request.request import Request
+from remoting.protocol.codes import RequestCode
 from tests.broker.rig import FakeConnection, Rig, send_fields
 from tests.broker.test_send_and_pull import pull_fields
 

@@ -8,18 +8,18 @@ import time
 
 import pytest
 
-from broker.clients import Clients, ClientsFullError
-from broker.processor.admin import AdminProcessor
-from broker.processor.clients import ClientProcessor
-from broker.processor.pull import PullProcessor
-from broker.processor.send import SendProcessor
-from broker.processor.transaction import EndTransactionProcessor
-from broker.request import Request
+from broker.admin.admin import AdminProcessor
+from broker.groups.clients import ClientProcessor
+from broker.pull.pull import PullProcessor
+from broker.request.clients import Clients, ClientsFullError
+from broker.request.request import Request
+from broker.send.send import SendProcessor
 from broker.transaction.check_back import CheckBack
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand
-from remoting.frame import encode
-from remoting.message import BatchItem, encode_batch_body
+from broker.transaction.end_transaction import EndTransactionProcessor
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import RemotingCommand
+from remoting.protocol.frame import encode
+from remoting.records.message import BatchItem, encode_batch_body
 from tests.broker.rig import FakeConnection, Rig, send_fields
 
 SEND = RequestCode.SEND_MESSAGE_V2

@@ -6,18 +6,18 @@ import asyncio
 
 import pytest
 
-from broker.clock_exchange import ClockExchange
 from broker.delay.delivery import DelayDelivery
 from broker.delay.timers import Timers
+from broker.pop.pop import PopProcessor
 from broker.pop.revive import PopRevive
-from broker.processor.pop import PopProcessor
-from broker.processor.pull import PullProcessor
-from broker.processor.send import SendProcessor
-from broker.request import Request
+from broker.pull.pull import PullProcessor
+from broker.request.clock_exchange import ClockExchange
+from broker.request.request import Request
+from broker.send.send import SendProcessor
 from broker.transaction.check_back import CheckBack
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand
 from remoting.errors import ConnectError
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import RemotingCommand
 from tests.broker.rig import START_MS, FakeConnection, Rig, send_fields
 from tests.broker.test_send_and_pull import pull_fields
 from tests.broker.test_transactions import half

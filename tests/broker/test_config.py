@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.config import ConfigError, load_config
+from broker.config.config import ConfigError, load_config
 
 GOOD = """
 group = "broker-a"

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from broker.store.consume_queue import ConsumeQueue
-from broker.store.consume_queues import ConsumeQueues
-from broker.store.derived_files import FILE_SIZE, FILE_UNITS
-from broker.store.payload import UNIT, Run
+from broker.entry.payload import UNIT, Run
+from broker.queues.consume_queue import ConsumeQueue
+from broker.queues.consume_queues import ConsumeQueues
+from broker.queues.derived_files import FILE_SIZE, FILE_UNITS
 
 KEY = ("T", 0)
 

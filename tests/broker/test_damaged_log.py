@@ -7,16 +7,16 @@ import asyncio
 import pytest
 
 from broker.delay.delivery import DelayDelivery
-from broker.processor.pull import PullProcessor
-from broker.processor.queries import QueryProcessor
-from broker.processor.send import SendProcessor
-from broker.processor.send_back import SendBackProcessor
-from broker.processor.transaction import EndTransactionProcessor
+from broker.pull.pull import PullProcessor
+from broker.pull.queries import QueryProcessor
+from broker.send.send import SendProcessor
+from broker.send.send_back import SendBackProcessor
 from broker.transaction.check_back import CheckBack
-from raft.damage import Damage
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand
-from remoting.message import decode_records, parse_offset_msg_id
+from broker.transaction.end_transaction import EndTransactionProcessor
+from raft.log.damage import Damage
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import RemotingCommand
+from remoting.records.message import decode_records, parse_offset_msg_id
 from tests.broker.rig import Rig, send_fields
 from tests.broker.test_send_and_pull import pull_fields
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.dedupe import DedupeWindow, Verdict
+from broker.state.dedupe import DedupeWindow, Verdict
 
 WINDOW_MS = 1_000
 

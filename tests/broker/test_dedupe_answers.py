@@ -10,15 +10,15 @@ import random
 
 import pytest
 
-from broker.processor.send import SendProcessor
-from broker.state import StateLimits
-from client.answers import error_of
+from broker.send.send import SendProcessor
+from broker.state.state import StateLimits
+from client.connection.answers import error_of
+from client.connection.retry import Retries, RetryPolicy
 from client.errors import ClientError, MaybeStoredError
-from client.retry import Retries, RetryPolicy
-from raft.log_format import HEADER_SIZE
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand
-from remoting.message import encode_batch_body
+from raft.log.log_format import HEADER_SIZE
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import RemotingCommand
+from remoting.records.message import encode_batch_body
 from tests.broker.rig import START_MS, Rig, send_fields
 
 LIMITS = StateLimits(dedupe_window_ms=4_000, dedupe_keys_max=24, dedupe_evicted_keys_max=24)

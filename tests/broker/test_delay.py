@@ -7,14 +7,14 @@ import asyncio
 import pytest
 
 from broker.delay.delivery import DelayDelivery
-from broker.delay.levels import delay_level_of, delay_ms
-from broker.processor.send import SendProcessor
-from broker.processor.send_back import SendBackProcessor
-from broker.store.payload import UNIT, DeliverCommand, decode_payload
-from broker.topics import SCHEDULE_TOPIC, SYS_FLAG_UNIT_SUB
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand
-from remoting.message import MessageRecord, decode_record, tags_code
+from broker.entry.levels import delay_level_of, delay_ms
+from broker.entry.payload import UNIT, DeliverCommand, decode_payload
+from broker.entry.topics import SCHEDULE_TOPIC, SYS_FLAG_UNIT_SUB
+from broker.send.send import SendProcessor
+from broker.send.send_back import SendBackProcessor
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import RemotingCommand
+from remoting.records.message import MessageRecord, decode_record, tags_code
 from tests.broker.rig import START_MS, Rig, send_fields
 
 SEND = RequestCode.SEND_MESSAGE_V2

@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 
 from broker.delay.delivery import DelayDelivery
-from broker.pop.extra_info import pop_retry_topic
+from broker.entry.payload import UNIT, DeleteTopicCommand, decode_payload
+from broker.entry.pop_handle import pop_retry_topic
+from broker.entry.topics import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from broker.pop.revive import PopRevive
-from broker.processors import Processors
-from broker.store.payload import UNIT, DeleteTopicCommand, decode_payload
-from broker.topics import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
+from broker.process.processors import Processors
 from broker.transaction.check_back import CheckBack
-from remoting.codes import RequestCode, ResponseCode
-from remoting.message import decode_record, decode_records
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.records.message import decode_record, decode_records
 from tests.broker.rig import FakeConnection, Rig, send_fields
 from tests.broker.test_send_and_pull import pull_fields
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from broker import dedupe
-from broker.processor.send import SendProcessor
-from broker.processor.transaction import EndTransactionProcessor
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand
-from remoting.message import BatchItem, encode_batch_body, parse_offset_msg_id
+from broker.send.send import SendProcessor
+from broker.state import dedupe
+from broker.transaction.end_transaction import EndTransactionProcessor
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import RemotingCommand
+from remoting.records.message import BatchItem, encode_batch_body, parse_offset_msg_id
 from tests.broker.rig import Rig, send_fields
 
 SEND = RequestCode.SEND_MESSAGE_V2

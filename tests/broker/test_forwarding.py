@@ -9,20 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from broker import forwarding
-from broker.forwarding import HANDED_ON, Forwarding, born_host_of
-from broker.processor.send import SendProcessor
-from broker.processors import Processors
-from broker.request import Request
-from broker.request_table import SERVED, dispatch_of
-from broker.store.record import host_bytes
+from broker.entry.record import host_bytes
+from broker.process.processors import Processors
+from broker.process.request_table import SERVED, dispatch_of
+from broker.request import forwarding
+from broker.request.forwarding import HANDED_ON, Forwarding, born_host_of
+from broker.request.request import Request
+from broker.send.send import SendProcessor
 from raft.messages import NodeId
 from raft.replicated_log import LogStatus
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import LANGUAGE_PYTHON, RemotingCommand
-from remoting.connection import Connection
-from remoting.rpc import RemotingClient
-from remoting.server import RemotingServer
+from remoting.connections.connection import Connection
+from remoting.connections.rpc import RemotingClient
+from remoting.connections.server import RemotingServer
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import LANGUAGE_PYTHON, RemotingCommand
 from tests.broker.rig import FakeConnection, MemoryLog, Rig, send_fields
 
 JAVA = 0

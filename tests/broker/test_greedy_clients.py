@@ -7,11 +7,11 @@ import time
 
 import pytest
 
-from broker.clients import Clients, ClientsFullError, Subscription
-from broker.filter.message_filter import parse_tags
-from broker.processor.clients import ClientProcessor
-from remoting.codes import RequestCode, ResponseCode
-from remoting.connection import Connection
+from broker.groups.clients import ClientProcessor
+from broker.queues.message_filter import parse_tags
+from broker.request.clients import Clients, ClientsFullError, Subscription
+from remoting.connections.connection import Connection
+from remoting.protocol.codes import RequestCode, ResponseCode
 from tests.broker.rig import FakeConnection, Rig
 
 
@@ -61,7 +61,7 @@ def test_clients_are_bounded_over_all_groups():
 
 
 def test_subscriptions_are_bounded_over_all_groups(monkeypatch):
-    monkeypatch.setattr("broker.clients._SUBSCRIPTIONS_SIZE_MAX", 2_000)
+    monkeypatch.setattr("broker.request.clients._SUBSCRIPTIONS_SIZE_MAX", 2_000)
     clients = Clients(clients_max=10, client_silence_ms_max=1_000)
     mine = connection()
     for _ in range(5):

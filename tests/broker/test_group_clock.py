@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.group_clock import ClockReading, GroupClock
+from broker.state.group_clock import ClockReading, GroupClock
 
 WALL_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000

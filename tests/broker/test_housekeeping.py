@@ -8,20 +8,20 @@ from dataclasses import replace
 
 import pytest
 
-from broker.disk_room import DiskUse
-from broker.housekeeping import Housekeeper
-from broker.processor.offsets import OffsetProcessor
-from broker.processor.progress import ProgressProcessor
-from broker.processor.pull import PullProcessor
-from broker.processor.queries import QueryProcessor
-from broker.processor.send import SendProcessor
-from broker.store.payload import UNIT
-from broker.topics import SCHEDULE_TOPIC
+from broker.admin.consume_stats import ProgressProcessor
+from broker.admin.disk_room import DiskUse
+from broker.entry.payload import UNIT
+from broker.entry.topics import SCHEDULE_TOPIC
+from broker.process.housekeeping import Housekeeper
+from broker.pull.offsets import OffsetProcessor
+from broker.pull.pull import PullProcessor
+from broker.pull.queries import QueryProcessor
+from broker.send.send import SendProcessor
 from raft.messages import NodeId
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand
 from remoting.errors import RequestTimeoutError
-from remoting.message import decode_records
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import RemotingCommand
+from remoting.records.message import decode_records
 from tests.broker.rig import START_MS, Rig, send_fields
 from tests.broker.test_send_and_pull import pull_fields
 

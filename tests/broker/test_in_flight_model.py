@@ -12,13 +12,13 @@ import random
 
 import pytest
 
-from broker.processor.offsets import OffsetProcessor
-from broker.processor.send import SendProcessor
-from broker.processors import Processors
-from broker.store.payload import UNIT, decode_payload
+from broker.entry.payload import UNIT, decode_payload
+from broker.process.processors import Processors
+from broker.pull.offsets import OffsetProcessor
+from broker.send.send import SendProcessor
 from raft.replicated_log import ProposalStatus
-from remoting.codes import RequestCode, ResponseCode
-from remoting.message import decode_record, encode_batch_body
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.records.message import decode_record, encode_batch_body
 from tests.broker.rig import FakeConnection, Rig, send_fields
 
 

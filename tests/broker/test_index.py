@@ -14,27 +14,27 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from broker.applied_entries import AppliedEntries
-from broker.indexer import Indexer
-from broker.processor.query_message import QueryMessageProcessor
-from broker.processor.send import SendProcessor
-from broker.store import message_index
-from broker.store.index_file import (
+from broker.entry.applied_entries import AppliedEntries
+from broker.entry.payload import decode_payload
+from broker.index import message_index
+from broker.index.index_file import (
     HEADER_SIZE,
     IndexFile,
     IndexFileMark,
     IndexShape,
     find_positions,
 )
-from broker.store.key_hashes import IndexedKeys, hash_keys, key_hash, topic_hash
-from broker.store.message_index import IndexProgress, MessageIndex
-from broker.store.payload import decode_payload
-from raft.log_format import HEADER_SIZE as HEADER_SIZE_OF_ENTRY
+from broker.index.indexer import Indexer
+from broker.index.key_hashes import IndexedKeys, hash_keys, key_hash, topic_hash
+from broker.index.message_index import IndexProgress, MessageIndex
+from broker.index.query_message import QueryMessageProcessor
+from broker.send.send import SendProcessor
+from raft.log.log_format import HEADER_SIZE as HEADER_SIZE_OF_ENTRY
 from raft.messages import EntryKind
 from raft.replicated_log import CommittedEntry
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand
-from remoting.message import BatchItem, decode_records, encode_batch_body, java_string_hash
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import RemotingCommand
+from remoting.records.message import BatchItem, decode_records, encode_batch_body, java_string_hash
 from tests.broker.rig import START_MS, Rig, send_fields
 
 SHAPE = IndexShape(slot_count=7, unit_count=12)
@@ -451,7 +451,7 @@ async def test_a_full_disk_stops_the_index_alone(indexed, monkeypatch, caplog):
 
     await indexed.send(b"two", key="U2")
     with monkeypatch.context() as patch:
-        patch.setattr("broker.store.index_file.os.pwrite", full)
+        patch.setattr("broker.index.index_file.os.pwrite", full)
         indexed.indexer.round()
         assert indexed.indexer.behind
         assert "waits for room" in caplog.text
@@ -465,7 +465,7 @@ async def test_no_part_is_shown_as_the_whole(indexed, monkeypatch, leads, is_beh
     """Messages of the key may be committed that this replica, or its index, has not got."""
     await indexed.send(b"one", key="U1", KEYS="k")
     assert await indexed.bodies("k") == [b"one"]
-    monkeypatch.setattr("broker.processor.query_message._CATCH_UP_S", 0.05)
+    monkeypatch.setattr("broker.index.query_message._CATCH_UP_S", 0.05)
     indexed.rig.log.leader = leads
     if is_behind:
         monkeypatch.setattr(indexed.indexer, "_work", lambda until_s: None)
@@ -485,7 +485,7 @@ async def test_no_part_is_shown_as_the_whole(indexed, monkeypatch, leads, is_beh
 
 
 async def test_a_hash_that_too_many_share_is_no_answer(indexed, monkeypatch):
-    monkeypatch.setattr("broker.processor.query_message._CANDIDATES_MAX", 8)
+    monkeypatch.setattr("broker.index.query_message._CANDIDATES_MAX", 8)
     await indexed.send(b"mine", key="Aa0")
     for number in range(8):  # Java's hash of "Aa" is that of "BB"
         await indexed.send(b"other", key=f"K{number}", KEYS="BB0")
@@ -497,7 +497,7 @@ async def test_a_hash_that_too_many_share_is_no_answer(indexed, monkeypatch):
 
 async def test_an_index_that_can_not_catch_up_says_so(indexed, monkeypatch):
     await indexed.send(b"one", key="U1")
-    monkeypatch.setattr("broker.processor.query_message._CATCH_UP_S", 0.05)
+    monkeypatch.setattr("broker.index.query_message._CATCH_UP_S", 0.05)
     indexed.indexer._is_open = False
     answer = await indexed.query("U1")
     assert answer.code == ResponseCode.SYSTEM_BUSY

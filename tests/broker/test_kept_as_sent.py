@@ -11,11 +11,11 @@ import lz4.frame
 import pytest
 import zstandard
 
-from broker.processor.clients import ClientProcessor
-from broker.processor.pull import PullProcessor
-from broker.processor.send import SendProcessor
-from remoting import sys_flag
-from remoting.message import decode_records
+from broker.groups.clients import ClientProcessor
+from broker.pull.pull import PullProcessor
+from broker.send.send import SendProcessor
+from remoting.records import sys_flag
+from remoting.records.message import decode_records
 from tests.broker.rig import FakeConnection, Rig, send_fields
 from tests.broker.test_send_and_pull import pull_fields
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from broker import clock_exchange
-from broker.config import BrokerConfig
-from broker.server import Broker
+from broker.config.config import BrokerConfig
+from broker.process.server import Broker
+from broker.request import clock_exchange
 from raft.events import Role
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand
-from remoting.rpc import RemotingClient
+from remoting.connections.rpc import RemotingClient
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import RemotingCommand
 from tests.broker.rig import send_fields
 from tests.integration.rig import free_port
 

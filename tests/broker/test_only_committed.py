@@ -11,10 +11,10 @@ import random
 
 import pytest
 
-from broker.proposer import Proposal, Proposer
-from broker.request_table import SERVED
+from broker.leader.proposer import Proposal, Proposer
+from broker.process.request_table import SERVED
 from raft.replicated_log import ProposalResult, ProposalStatus
-from remoting.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import RequestCode, ResponseCode
 from tests.broker.proposing import (
     BESIDE,
     PROPOSING,

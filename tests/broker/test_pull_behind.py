@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from broker.processor.pull import PullProcessor
-from broker.processor.send import SendProcessor
+from broker.pull.pull import PullProcessor
+from broker.send.send import SendProcessor
 from raft.messages import NodeId
 from raft.replicated_log import LogStatus
-from remoting.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import RequestCode, ResponseCode
 from tests.broker.rig import FakeConnection, Rig, send_fields
 from tests.broker.test_send_and_pull import pull_fields
 

@@ -6,18 +6,18 @@ import json
 
 import pytest
 
-from broker.processor.connections import ConnectionProcessor
-from broker.processor.groups import GroupProcessor
-from broker.processor.offsets import OffsetProcessor
-from broker.processor.progress import ProgressProcessor
-from broker.processor.pull import PullProcessor
-from broker.processor.queries import QueryProcessor
-from broker.processor.runtime_info import RuntimeInfoProcessor
-from broker.processor.send import SendProcessor
-from broker.pull_offsets import PullOffsets
-from remoting import fastjson
-from remoting.codes import RequestCode, ResponseCode
-from remoting.message import decode_record, encode_record
+from broker.admin.client_listing import ConnectionProcessor
+from broker.admin.consume_stats import ProgressProcessor
+from broker.admin.runtime_info import RuntimeInfoProcessor
+from broker.groups.groups import GroupProcessor
+from broker.pull.offsets import OffsetProcessor
+from broker.pull.pull import PullProcessor
+from broker.pull.queries import QueryProcessor
+from broker.request.pull_offsets import PullOffsets
+from broker.send.send import SendProcessor
+from remoting.protocol import fastjson
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.records.message import decode_record, encode_record
 from tests.broker.rig import START_MS, FakeConnection, Rig, send_fields
 from tests.broker.test_send_and_pull import pull_fields
 

@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.processor.locks import LockProcessor
-from broker.processor.send import SendProcessor
-from broker.proposer import BusyError
-from broker.queue_owners import Queue, QueueOwners
-from broker.rebalance_lock import RebalanceLocks
-from broker.state_part import Row
-from broker.store.payload import UNIT
+from broker.entry.payload import UNIT
+from broker.entry.state_part import Row
+from broker.groups.locks import LockProcessor
+from broker.leader.proposer import BusyError
+from broker.leader.rebalance_lock import RebalanceLocks
+from broker.send.send import SendProcessor
+from broker.state.queue_owners import Queue, QueueOwners
+from client.consume.queue_locks import LockTable
 from client.message import MessageQueue
-from client.queue_locks import LockTable
-from remoting.codes import RequestCode, ResponseCode
-from remoting.message import decode_records
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.records.message import decode_records
 from tests.broker.rig import FakeConnection, Rig, send_fields
 
 Q0, Q1 = ("T", 0), ("T", 1)

@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import pytest
 
-from broker.registration import Registration
-from remoting.command import RemotingCommand
+from broker.process.registration import Registration
+from remoting.connections.rpc import RemotingClient
 from remoting.errors import ConnectError
-from remoting.rpc import RemotingClient
+from remoting.protocol.command import RemotingCommand
 
 ONE, TWO = "127.0.0.1:1", "127.0.0.1:2"
 
@@ -39,7 +39,7 @@ class Known(Registration):
         return {}
 
     def _body(self) -> Any:
-        from remoting.route import DataVersion, RegisterBrokerBody
+        from remoting.protocol.route import DataVersion, RegisterBrokerBody
 
         return RegisterBrokerBody(data_version=DataVersion(state_version=1), topics=[])
 

@@ -8,11 +8,11 @@ from unittest import mock
 
 import pytest
 
-from broker.config import BrokerConfig, ConfigError
-from broker.replication import open_log
-from raft.node import RaftNode
+from broker.config.config import BrokerConfig, ConfigError
+from broker.process.replication import open_log
+from raft.node.node import RaftNode
 from raft.profiles import PROFILES
-from raft.pysyncobj_log import PySyncObjLog
+from raft.pysyncobj.log import PySyncObjLog
 from tests.raft.node_group import Recorder
 
 

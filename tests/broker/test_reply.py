@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from broker.processor.reply import ReplyProcessor
-from broker.processor.send import SendProcessor
-from broker.request import RefusedError, Request
-from remoting.command import RemotingCommand
+from broker.request.request import RefusedError, Request
+from broker.send.reply import ReplyProcessor
+from broker.send.send import SendProcessor
 from remoting.errors import ConnectionLostError, RemotingError
-from remoting.message import decode_record
-from remoting.properties import parse_properties_text
+from remoting.protocol.command import RemotingCommand
+from remoting.records.message import decode_record
+from remoting.records.properties import parse_properties_text
 from tests.broker.rig import START_MS, FakeConnection, Rig, send_fields
 
 REPLY_TOPIC = "DefaultCluster_REPLY_TOPIC"
@@ -160,7 +160,7 @@ async def test_only_the_leader_takes_replies_and_bad_ones_are_not_pushed(rig: Ri
 
 
 async def test_pushes_are_bounded(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.processor.reply._PUSHES_MAX", 2)
+    monkeypatch.setattr("broker.send.reply._PUSHES_MAX", 2)
     requester = Requester()
     requester.may_answer.clear()
     handle, connection = processor(rig, requester).handle, FakeConnection()

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from broker.not_served import NAME_SERVER, NOT_SERVED, TO_CLIENTS
-from broker.processors import Processors
-from broker.rebalance_lock import RebalanceLocks
-from broker.request_table import SERVED, Served, dispatch_of, tables, updated
-from broker.store.payload import UNIT
-from broker.topics import Topic
-from remoting.codes import RequestCode
+from broker.entry.payload import UNIT
+from broker.entry.topics import Topic
+from broker.leader.rebalance_lock import RebalanceLocks
+from broker.process.not_served import NAME_SERVER, NOT_SERVED, TO_CLIENTS
+from broker.process.processors import Processors
+from broker.process.request_table import SERVED, Served, dispatch_of, tables, updated
+from remoting.protocol.codes import RequestCode
 from tests.broker.rig import Rig, send_fields
 
 DIVERGENCE = Path(__file__).resolve().parents[2] / "docs" / "DIVERGENCE.md"
@@ -45,7 +45,7 @@ def test_every_code_of_rocketmq_has_its_place():
 def test_divergence_shows_the_table():
     document = DIVERGENCE.read_text(encoding="utf-8")
     assert updated(document) == document, (
-        "bring it up to date: python -m broker.request_table docs/DIVERGENCE.md"
+        "bring it up to date: python -m broker.process.request_table docs/DIVERGENCE.md"
     )
 
 

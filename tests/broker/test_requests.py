@@ -8,19 +8,19 @@ from dataclasses import replace
 
 import pytest
 
-from broker.clients import Clients, ClientsFullError, Subscription
-from broker.filter.message_filter import FilterError, parse_tags
-from broker.processor.admin import AdminProcessor
-from broker.processor.clients import ClientProcessor
-from broker.processor.groups import GroupProcessor
-from broker.processor.known_properties import KnownProperties
-from broker.processor.offsets import OffsetProcessor
-from broker.processor.pull import PullProcessor
-from broker.processor.send import SendProcessor
-from broker.topics import SYS_FLAG_UNIT_SUB
-from remoting.codes import RequestCode, ResponseCode
-from remoting.message import tags_code
-from remoting.properties import parse_properties_text
+from broker.admin.admin import AdminProcessor
+from broker.entry.topics import SYS_FLAG_UNIT_SUB
+from broker.groups.clients import ClientProcessor
+from broker.groups.groups import GroupProcessor
+from broker.pull.offsets import OffsetProcessor
+from broker.pull.pull import PullProcessor
+from broker.queues.message_filter import FilterError, parse_tags
+from broker.request.clients import Clients, ClientsFullError, Subscription
+from broker.send.known_properties import KnownProperties
+from broker.send.send import SendProcessor
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.records.message import tags_code
+from remoting.records.properties import parse_properties_text
 from tests.broker.rig import FakeConnection, Rig, send_fields
 from tests.broker.test_send_and_pull import pull_fields
 

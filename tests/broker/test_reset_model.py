@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.processors import Processors
-from broker.store.payload import ClearResetCommand, ResetCommand, decode_payload
-from remoting.codes import RequestCode, ResponseCode
-from remoting.message import decode_records
+from broker.entry.payload import ClearResetCommand, ResetCommand, decode_payload
+from broker.process.processors import Processors
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.records.message import decode_records
 from tests.broker.rig import FakeConnection, Rig, send_fields
 from tests.broker.test_send_and_pull import pull_fields
 

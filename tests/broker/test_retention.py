@@ -7,8 +7,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.retention import RetentionFacts, RetentionPolicy, decide_retention
-from broker.store.time_marks import TimeMarks
+from broker.config.retention import RetentionFacts, RetentionPolicy, decide_retention
+from broker.state.time_marks import TimeMarks
 from raft.replicated_log import RetentionBounds
 
 SEGMENT = 100

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.rounds import TICK_MS, Rounds
+from broker.process.rounds import TICK_MS, Rounds
 from raft.stalls import Stalls
 
 INTERVALS_MS = st.integers(TICK_MS, 500)

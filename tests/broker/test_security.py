@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from broker.config import ConfigError, load_config
-from broker.server import Broker
+from broker.config.config import ConfigError, load_config
+from broker.process.server import Broker
 from namesrv.config import NameServerConfig
 from namesrv.server import NameServer
-from remoting.acl_signature import Signer
-from remoting.command import RemotingCommand
+from remoting.connections.rpc import RemotingClient
+from remoting.connections.security_config import SecurityConfig
+from remoting.connections.tls import TlsMode, client_context
 from remoting.errors import ConnectError, ConnectionLostError, RemotingError
-from remoting.rpc import RemotingClient
-from remoting.security_config import SecurityConfig
-from remoting.tls import TlsMode, client_context
+from remoting.protocol.acl_signature import Signer
+from remoting.protocol.command import RemotingCommand
 from tests.broker.rig import send_fields
 from tests.integration.rig import free_port
 from tests.remoting.certificates import Authority

@@ -6,13 +6,13 @@ import asyncio
 import json
 from pathlib import Path
 
-from broker.server import Broker
-from remoting.acl_signature import Signer
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand
-from remoting.connection import Connection
-from remoting.message_id import parse_offset_msg_id
-from remoting.rpc import RemotingClient
+from broker.process.server import Broker
+from remoting.connections.connection import Connection
+from remoting.connections.rpc import RemotingClient
+from remoting.protocol.acl_signature import Signer
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import RemotingCommand
+from remoting.records.message_id import parse_offset_msg_id
 from tests.broker.rig import send_fields
 from tests.broker.test_security import ask, broker_with, stored
 

@@ -8,16 +8,16 @@ from dataclasses import replace
 
 import pytest
 
-from broker.clients import Subscription
-from broker.filter.message_filter import parse_tags
-from broker.processor.pull import PullProcessor
-from broker.processor.send import SendProcessor
-from broker.processor.send_names import FULL, LETTERS
-from broker.state import StateLimits
-from broker.topics import SYS_FLAG_UNIT
+from broker.entry.topics import SYS_FLAG_UNIT
+from broker.pull.pull import PullProcessor
+from broker.queues.message_filter import parse_tags
+from broker.request.clients import Subscription
+from broker.send.send import SendProcessor
+from broker.send.send_names import FULL, LETTERS
+from broker.state.state import StateLimits
 from raft.replicated_log import ProposalStatus
-from remoting.codes import RequestCode, ResponseCode
-from remoting.message import (
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.records.message import (
     BatchItem,
     decode_record,
     decode_records,
@@ -127,7 +127,7 @@ async def test_a_retry_behind_the_window_is_refused_and_not_stored(tmp_path):
 
 
 async def test_a_topic_may_turn_dedupe_off(rig):
-    from broker.processor.admin import AdminProcessor
+    from broker.admin.admin import AdminProcessor
 
     admin, send = AdminProcessor(rig.context), SendProcessor(rig.context)
     fields = {

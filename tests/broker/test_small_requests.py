@@ -17,17 +17,17 @@ from typing import Any
 
 import pytest
 
-from broker.processor.pop import PopProcessor
-from broker.processor.send import SendProcessor
-from broker.proposer import Proposal, Proposer
-from broker.request import Request
-from broker.request_table import SERVED
-from broker.store.payload import AckCommand, OffsetCommand, decode_payload
+from broker.entry.payload import AckCommand, OffsetCommand, decode_payload
+from broker.leader.proposer import Proposal, Proposer
+from broker.pop.pop import PopProcessor
+from broker.process.request_table import SERVED
+from broker.request.request import Request
+from broker.send.send import SendProcessor
 from raft.replicated_log import LogFullError, ProposalStatus
-from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import FrameError
-from remoting.frame import FrameDecoder
-from remoting.message import encode_batch_body
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.frame import FrameDecoder
+from remoting.records.message import encode_batch_body
 from tests.broker.proposing import PROPOSING, Situation, settle
 from tests.broker.rig import START_MS, FakeConnection, Rig, send_fields
 from tests.fuzz.inflation import inflated, inflated_fields
@@ -175,7 +175,7 @@ async def test_a_batch_of_acks_names_what_is_held_alone(tmp_path, held_count):
 
 
 def _holding(pop_ms: int) -> Any:
-    from broker.pop.state import Holding
+    from broker.state.pop_state import Holding
 
     return Holding(pop_ms, pop_ms + 60_000)
 

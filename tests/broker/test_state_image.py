@@ -12,10 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.dedupe import DedupeWindow, Verdict
-from broker.state import BrokerState, StateLimits
-from broker.state_image import CHUNK_SIZE_MAX, decode_image
-from broker.store.payload import (
+from broker.entry.payload import (
     UNIT,
     CheckCommand,
     ClearResetCommand,
@@ -36,7 +33,10 @@ from broker.store.payload import (
     UnlockCommand,
     UserCommand,
 )
-from broker.topics import HALF_TOPIC, SCHEDULE_TOPIC, Topic, system_topics
+from broker.entry.topics import HALF_TOPIC, SCHEDULE_TOPIC, Topic, system_topics
+from broker.state.dedupe import DedupeWindow, Verdict
+from broker.state.state import BrokerState, StateLimits
+from broker.state.state_image import CHUNK_SIZE_MAX, decode_image
 
 LIMITS = StateLimits(
     dedupe_window_ms=5_000, dedupe_keys_max=24, dedupe_evicted_keys_max=24, decided_max=3

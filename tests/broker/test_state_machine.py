@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from broker.processor.pull import PullProcessor
-from broker.processor.queries import QueryProcessor
-from broker.processor.send import SendProcessor
-from broker.state_machine import BrokerStateMachine
-from broker.store.consume_queue import DamagedQueueError
-from broker.store.consume_queues import ConsumeQueues
-from broker.store.payload import UNIT
-from remoting.codes import RequestCode, ResponseCode
+from broker.entry.payload import UNIT
+from broker.pull.pull import PullProcessor
+from broker.pull.queries import QueryProcessor
+from broker.queues.consume_queue import DamagedQueueError
+from broker.queues.consume_queues import ConsumeQueues
+from broker.queues.state_machine import BrokerStateMachine
+from broker.send.send import SendProcessor
+from remoting.protocol.codes import RequestCode, ResponseCode
 from tests.broker.rig import Rig, send_fields
 from tests.broker.test_send_and_pull import pull_fields
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.processors import Processors
-from broker.request_table import dispatch_of
-from broker.stats import Stats
-from remoting.codes import RequestCode, ResponseCode
+from broker.process.processors import Processors
+from broker.process.request_table import dispatch_of
+from broker.request.stats import Stats
+from remoting.protocol.codes import RequestCode, ResponseCode
 from tests.broker.rig import START_MS, Rig, send_fields
 from tests.broker.test_send_and_pull import pull_fields
 

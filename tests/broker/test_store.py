@@ -8,10 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.store.consume_queue import ConsumeQueue
-from broker.store.consume_queues import ConsumeQueues
-from broker.store.derived_files import FILE_SIZE
-from broker.store.payload import (
+from broker.entry.payload import (
     PAYLOAD_HEADER,
     UNIT,
     CheckCommand,
@@ -27,8 +24,11 @@ from broker.store.payload import (
     encode_header,
     encode_table,
 )
-from broker.store.record import PendingRecord, RecordTemplate, host_bytes
-from remoting.message import MessageRecord, decode_record, encode_record
+from broker.entry.record import PendingRecord, RecordTemplate, host_bytes
+from broker.queues.consume_queue import ConsumeQueue
+from broker.queues.consume_queues import ConsumeQueues
+from broker.queues.derived_files import FILE_SIZE
+from remoting.records.message import MessageRecord, decode_record, encode_record
 
 TEXT = st.text(st.characters(codec="ascii", min_codepoint=48, max_codepoint=122), min_size=1)
 INT32 = st.integers(-(2**31), 2**31 - 1)

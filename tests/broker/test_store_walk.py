@@ -16,12 +16,12 @@ from unittest import mock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.state import BrokerState, StateLimits
-from broker.state_machine import BrokerStateMachine
-from broker.store import consume_queue, derived_files
-from broker.store.consume_queues import ConsumeQueues
-from broker.store.payload import UNIT, Run, encode_header, encode_table
-from broker.topics import system_topics
+from broker.entry.payload import UNIT, Run, encode_header, encode_table
+from broker.entry.topics import system_topics
+from broker.queues import consume_queue, derived_files
+from broker.queues.consume_queues import ConsumeQueues
+from broker.queues.state_machine import BrokerStateMachine
+from broker.state.state import BrokerState, StateLimits
 from raft.messages import EntryKind
 from raft.replicated_log import CommittedEntry
 

@@ -6,9 +6,9 @@ import asyncio
 import gc
 import warnings
 
-from broker.request import Request
-from broker.tasks import TaskOwner
-from remoting.command import RemotingCommand
+from broker.request.request import Request
+from broker.request.tasks import TaskOwner
+from remoting.protocol.command import RemotingCommand
 from tests.broker.rig import FakeConnection
 
 

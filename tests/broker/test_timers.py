@@ -13,32 +13,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.admin.disk_room import DiskUse
 from broker.delay.delivery import DelayDelivery
+from broker.delay.recall import RecallProcessor
 from broker.delay.recall_handle import RecallHandle, parse_recall_handle, recall_handle
-from broker.delay.timer_table import Timer, TimerTable
 from broker.delay.timers import Timers
 from broker.delay.waiting import DelayError, Waiting, waiting_of
-from broker.disk_room import DiskUse
-from broker.housekeeping import Housekeeper
-from broker.processor.recall import RecallProcessor
-from broker.processor.send import SendProcessor
-from broker.processor.transaction import EndTransactionProcessor
-from broker.state import StateLimits
-from broker.state_image import decode_image, encode_image
-from broker.store.payload import (
-    UNIT,
-    DeliverTimersCommand,
-    RecallTimerCommand,
-    decode_payload,
-)
-from broker.topics import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
-from raft.damage import Damage
+from broker.entry.payload import UNIT, DeliverTimersCommand, RecallTimerCommand, decode_payload
+from broker.entry.topics import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
+from broker.process.housekeeping import Housekeeper
+from broker.send.send import SendProcessor
+from broker.state.state import StateLimits
+from broker.state.state_image import decode_image, encode_image
+from broker.state.timer_table import Timer, TimerTable
+from broker.transaction.end_transaction import EndTransactionProcessor
+from raft.log.damage import Damage
 from raft.replicated_log import ProposalStatus
-from remoting import sys_flag as flags
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand
-from remoting.message import MessageRecord, decode_record, tags_code
-from remoting.rpc import RemotingClient
+from remoting.connections.rpc import RemotingClient
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import RemotingCommand
+from remoting.records import sys_flag as flags
+from remoting.records.message import MessageRecord, decode_record, tags_code
 from tests.broker.rig import START_MS, Rig, send_fields
 
 SEND = RequestCode.SEND_MESSAGE_V2

@@ -8,22 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from broker.deleted_topics import first_of_living_topic
-from broker.processor.admin import AdminProcessor
-from broker.processor.maintenance import MaintenanceProcessor
-from broker.processor.offsets import OffsetProcessor
-from broker.processor.send import SendProcessor
-from broker.processor.transaction import EndTransactionProcessor
-from broker.proposer import Proposal
-from broker.state import BrokerState
-from broker.store.payload import UNIT, DeleteTopicCommand, DiscardCommand, OffsetCommand
+from broker.admin.admin import AdminProcessor
+from broker.admin.maintenance import MaintenanceProcessor
+from broker.entry.payload import UNIT, DeleteTopicCommand, DiscardCommand, OffsetCommand
+from broker.leader.proposer import Proposal
+from broker.pull.offsets import OffsetProcessor
+from broker.request.deleted_topics import first_of_living_topic
+from broker.send.send import SendProcessor
+from broker.state.state import BrokerState
 from broker.transaction.check_back import CheckBack
+from broker.transaction.end_transaction import EndTransactionProcessor
 from broker.transaction.records import discarded_record
-from client.answers import error_of
+from client.connection.answers import error_of
 from client.errors import ContraryDecisionError
 from raft.replicated_log import ProposalStatus
-from remoting.codes import RequestCode, ResponseCode
-from remoting.message import decode_record
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.records.message import decode_record
 from tests.broker.rig import FakeConnection, Rig, send_fields
 from tests.broker.test_transactions import end, half
 

@@ -6,13 +6,13 @@ import asyncio
 
 import pytest
 
-from broker.processor.send import SendProcessor
-from broker.processor.transaction import EndTransactionProcessor
-from broker.store.payload import UNIT, DecideCommand, decode_payload
-from broker.topics import HALF_TOPIC, OP_TOPIC, TRANS_CHECK_MAX_TOPIC
+from broker.entry.payload import UNIT, DecideCommand, decode_payload
+from broker.entry.topics import HALF_TOPIC, OP_TOPIC, TRANS_CHECK_MAX_TOPIC
+from broker.send.send import SendProcessor
 from broker.transaction.check_back import CHECK_GROUP, CheckBack
-from remoting.codes import RequestCode, ResponseCode
-from remoting.message import decode_record, parse_offset_msg_id, tags_code
+from broker.transaction.end_transaction import EndTransactionProcessor
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.records.message import decode_record, parse_offset_msg_id, tags_code
 from tests.broker.rig import FakeConnection, Rig, send_fields
 
 COMMIT, ROLLBACK = "8", "12"

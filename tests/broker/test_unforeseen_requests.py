@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from broker.config import BrokerConfig
-from broker.request import Request
-from broker.server import Broker
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand
+from broker.config.config import BrokerConfig
+from broker.process.server import Broker
+from broker.request.request import Request
+from remoting.connections.rpc import RemotingClient
 from remoting.errors import RemotingError
-from remoting.rpc import RemotingClient
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import RemotingCommand
 from tests.integration.rig import free_port
 
 

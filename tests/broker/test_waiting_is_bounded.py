@@ -7,14 +7,14 @@ import time
 
 import pytest
 
-from broker.processor.pull import PullProcessor
-from broker.processor.send import SendProcessor
-from broker.processors import Processors
-from broker.proposer import ProposerLimits
-from broker.request import Request
-from broker.state import StateLimits
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand
+from broker.leader.proposer import ProposerLimits
+from broker.process.processors import Processors
+from broker.pull.pull import PullProcessor
+from broker.request.request import Request
+from broker.send.send import SendProcessor
+from broker.state.state import StateLimits
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import RemotingCommand
 from tests.broker.rig import FakeConnection, Rig, send_fields
 from tests.broker.test_send_and_pull import pull_fields
 

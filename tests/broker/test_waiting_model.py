@@ -16,18 +16,18 @@ from pathlib import Path
 import pytest
 
 from broker.delay.delivery import DelayDelivery
-from broker.processors import Processors
-from broker.store.payload import (
+from broker.entry.payload import (
     UNIT,
     DeleteTopicCommand,
     Payload,
     RecallTimerCommand,
     decode_payload,
 )
-from broker.topics import SCHEDULE_TOPIC, TIMER_TOPIC
+from broker.entry.topics import SCHEDULE_TOPIC, TIMER_TOPIC
+from broker.process.processors import Processors
 from raft.replicated_log import ProposalStatus
-from remoting.codes import RequestCode
-from remoting.message import decode_record
+from remoting.protocol.codes import RequestCode
+from remoting.records.message import decode_record
 from tests.broker.rig import FakeConnection, Rig, send_fields
 
 TOPICS = ("A", "B")

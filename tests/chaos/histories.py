@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from chaos.history_rows import HANDLE, HistoryRows
+from chaos.recording.history_rows import HANDLE, HistoryRows
 
 __all__ = ["faults_of", "ops_of"]
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from chaos import cluster
-from chaos.cluster_layout import LayoutError
-from chaos.processes import PortInUseError, ProcessTable
+from chaos.cluster import cluster
+from chaos.cluster.layout import LayoutError
+from chaos.cluster.processes import PortInUseError, ProcessTable
 from tests.remoting.certificates import Authority
 
 pytestmark = pytest.mark.cluster

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.cluster_layout import (
+from chaos.cluster.layout import (
     LayoutError,
     broker_config_toml,
     fixed_ports,

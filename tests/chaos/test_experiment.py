@@ -16,10 +16,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from chaos.cluster_layout import layout_from_json
-from chaos.experiment import ExperimentError, run_experiment
-from chaos.processes import ProcessTable
-from chaos.scenario import load_scenario, parse_scenario
+from chaos.cluster.layout import layout_from_json
+from chaos.cluster.processes import ProcessTable
+from chaos.experiment.experiment import ExperimentError, run_experiment
+from chaos.scenario.scenario import load_scenario, parse_scenario
 from chaos.workload.load import PUSH_GROUP
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
@@ -178,8 +178,8 @@ def test_raft_events_are_on_the_clock_of_the_run(run: Path, manifest: dict) -> N
 def test_interrupted_it_cleans_up_and_says_so(tmp_path: Path) -> None:
     out = tmp_path / "run"
     code = (
-        "import sys, pathlib; from chaos.scenario import load_scenario;"
-        "from chaos.experiment import run_experiment;"
+        "import sys, pathlib; from chaos.scenario.scenario import load_scenario;"
+        "from chaos.experiment.experiment import run_experiment;"
         "run_experiment(load_scenario(pathlib.Path(sys.argv[1])), seed=1,"
         " out=pathlib.Path(sys.argv[2]))"
     )

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from chaos.history import HistoryError, HistoryReader, HistoryWriter, MessageRow, QueueRow
-from chaos.history_rows import HistoryRows
-from chaos.run_manifest import TableFile, list_node_files, write_manifest
-from chaos.run_tables import OPS_SCHEMA, table_of
-from chaos.table_converter import HISTORY_FILE, RunSources, TableConverter
-from chaos.trace_rows import TraceFolder
+from chaos.recording.history import HistoryError, HistoryReader, HistoryWriter, MessageRow, QueueRow
+from chaos.recording.history_rows import HistoryRows
+from chaos.recording.run_manifest import TableFile, list_node_files, write_manifest
+from chaos.recording.run_tables import OPS_SCHEMA, table_of
+from chaos.recording.table_converter import HISTORY_FILE, RunSources, TableConverter
+from chaos.recording.trace_rows import TraceFolder
 from tests.chaos.histories import ops_of
 
 MESSAGE = (

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from chaos.cluster_layout import fixed_ports, lay_out
+from chaos.cluster.layout import fixed_ports, lay_out
 from chaos.worlds.base import Link, both_ways
 from chaos.worlds.link_probe import probe_proxy
 from chaos.worlds.links import Protocol, Stream, plan_proxies, streams_of

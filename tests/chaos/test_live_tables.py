@@ -20,11 +20,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chaos import table_converter
-from chaos.history import COMPLETE, FAULT, INVOKE, HistoryError
-from chaos.live_tables import LiveTables
-from chaos.table_converter import HISTORY_FILE, ConvertedTables, RunSources, TableConverter
-from chaos.trace_rows import TraceChangedError, TraceFolder
+from chaos.recording import table_converter
+from chaos.recording.history import COMPLETE, FAULT, INVOKE, HistoryError
+from chaos.recording.live_tables import LiveTables
+from chaos.recording.table_converter import (
+    HISTORY_FILE,
+    ConvertedTables,
+    RunSources,
+    TableConverter,
+)
+from chaos.recording.trace_rows import TraceChangedError, TraceFolder
 
 NODES = ("n0", "n1")
 ROOT = Path(__file__).parents[2]
@@ -265,8 +270,8 @@ def test_what_is_given_up_leaves_neither_process_nor_file(run: Run) -> None:
 STARTER = """
 import sys, time
 from pathlib import Path
-from chaos.live_tables import LiveTables
-from chaos.table_converter import RunSources
+from chaos.recording.live_tables import LiveTables
+from chaos.recording.table_converter import RunSources
 with LiveTables(RunSources(run=Path(sys.argv[1]), traces=(), started_ns=0)) as live:
     live.start()
     print(live._process.pid, flush=True)

@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from chaos import cluster
-from chaos.parent_death import VARIABLE, die_with_parent, environment_of
-from chaos.processes import ProcessTable
+from chaos.cluster import cluster
+from chaos.cluster.parent_death import VARIABLE, die_with_parent, environment_of
+from chaos.cluster.processes import ProcessTable
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 ROOT = Path(__file__).parents[2]
 
 # Starts one process of ours in the directory argv[1] and goes on; argv[2]: whether it ends with us.
 STARTER = (
-    "import sys, time; from pathlib import Path; from chaos.processes import *;"
+    "import sys, time; from pathlib import Path; from chaos.cluster.processes import *;"
     "table = ProcessTable(Path(sys.argv[1]), ends_with_us=sys.argv[2] == 'tied');"
     "table.start('toxiproxy', ledgermq_argv('toxiproxy', '--port', '0'));"
     "print('started', flush=True); time.sleep(60)"

@@ -82,7 +82,7 @@ def _armed(code: str, words: str, marks: Path, *mutants: LiveMutant) -> str:
 
 def test_a_bug_is_planted_where_it_belongs_and_leaves_a_mark(tmp_path: Path) -> None:
     mutant = LIVE_MUTANTS["every member takes all queues"]
-    code = "from client.rebalance import allocate\nprint(allocate('a', 'ab', [1, 2]))"
+    code = "from client.consume.rebalance import allocate\nprint(allocate('a', 'ab', [1, 2]))"
     assert _armed(code, "broker --config n0.toml", tmp_path, mutant) == "[1]\n"
     assert acted([mutant], tmp_path) == []
     assert _armed(code, "chaos run x.toml", tmp_path, mutant) == "[1, 2]\n"

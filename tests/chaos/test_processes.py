@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.processes import (
+from chaos.cluster.processes import (
     PortInUseError,
     ProcessError,
     ProcessTable,

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from chaos import scenario as sections
-from chaos.experiment import _lay_out
+from chaos.experiment.experiment import _lay_out
 from chaos.nemesis.catalogue import CATALOGUE
-from chaos.scenario import SECTIONS, ScenarioError, load_scenario, parse_scenario
-from chaos.scenario_ranges import RANGES
+from chaos.scenario import scenario as sections
+from chaos.scenario.ranges import RANGES
+from chaos.scenario.scenario import SECTIONS, ScenarioError, load_scenario, parse_scenario
 from chaos.workload.load import slot_names
 
 SCENARIOS = sorted((Path(__file__).parents[2] / "scenarios").glob("*.toml"))

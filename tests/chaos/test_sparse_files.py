@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.sparse_files import cut_trailing_holes, end_of_data
+from chaos.recording.sparse_files import cut_trailing_holes, end_of_data
 
 PAGE = 4096
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from chaos.history import HistoryWriter
-from chaos.scenario import WorkloadSection, parse_scenario
+from chaos.recording.history import HistoryWriter
+from chaos.scenario.scenario import WorkloadSection, parse_scenario
 from chaos.workload.actor import Actor, outcome_of
 from chaos.workload.contents_digest import contents_digest
 from chaos.workload.key_reader import KnownKeys
@@ -24,7 +24,7 @@ from chaos.workload.messages import (
 from chaos.workload.pace import Pace, sleep_until_set
 from client.errors import BrokerUnreachableError, UnansweredError
 from client.message import DeliveredMessage, MessageQueue, SendResult, SendStatus
-from client.transaction_producer import Decision
+from client.produce.transaction_producer import Decision
 from tests.chaos.histories import ops_of
 
 

@@ -14,10 +14,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from remoting.codes import RequestCode
-from remoting.command import RemotingCommand
-from remoting.connection import Connection
-from remoting.message import (
+from remoting.connections.connection import Connection
+from remoting.connections.server import RemotingServer
+from remoting.protocol.codes import RequestCode
+from remoting.protocol.command import RemotingCommand
+from remoting.records.message import (
     MessageRecord,
     decode_batch_body,
     decode_properties,
@@ -25,7 +26,6 @@ from remoting.message import (
     encode_record,
     tags_code,
 )
-from remoting.server import RemotingServer
 
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 

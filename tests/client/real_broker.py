@@ -9,11 +9,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from broker.config import BrokerConfig
-from broker.server import Broker
+from broker.config.config import BrokerConfig
+from broker.process.server import Broker
 from namesrv.config import NameServerConfig
 from namesrv.server import NameServer
-from remoting.security_config import SecurityConfig
+from remoting.connections.security_config import SecurityConfig
 from tests.client.fake_cluster import wait_until
 from tests.client.test_with_ledgermq import free_ports
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from client.admin import Admin, AdminSettings
-from client.consume import ConsumeStatus, PushConsumerSettings
+from client.administer.admin import Admin, AdminSettings
+from client.connection.heartbeat import ConsumeFrom
+from client.connection.instance import InstanceSettings
+from client.consume.listener import ConsumeStatus, PushConsumerSettings
+from client.consume.push_consumer import PushConsumer
 from client.errors import BrokerRefusedError, NoRouteError
-from client.heartbeat import ConsumeFrom
-from client.instance import InstanceSettings
 from client.message import DeliveredMessage, Message
-from client.producer import Producer, ProducerSettings
-from client.push_consumer import PushConsumer
+from client.produce.producer import Producer, ProducerSettings
 from tests.client.fake_cluster import wait_until
 from tests.client.real_broker import real_broker
 

@@ -7,15 +7,15 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from client.consume import ConsumeStatus, PushConsumerSettings
-from client.heartbeat import ConsumeFrom
+from client.connection.heartbeat import ConsumeFrom
+from client.consume.listener import ConsumeStatus, PushConsumerSettings
+from client.consume.push_consumer import PushConsumer
 from client.message import DeliveredMessage, Message, MessageQueue, SendResult
-from client.producer import Producer
-from client.push_consumer import PushConsumer
-from remoting import fastjson
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand
-from remoting.rpc import RemotingClient
+from client.produce.producer import Producer
+from remoting.connections.rpc import RemotingClient
+from remoting.protocol import fastjson
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import RemotingCommand
 from tests.client.fake_cluster import wait_until
 from tests.client.real_broker import RealBroker, real_broker
 from tests.client.test_push_modes import make_topic, settings

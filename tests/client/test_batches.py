@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from client.admin import Admin
-from client.batches import split_batches
+from client.administer.admin import Admin
+from client.connection.send_codec import MessageRefusedError, prepare_batch
+from client.consume.pull_consumer import PullConsumer
 from client.errors import BrokerRefusedError
 from client.message import Message
-from client.producer import NotRecalledError, Producer
-from client.pull_consumer import PullConsumer
-from client.send_codec import MessageRefusedError, prepare_batch
+from client.produce.batches import split_batches
+from client.produce.producer import NotRecalledError, Producer
 from tests.client.real_broker import real_broker
 
 KEY = "7F0000010001000000000000000000AB"

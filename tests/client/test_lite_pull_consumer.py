@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from client.consume import PushConsumerSettings
+from client.connection.heartbeat import ConsumeFrom
+from client.consume.listener import PushConsumerSettings
+from client.consume.lite_pull_consumer import LitePullConsumer, LitePullSettings
+from client.consume.pull_consumer import PullConsumer
 from client.errors import ClientClosedError
-from client.heartbeat import ConsumeFrom
-from client.lite_pull_consumer import LitePullConsumer, LitePullSettings
 from client.message import DeliveredMessage, Message, MessageQueue
-from client.producer import Producer
-from client.pull_consumer import PullConsumer
+from client.produce.producer import Producer
 from tests.client.fake_cluster import wait_until
 from tests.client.real_broker import RealBroker, real_broker
 from tests.client.test_push_modes import make_topic

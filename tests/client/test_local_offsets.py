@@ -9,9 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from client.local_offsets import LocalOffsets, OffsetFileError, decode_offsets, encode_offsets
+from client.consume.local_offsets import (
+    LocalOffsets,
+    OffsetFileError,
+    decode_offsets,
+    encode_offsets,
+)
+from client.consume.queue_locks import LockTable
 from client.message import MessageQueue
-from client.queue_locks import LockTable
 from remoting.errors import BodyError
 
 QUEUE = MessageQueue("T", "broker-a", 0)

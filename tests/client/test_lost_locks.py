@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from client.consume import ConsumeStatus
+from client.connection.retry import RetryPolicy
+from client.consume.listener import ConsumeStatus
+from client.consume.push_consumer import PushConsumer
 from client.message import DeliveredMessage
-from client.push_consumer import PushConsumer
-from client.retry import RetryPolicy
-from remoting.codes import RequestCode
+from remoting.protocol.codes import RequestCode
 from tests.client.fake_cluster import Act, FakeGroup, Seen, wait_until
 from tests.client.test_push_consumer import Listener, Recorder, Setup, setup
 

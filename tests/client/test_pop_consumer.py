@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from client.admin import Admin
+from client.administer.admin import Admin
+from client.connection.instance import InstanceSettings
+from client.consume.pop_codec import PopAnswer, PopHandle, PopHandleError
+from client.consume.pop_consumer import PopConsumer, PopConsumerSettings, PoppedMessage
 from client.errors import ClientError
-from client.instance import InstanceSettings
 from client.message import Message
-from client.pop_codec import PopAnswer, PopHandle, PopHandleError
-from client.pop_consumer import PopConsumer, PopConsumerSettings, PoppedMessage
-from client.producer import Producer, ProducerSettings
+from client.produce.producer import Producer, ProducerSettings
 from tests.client.real_broker import real_broker
 
 NUMBERS = st.integers(0, (1 << 63) - 1)

@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from client.connection.retry import RetryPolicy
+from client.connection.send_codec import MessageRefusedError
 from client.errors import (
     ClientClosedError,
     DeadlineError,
@@ -16,11 +18,9 @@ from client.errors import (
     OutcomeUnknownError,
 )
 from client.message import Message, MessageQueue, SendStatus
-from client.producer import Producer, ProducerSettings
-from client.retry import RetryPolicy
-from client.send_codec import MessageRefusedError
-from remoting.codes import RequestCode
-from remoting.message import decompress_body
+from client.produce.producer import Producer, ProducerSettings
+from remoting.protocol.codes import RequestCode
+from remoting.records.message import decompress_body
 from tests.client.fake_cluster import Act, FakeGroup, FakeNameServer, Seen, wait_until
 
 SETTINGS = ProducerSettings(

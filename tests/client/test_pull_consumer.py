@@ -8,7 +8,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from client.admin import Admin, AdminSettings
+from client.administer.admin import Admin, AdminSettings
+from client.connection.retry import RetryPolicy
+from client.consume.pull_consumer import PullConsumer, PullConsumerSettings, PullStatus
 from client.errors import (
     DeadlineError,
     InvalidParameterError,
@@ -17,10 +19,8 @@ from client.errors import (
     RequestNotSupportedError,
 )
 from client.message import Message, MessageQueue
-from client.producer import Producer
-from client.pull_consumer import PullConsumer, PullConsumerSettings, PullStatus
-from client.retry import RetryPolicy
-from remoting.codes import RequestCode
+from client.produce.producer import Producer
+from remoting.protocol.codes import RequestCode
 from tests.client.fake_cluster import Act, FakeGroup, FakeNameServer, wait_until
 
 QUEUE = MessageQueue("T", "broker-a", 0)

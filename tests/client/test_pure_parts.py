@@ -10,7 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from client.answers import error_of, leader_hint
+from client.connection.answers import error_of, leader_hint
+from client.connection.leaders import GroupLeader
+from client.connection.retry import Place, Retries, RetryPolicy, TryAgain
+from client.connection.route_view import decode_topic_route
+from client.consume.process_queue import ProcessQueue
+from client.consume.rebalance import allocate, ownership_change
 from client.errors import (
     BrokerBusyError,
     BrokerUnreachableError,
@@ -24,12 +29,7 @@ from client.errors import (
     OutcomeUnknownError,
     UnansweredError,
 )
-from client.leaders import GroupLeader
 from client.message import DeliveredMessage, MessageQueue
-from client.process_queue import ProcessQueue
-from client.rebalance import allocate, ownership_change
-from client.retry import Place, Retries, RetryPolicy, TryAgain
-from client.route_view import decode_topic_route
 
 QUEUE = MessageQueue("T", "broker-a", 0)
 

@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-from client.consume import ConsumerObserver, ConsumeStatus, PushConsumerSettings
+from client.connection.heartbeat import ConsumeFrom, MessageModel
+from client.connection.instance import InstanceSettings
+from client.connection.retry import RetryPolicy
+from client.connection.routes import RouteSettings
+from client.consume.listener import ConsumerObserver, ConsumeStatus, PushConsumerSettings
+from client.consume.push_consumer import PushConsumer
+from client.consume.queue_consumer import QueueConsumer
 from client.errors import ClientError
-from client.heartbeat import ConsumeFrom, MessageModel
-from client.instance import InstanceSettings
 from client.message import DeliveredMessage, Message, MessageQueue
-from client.producer import Producer
-from client.push_consumer import PushConsumer
-from client.queue_consumer import QueueConsumer
-from client.retry import RetryPolicy
-from client.routes import RouteSettings
-from remoting.codes import RequestCode
-from remoting.message import decode_properties
+from client.produce.producer import Producer
+from remoting.protocol.codes import RequestCode
+from remoting.records.message import decode_properties
 from tests.client.fake_cluster import Act, FakeGroup, FakeNameServer, Seen, wait_until
 
 QUICK: dict[str, Any] = {

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from client.admin import Admin
-from client.consume import ConsumeStatus, PushConsumerSettings
-from client.heartbeat import ConsumeFrom, MessageModel
+from client.administer.admin import Admin
+from client.connection.heartbeat import ConsumeFrom, MessageModel
+from client.consume.listener import ConsumeStatus, PushConsumerSettings
+from client.consume.pull_consumer import PullConsumer
+from client.consume.push_consumer import PushConsumer
 from client.message import DeliveredMessage, Message, MessageQueue
-from client.producer import Producer
-from client.pull_consumer import PullConsumer
-from client.push_consumer import PushConsumer
+from client.produce.producer import Producer
 from tests.client.fake_cluster import wait_until
 from tests.client.real_broker import RealBroker, real_broker
 

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from client.admin import Admin
-from client.consume import ConsumeStatus, PushConsumerSettings
-from client.heartbeat import ConsumeFrom
-from client.latency_faults import FAILURE_MS, LatencyFaults
+from client.administer.admin import Admin
+from client.connection.heartbeat import ConsumeFrom
+from client.connection.send_codec import MessageRefusedError
+from client.consume.listener import ConsumeStatus, PushConsumerSettings
+from client.consume.push_consumer import PushConsumer
 from client.message import DeliveredMessage, Message
-from client.producer import Producer, ProducerSettings
-from client.push_consumer import PushConsumer
-from client.request_reply import NoReplyError, reply_message
-from client.send_codec import MessageRefusedError
-from remoting.codes import RequestCode
-from remoting.command import RemotingCommand
+from client.produce.latency_faults import FAILURE_MS, LatencyFaults
+from client.produce.producer import Producer, ProducerSettings
+from client.produce.request_reply import NoReplyError, reply_message
+from remoting.protocol.codes import RequestCode
+from remoting.protocol.command import RemotingCommand
 from tests.client.fake_cluster import Act, FakeGroup, FakeNameServer, Seen
 from tests.client.real_broker import real_broker
 

@@ -9,25 +9,25 @@ from typing import Any
 
 import pytest
 
-from client.admin import Admin, AdminSettings
-from client.consume import ConsumeStatus, PushConsumerSettings
+from client.administer.admin import Admin, AdminSettings
+from client.connection.heartbeat import ConsumeFrom, ExpressionType
+from client.connection.instance import InstanceSettings
+from client.connection.send_codec import Compression, CompressionType
+from client.consume.listener import ConsumeStatus, PushConsumerSettings
+from client.consume.pull_consumer import PullConsumer, PullConsumerSettings, PullStatus
+from client.consume.push_consumer import PushConsumer
 from client.errors import InvalidParameterError, NoPermissionError
-from client.heartbeat import ConsumeFrom, ExpressionType
-from client.instance import InstanceSettings
 from client.message import DeliveredMessage, Message, MessageQueue, SendStatus
-from client.producer import Producer, ProducerSettings
-from client.pull_consumer import PullConsumer, PullConsumerSettings, PullStatus
-from client.push_consumer import PushConsumer
-from client.send_codec import Compression, CompressionType
-from client.transaction_producer import (
+from client.produce.producer import Producer, ProducerSettings
+from client.produce.transaction_producer import (
     Decision,
     EndOutcome,
     HalfMessage,
     TransactionProducer,
     TransactionSettings,
 )
-from remoting import sys_flag
-from remoting.acl_signature import Signer
+from remoting.protocol.acl_signature import Signer
+from remoting.records import sys_flag
 from tests.client.fake_cluster import wait_until
 from tests.client.real_broker import real_broker
 

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from client.consume import ConsumeStatus, PushConsumerSettings
+from client.blocking.sync import Session
+from client.connection.heartbeat import ConsumeFrom, ExpressionType
+from client.consume.listener import ConsumeStatus, PushConsumerSettings
+from client.consume.lite_pull_consumer import LitePullSettings
+from client.consume.pull_consumer import PullStatus
 from client.errors import ClientClosedError, DeadlineError, NameServerError, NoRouteError
-from client.heartbeat import ConsumeFrom, ExpressionType
-from client.lite_pull_consumer import LitePullSettings
 from client.message import DeliveredMessage, Message, SendStatus
-from client.producer import ProducerSettings
-from client.pull_consumer import PullStatus
-from client.sync import Session
-from client.transaction_producer import Decision, HalfMessage
+from client.produce.producer import ProducerSettings
+from client.produce.transaction_producer import Decision, HalfMessage
 from tests.client.real_broker import RealBroker
 
 SETTINGS = PushConsumerSettings(

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from client.connection.instance import InstanceSettings
+from client.consume.pull_consumer import PullConsumer, PullConsumerSettings
 from client.errors import ClientError
-from client.instance import InstanceSettings
 from client.message import Message, MessageQueue, SendStatus
-from client.producer import Producer, ProducerSettings
-from client.pull_consumer import PullConsumer, PullConsumerSettings
-from remoting.security_config import SecurityConfig
-from remoting.tls import TlsMode, client_context
+from client.produce.producer import Producer, ProducerSettings
+from remoting.connections.security_config import SecurityConfig
+from remoting.connections.tls import TlsMode, client_context
 from tests.client.real_broker import real_broker
 from tests.remoting.certificates import Authority
 

@@ -8,16 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from client.admin import Admin
-from client.consume import ConsumeStatus, PushConsumerSettings
+from client.administer.admin import Admin
+from client.connection.heartbeat import ConsumeFrom
+from client.connection.task_scope import TaskScope
+from client.consume.listener import ConsumeStatus, PushConsumerSettings
+from client.consume.pull_consumer import PullConsumer
+from client.consume.push_consumer import PushConsumer
 from client.errors import NoRouteError
-from client.heartbeat import ConsumeFrom
 from client.message import DeliveredMessage, Message
-from client.producer import ProducerSettings
-from client.pull_consumer import PullConsumer
-from client.push_consumer import PushConsumer
-from client.scope import TaskScope
-from client.trace_codec import (
+from client.produce.producer import ProducerSettings
+from client.produce.transaction_producer import (
+    Decision,
+    HalfMessage,
+    TransactionProducer,
+    TransactionSettings,
+)
+from client.trace.codec import (
     ConsumeReturn,
     MessageKind,
     TraceEnd,
@@ -28,13 +34,7 @@ from client.trace_codec import (
     record_keys,
     record_text,
 )
-from client.tracer import Tracer, TraceSettings
-from client.transaction_producer import (
-    Decision,
-    HalfMessage,
-    TransactionProducer,
-    TransactionSettings,
-)
+from client.trace.tracer import Tracer, TraceSettings
 from tests.client.fake_cluster import wait_until
 from tests.client.real_broker import real_broker
 

@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from client.connection.retry import RetryPolicy
 from client.errors import ContraryDecisionError, OutcomeUnknownError
 from client.message import DeliveredMessage, Message
-from client.producer import ProducerSettings
-from client.retry import RetryPolicy
-from client.transaction_producer import (
+from client.produce.producer import ProducerSettings
+from client.produce.transaction_producer import (
     Decision,
     EndOutcome,
     EndResult,
@@ -21,8 +21,8 @@ from client.transaction_producer import (
     TransactionSettings,
     half_message,
 )
-from remoting.codes import RequestCode
-from remoting.command import RemotingCommand
+from remoting.protocol.codes import RequestCode
+from remoting.protocol.command import RemotingCommand
 from tests.client.fake_cluster import HALF_TOPIC, Act, FakeGroup, FakeNameServer, wait_until
 
 END = RequestCode.END_TRANSACTION

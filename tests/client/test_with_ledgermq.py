@@ -10,19 +10,19 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from broker.config import BrokerConfig
-from broker.server import Broker
-from client.admin import Admin
-from client.consume import ConsumeStatus, PushConsumerSettings
-from client.heartbeat import ConsumeFrom
-from client.instance import InstanceSettings
+from broker.config.config import BrokerConfig
+from broker.process.server import Broker
+from client.administer.admin import Admin
+from client.connection.heartbeat import ConsumeFrom
+from client.connection.instance import InstanceSettings
+from client.connection.retry import RetryPolicy
+from client.connection.routes import RouteSettings
+from client.consume.listener import ConsumeStatus, PushConsumerSettings
+from client.consume.pull_consumer import PullConsumer, PullStatus
+from client.consume.push_consumer import PushConsumer
 from client.message import DeliveredMessage, Message
-from client.producer import Producer, ProducerSettings
-from client.pull_consumer import PullConsumer, PullStatus
-from client.push_consumer import PushConsumer
-from client.retry import RetryPolicy
-from client.routes import RouteSettings
-from client.transaction_producer import (
+from client.produce.producer import Producer, ProducerSettings
+from client.produce.transaction_producer import (
     Decision,
     EndOutcome,
     HalfMessage,

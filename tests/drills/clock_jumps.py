@@ -33,15 +33,15 @@ from typing import Final
 
 import uvloop
 
-from chaos import cluster
+from chaos.cluster import cluster
+from client.consume.pop_consumer import PopConsumer
+from client.consume.pull_consumer import PullConsumer, PullStatus
 from client.errors import ClientError
 from client.message import DeliveredMessage, Message
-from client.pop_consumer import PopConsumer
-from client.producer import Producer
-from client.pull_consumer import PullConsumer, PullStatus
-from client.transaction_producer import Decision, HalfMessage, TransactionProducer
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand
+from client.produce.producer import Producer
+from client.produce.transaction_producer import Decision, HalfMessage, TransactionProducer
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import RemotingCommand
 from tests.integration.rig import Processes, request
 
 TOPIC: Final = "Clocks"

@@ -23,8 +23,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from remoting.command import RemotingCommand
-from remoting.message import decode_records
+from remoting.protocol.command import RemotingCommand
+from remoting.records.message import decode_records
 from tests.drills.damage import KINDS, Ruin, data_size, ruin, segments
 from tests.integration.rig import Processes, await_until, request
 

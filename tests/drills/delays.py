@@ -35,14 +35,14 @@ from typing import Final, cast
 import uvloop
 
 from broker.delay.recall_handle import recall_handle
-from chaos.run_tables import read_trace
+from chaos.recording.run_tables import read_trace
+from client.consume.pull_consumer import PullConsumer, PullStatus
 from client.errors import ClientError
 from client.message import DeliveredMessage, Message
-from client.producer import Producer
-from client.pull_consumer import PullConsumer, PullStatus
-from client.transaction_producer import Decision, HalfMessage, TransactionProducer
-from remoting.codes import RequestCode
-from remoting.command import RemotingCommand
+from client.produce.producer import Producer
+from client.produce.transaction_producer import Decision, HalfMessage, TransactionProducer
+from remoting.protocol.codes import RequestCode
+from remoting.protocol.command import RemotingCommand
 from tests.integration.rig import Processes, request
 
 TOPIC: Final = "Delays"

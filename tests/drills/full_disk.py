@@ -28,7 +28,7 @@ from pathlib import Path
 
 from client.errors import ClientError
 from client.message import Message
-from client.producer import Producer
+from client.produce.producer import Producer
 from tests.integration.rig import Processes
 
 DISK_BYTES = 96 << 20

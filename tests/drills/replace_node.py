@@ -25,7 +25,7 @@ import uvloop
 from benchmarks.cluster_throughput import load
 from client.errors import ClientError
 from client.message import Message
-from client.producer import Producer
+from client.produce.producer import Producer
 from tests.integration.rig import Processes, ledgermq
 
 QUIET_S = 20.0

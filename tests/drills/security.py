@@ -30,13 +30,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from remoting.acl_signature import Signer
-from remoting.codes import RequestCode
-from remoting.command import RemotingCommand
+from remoting.connections.rpc import RemotingClient
+from remoting.connections.tls import client_context
 from remoting.errors import RemotingError
-from remoting.frame import FrameDecoder, encode
-from remoting.rpc import RemotingClient
-from remoting.tls import client_context
+from remoting.protocol.acl_signature import Signer
+from remoting.protocol.codes import RequestCode
+from remoting.protocol.command import RemotingCommand
+from remoting.protocol.frame import FrameDecoder, encode
 from tests.integration.rig import await_until, free_port, send_command, tell
 from tests.remoting.certificates import Authority, Certificate
 

@@ -27,11 +27,11 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from remoting.command import RemotingCommand
+from remoting.connections.rpc import RemotingClient
 from remoting.errors import FrameError, RemotingError
-from remoting.frame import FrameDecoder
-from remoting.message import decode_records
-from remoting.rpc import RemotingClient
+from remoting.protocol.command import RemotingCommand
+from remoting.protocol.frame import FrameDecoder
+from remoting.records.message import decode_records
 from tests.fuzz.greedy import Greedy
 from tests.fuzz.mutations import Attempt, Mutator
 from tests.fuzz.target import KINDS, OPEN_TOPICS, Target, started

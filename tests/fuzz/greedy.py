@@ -15,10 +15,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from remoting.codes import RequestCode
-from remoting.command import RemotingCommand
 from remoting.errors import FrameError
-from remoting.frame import FrameDecoder, encode
+from remoting.protocol.codes import RequestCode
+from remoting.protocol.command import RemotingCommand
+from remoting.protocol.frame import FrameDecoder, encode
 from tests.integration.rig import send_command
 
 __all__ = ["Greedy"]

@@ -17,11 +17,11 @@ from pathlib import Path
 
 import msgpack
 
-from raft.frame_reader import frame_prefix
-from remoting.codes import RequestCode
-from remoting.command import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand, SerializeType
+from raft.peers.frame_reader import frame_prefix
 from remoting.errors import FrameError
-from remoting.frame import FrameDecoder, decode_frame, encode
+from remoting.protocol.codes import RequestCode
+from remoting.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand, SerializeType
+from remoting.protocol.frame import FrameDecoder, decode_frame, encode
 from tests.fuzz.structures import Structures
 
 RECORDINGS = Path(__file__).resolve().parents[1] / "interop" / "testdata"

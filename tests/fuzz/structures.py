@@ -22,13 +22,13 @@ from typing import Any, Final
 import lz4.frame
 import zstandard
 
-from broker.request_table import SERVED, Field, Served
-from remoting.codes import RequestCode
-from remoting.command import FLAG_ONEWAY, RemotingCommand, SerializeType
+from broker.process.request_table import SERVED, Field, Served
 from remoting.errors import FrameError
-from remoting.frame import encode
-from remoting.message import encode_batch_body
-from remoting.properties import PROPERTIES_SIZE_MAX
+from remoting.protocol.codes import RequestCode
+from remoting.protocol.command import FLAG_ONEWAY, RemotingCommand, SerializeType
+from remoting.protocol.frame import encode
+from remoting.records.message import encode_batch_body
+from remoting.records.properties import PROPERTIES_SIZE_MAX
 from tests.fuzz.inflation import inflated, inflated_fields
 
 __all__ = ["NAME_SERVER_FIELDS", "Structures"]

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from remoting.acl_signature import Signer
-from remoting.command import RemotingCommand
-from remoting.tls import client_context
+from remoting.connections.tls import client_context
+from remoting.protocol.acl_signature import Signer
+from remoting.protocol.command import RemotingCommand
 from tests.integration.rig import Processes
 from tests.remoting.certificates import Authority
 

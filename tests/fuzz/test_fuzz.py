@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remoting.acl_signature import Signer
-from remoting.command import FLAG_ONEWAY, RemotingCommand
 from remoting.errors import FrameError
-from remoting.frame import FrameDecoder, encode
+from remoting.protocol.acl_signature import Signer
+from remoting.protocol.command import FLAG_ONEWAY, RemotingCommand
+from remoting.protocol.frame import FrameDecoder, encode
 from tests.fuzz.campaign import Findings, attempt, report, run
 from tests.fuzz.mutations import Attempt, Mutator, is_answered
 from tests.fuzz.structures import Structures

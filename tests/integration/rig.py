@@ -26,15 +26,15 @@ from types import TracebackType
 from typing import Self
 from unittest import mock
 
-from chaos import cluster
-from chaos.broker_status import BrokerStatus, ask_all
-from chaos.cluster_layout import BrokerPlace, ClusterLayout, lay_out
-from chaos.processes import ProcessTable, free_ports
+from chaos.cluster import cluster
+from chaos.cluster.broker_status import BrokerStatus, ask_all
+from chaos.cluster.layout import BrokerPlace, ClusterLayout, lay_out
+from chaos.cluster.processes import ProcessTable, free_ports
 from ledgermq.__main__ import main
-from remoting.command import RemotingCommand
+from remoting.connections.rpc import RemotingClient
 from remoting.errors import RemotingError
-from remoting.message_id import parse_offset_msg_id
-from remoting.rpc import RemotingClient
+from remoting.protocol.command import RemotingCommand
+from remoting.records.message_id import parse_offset_msg_id
 
 __all__ = [
     "Processes",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from remoting.command import RemotingCommand
+from remoting.protocol.command import RemotingCommand
 from tests.broker.test_send_and_pull import pull_fields
 from tests.integration.rig import Processes, await_until, request
 

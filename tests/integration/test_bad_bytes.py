@@ -9,10 +9,10 @@ import zlib
 
 import pytest
 
-from raft.handshake import NONCE_SIZE, Dialler, Identity
 from raft.messages import NodeId
-from remoting.command import RemotingCommand
-from remoting.frame import decode_frame, encode
+from raft.peers.handshake import NONCE_SIZE, Dialler, Identity
+from remoting.protocol.command import RemotingCommand
+from remoting.protocol.frame import decode_frame, encode
 from tests.integration.rig import Processes, await_until, request, send_command
 
 pytestmark = pytest.mark.cluster

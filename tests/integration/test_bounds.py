@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from chaos import cluster
-from remoting.command import RemotingCommand
-from remoting.frame import FrameDecoder, encode
+from chaos.cluster import cluster
+from remoting.protocol.command import RemotingCommand
+from remoting.protocol.frame import FrameDecoder, encode
 from tests.integration.rig import Processes, await_until, request, send_command, tell
 
 pytestmark = pytest.mark.cluster

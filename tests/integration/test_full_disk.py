@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from remoting.command import RemotingCommand
+from remoting.protocol.command import RemotingCommand
 from tests.integration.rig import Processes, Stored, await_until, request, send_command, tell
 
 pytestmark = pytest.mark.cluster

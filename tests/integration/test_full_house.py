@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from chaos import cluster, members
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand
-from remoting.frame import FrameDecoder, encode
+from chaos.cluster import cluster, members
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import RemotingCommand
+from remoting.protocol.frame import FrameDecoder, encode
 from tests.integration.rig import await_until
 
 pytestmark = pytest.mark.cluster

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand
-from remoting.message import decode_records
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import RemotingCommand
+from remoting.records.message import decode_records
 from tests.integration.rig import Processes, await_until, request
 
 pytestmark = pytest.mark.cluster

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.processes import ProcessTable
+from chaos.cluster.processes import ProcessTable
 from tests.integration.rig import await_until, running
 from tests.verify.synthetic import SyntheticRun
 

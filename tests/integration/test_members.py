@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from chaos import cluster, members
-from chaos.cluster import ClusterError, load_layout
-from chaos.cluster_layout import ClusterLayout
-from remoting.command import RemotingCommand
+from chaos.cluster import cluster, members
+from chaos.cluster.cluster import ClusterError, load_layout
+from chaos.cluster.layout import ClusterLayout
+from remoting.protocol.command import RemotingCommand
 from tests.integration.rig import Processes, await_until, ledgermq, request, send_command
 
 pytestmark = pytest.mark.cluster

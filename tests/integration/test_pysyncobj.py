@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from chaos import cluster
-from chaos.cluster import ClusterError
-from chaos.processes import ProcessTable
-from remoting.command import RemotingCommand
+from chaos.cluster import cluster
+from chaos.cluster.cluster import ClusterError
+from chaos.cluster.processes import ProcessTable
+from remoting.protocol.command import RemotingCommand
 from tests.integration.rig import await_until, request, send_command
 
 pytestmark = pytest.mark.cluster

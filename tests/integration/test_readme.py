@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from chaos import cluster
-from chaos.processes import ProcessTable
+from chaos.cluster import cluster
+from chaos.cluster.processes import ProcessTable
 from client.message import Message
-from client.producer import Producer
-from remoting.message_id import parse_offset_msg_id
+from client.produce.producer import Producer
+from remoting.records.message_id import parse_offset_msg_id
 from tests.integration.rig import await_until, free_port, ledgermq, ledgermq_here, running
 
 pytestmark = pytest.mark.cluster

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from client.message import Message
-from client.producer import Producer, ProducerSettings
-from remoting.command import RemotingCommand
-from remoting.message import decode_records
+from client.produce.producer import Producer, ProducerSettings
+from remoting.protocol.command import RemotingCommand
+from remoting.records.message import decode_records
 from tests.integration.rig import (
     Processes,
     Stored,

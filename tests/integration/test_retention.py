@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
-from remoting.message import decode_records
+from remoting.protocol.command import RemotingCommand
+from remoting.records.message import decode_records
 from tests.broker.test_send_and_pull import pull_fields
 from tests.integration.rig import Processes, await_until, request
 

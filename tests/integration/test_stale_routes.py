@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from remoting.command import RemotingCommand
+from remoting.protocol.command import RemotingCommand
 from tests.integration.rig import Processes, await_until, request, send_command
 
 pytestmark = pytest.mark.cluster

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from remoting.codes import RequestCode
-from remoting.command import RemotingCommand
+from remoting.protocol.codes import RequestCode
+from remoting.protocol.command import RemotingCommand
 from tests.integration.rig import Processes, ledgermq_here, one_line, request
 
 pytestmark = pytest.mark.cluster

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from remoting.codes import RequestCode
-from remoting.command import RemotingCommand
+from remoting.protocol.codes import RequestCode
+from remoting.protocol.command import RemotingCommand
 from tests.integration.rig import Processes, await_until, request
 
 pytestmark = pytest.mark.cluster

@@ -18,12 +18,12 @@ import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
-from remoting.codes import RequestCode as Code
-from remoting.command import RemotingCommand
-from remoting.frame import decode_frame, encode
-from remoting.message import BatchItem, encode_batch_body
-from remoting.message_id import parse_offset_msg_id
-from remoting.rpc import RemotingClient
+from remoting.connections.rpc import RemotingClient
+from remoting.protocol.codes import RequestCode as Code
+from remoting.protocol.command import RemotingCommand
+from remoting.protocol.frame import decode_frame, encode
+from remoting.records.message import BatchItem, encode_batch_body
+from remoting.records.message_id import parse_offset_msg_id
 
 __all__ = ["RECORDED", "Conversation", "recorded_answers"]
 

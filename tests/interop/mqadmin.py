@@ -35,7 +35,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from remoting.command import RemotingCommand
+from remoting.protocol.command import RemotingCommand
 from tests.integration.rig import request
 from tests.interop.matrix import MARK
 from tests.interop.mqadmin_commands import (

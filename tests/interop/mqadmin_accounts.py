@@ -19,8 +19,8 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from chaos import cluster
-from remoting.command import RemotingCommand
+from chaos.cluster import cluster
+from remoting.protocol.command import RemotingCommand
 from tests.integration.rig import Processes, await_until, request
 from tests.interop.mqadmin import Tool, kept_text
 from tests.interop.mqadmin_commands import filled, pattern

@@ -13,7 +13,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from chaos.processes import ProcessTable
+from chaos.cluster.processes import ProcessTable
 from tests.integration.rig import await_until, free_port
 from tests.interop.toolchain import Toolchain
 

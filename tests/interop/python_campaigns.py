@@ -16,15 +16,15 @@ from dataclasses import dataclass, field
 
 import uvloop
 
-from client.admin import Admin
-from client.consume import ConsumerObserver, PushConsumerSettings
+from client.administer.admin import Admin
+from client.connection.heartbeat import ConsumeFrom
+from client.consume.listener import ConsumerObserver, PushConsumerSettings
+from client.consume.pull_consumer import PullConsumer
+from client.consume.push_consumer import PushConsumer
 from client.errors import ClientError
-from client.heartbeat import ConsumeFrom
 from client.message import DeliveredMessage, Message, MessageQueue
-from client.producer import Producer
-from client.pull_consumer import PullConsumer
-from client.push_consumer import PushConsumer
-from client.transaction_producer import Decision, HalfMessage, TransactionProducer
+from client.produce.producer import Producer
+from client.produce.transaction_producer import Decision, HalfMessage, TransactionProducer
 from tests.interop.python_program import Seen, message, tell
 
 MEMBERS = 10

@@ -8,16 +8,16 @@ import sys
 import time
 from collections.abc import Sequence
 
-from client.consume import ConsumeStatus, PushConsumerSettings
+from client.connection.heartbeat import ConsumeFrom, ExpressionType, MessageModel
+from client.connection.send_codec import Compression, CompressionType
+from client.consume.listener import ConsumeStatus, PushConsumerSettings
+from client.consume.pop_consumer import PopConsumer
+from client.consume.pull_consumer import PullConsumer
+from client.consume.queue_requests import PullStatus
 from client.errors import ClientError
-from client.heartbeat import ConsumeFrom, ExpressionType, MessageModel
 from client.message import DeliveredMessage, Message
-from client.pop_consumer import PopConsumer
-from client.producer import Producer, ProducerSettings
-from client.pull_consumer import PullConsumer
-from client.queue_requests import PullStatus
-from client.send_codec import Compression, CompressionType
-from client.transaction_producer import Decision, HalfMessage, TransactionProducer
+from client.produce.producer import Producer, ProducerSettings
+from client.produce.transaction_producer import Decision, HalfMessage, TransactionProducer
 from tests.interop.python_library_cases import LIBRARY_CASES
 from tests.interop.python_program import Rig, Seen, keys, message, run
 from tests.interop.python_tool_cases import TOOL_CASES

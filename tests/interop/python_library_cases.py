@@ -9,14 +9,14 @@ import asyncio
 import contextlib
 import time
 
-from client.admin import Admin
-from client.batches import split_batches
-from client.consume import PushConsumerSettings
-from client.heartbeat import ConsumeFrom
-from client.lite_pull_consumer import LitePullConsumer, LitePullSettings
+from client.administer.admin import Admin
+from client.connection.heartbeat import ConsumeFrom
+from client.consume.listener import PushConsumerSettings
+from client.consume.lite_pull_consumer import LitePullConsumer, LitePullSettings
+from client.consume.push_consumer import PushConsumer
 from client.message import Message
-from client.producer import NotRecalledError
-from client.push_consumer import PushConsumer
+from client.produce.batches import split_batches
+from client.produce.producer import NotRecalledError
 from tests.interop.python_program import Rig, Seen, keys, message
 
 __all__ = ["LIBRARY_CASES"]

@@ -16,13 +16,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from client.admin import Admin
-from client.consume import ConsumeStatus, PushConsumerSettings
+from client.administer.admin import Admin
+from client.connection.heartbeat import ConsumeFrom, ExpressionType
+from client.consume.listener import ConsumeStatus, PushConsumerSettings
+from client.consume.push_consumer import PushConsumer
 from client.errors import ClientError
-from client.heartbeat import ConsumeFrom, ExpressionType
 from client.message import DeliveredMessage, Message, SendResult, SendStatus
-from client.producer import Producer
-from client.push_consumer import PushConsumer
+from client.produce.producer import Producer
 from tests.interop.matrix import MARK
 
 __all__ = ["Rig", "Seen", "keys", "message", "run"]

@@ -13,15 +13,15 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from client.consume import ConsumeStatus, PushConsumerSettings
+from client.connection.heartbeat import ConsumeFrom
+from client.connection.instance import InstanceSettings
+from client.consume.listener import ConsumeStatus, PushConsumerSettings
+from client.consume.push_consumer import PushConsumer
 from client.errors import ClientError, NoPermissionError
-from client.heartbeat import ConsumeFrom
-from client.instance import InstanceSettings
 from client.message import DeliveredMessage, Message
-from client.producer import Producer, ProducerSettings
-from client.push_consumer import PushConsumer
-from remoting.acl_signature import Signer
-from remoting.tls import client_context
+from client.produce.producer import Producer, ProducerSettings
+from remoting.connections.tls import client_context
+from remoting.protocol.acl_signature import Signer
 from tests.interop.matrix import MARK
 
 SEND_MS_MAX = 10_000

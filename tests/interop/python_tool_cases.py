@@ -6,18 +6,18 @@ from __future__ import annotations
 import asyncio
 import time
 
-from client.admin import Admin
-from client.consume import ConsumeStatus, PushConsumerSettings
+from client.administer.admin import Admin
+from client.blocking.sync import Session
+from client.connection.heartbeat import ConsumeFrom
+from client.connection.instance import InstanceSettings
+from client.consume.listener import ConsumeStatus, PushConsumerSettings
+from client.consume.pull_consumer import PullConsumer
+from client.consume.push_consumer import PushConsumer
 from client.errors import ClientError
-from client.heartbeat import ConsumeFrom
-from client.instance import InstanceSettings
 from client.message import Message
-from client.producer import Producer, ProducerSettings
-from client.pull_consumer import PullConsumer
-from client.push_consumer import PushConsumer
-from client.request_reply import NoReplyError
-from client.sync import Session
-from client.tracer import TraceSettings
+from client.produce.producer import Producer, ProducerSettings
+from client.produce.request_reply import NoReplyError
+from client.trace.tracer import TraceSettings
 from tests.interop.python_program import Rig, Seen, keys, message
 
 __all__ = ["TOOL_CASES"]

@@ -14,8 +14,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from chaos.processes import ProcessTable, free_ports
-from remoting.command import RemotingCommand
+from chaos.cluster.processes import ProcessTable, free_ports
+from remoting.protocol.command import RemotingCommand
 from tests.integration.rig import await_until, request, send_command
 from tests.interop.toolchain import Toolchain
 

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from remoting.tls import client_context
+from remoting.connections.tls import client_context
 from tests.integration.rig import await_until, free_port
 from tests.interop.rocketmq import Rocketmq
 from tests.interop.toolchain import MissingToolError, Toolchain

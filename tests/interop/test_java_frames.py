@@ -20,12 +20,12 @@ from pathlib import Path
 
 import pytest
 
-from broker.config import BrokerConfig
-from broker.server import Broker
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand, SerializeType
-from remoting.frame import FrameDecoder, decode_frame, encode
-from remoting.message import decode_records
+from broker.config.config import BrokerConfig
+from broker.process.server import Broker
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import RemotingCommand, SerializeType
+from remoting.protocol.frame import FrameDecoder, decode_frame, encode
+from remoting.records.message import decode_records
 
 TESTDATA = Path(__file__).parent / "testdata"
 RECORDINGS = ["java-4.9.8-json", "java-5.3.3-binary", "java-5.3.3-json"]

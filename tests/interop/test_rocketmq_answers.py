@@ -13,13 +13,13 @@ import secrets
 from pathlib import Path
 from typing import Any
 
-from broker.config import BrokerConfig
-from broker.server import Broker
-from remoting import fastjson
-from remoting.command import RemotingCommand
+from broker.config.config import BrokerConfig
+from broker.process.server import Broker
+from remoting.connections.rpc import RemotingClient
 from remoting.errors import RecordError
-from remoting.message import decode_records
-from remoting.rpc import RemotingClient
+from remoting.protocol import fastjson
+from remoting.protocol.command import RemotingCommand
+from remoting.records.message import decode_records
 from tests.interop.conversation import Conversation, recorded_answers
 from tests.interop.test_java_frames import free_address
 

@@ -16,7 +16,7 @@ BLIND_SPOT_MUTANTS = (
         expected=("reads",),
         patches=(
             SourcePatch(
-                module="raft.leadership",
+                module="raft.core.leader_role",
                 within="Leadership.serve_reads",
                 before="rounds = [peer.read_round for peer in self._voting_peers]",
                 after="""
@@ -33,7 +33,7 @@ BLIND_SPOT_MUTANTS = (
         expected=("G5", "G6", "reads"),
         patches=(
             SourcePatch(
-                module="raft.core_shell",
+                module="raft.node.core_shell",
                 within="CoreShell._on_read_state",
                 before="self._reads.await_applied(batch.futures, state.index)",
                 after="self._reads.await_applied(batch.futures, self.applier.applied_index)",
@@ -46,7 +46,7 @@ BLIND_SPOT_MUTANTS = (
         expected=("checkpoint before durable", "R6", "R8"),
         patches=(
             SourcePatch(
-                module="raft.checkpoint",
+                module="raft.store.checkpoint",
                 within="hint",
                 before="return min(commit_index, durable_index)",
                 after="return commit_index",
@@ -59,7 +59,7 @@ BLIND_SPOT_MUTANTS = (
         expected=("checkpoint before durable", "R6", "R8"),
         patches=(
             SourcePatch(
-                module="raft.node_store",
+                module="raft.store.node_store",
                 within="NodeStore.end_cleanly",
                 before="""
                 persist_rest()
@@ -80,7 +80,7 @@ BLIND_SPOT_MUTANTS = (
         expected=("recovery", "R5", "R9"),
         patches=(
             SourcePatch(
-                module="raft.slot_file",
+                module="raft.log.slot_file",
                 within="SlotFile.save",
                 before="for _ in range(2):",
                 after="for _ in range(1):",
@@ -93,7 +93,7 @@ BLIND_SPOT_MUTANTS = (
         expected=("R6", "snapshot", "R5", "recovery"),
         patches=(
             SourcePatch(
-                module="raft.snapshot",
+                module="raft.snapshots.snapshot",
                 within="encode_header",
                 before="last.chain,",
                 after="0,",
@@ -106,7 +106,7 @@ BLIND_SPOT_MUTANTS = (
         expected=("exception", "R8", "R6", "recovery"),
         patches=(
             SourcePatch(
-                module="raft.checkpoint",
+                module="raft.store.checkpoint",
                 within="_decode",
                 before="""
                 values = json.loads(text)
@@ -129,7 +129,7 @@ BLIND_SPOT_MUTANTS = (
         expected=("acknowledged before durable", "R9", "R8"),
         patches=(
             SourcePatch(
-                module="raft.following",
+                module="raft.core.follower_role",
                 within="Following.on_append_entries",
                 before="entries = entries[:held_count]",
                 after="pass",
@@ -142,7 +142,7 @@ BLIND_SPOT_MUTANTS = (
         expected=("liveness",),
         patches=(
             SourcePatch(
-                module="raft.core",
+                module="raft.core.core",
                 within="Core._take",
                 before="self._following.writable = writable",
                 after="self._following.writable = self._following.writable and writable",
@@ -155,7 +155,7 @@ BLIND_SPOT_MUTANTS = (
         expected=("liveness",),
         patches=(
             SourcePatch(
-                module="raft.core",
+                module="raft.core.core",
                 within="Core._take",
                 before="self._timer.is_replaying = replaying",
                 after="self._timer.is_replaying = self._timer.is_replaying or replaying",
@@ -172,7 +172,7 @@ BLIND_SPOT_MUTANTS = (
         ),
         patches=(
             SourcePatch(
-                module="raft.group_commit",
+                module="raft.node.group_commit",
                 within="GroupCommit.defer",
                 before="last = self._next or self._running",
                 after="last = self._running or self._next",
@@ -191,7 +191,7 @@ BLIND_SPOT_MUTANTS = (
         expected=("R3", "R2", "recovery", "R9", "exception"),
         patches=(
             SourcePatch(
-                module="raft.durable_record",
+                module="raft.log.durable_record",
                 within="adopt",
                 before="disk.sync_directory(_parent(path))",
                 after="pass",
@@ -204,7 +204,7 @@ BLIND_SPOT_MUTANTS = (
         expected=("recovery", "snapshot"),
         patches=(
             SourcePatch(
-                module="raft.snapshot",
+                module="raft.snapshots.snapshot",
                 within="SnapshotFiles.__init__",
                 before="""
                 disk.sync_directory(directory)
@@ -219,7 +219,7 @@ BLIND_SPOT_MUTANTS = (
         expected=("recovery", "R3", "R2", "assert"),
         patches=(
             SourcePatch(
-                module="raft.segment_log",
+                module="raft.log.segment_log",
                 within="SegmentLog._before_claim",
                 before="self._hard_state.require(term)",
                 after="pass",

@@ -16,7 +16,7 @@ BROKER_MUTANTS = (
         expected=("G2", "replicas"),
         patches=(
             SourcePatch(
-                module="broker.state_machine",
+                module="broker.queues.state_machine",
                 within="BrokerStateMachine.on_role_change",
                 before="self._on_role(status)",
                 after="""
@@ -33,7 +33,7 @@ BROKER_MUTANTS = (
         expected=("G2",),
         patches=(
             SourcePatch(
-                module="broker.dedupe",
+                module="broker.state.dedupe",
                 within="DedupeWindow.judge",
                 before="""
                 if generation.positions is None:
@@ -45,7 +45,7 @@ BROKER_MUTANTS = (
                 """,
             ),
             SourcePatch(
-                module="broker.dedupe",
+                module="broker.state.dedupe",
                 within="DedupeWindow._is_forgotten",
                 before="return self._memory_floor_ms > 0 and born_ms <= self._memory_floor_ms",
                 after="return False",
@@ -60,7 +60,7 @@ BROKER_MUTANTS = (
         expected=("G2",),
         patches=(
             SourcePatch(
-                module="broker.proposer",
+                module="broker.leader.proposer",
                 within="Proposer.submit",
                 before="self._keys[record.dedupe_key] = record",
                 after="pass",
@@ -74,7 +74,7 @@ BROKER_MUTANTS = (
         expected=("G2",),
         patches=(
             SourcePatch(
-                module="broker.processor.duplicates",
+                module="broker.send.duplicates",
                 within="are_surely_new",
                 before="""
                 context.proposer.has_none_in_flight(keys)
@@ -92,7 +92,7 @@ BROKER_MUTANTS = (
         expected=("G1", "G2"),
         patches=(
             SourcePatch(
-                module="broker.proposer",
+                module="broker.leader.proposer",
                 within="Proposer._flush",
                 before="""
                 self._in_flight += 1
@@ -114,7 +114,7 @@ BROKER_MUTANTS = (
         expected=("G1",),
         patches=(
             SourcePatch(
-                module="broker.outcomes",
+                module="broker.request.proposal_answers",
                 before="ProposalStatus.COMMITTED: ResponseCode.SUCCESS,",
                 after="""
                 ProposalStatus.COMMITTED: ResponseCode.SUCCESS,
@@ -130,7 +130,7 @@ BROKER_MUTANTS = (
         expected=("G7",),
         patches=(
             SourcePatch(
-                module="broker.outcomes",
+                module="broker.request.proposal_answers",
                 within="refused_of",
                 before="if status is ProposalStatus.TRUNCATED:",
                 after="if status is not ProposalStatus.COMMITTED:",
@@ -144,7 +144,7 @@ BROKER_MUTANTS = (
         expected=("G3", "stopped"),
         patches=(
             SourcePatch(
-                module="broker.proposer",
+                module="broker.leader.proposer",
                 within="Proposer._encode",
                 before="self._next_offsets.clear()",
                 after="pass",
@@ -181,7 +181,7 @@ BROKER_MUTANTS = (
                 """,
             ),
             SourcePatch(
-                module="broker.proposer",
+                module="broker.leader.proposer",
                 within="Proposer._take_batch",
                 before="if batch and (",
                 after="if len(batch) == 1 or batch and (",
@@ -224,7 +224,7 @@ BROKER_MUTANTS = (
         expected=("G5", "G6"),
         patches=(
             SourcePatch(
-                module="broker.processor.offsets",
+                module="broker.pull.offsets",
                 within="OffsetProcessor._query",
                 before="await self._read_point()",
                 after="pass",
@@ -238,7 +238,7 @@ BROKER_MUTANTS = (
         expected=("G6",),
         patches=(
             SourcePatch(
-                module="broker.processor.offsets",
+                module="broker.pull.offsets",
                 within="OffsetProcessor._bound",
                 before="await self._read_point()",
                 after="pass",
@@ -253,11 +253,11 @@ BROKER_MUTANTS = (
         expected=("G5",),
         patches=(
             SourcePatch(
-                module="broker.processor.offsets",
+                module="broker.pull.offsets",
                 within="OffsetProcessor.update",
                 before="commit(",
                 after="""
-                from broker.proposer import Proposal
+                from broker.leader.proposer import Proposal
 
                 request.reply(ResponseCode.SUCCESS, None, {"ledgermqTerm": str(context.term)})
                 told = OffsetCommand(group, topic, queue_id, offset)

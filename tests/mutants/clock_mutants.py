@@ -16,13 +16,13 @@ CLOCK_MUTANTS = (
         expected=("time",),
         patches=(
             SourcePatch(
-                module="broker.clock_exchange",
+                module="broker.request.clock_exchange",
                 within="ClockExchange.now_ms",
                 before="return self._clock.now_ms(self._monotonic_ms(), self._state.store_timestamp_ms)",
                 after="return self._wall_ms()",
             ),
             SourcePatch(
-                module="broker.clock_exchange",
+                module="broker.request.clock_exchange",
                 within="ClockExchange.stamp_ms",
                 before=(
                     "return self._clock.stamp_ms(self._monotonic_ms(), "
@@ -39,13 +39,13 @@ CLOCK_MUTANTS = (
         expected=("G5", "stopped", "time"),
         patches=(
             SourcePatch(
-                module="broker.group_clock",
+                module="broker.state.group_clock",
                 within="GroupClock.now_ms",
                 before="if now_ms < last_stamp_ms:",
                 after="if False:",
             ),
             SourcePatch(
-                module="broker.proposer",
+                module="broker.leader.proposer",
                 within="Proposer._encode",
                 before="""
                 store_ms = self._last_store_ms = max(
@@ -63,13 +63,13 @@ CLOCK_MUTANTS = (
         expected=("time", "liveness"),
         patches=(
             SourcePatch(
-                module="broker.group_clock",
+                module="broker.state.group_clock",
                 within="GroupClock.now_ms",
                 before="self._ahead_ms = last_stamp_ms - monotonic_ms",
                 after="pass",
             ),
             SourcePatch(
-                module="broker.group_clock",
+                module="broker.state.group_clock",
                 within="GroupClock.heard",
                 before="if reading.group_ms is not None and (is_leader or not self.is_sure):",
                 after="if False:",
@@ -83,7 +83,7 @@ CLOCK_MUTANTS = (
         expected=("time",),
         patches=(
             SourcePatch(
-                module="broker.group_clock",
+                module="broker.state.group_clock",
                 within="GroupClock._bounds",
                 before="bounds = least[len(heard) - self._wrong_max], most[self._wrong_max]",
                 after="bounds = own_ms, own_ms",
@@ -97,7 +97,7 @@ CLOCK_MUTANTS = (
         expected=("time",),
         patches=(
             SourcePatch(
-                module="broker.group_clock",
+                module="broker.state.group_clock",
                 within="GroupClock.heard",
                 before="if reading.group_ms is not None and (is_leader or not self.is_sure):",
                 after="if False:",
@@ -113,7 +113,7 @@ CLOCK_MUTANTS = (
         expected=("time",),
         patches=(
             SourcePatch(
-                module="broker.server",
+                module="broker.process.server",
                 within="Broker._make_context",
                 before="""
                 clock_ms=clocks.now_ms,

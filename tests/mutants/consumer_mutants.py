@@ -17,7 +17,7 @@ _RESET_MUTANTS = (
         expected=("resets",),
         patches=(
             SourcePatch(
-                module="broker.processor.pull",
+                module="broker.pull.pull",
                 within="PullProcessor._is_reset",
                 before="self._clear_reset(pull, group, may_hold=may_hold)",
                 after="""
@@ -36,7 +36,7 @@ _RESET_MUTANTS = (
         expected=("resets",),
         patches=(
             SourcePatch(
-                module="broker.processor.pull",
+                module="broker.pull.pull",
                 within="PullProcessor._is_reset",
                 before="""
                 self._answer(pull, ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", offset)
@@ -56,7 +56,7 @@ _RESET_MUTANTS = (
         expected=("resets", "replicas"),
         patches=(
             SourcePatch(
-                module="broker.state",
+                module="broker.state.state",
                 within="BrokerState.parts",
                 before='"resets": self.resets,',
                 after='"resets": OffsetResets(),',
@@ -71,7 +71,7 @@ _RESET_MUTANTS = (
         expected=("G5",),
         patches=(
             SourcePatch(
-                module="broker.state",
+                module="broker.state.state",
                 within="BrokerState._apply_command",
                 before="if not self.resets or self.resets.get(*key) is None:",
                 after="if True:",
@@ -85,7 +85,7 @@ _RESET_MUTANTS = (
         expected=("told",),
         patches=(
             SourcePatch(
-                module="broker.processor.resets",
+                module="broker.admin.offset_reset",
                 within="ResetProcessor.reset",
                 before="commit(context, request, [ResetCommand(group, name, rows)], answer=answer)",
                 after="""
@@ -111,7 +111,7 @@ _LOCK_MUTANTS = (
         expected=("locks", "replicas"),
         patches=(
             SourcePatch(
-                module="broker.state",
+                module="broker.state.state",
                 within="BrokerState.parts",
                 before='"owners": self.queue_owners,',
                 after='"owners": QueueOwners(),',
@@ -125,7 +125,7 @@ _LOCK_MUTANTS = (
         expected=("locks",),
         patches=(
             SourcePatch(
-                module="broker.rebalance_lock",
+                module="broker.leader.rebalance_lock",
                 within="RebalanceLocks.begin",
                 before="self._began_ms = now_ms",
                 after="self._began_ms = now_ms - 100_000",
@@ -139,7 +139,7 @@ _LOCK_MUTANTS = (
         expected=("locks",),
         patches=(
             SourcePatch(
-                module="broker.rebalance_lock",
+                module="broker.leader.rebalance_lock",
                 within="RebalanceLocks._is_over",
                 before="lease_ms = _LEASE_MS if is_member else _LEASE_OF_THE_GONE_MS",
                 after="lease_ms = 1_000",
@@ -153,7 +153,7 @@ _LOCK_MUTANTS = (
         expected=("locks",),
         patches=(
             SourcePatch(
-                module="broker.rebalance_lock",
+                module="broker.leader.rebalance_lock",
                 within="RebalanceLocks._is_over",
                 before="lease_ms = _LEASE_MS if is_member else _LEASE_OF_THE_GONE_MS",
                 after="lease_ms = 10**12",
@@ -167,7 +167,7 @@ _LOCK_MUTANTS = (
         expected=("locks",),
         patches=(
             SourcePatch(
-                module="broker.rebalance_lock",
+                module="broker.leader.rebalance_lock",
                 within="RebalanceLocks._is_over",
                 before="lease_ms = _LEASE_MS if is_member else _LEASE_OF_THE_GONE_MS",
                 after="lease_ms = 20_000",
@@ -181,7 +181,7 @@ _LOCK_MUTANTS = (
         expected=("locks",),
         patches=(
             SourcePatch(
-                module="broker.processor.locks",
+                module="broker.groups.locks",
                 within="LockProcessor.lock",
                 before="""
                 if not claims.free:
@@ -195,7 +195,7 @@ _LOCK_MUTANTS = (
                 """,
             ),
             SourcePatch(
-                module="broker.processor.locks",
+                module="broker.groups.locks",
                 within="LockProcessor.lock",
                 before="""
                 if refused is None:
@@ -214,7 +214,7 @@ _LOCK_MUTANTS = (
         expected=("locks",),
         patches=(
             SourcePatch(
-                module="broker.rebalance_lock",
+                module="broker.leader.rebalance_lock",
                 within="RebalanceLocks.ask",
                 before="""
                 if key in self._under_way:
@@ -231,7 +231,7 @@ _LOCK_MUTANTS = (
         expected=("locks",),
         patches=(
             SourcePatch(
-                module="broker.queue_owners",
+                module="broker.state.queue_owners",
                 within="Owner.gives_up",
                 before="return client_id == self.client_id and claim >= self.claim",
                 after="return client_id != self.client_id or claim >= self.claim",
@@ -246,13 +246,13 @@ _LOCK_MUTANTS = (
         expected=("locks",),
         patches=(
             SourcePatch(
-                module="broker.processor.locks",
+                module="broker.groups.locks",
                 within="LockProcessor.unlock",
                 before="self._locks.change(group, queues)",
                 after="self._locks.change(group, queues := [])",
             ),
             SourcePatch(
-                module="broker.rebalance_lock",
+                module="broker.leader.rebalance_lock",
                 within="RebalanceLocks.ask",
                 before="if owner == (client_id, claim):",
                 after="if owner is not None and owner.client_id == client_id:",
@@ -267,7 +267,7 @@ _LOCK_MUTANTS = (
         expected=("locks",),
         patches=(
             SourcePatch(
-                module="broker.queue_owners",
+                module="broker.state.queue_owners",
                 within="Owner.gives_up",
                 before="return client_id == self.client_id and claim >= self.claim",
                 after="return client_id == self.client_id",
@@ -284,7 +284,7 @@ _ORDER_MUTANTS = (
         expected=("G5",),
         patches=(
             SourcePatch(
-                module="broker.processor.pop",
+                module="broker.pop.pop",
                 within="PopProcessor._take",
                 before="if key in self._ahead or self._is_blocked(pop, key, catch.pop_ms):",
                 after="if key in self._ahead:",
@@ -299,7 +299,7 @@ _ORDER_MUTANTS = (
         expected=("G5",),
         patches=(
             SourcePatch(
-                module="broker.processor.pop",
+                module="broker.pop.pop",
                 within="PopProcessor._is_busy",
                 before="busy = self._context.pop_busy",
                 after="return False",
@@ -313,7 +313,7 @@ _ORDER_MUTANTS = (
         expected=("G5",),
         patches=(
             SourcePatch(
-                module="broker.pop.order",
+                module="broker.state.pop_order",
                 within="OrderSet.next_offset",
                 before="left = (offset for offset in self.offsets if offset not in self.done)",
                 after="left = (offset + 1 for offset in reversed(self.offsets) if offset in self.done)",
@@ -327,7 +327,7 @@ _ORDER_MUTANTS = (
         expected=("G5", "replicas"),
         patches=(
             SourcePatch(
-                module="broker.pop.state",
+                module="broker.state.pop_state",
                 within="PopState.restore",
                 before="self.orders.restore(orders)",
                 after="self.orders.restore([])",
@@ -341,7 +341,7 @@ _ORDER_MUTANTS = (
         expected=("G5",),
         patches=(
             SourcePatch(
-                module="broker.pop.order",
+                module="broker.state.pop_order",
                 within="OrderTable._current",
                 before="if found is None or found.pop_ms != pop_ms or offset not in found.offsets:",
                 after="if found is None or offset not in found.offsets:",
@@ -355,13 +355,13 @@ _ORDER_MUTANTS = (
         expected=("told",),
         patches=(
             SourcePatch(
-                module="broker.processor.pop_ack",
+                module="broker.pop.pop_ack",
                 within="PopAckProcessor.ack",
                 before="lambda: self._acked(request, [key] if handle.is_order else []),",
                 after="lambda: None,",
             ),
             SourcePatch(
-                module="broker.processor.pop_ack",
+                module="broker.pop.pop_ack",
                 within="PopAckProcessor.ack",
                 before="key, offset, handle = self._held(request, ends_at=1)",
                 after="""
@@ -382,7 +382,7 @@ _ADMIN_MUTANTS = (
         expected=("G7",),
         patches=(
             SourcePatch(
-                module="broker.processor.offsets",
+                module="broker.pull.offsets",
                 within="OffsetProcessor._query",
                 before="await self._context.proposer.offset_settled(group, topic, queue_id)",
                 after="pass",
@@ -396,7 +396,7 @@ _ADMIN_MUTANTS = (
         expected=("G4",),
         patches=(
             SourcePatch(
-                module="broker.processor.maintenance",
+                module="broker.admin.maintenance",
                 within="MaintenanceProcessor.resume_half",
                 before="""
                 record.queue_offset in resumed
@@ -413,7 +413,7 @@ _ADMIN_MUTANTS = (
         expected=("G4", "replicas"),
         patches=(
             SourcePatch(
-                module="broker.state",
+                module="broker.state.state",
                 within="BrokerState.parts",
                 before='"resumed": self.resumed,',
                 after='"resumed": ResumedHalves(),',
@@ -427,7 +427,7 @@ _ADMIN_MUTANTS = (
         expected=("registry", "replicas"),
         patches=(
             SourcePatch(
-                module="broker.state",
+                module="broker.state.state",
                 within="BrokerState.parts",
                 before='"users": self.users,',
                 after='"users": UserTable(),',
@@ -441,7 +441,7 @@ _ADMIN_MUTANTS = (
         expected=("registry", "stopped"),
         patches=(
             SourcePatch(
-                module="broker.acl.user_table",
+                module="broker.state.user_table",
                 within="UserTable.apply",
                 before="self._entries.pop(command.name, None)",
                 after="pass",
@@ -455,7 +455,7 @@ _ADMIN_MUTANTS = (
         expected=("G5",),
         patches=(
             SourcePatch(
-                module="broker.state",
+                module="broker.state.state",
                 within="BrokerState._delete_group",
                 before="if command.clean_offset:",
                 after="if False:",
@@ -469,7 +469,7 @@ _ADMIN_MUTANTS = (
         expected=("G7",),
         patches=(
             SourcePatch(
-                module="broker.forwarding",
+                module="broker.request.forwarding",
                 within="Forwarding._ask",
                 before="""
                 request.reply(ResponseCode.SYSTEM_ERROR, f"outcome unknown: {error}")
@@ -485,7 +485,7 @@ _ADMIN_MUTANTS = (
         expected=("shapes",),
         patches=(
             SourcePatch(
-                module="broker.processor.send",
+                module="broker.send.send",
                 within="SendProcessor.handle",
                 before="elif queue_id >= max(topic.read_queue_count, topic.write_queue_count):",
                 after="elif False:",
@@ -499,7 +499,7 @@ _ADMIN_MUTANTS = (
         expected=("settings",),
         patches=(
             SourcePatch(
-                module="broker.processor.settings",
+                module="broker.admin.settings",
                 within="SettingsProcessor.update",
                 before="save_settings(config.store, values)",
                 after="pass",

@@ -8,7 +8,7 @@ from tests.mutants.source_patch import SourcePatch
 __all__ = ["ELECTION_MUTANTS", "MESSAGES_BESIDE_A_HARD_STATE"]
 
 MESSAGES_BESIDE_A_HARD_STATE = SourcePatch(
-    module="raft.outbox",
+    module="raft.core.ready_builder",
     within="Outbox.take",
     before='assert not self._messages, "what depends on this hard state waits for its fsync"',
     after="pass",
@@ -23,7 +23,7 @@ ELECTION_MUTANTS = (
         expected=("R2",),
         patches=(
             SourcePatch(
-                module="raft.elections",
+                module="raft.core.elections",
                 within="Elections._would_vote",
                 before="return self._voted_for == request.sender",
                 after="return self._role is Role.FOLLOWER",
@@ -36,7 +36,7 @@ ELECTION_MUTANTS = (
         expected=("R2", "R11", "liveness", "vote before durable"),
         patches=(
             SourcePatch(
-                module="raft.elections",
+                module="raft.core.elections",
                 within="Elections._become_follower",
                 before="self._enter_term(term, None)",
                 after="self._enter_term(term, self._voted_for)",
@@ -50,7 +50,7 @@ ELECTION_MUTANTS = (
         expected=("R2",),
         patches=(
             SourcePatch(
-                module="raft.hard_state",
+                module="raft.log.hard_state",
                 within="HardStateFile._save",
                 before="image = _image(state)",
                 after="""
@@ -67,7 +67,7 @@ ELECTION_MUTANTS = (
         expected=("vote before durable",),
         patches=(
             SourcePatch(
-                module="raft.ballot",
+                module="raft.core.vote_tally",
                 within="Ballot.reply",
                 before="self._outbox.send_after_sync(reply)",
                 after="self._outbox._messages.append(reply)",
@@ -82,7 +82,7 @@ ELECTION_MUTANTS = (
         expected=("sent before durable", "vote before durable", "R3"),
         patches=(
             SourcePatch(
-                module="raft.outbox",
+                module="raft.core.ready_builder",
                 within="Outbox.send",
                 before="(self._messages if self.term_is_durable else self._messages_after_sync).append(message)",
                 after="self._messages.append(message)",
@@ -96,7 +96,7 @@ ELECTION_MUTANTS = (
         expected=("R11", "R7"),
         patches=(
             SourcePatch(
-                module="raft.ballot",
+                module="raft.core.vote_tally",
                 within="Ballot.is_up_to_date",
                 before="return asked >= (self._log.last_term, self._log.last_index)",
                 after="return asked[1] >= self._log.last_index",
@@ -109,7 +109,7 @@ ELECTION_MUTANTS = (
         expected=("R11", "R7"),
         patches=(
             SourcePatch(
-                module="raft.ballot",
+                module="raft.core.vote_tally",
                 within="Ballot.is_up_to_date",
                 before="return asked >= (self._log.last_term, self._log.last_index)",
                 after="return asked[0] >= self._log.last_term",
@@ -122,7 +122,7 @@ ELECTION_MUTANTS = (
         expected=("R11", "R7", "R2"),
         patches=(
             SourcePatch(
-                module="raft.elections",
+                module="raft.core.elections",
                 within="Elections._would_vote",
                 before="""
                 if not self._ballot.is_up_to_date(request):
@@ -142,7 +142,7 @@ ELECTION_MUTANTS = (
         expected=("R1", "sent before durable"),
         patches=(
             SourcePatch(
-                module="raft.elections",
+                module="raft.core.elections",
                 within="Elections._on_request_vote_reply",
                 before="""
                 if reply.pre_vote:
@@ -167,7 +167,7 @@ ELECTION_MUTANTS = (
         expected=("R1",),
         patches=(
             SourcePatch(
-                module="raft.core",
+                module="raft.core.core",
                 within="Core._receive",
                 before="""
                 if message.term < self._current_term:
@@ -188,7 +188,7 @@ ELECTION_MUTANTS = (
         expected=("R1",),
         patches=(
             SourcePatch(
-                module="raft.quorum",
+                module="raft.core.quorum",
                 within="majority_count",
                 before="return voters_count // 2 + 1",
                 after="return (voters_count + 1) // 2 if voters_count < 3 else voters_count // 2",
@@ -202,7 +202,7 @@ ELECTION_MUTANTS = (
         expected=("sent before durable", "R3", "vote before durable"),
         patches=(
             SourcePatch(
-                module="raft.core",
+                module="raft.core.core",
                 within="Core.__init__",
                 before="self._enter_term(log.last_term, None)",
                 after="""
@@ -221,7 +221,7 @@ ELECTION_MUTANTS = (
         expected=("liveness", "exception"),
         patches=(
             SourcePatch(
-                module="raft.core",
+                module="raft.core.core",
                 within="Core._begin_leading",
                 before="self._append(*begin)",
                 after="self._append(*begin[1:])",

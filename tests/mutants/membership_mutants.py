@@ -17,7 +17,7 @@ MEMBERSHIP_MUTANTS = (
         expected=("members", "R1", "R6", "R7", "R9"),
         patches=(
             SourcePatch(
-                module="raft.changes",
+                module="raft.core.membership_rules",
                 within="change_refusal",
                 before="if not leadership.committed_own_term:",
                 after="if leadership is None:",
@@ -31,7 +31,7 @@ MEMBERSHIP_MUTANTS = (
         expected=("members", "R9", "R1"),
         patches=(
             SourcePatch(
-                module="raft.changes",
+                module="raft.core.membership_rules",
                 within="change_refusal",
                 before="if configuration.index > log.commit_index:",
                 after="if configuration.index < 0:",
@@ -45,7 +45,7 @@ MEMBERSHIP_MUTANTS = (
         expected=("R9", "R1", "members"),
         patches=(
             SourcePatch(
-                module="raft.core",
+                module="raft.core.core",
                 within="Core._note_configuration",
                 before="if configuration == self._configuration:",
                 after="""
@@ -61,7 +61,7 @@ MEMBERSHIP_MUTANTS = (
         expected=("members", "R9", "R1"),
         patches=(
             SourcePatch(
-                module="raft.configurations",
+                module="raft.core.configurations",
                 within="Configurations.truncate_from",
                 before="""
                 while self._in_log and self._in_log[-1].index >= index:
@@ -78,13 +78,13 @@ MEMBERSHIP_MUTANTS = (
         expected=("R1",),
         patches=(
             SourcePatch(
-                module="raft.quorum",
+                module="raft.core.quorum",
                 within="vote_result",
                 before="granted_count = sum(1 for voter in voters if votes.get(voter) is True)",
                 after="granted_count = sum(1 for voter in votes if votes.get(voter) is True)",
             ),
             SourcePatch(
-                module="raft.elections",
+                module="raft.core.elections",
                 within="Elections._become_candidate",
                 before="self._voters,",
                 after="(*self._voters, *self._configuration.membership.learner_ids),",
@@ -98,7 +98,7 @@ MEMBERSHIP_MUTANTS = (
         expected=("R9",),
         patches=(
             SourcePatch(
-                module="raft.leadership",
+                module="raft.core.leader_role",
                 within="Leadership.maybe_commit",
                 before="""
                 match_indexes = [peer.match_index for peer in self._voting_peers]
@@ -118,7 +118,7 @@ MEMBERSHIP_MUTANTS = (
         expected=("R9",),
         patches=(
             SourcePatch(
-                module="raft.leadership",
+                module="raft.core.leader_role",
                 within="Leadership._majority",
                 before="return majority_reached([*values, own] if self._counts_itself else values)",
                 after="return majority_reached([*values, own])",

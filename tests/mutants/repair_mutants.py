@@ -16,7 +16,7 @@ REPAIR_MUTANTS = (
         expected=("R10", "R5", "reads", "G3", "S1", "stopped", "exception", "liveness"),
         patches=(
             SourcePatch(
-                module="raft.segment_scan",
+                module="raft.log.segment_scan",
                 within="check_entries",
                 before="view = memoryview(data)",
                 after="""
@@ -36,7 +36,7 @@ REPAIR_MUTANTS = (
         expected=("R9", "R2", "R7", "R3", "R1", "liveness"),
         patches=(
             SourcePatch(
-                module="raft.formation",
+                module="raft.bootstrap.formation",
                 within="Formation._hear_born",
                 before="if named == self._store_id:",
                 after="if named is not None:",
@@ -48,7 +48,7 @@ REPAIR_MUTANTS = (
                 after="return True",
             ),
             SourcePatch(
-                module="raft.peer_link",
+                module="raft.peers.peer_link",
                 within="PeerLink.speaks_for",
                 before="return not self.store_id or connection.peer_store_id == self.store_id",
                 after="return True",
@@ -62,7 +62,7 @@ REPAIR_MUTANTS = (
         expected=("liveness",),
         patches=(
             SourcePatch(
-                module="raft.repair",
+                module="raft.repair.repair_plan",
                 within="Repair.next",
                 before="if now_ms < self._pause_until_ms:",
                 after="if now_ms >= self._pause_until_ms:",
@@ -76,7 +76,7 @@ REPAIR_MUTANTS = (
         expected=("G4", "liveness", "stopped"),
         patches=(
             SourcePatch(
-                module="broker.transaction.half_table",
+                module="broker.state.half_table",
                 within="HalfTable.restore",
                 before="self._undecided = dict(image.undecided)",
                 after="self._undecided = {}",
@@ -91,7 +91,7 @@ REPAIR_MUTANTS = (
         expected=("G2", "replicas"),
         patches=(
             SourcePatch(
-                module="broker.dedupe",
+                module="broker.state.dedupe",
                 within="DedupeWindow.restore",
                 before="if image.newest is not None:",
                 after="if image.newest is not None and self._count < 0:",
@@ -106,7 +106,7 @@ REPAIR_MUTANTS = (
         expected=("G5",),
         patches=(
             SourcePatch(
-                module="broker.state",
+                module="broker.state.state",
                 within="BrokerState.restore",
                 before="self.consumer_offsets = dict(image.consumer_offsets)",
                 after="self.consumer_offsets = {}",
@@ -121,7 +121,7 @@ REPAIR_MUTANTS = (
         expected=("G5", "G2", "stopped"),
         patches=(
             SourcePatch(
-                module="broker.state",
+                module="broker.state.state",
                 within="BrokerState.restore",
                 before="self.delay_offsets = dict(image.delay_offsets)",
                 after="self.delay_offsets = {}",

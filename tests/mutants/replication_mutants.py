@@ -16,7 +16,7 @@ REPLICATION_MUTANTS = (
         expected=("R8", "R7"),
         patches=(
             SourcePatch(
-                module="raft.leadership",
+                module="raft.core.leader_role",
                 within="Leadership.maybe_commit",
                 before="if index <= log.commit_index or log.term(index) != self._term:",
                 after="if index <= log.commit_index:",
@@ -30,7 +30,7 @@ REPLICATION_MUTANTS = (
         expected=("R9",),
         patches=(
             SourcePatch(
-                module="raft.leadership",
+                module="raft.core.leader_role",
                 within="Leadership.maybe_commit",
                 before="index = self._majority(match_indexes, own=log.durable_index)",
                 after="index = self._majority(match_indexes, own=log.last_index)",
@@ -43,7 +43,7 @@ REPLICATION_MUTANTS = (
         expected=("R9",),
         patches=(
             SourcePatch(
-                module="raft.quorum",
+                module="raft.core.quorum",
                 within="majority_reached",
                 before="return sorted(values)[(len(values) - 1) // 2]",
                 after="return sorted(values)[len(values) // 2 + (len(values) > 1)]",
@@ -57,7 +57,7 @@ REPLICATION_MUTANTS = (
         expected=("acknowledged before durable", "R9"),
         patches=(
             SourcePatch(
-                module="raft.following",
+                module="raft.core.follower_role",
                 within="Following.on_append_entries",
                 before="""
                 if is_durable:
@@ -77,7 +77,7 @@ REPLICATION_MUTANTS = (
         expected=("acknowledged before durable", "R9"),
         patches=(
             SourcePatch(
-                module="raft.following",
+                module="raft.core.follower_role",
                 within="Following.on_append_entries",
                 before="match_index = min(last_known_index, log.durable_index) if is_durable else last_known_index",
                 after="match_index = last_known_index",
@@ -91,7 +91,7 @@ REPLICATION_MUTANTS = (
         expected=("R9",),
         patches=(
             SourcePatch(
-                module="raft.leadership",
+                module="raft.core.leader_role",
                 within="Leadership.on_reply",
                 before="peer.on_success(reply.match_index, first_index=self._log.first_index)",
                 after="""
@@ -107,7 +107,7 @@ REPLICATION_MUTANTS = (
         expected=("R9", "liveness"),
         patches=(
             SourcePatch(
-                module="raft.progress",
+                module="raft.core.progress",
                 within="Progress.__init__",
                 before="self.match_index: Index = 0",
                 after="self.match_index: Index = next_index - 1",
@@ -121,7 +121,7 @@ REPLICATION_MUTANTS = (
         expected=("R9", "reads", "liveness"),
         patches=(
             SourcePatch(
-                module="raft.core",
+                module="raft.core.core",
                 within="Core._receive",
                 before="""
                 if message.term < self._current_term:
@@ -153,7 +153,7 @@ REPLICATION_MUTANTS = (
         expected=("R6", "R8", "R10"),
         patches=(
             SourcePatch(
-                module="raft.following",
+                module="raft.core.follower_role",
                 within="Following.on_append_entries",
                 before="log.commit_to(min(message.leader_commit, last_known_index))",
                 after="log.commit_to(min(message.leader_commit, log.last_index))",
@@ -168,19 +168,19 @@ REPLICATION_MUTANTS = (
         expected=("R8",),
         patches=(
             SourcePatch(
-                module="raft.following",
+                module="raft.core.follower_role",
                 within="Following.on_append_entries",
                 before="log.commit_to(min(message.leader_commit, last_known_index))",
                 after="log.commit_to(message.leader_commit)",
             ),
             SourcePatch(
-                module="raft.raft_log",
+                module="raft.core.raft_log",
                 within="RaftLog.commit_to",
                 before='assert index <= self.last_index, f"commit {index} beyond last index {self.last_index}"',
                 after="pass",
             ),
             SourcePatch(
-                module="raft.core",
+                module="raft.core.core",
                 within="Core.step",
                 before="assert commit_before <= log.commit_index <= log.last_index",
                 after="pass",
@@ -193,7 +193,7 @@ REPLICATION_MUTANTS = (
         expected=("R6", "R5", "R9"),
         patches=(
             SourcePatch(
-                module="raft.following",
+                module="raft.core.follower_role",
                 within="Following.on_append_entries",
                 before="if not log.has(prev_log_index, message.prev_log_term):",
                 after="if prev_log_index > log.last_index:",
@@ -207,7 +207,7 @@ REPLICATION_MUTANTS = (
         expected=("R5", "R6", "R9"),
         patches=(
             SourcePatch(
-                module="raft.following",
+                module="raft.core.follower_role",
                 within="Following._held_count",
                 before="if not log.has(entry.index, entry.term):",
                 after="if entry.index > log.last_index:",
@@ -221,7 +221,7 @@ REPLICATION_MUTANTS = (
         expected=("R4", "R7", "R9"),
         patches=(
             SourcePatch(
-                module="raft.following",
+                module="raft.core.follower_role",
                 within="Following._held_count",
                 before="""
                 for count, entry in enumerate(entries):
@@ -242,7 +242,7 @@ REPLICATION_MUTANTS = (
         expected=("liveness", "storm"),
         patches=(
             SourcePatch(
-                module="raft.progress",
+                module="raft.core.progress",
                 within="Progress.on_refusal",
                 before="self.become_probe(max(min(next_index, rejected_prev_index), self.match_index + 1))",
                 after="self.become_probe(self.next_index)",
@@ -262,7 +262,7 @@ REPLICATION_MUTANTS = (
         expected=("acknowledged before durable", "R9"),
         patches=(
             SourcePatch(
-                module="raft.raft_log",
+                module="raft.core.raft_log",
                 within="RaftLog.durable_to",
                 before="""
                 if term <= self._truncated_term:
@@ -280,13 +280,13 @@ REPLICATION_MUTANTS = (
         expected=("acknowledged before durable", "R9"),
         patches=(
             SourcePatch(
-                module="raft.raft_log",
+                module="raft.core.raft_log",
                 within="RaftLog.truncate_from",
                 before="self.durable_index = min(self.durable_index, index - 1)",
                 after="pass",
             ),
             SourcePatch(
-                module="raft.core",
+                module="raft.core.core",
                 within="Core.step",
                 before="assert log.durable_index <= log.last_index",
                 after="pass",
@@ -300,7 +300,7 @@ REPLICATION_MUTANTS = (
         expected=("reads", "R12"),
         patches=(
             SourcePatch(
-                module="raft.leadership",
+                module="raft.core.leader_role",
                 within="Leadership.serve_reads",
                 before="if self._majority(rounds, own=reads.round) < waiting_round:",
                 after="if self._majority(rounds, own=reads.round) < 0:",
@@ -314,7 +314,7 @@ REPLICATION_MUTANTS = (
         expected=("reads", "R12"),
         patches=(
             SourcePatch(
-                module="raft.leadership",
+                module="raft.core.leader_role",
                 within="Leadership.serve_reads",
                 before="if not reads.has_queued or not self.committed_own_term:",
                 after="if not reads.has_queued:",
@@ -327,7 +327,7 @@ REPLICATION_MUTANTS = (
         expected=("reads", "R12"),
         patches=(
             SourcePatch(
-                module="raft.core",
+                module="raft.core.core",
                 within="Core._end_leading",
                 before="ReadState(request_id=request_id, index=None)",
                 after="ReadState(request_id=request_id, index=self._log.commit_index)",
@@ -341,7 +341,7 @@ REPLICATION_MUTANTS = (
         expected=("reads", "R12"),
         patches=(
             SourcePatch(
-                module="raft.read_rounds",
+                module="raft.core.read_rounds",
                 within="ReadRounds.request",
                 before="self._queued.append(request_id)",
                 after="(self._confirming or self._queued).append(request_id)",
@@ -355,7 +355,7 @@ REPLICATION_MUTANTS = (
         expected=("reads", "R12"),
         patches=(
             SourcePatch(
-                module="raft.following",
+                module="raft.core.follower_role",
                 within="Following.refuse",
                 before="read_round = message.read_round if message.term == current_term else 0",
                 after="read_round = message.read_round",

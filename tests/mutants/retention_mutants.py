@@ -17,7 +17,7 @@ RETENTION_MUTANTS = (
         expected=("G4", "T10", "liveness", "stopped"),
         patches=(
             SourcePatch(
-                module="broker.retention",
+                module="broker.config.retention",
                 within="decide_retention",
                 before=_LIMITS,
                 after="limits = [bounds.end_position, facts.delay_position]",
@@ -31,7 +31,7 @@ RETENTION_MUTANTS = (
         expected=("G5", "G1", "liveness", "stopped"),
         patches=(
             SourcePatch(
-                module="broker.retention",
+                module="broker.config.retention",
                 within="decide_retention",
                 before=_LIMITS,
                 after="limits = [bounds.end_position, facts.half_position]",
@@ -45,7 +45,7 @@ RETENTION_MUTANTS = (
         expected=("stopped", "recovery", "G3", "G5", "replicas"),
         patches=(
             SourcePatch(
-                module="raft.snapshot_keeper",
+                module="raft.snapshots.snapshot_keeper",
                 within="SnapshotKeeper.safe_position",
                 before="return self._kept[-_KEPT_COUNT].position if len(self._kept) >= _KEPT_COUNT else 0",
                 after="return self._log.end_position",
@@ -59,7 +59,7 @@ RETENTION_MUTANTS = (
         expected=("stopped", "G2", "G3", "R10", "replicas"),
         patches=(
             SourcePatch(
-                module="raft.applier",
+                module="raft.node.applier",
                 within="Applier.begin_at",
                 before="self.state_index = state_index",
                 after="self.state_index = applied_index",
@@ -74,7 +74,7 @@ RETENTION_MUTANTS = (
         expected=("S1", "reads", "stopped", "liveness"),
         patches=(
             SourcePatch(
-                module="raft.applier",
+                module="raft.node.applier",
                 within="Applier._call",
                 before="self._state_machine.index_only(committed)",
                 after="pass",

@@ -16,7 +16,7 @@ SHELL_MUTANTS = (
         expected=("R2", "R9", "R1", "R3"),
         patches=(
             SourcePatch(
-                module="raft.group_commit",
+                module="raft.node.group_commit",
                 within="GroupCommit.defer",
                 before="""
                 last = self._next or self._running
@@ -35,7 +35,7 @@ SHELL_MUTANTS = (
         expected=("R9", "stopped"),
         patches=(
             SourcePatch(
-                module="raft.group_commit",
+                module="raft.node.group_commit",
                 within="GroupCommit._finish",
                 before="assert done is not None",
                 after="""
@@ -54,7 +54,7 @@ SHELL_MUTANTS = (
         expected=("R9", "stopped"),
         patches=(
             SourcePatch(
-                module="raft.group_commit",
+                module="raft.node.group_commit",
                 within="GroupCommit.log_truncated",
                 before="self._running.durable = None",
                 after="pass",
@@ -69,7 +69,7 @@ SHELL_MUTANTS = (
         expected=("G1", "G2"),
         patches=(
             SourcePatch(
-                module="raft.open_calls",
+                module="raft.node.open_calls",
                 within="OpenProposals.leadership_lost",
                 before="""
                 if index > commit_index:
@@ -82,7 +82,7 @@ SHELL_MUTANTS = (
                 after="continue",
             ),
             SourcePatch(
-                module="raft.open_calls",
+                module="raft.node.open_calls",
                 within="OpenProposals.applied",
                 before='assert proposal[0] == term, "what was replaced is answered when leadership is lost"',
                 after="pass",
@@ -96,7 +96,7 @@ SHELL_MUTANTS = (
         expected=("G2", "G3", "G4", "G5", "stopped"),
         patches=(
             SourcePatch(
-                module="raft.core_shell",
+                module="raft.node.core_shell",
                 within="CoreShell._is_ready",
                 before="not self.stopped and self.core.ready and self.applier.applied_index >= self._noop_index",
                 after="not self.stopped and self.core.role is Role.LEADER",
@@ -110,7 +110,7 @@ SHELL_MUTANTS = (
         expected=("R10", "stopped", "G3"),
         patches=(
             SourcePatch(
-                module="raft.applier",
+                module="raft.node.applier",
                 within="Applier._call",
                 before="self.applied_index = committed[-1].index",
                 after="self.applied_index = committed[0].index",
@@ -125,7 +125,7 @@ SHELL_MUTANTS = (
         expected=("R4", "R5", "R9", "R10", "stopped", "garbled"),
         patches=(
             SourcePatch(
-                module="raft.frame_reader",
+                module="raft.peers.frame_reader",
                 within="FrameReader.received",
                 before="if zlib.crc32(frame) != crc:",
                 after="if False:",
@@ -140,7 +140,7 @@ SHELL_MUTANTS = (
         expected=("garbled", "liveness"),
         patches=(
             SourcePatch(
-                module="raft.frame_reader",
+                module="raft.peers.frame_reader",
                 within="FrameReader.received",
                 before="""
                 raise WireError("prefix of a frame: its bytes are not those that were sent")

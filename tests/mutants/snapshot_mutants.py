@@ -16,31 +16,31 @@ SNAPSHOT_MUTANTS = (
         expected=("R9",),
         patches=(
             SourcePatch(
-                module="raft.following",
+                module="raft.core.follower_role",
                 within="Following.install",
                 before="if self._log.has(base.index, base.term):",
                 after="if base.index < self._log.first_index:",
             ),
             SourcePatch(
-                module="raft.raft_log",
+                module="raft.core.raft_log",
                 within="RaftLog.install",
                 before='assert base.index > self.commit_index, f"{base.index} is committed already"',
                 after="pass",
             ),
             SourcePatch(
-                module="raft.raft_log",
+                module="raft.core.raft_log",
                 within="RaftLog.install",
                 before="assert not self.has(base.index, base.term)",
                 after="pass",
             ),
             SourcePatch(
-                module="raft.core",
+                module="raft.core.core",
                 within="Core.step",
                 before="assert commit_before <= log.commit_index <= log.last_index",
                 after="pass",
             ),
             SourcePatch(
-                module="raft.following",
+                module="raft.core.follower_role",
                 within="Following.on_install_snapshot",
                 before="if self._log.has(base.index, base.term):",
                 after="if base.index < self._log.first_index:",
@@ -53,7 +53,7 @@ SNAPSHOT_MUTANTS = (
         expected=("members", "R9", "assert"),
         patches=(
             SourcePatch(
-                module="raft.following",
+                module="raft.core.follower_role",
                 within="Following.install",
                 before="self._configurations.install(event.configuration)",
                 after="pass",
@@ -67,7 +67,7 @@ SNAPSHOT_MUTANTS = (
         expected=("snapshot",),
         patches=(
             SourcePatch(
-                module="raft.snapshot",
+                module="raft.snapshots.snapshot",
                 within="SnapshotFiles.write",
                 before="file.sync()",
                 after="pass",
@@ -81,13 +81,13 @@ SNAPSHOT_MUTANTS = (
         expected=("snapshot", "exception"),
         patches=(
             SourcePatch(
-                module="raft.install",
+                module="raft.snapshots.install",
                 within="InstallReceiver._store",
                 before="if key != self._begun:",
                 after="if self._begun is None:",
             ),
             SourcePatch(
-                module="raft.install",
+                module="raft.snapshots.install",
                 within="InstallReceiver._finish",
                 before="index = verify(file, self._files.incoming_path).last.index",
                 after="index = chunk.snapshot_index",
@@ -100,7 +100,7 @@ SNAPSHOT_MUTANTS = (
         expected=("snapshot",),
         patches=(
             SourcePatch(
-                module="raft.install",
+                module="raft.snapshots.install",
                 within="InstallReceiver._finish",
                 before="file.sync()",
                 after="pass",
@@ -113,7 +113,7 @@ SNAPSHOT_MUTANTS = (
         expected=("recovery", "R9", "R6"),
         patches=(
             SourcePatch(
-                module="raft.segment_log",
+                module="raft.log.segment_log",
                 within="SegmentLog.drop_before",
                 before="""
                 self._base_file.save(base)
@@ -136,7 +136,7 @@ SNAPSHOT_MUTANTS = (
         expected=("recovery", "R9", "R5", "R6"),
         patches=(
             SourcePatch(
-                module="raft.segment_log",
+                module="raft.log.segment_log",
                 within="SegmentLog.reset",
                 before="self._base_file.save(base, resetting=True)",
                 after="pass",
@@ -151,7 +151,7 @@ SNAPSHOT_MUTANTS = (
         expected=("liveness", "R5", "R9", "assert", "storm"),
         patches=(
             SourcePatch(
-                module="raft.leadership",
+                module="raft.core.leader_role",
                 within="Leadership.on_reply",
                 before="""
                 if peer.next_index < self._log.first_index:

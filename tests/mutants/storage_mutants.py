@@ -8,7 +8,7 @@ from tests.mutants.source_patch import SourcePatch
 __all__ = ["SETTLE_UNSYNCED", "STORAGE_MUTANTS"]
 
 SETTLE_UNSYNCED = SourcePatch(
-    module="raft.durable_record", within="settle", before="file.sync()", after="pass"
+    module="raft.log.durable_record", within="settle", before="file.sync()", after="pass"
 )
 """What a killed process left in the page cache is not made durable by the next one's start."""
 
@@ -20,7 +20,7 @@ STORAGE_MUTANTS = (
         expected=("R9", "recovery"),
         patches=(
             SourcePatch(
-                module="raft.segment_log",
+                module="raft.log.segment_log",
                 within="SegmentLog.sync",
                 before="tail.file.sync()",
                 after="pass",
@@ -34,7 +34,7 @@ STORAGE_MUTANTS = (
         expected=("R9", "recovery", "R5"),
         patches=(
             SourcePatch(
-                module="raft.segment_log",
+                module="raft.log.segment_log",
                 within="SegmentLog.sync",
                 before="tail.file.sync()",
                 after="""
@@ -52,7 +52,7 @@ STORAGE_MUTANTS = (
         expected=("recovery",),
         patches=(
             SourcePatch(
-                module="raft.segment_log",
+                module="raft.log.segment_log",
                 within="SegmentLog.sync",
                 before="""
                 tail.file.sync()
@@ -76,7 +76,7 @@ STORAGE_MUTANTS = (
         expected=("R9", "recovery"),
         patches=(
             SourcePatch(
-                module="raft.segment_files",
+                module="raft.log.segment_files",
                 within="SegmentFiles.finish_last",
                 before="self.last.sync()",
                 after="pass",
@@ -90,7 +90,7 @@ STORAGE_MUTANTS = (
         expected=("R9", "recovery"),
         patches=(
             SourcePatch(
-                module="raft.segment_files",
+                module="raft.log.segment_files",
                 within="SegmentFiles.begin",
                 before="self._disk.sync_directory(self._directory)",
                 after="pass",
@@ -103,7 +103,7 @@ STORAGE_MUTANTS = (
         expected=("R2", "R3", "R1"),
         patches=(
             SourcePatch(
-                module="raft.hard_state",
+                module="raft.log.hard_state",
                 within="HardStateFile._save",
                 before="for path in self._paths:",
                 after="for path in self._paths[:1]:",
@@ -117,7 +117,7 @@ STORAGE_MUTANTS = (
         expected=("recovery", "R2", "R3"),
         patches=(
             SourcePatch(
-                module="raft.durable_record",
+                module="raft.log.durable_record",
                 within="overwrite",
                 before="file.sync()",
                 after="pass",
@@ -130,7 +130,7 @@ STORAGE_MUTANTS = (
         expected=("recovery",),
         patches=(
             SourcePatch(
-                module="raft.slot_file",
+                module="raft.log.slot_file",
                 within="SlotFile.note",
                 before="self._write_next(record)",
                 after="""
@@ -147,7 +147,7 @@ STORAGE_MUTANTS = (
         expected=("R9", "R5", "recovery", "R3", "R2", "R1"),
         patches=(
             SourcePatch(
-                module="raft.durable_record",
+                module="raft.log.durable_record",
                 within="settle",
                 before="file.drop_cache()",
                 after="pass",
@@ -163,7 +163,7 @@ STORAGE_MUTANTS = (
         patches=(
             SETTLE_UNSYNCED,
             SourcePatch(
-                module="raft.segment_log",
+                module="raft.log.segment_log",
                 within="SegmentLog._settle",
                 before="self._files.last.sync()",
                 after="pass",
@@ -176,7 +176,7 @@ STORAGE_MUTANTS = (
         expected=("R5", "R9", "R10", "recovery"),
         patches=(
             SourcePatch(
-                module="raft.log_format",
+                module="raft.log.log_format",
                 within="parse_entry",
                 before="if computed != chain:",
                 after="if computed < 0:",
@@ -190,7 +190,7 @@ STORAGE_MUTANTS = (
         expected=("recovery", "R5", "R9"),
         patches=(
             SourcePatch(
-                module="raft.segment_files",
+                module="raft.log.segment_files",
                 within="SegmentFiles.remove",
                 before="self._disk.sync_directory(self._directory)",
                 after="pass",
@@ -203,7 +203,7 @@ STORAGE_MUTANTS = (
         expected=("recovery",),
         patches=(
             SourcePatch(
-                module="raft.segment_log",
+                module="raft.log.segment_log",
                 within="SegmentLog._cut",
                 before="""
                 self._files.remove_last()
@@ -224,7 +224,7 @@ STORAGE_MUTANTS = (
         expected=("recovery",),
         patches=(
             SourcePatch(
-                module="raft.segment_log",
+                module="raft.log.segment_log",
                 within="SegmentLog._cut",
                 before="""
                 if lowered or gone:
@@ -257,7 +257,7 @@ STORAGE_MUTANTS = (
         expected=("R9", "recovery", "R5", "exception"),
         patches=(
             SourcePatch(
-                module="raft.segment_files",
+                module="raft.log.segment_files",
                 within="SegmentFiles.write",
                 before="if written < size:",
                 after="if written < 0:",

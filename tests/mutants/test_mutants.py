@@ -125,9 +125,9 @@ def test_a_patch_within_a_function_leaves_the_others_alone() -> None:
 
 def test_a_module_imported_already_is_not_planted() -> None:
     code = (
-        "import raft.quorum\n"
+        "import raft.core.quorum\n"
         "from tests.mutants.source_patch import PatchError, SourcePatch, plant\n"
-        "patch = SourcePatch(module='raft.quorum', before='import enum', after='import enum as e')\n"
+        "patch = SourcePatch(module='raft.core.quorum', before='import enum', after='import enum as e')\n"
         "try:\n    plant([patch])\n"
         "except PatchError:\n    print('refused')\n"
     )

@@ -17,7 +17,7 @@ TRANSACTION_MUTANTS = (
         expected=("G4", "G2", "liveness"),
         patches=(
             SourcePatch(
-                module="broker.processor.transaction",
+                module="broker.transaction.end_transaction",
                 within="EndTransactionProcessor._propose",
                 before="commands=[",
                 after="commands=[] if decision == 'commit' and half.queue_offset % 2 else [",
@@ -32,7 +32,7 @@ TRANSACTION_MUTANTS = (
         expected=("G4", "G2"),
         patches=(
             SourcePatch(
-                module="broker.processor.transaction",
+                module="broker.transaction.end_transaction",
                 within="EndTransactionProcessor._propose",
                 before="""
                 try:
@@ -49,7 +49,7 @@ TRANSACTION_MUTANTS = (
                 """,
             ),
             SourcePatch(
-                module="broker.proposer",
+                module="broker.leader.proposer",
                 within="Proposer._take_batch",
                 before="if batch and (",
                 after="if len(batch) == 1 or batch and (",
@@ -63,7 +63,7 @@ TRANSACTION_MUTANTS = (
         expected=("G4", "G2", "stopped"),
         patches=(
             SourcePatch(
-                module="broker.proposer",
+                module="broker.leader.proposer",
                 within="Proposer.submit",
                 before="self._decisions[proposal.half_queue_offset] = proposal",
                 after="pass",
@@ -78,7 +78,7 @@ TRANSACTION_MUTANTS = (
         expected=("G4",),
         patches=(
             SourcePatch(
-                module="broker.processor.transaction",
+                module="broker.transaction.end_transaction",
                 within="EndTransactionProcessor._answer_decided",
                 before="if known == decision:",
                 after="if known is not None:",
@@ -92,7 +92,7 @@ TRANSACTION_MUTANTS = (
         expected=("G4",),
         patches=(
             SourcePatch(
-                module="broker.processor.transaction",
+                module="broker.transaction.end_transaction",
                 within="EndTransactionProcessor._propose",
                 before='elif decision == "commit":',
                 after="else:",
@@ -128,7 +128,7 @@ TRANSACTION_MUTANTS = (
         expected=("T10",),
         patches=(
             SourcePatch(
-                module="broker.transaction.half_table",
+                module="broker.state.half_table",
                 within="HalfTable.progress",
                 before="return next(iter(self._undecided), self.next_offset)",
                 after="return self.next_offset",
@@ -142,7 +142,7 @@ TRANSACTION_MUTANTS = (
         expected=("G2", "G4", "liveness", "stopped"),
         patches=(
             SourcePatch(
-                module="broker.transaction.half_table",
+                module="broker.state.half_table",
                 within="HalfTable.decide",
                 before="half = self._undecided.pop(queue_offset, None)",
                 after="half = self._undecided.get(queue_offset)",
@@ -157,7 +157,7 @@ TRANSACTION_MUTANTS = (
         expected=("T10", "G4", "liveness", "stopped"),
         patches=(
             SourcePatch(
-                module="broker.state_machine",
+                module="broker.queues.state_machine",
                 within="BrokerStateMachine.on_role_change",
                 before="self._on_role(status)",
                 after="""

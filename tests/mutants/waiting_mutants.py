@@ -8,7 +8,7 @@ from tests.mutants.source_patch import SourcePatch
 __all__ = ["WAITING_MUTANTS"]
 
 _ONE_PROPOSAL_PER_ENTRY = SourcePatch(
-    module="broker.proposer",
+    module="broker.leader.proposer",
     within="Proposer._take_batch",
     before="if batch and (",
     after="if len(batch) == 1 or batch and (",
@@ -62,7 +62,7 @@ _TIMER_MUTANTS = (
         expected=("G5", "replicas", "stopped"),
         patches=(
             SourcePatch(
-                module="broker.state",
+                module="broker.state.state",
                 within="BrokerState.parts",
                 before='"timers": self.timers,',
                 after='"timers": TimerTable(),',
@@ -77,7 +77,7 @@ _TIMER_MUTANTS = (
         expected=("G5",),
         patches=(
             SourcePatch(
-                module="broker.processor.recall",
+                module="broker.delay.recall",
                 within="RecallProcessor._recall",
                 before="self._timers.recall(queue_offset, done)",
                 after="""
@@ -112,7 +112,7 @@ _POP_MUTANTS = (
         expected=("G5",),
         patches=(
             SourcePatch(
-                module="broker.processor.pop",
+                module="broker.pop.pop",
                 within="PopProcessor._run",
                 before="context.proposer.submit(Proposal(commands=commands, on_done=done))",
                 after="""
@@ -122,7 +122,7 @@ _POP_MUTANTS = (
                 """,
             ),
             SourcePatch(
-                module="broker.processor.pop",
+                module="broker.pop.pop",
                 within="PopProcessor._is_mine",
                 before="state, first = self._context.state.pop, taken.slice.offsets[0]",
                 after="return True",
@@ -136,13 +136,13 @@ _POP_MUTANTS = (
         expected=("G5", "replicas"),
         patches=(
             SourcePatch(
-                module="broker.processor.pop",
+                module="broker.pop.pop",
                 within="PopProcessor._start",
                 before="ahead = self._ahead.get(key)",
                 after="ahead = None",
             ),
             SourcePatch(
-                module="broker.pop.state",
+                module="broker.state.pop_state",
                 within="PopState._pop",
                 before="""
                 if offsets.get(key, -1) != command.expected:
@@ -159,7 +159,7 @@ _POP_MUTANTS = (
         expected=("G5", "replicas", "liveness"),
         patches=(
             SourcePatch(
-                module="broker.pop.state",
+                module="broker.state.pop_state",
                 within="PopState._end",
                 before="if holding is not None and holding.pop_ms == pop_ms:",
                 after="if holding is not None:",
@@ -227,7 +227,7 @@ _POP_MUTANTS = (
         expected=("G5", "replicas", "liveness"),
         patches=(
             SourcePatch(
-                module="broker.state",
+                module="broker.state.state",
                 within="BrokerState.parts",
                 before='"pop": self.pop,',
                 after='"pop": PopState(),',
@@ -245,7 +245,7 @@ _DELETION_MUTANTS = (
         expected=("G3", "stopped"),
         patches=(
             SourcePatch(
-                module="broker.state",
+                module="broker.state.state",
                 within="BrokerState._delete_topic",
                 before="self.resets.drop_topics(names)",
                 after="""
@@ -263,7 +263,7 @@ _DELETION_MUTANTS = (
         expected=("G3", "S1"),
         patches=(
             SourcePatch(
-                module="broker.queue_floors",
+                module="broker.state.tombstone_offsets",
                 within="QueueFloors.topics_deleted",
                 before="self._floors[key] = end",
                 after="pass",
@@ -277,13 +277,13 @@ _DELETION_MUTANTS = (
         expected=("S1",),
         patches=(
             SourcePatch(
-                module="broker.store.consume_queues",
+                module="broker.queues.consume_queues",
                 within="ConsumeQueues.restore",
                 before="self._floors = dict(floors or {})",
                 after="pass",
             ),
             SourcePatch(  # its loss costs a rebuild, and nothing else: then floors are needed
-                module="broker.store.consume_queues",
+                module="broker.queues.consume_queues",
                 within="ConsumeQueues.restore",
                 before="begins = self._read_begins()",
                 after="begins: dict[tuple[str, int], int] = {}",
@@ -298,7 +298,7 @@ _DELETION_MUTANTS = (
         expected=("G3",),
         patches=(
             SourcePatch(
-                module="broker.processor.admin",
+                module="broker.admin.admin",
                 within="AdminProcessor.delete_topic",
                 before="if max(len(context.state.floors), len(context.state.deletions)) >= FLOORS_MAX:",
                 after="""
@@ -399,7 +399,7 @@ _DELETION_MUTANTS = (
         expected=("deletions",),
         patches=(
             SourcePatch(
-                module="broker.deleted_topics",
+                module="broker.request.deleted_topics",
                 within="is_of_deleted_topic",
                 before="if name is not None and context.proposer.is_being_deleted(name):",
                 after="if False:",

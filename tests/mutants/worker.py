@@ -36,7 +36,7 @@ def run_mutant(name: str | None, seeds: range) -> dict[str, object]:
     patches = () if name is None else MUTANTS[name].patches
     kind = None if name is None else MUTANTS[name].kind
     plant(patches)
-    from chaos.sim.campaign import run_seed
+    from chaos.sim.campaign.campaign import run_seed
 
     absent = [patch.module for patch in patches if patch.module not in sys.modules]
     assert not absent, f"{name}: the simulator does not use {absent}"
@@ -62,7 +62,7 @@ def run_mutant(name: str | None, seeds: range) -> dict[str, object]:
 
 def _replay(name: str | None, seed: int) -> int:
     plant(() if name is None else MUTANTS[name].patches)
-    from chaos.sim.command import sim_command
+    from chaos.sim.campaign.command import sim_command
 
     return sim_command(replay_seed=seed, kind=None if name is None else MUTANTS[name].kind)
 

@@ -15,14 +15,14 @@ from namesrv.kv_config import KvConfig
 from namesrv.kv_file import KeptKv, KvFileError, NotKeptError
 from namesrv.server import NameServer, NameServerStartError
 from namesrv.settings import Settings, SettingsError
-from remoting.command import RemotingCommand
-from remoting.connection import Connection
+from remoting.connections.connection import Connection
+from remoting.connections.rpc import RemotingClient
+from remoting.connections.security_config import SecurityConfig
+from remoting.connections.server import RemotingServer
+from remoting.connections.tls import TlsMode, client_context
 from remoting.errors import ConnectError
-from remoting.java_properties import parse_java_properties
-from remoting.rpc import RemotingClient
-from remoting.security_config import SecurityConfig
-from remoting.server import RemotingServer
-from remoting.tls import TlsMode, client_context
+from remoting.protocol.command import RemotingCommand
+from remoting.protocol.java_properties import parse_java_properties
 from tests.namesrv.test_server import register
 from tests.remoting.certificates import Authority
 

@@ -10,10 +10,10 @@ import pytest
 from namesrv import held_lookups
 from namesrv.config import NameServerConfig
 from namesrv.server import NameServer
-from remoting.codes import RequestCode
-from remoting.command import LANGUAGE_PYTHON, RemotingCommand
-from remoting.route import decode_route
-from remoting.rpc import RemotingClient
+from remoting.connections.rpc import RemotingClient
+from remoting.protocol.codes import RequestCode
+from remoting.protocol.command import LANGUAGE_PYTHON, RemotingCommand
+from remoting.protocol.route import decode_route
 from tests.namesrv.test_server import register
 
 JAVA = 0

@@ -17,7 +17,7 @@ from namesrv.registration import (
     RoutePolicy,
 )
 from namesrv.route_table import RouteTable
-from remoting.route import DataVersion, QueueData, TopicConfig
+from remoting.protocol.route import DataVersion, QueueData, TopicConfig
 
 GROUPS = ("a", "b")
 ADDRESSES = ("n0", "n1", "n2", "n3")

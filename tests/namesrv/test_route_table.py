@@ -14,7 +14,7 @@ from namesrv.registration import (
     RoutePolicy,
 )
 from namesrv.route_table import RouteTable
-from remoting.route import DataVersion, QueueData, TopicConfig
+from remoting.protocol.route import DataVersion, QueueData, TopicConfig
 
 
 def topics(*names: str, queues: int = 4, perm: int = 6) -> list[TopicConfig]:

@@ -16,16 +16,17 @@ from namesrv.config import NameServerConfig
 from namesrv.registration import RouteLimits
 from namesrv.server import NameServer, NameServerStartError, run
 from namesrv.settings import Settings
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand, SerializeType
+from remoting.connections.rpc import RemotingClient
 from remoting.errors import RecordError
-from remoting.headers import (
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import RemotingCommand, SerializeType
+from remoting.protocol.headers import (
     BrokerHeartbeatRequestHeader,
     QueryDataVersionRequestHeader,
     RegisterBrokerRequestHeader,
     UnregisterBrokerRequestHeader,
 )
-from remoting.route import (
+from remoting.protocol.route import (
     DataVersion,
     RegisterBrokerBody,
     TopicConfig,
@@ -34,7 +35,6 @@ from remoting.route import (
     encode_register_body,
     register_body_crc,
 )
-from remoting.rpc import RemotingClient
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from random import Random
 
 from raft.config import RaftConfig
-from raft.core import Core
+from raft.core.core import Core
 from raft.events import (
     ChangeMembership,
     ChunkStored,

@@ -17,9 +17,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from chaos.sim.disk import SimDisk, Survival, _Inode
-from raft.damage import DamagedLogError
-from raft.log_format import CorruptLogError
+from chaos.sim.machine.disk import SimDisk, Survival, _Inode
+from raft.log.damage import DamagedLogError
+from raft.log.log_format import CorruptLogError
 from tests.raft.store_life import BrokenPromiseError, Promise, StoreLife
 from tests.raft.store_scripts import AFTERLIFE, Script
 

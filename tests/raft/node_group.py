@@ -16,10 +16,10 @@ import msgpack
 
 from raft.config import RaftConfig
 from raft.messages import EntryKind, Index, NodeId
-from raft.node import RaftNode
-from raft.node_config import NodeConfig
+from raft.node.node import RaftNode
+from raft.node.node_config import NodeConfig
 from raft.replicated_log import CommittedEntry, LogStatus, Slot
-from raft.snapshot import BLOCK_SIZE_BYTES_MAX
+from raft.snapshots.snapshot import BLOCK_SIZE_BYTES_MAX
 
 SECRET = b"a secret of the group"
 

@@ -1,9 +1,10 @@
 """One life of a real store, from a start to a crash, and what it has promised by then.
 
 `StoreLife` does with a `NodeStore`, a `GroupCommit`, a `SegmentLog`, `SnapshotFiles` and an
-`InstallReceiver` what `raft.core_shell`, `raft.node` and `raft.snapshot_keeper` do, in their order,
-told by a script instead of by peers. A round of fsync is begun by one action and carried out by a
-later one; what the loop does meanwhile happens ahead of a given disk operation of it.
+`InstallReceiver` what `raft.node.core_shell`, `raft.node.node` and `raft.snapshots.snapshot_keeper`
+do, in their order, told by a script instead of by peers. A round of fsync is begun by one action
+and carried out by a later one; what the loop does meanwhile happens ahead of a given disk operation
+of it.
 
 `Promise` is what a start must find after a crash: entries that were reported durable, term and
 vote that messages may have left for, the log's beginning, snapshots. While an action changes one
@@ -20,10 +21,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from chaos.sim.disk import SimDisk
+from chaos.sim.machine.disk import SimDisk
 from raft.config import RaftConfig
-from raft.group_commit import GroupCommit, SyncRound
-from raft.install import InstallReceiver
 from raft.membership import Configuration, Member, encode_membership, make_membership
 from raft.messages import (
     Entry,
@@ -35,10 +34,12 @@ from raft.messages import (
     NodeId,
     Term,
 )
-from raft.node_config import NodeConfig
-from raft.node_store import NodeStore
-from raft.restart import restore_newest
-from raft.snapshot import SnapshotFiles, SnapshotHeader
+from raft.node.group_commit import GroupCommit, SyncRound
+from raft.node.node_config import NodeConfig
+from raft.snapshots.install import InstallReceiver
+from raft.snapshots.snapshot import SnapshotFiles, SnapshotHeader
+from raft.store.node_store import NodeStore
+from raft.store.restore import restore_newest
 from tests.raft.store_scripts import Action, Script
 
 __all__ = ["BrokenPromiseError", "Promise", "StoreLife"]

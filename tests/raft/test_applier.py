@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from raft.applier import Applier
-from raft.damage import DamagedLogError
-from raft.disk import OsDisk
-from raft.log_format import HEADER_SIZE
+from raft.log.damage import DamagedLogError
+from raft.log.disk import OsDisk
+from raft.log.log_format import HEADER_SIZE
+from raft.log.segment_log import SegmentLog
 from raft.messages import Entry, EntryKind, Index, NodeId
-from raft.open_calls import OpenProposals
-from raft.ready_trace import ReadyTrace
+from raft.node.applier import Applier
+from raft.node.open_calls import OpenProposals
+from raft.node.trace_events import ReadyTrace
 from raft.replicated_log import CommittedEntry
-from raft.segment_log import SegmentLog
 from tests.raft.node_group import Recorder
 
 TERM = 1

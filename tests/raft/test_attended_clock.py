@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raft.attended_clock import AttendedClock
+from raft.node.attended_clock import AttendedClock
 
 PERIOD_MS = 40
 BUDGET_MS = 600

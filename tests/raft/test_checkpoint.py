@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from raft.checkpoint import Checkpoint, WrongStoreError, read_checkpoint, write_checkpoint
-from raft.disk import OsDisk
+from raft.log.disk import OsDisk
 from raft.messages import NodeId
-from raft.node_store import NodeStore
 from raft.storage import Disk
+from raft.store.checkpoint import Checkpoint, WrongStoreError, read_checkpoint, write_checkpoint
+from raft.store.node_store import NodeStore
 from tests.raft.node_group import node_config
 
 WRITTEN = Checkpoint(
@@ -95,7 +95,7 @@ def test_a_checkpoint_that_comes_late_neither_disturbs_nor_undoes_a_clean_stops(
         finally:
             writing -= 1
 
-    monkeypatch.setattr("raft.node_store.write_checkpoint", slowly)
+    monkeypatch.setattr("raft.store.node_store.write_checkpoint", slowly)
     with ThreadPoolExecutor(2) as threads:
         late = threads.submit(store.write_checkpoint, 0, 0, clean=False)
         assert begun.wait(10)

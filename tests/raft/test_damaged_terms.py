@@ -11,12 +11,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from chaos.sim.disk import SimDisk
+from chaos.sim.machine.disk import SimDisk
 from raft.config import RaftConfig
-from raft.core import Core
-from raft.damage import DamagedLogError
+from raft.core.core import Core
 from raft.events import Event, LogDurable, ReadIndexRequest, Ready, Receive, Role, Tick
-from raft.log_format import HEADER_SIZE
+from raft.log.damage import DamagedLogError
+from raft.log.log_format import HEADER_SIZE
+from raft.log.readable_log import ReadableLog
+from raft.log.segment_log import SegmentLog
 from raft.membership import Configuration, Member, make_membership
 from raft.messages import (
     AppendEntries,
@@ -32,8 +34,6 @@ from raft.messages import (
     RequestVoteReply,
     Term,
 )
-from raft.readable_log import ReadableLog
-from raft.segment_log import SegmentLog
 
 LAST, COMMITTED, TERM = 30, 22, 7
 PAYLOAD_SIZE = 20

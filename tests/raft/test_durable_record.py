@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from chaos.sim.disk import DiskFault, SimDisk, Survival
-from chaos.sim.violation import CrashNow
-from raft.disk import make_durable_directory
-from raft.durable_mark import DurableMark, Mark
-from raft.durable_record import overwrite, read_durable, read_now, replace
+from chaos.sim.machine.disk import DiskFault, SimDisk, Survival
+from chaos.sim.machine.violation import CrashNow
+from raft.log.disk import make_durable_directory
+from raft.log.durable_mark import DurableMark, Mark
+from raft.log.durable_record import overwrite, read_durable, read_now, replace
 from raft.storage import LogBase
 
 OLD, NEW = b"old" * 100, b"new record" * 100

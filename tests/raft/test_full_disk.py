@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from chaos.sim.disk import SimDisk
+from chaos.sim.machine.disk import SimDisk
 from raft.events import Role
 from raft.messages import NodeId
-from raft.node import RaftNode
+from raft.node.node import RaftNode
 from raft.replicated_log import LogFullError, Phase
 from tests.raft.node_group import Recorder, eventually, free_port, node_config, payload
 

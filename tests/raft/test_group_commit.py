@@ -8,11 +8,11 @@ import threading
 
 import pytest
 
-from chaos.sim.disk import DiskFault, SimDisk, Survival
-from raft.group_commit import GroupCommit, SyncRound, SyncThread
-from raft.hard_state import HardStateFile
+from chaos.sim.machine.disk import DiskFault, SimDisk, Survival
+from raft.log.hard_state import HardStateFile
+from raft.log.segment_log import SegmentLog, SyncedTo
 from raft.messages import Entry, EntryKind, HardState, NodeId
-from raft.segment_log import SegmentLog, SyncedTo
+from raft.node.group_commit import GroupCommit, SyncRound, SyncThread
 from tests.raft.node_group import eventually
 
 

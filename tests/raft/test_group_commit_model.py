@@ -16,11 +16,11 @@ from typing import NamedTuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chaos.sim.disk import SimDisk, Survival
-from raft.group_commit import GroupCommit, SyncRound
-from raft.hard_state import HardStateFile
+from chaos.sim.machine.disk import SimDisk, Survival
+from raft.log.hard_state import HardStateFile
+from raft.log.segment_log import SegmentLog
 from raft.messages import Entry, EntryKind, HardState, NodeId, TimeoutNow
-from raft.segment_log import SegmentLog
+from raft.node.group_commit import GroupCommit, SyncRound
 
 _STEPS = st.lists(
     st.sampled_from(["term", "entry", "message", "message", "begin", "step", "step", "step"]),

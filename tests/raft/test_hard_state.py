@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raft.disk import OsDisk
-from raft.hard_state import (
+from raft.log.disk import OsDisk
+from raft.log.hard_state import (
     CorruptHardStateError,
     HardStateFile,
     decode_hard_state,
     encode_hard_state,
 )
-from raft.identity import IdentityFile, StoreIdentity
 from raft.messages import HardState, NodeId
-from raft.node_store import NodeStore
+from raft.store.identity import IdentityFile, StoreIdentity
+from raft.store.node_store import NodeStore
 from tests.raft.forgetful_disk import ForgetfulDisk
 from tests.raft.node_group import node_config
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from chaos.sim.disk import SimDisk, Survival
-from chaos.sim.violation import CrashNow
-from raft.disk import OsDisk
-from raft.formation import Birth, Formation, Introduction
-from raft.identity import CorruptIdentityError, IdentityFile, StoreIdentity
+from chaos.sim.machine.disk import SimDisk, Survival
+from chaos.sim.machine.violation import CrashNow
+from raft.bootstrap.formation import Birth, Formation, Introduction
+from raft.core.quorum import majority_count
+from raft.log.disk import OsDisk
 from raft.messages import NodeId
-from raft.quorum import majority_count
+from raft.store.identity import CorruptIdentityError, IdentityFile, StoreIdentity
 
 A, B, C, D = (NodeId(name) for name in "abcd")
 VOTERS = (A, B, C)

@@ -13,12 +13,12 @@ from unittest import mock
 
 import pytest
 
-from raft.disk import OsDisk
 from raft.events import InstallChunk
-from raft.install import InstallReceiver, InstallSender, RateLimit, Received
+from raft.log.disk import OsDisk
 from raft.membership import Member, encode_membership, make_membership
 from raft.messages import InstallSnapshot, LogBase, NodeId
-from raft.snapshot import SnapshotFiles, SnapshotHeader
+from raft.snapshots.install import InstallReceiver, InstallSender, RateLimit, Received
+from raft.snapshots.snapshot import SnapshotFiles, SnapshotHeader
 from tests.raft.forgetful_disk import ForgetfulDisk
 
 LEADER, FOLLOWER = NodeId("leader"), NodeId("follower")

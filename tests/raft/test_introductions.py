@@ -6,7 +6,7 @@ from collections import deque
 
 import pytest
 
-from raft.introductions import Introductions
+from raft.bootstrap.store_gossip import Introductions
 from raft.membership import Configuration, Member, make_membership
 from raft.messages import Introduce, NodeId
 

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from raft.messages import AppendEntries, Entry, EntryKind
-from raft.transport import TransportLimits
+from raft.peers.transport import TransportLimits
 from tests.raft.node_group import eventually, free_port
 from tests.raft.test_transport import A, B, Side, identity, running, timeout_now
 
@@ -33,7 +33,7 @@ def _append(number: int) -> AppendEntries:
 
 
 async def test_a_link_carries_many_times_what_may_wait(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.WARNING, "raft.transport")
+    caplog.set_level(logging.WARNING, "raft.peers.transport")
     a, b = _pair()
     async with running(a, b):
         await a.send_until(timeout_now(A, B), b)

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from raft.damage import DamagedLogError, RepairMismatchError
-from raft.log_format import HEADER_SIZE, CorruptLogError, encode_header
+from raft.log.damage import DamagedLogError, RepairMismatchError
+from raft.log.log_format import HEADER_SIZE, CorruptLogError, encode_header
+from raft.log.segment_log import SegmentLog
 from raft.messages import Entry, EntryKind
-from raft.segment_log import SegmentLog
 from tests.raft.forgetful_disk import ForgetfulDisk
 
 KINDS = ("flip", "zero", "truncate", "misdirect", "stale", "swap", "delete")

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from raft.disk import OsDisk
-from raft.log_format import HEADER_SIZE
+from raft.log.disk import OsDisk
+from raft.log.log_format import HEADER_SIZE
+from raft.log.segment_log import SegmentLog
 from raft.messages import Entry, EntryKind, LogBase
-from raft.segment_log import SegmentLog
 from raft.storage import DiskFile
 from tests.raft.forgetful_disk import ForgetfulDisk
 
@@ -226,7 +226,7 @@ def test_a_store_of_before_sidecars_and_slots_is_opened(tmp_path: Path) -> None:
 def test_the_index_of_a_closed_segment_is_not_kept_in_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("raft.segment_table._CACHED_ENTRIES_MAX", 20)
+    monkeypatch.setattr("raft.log.segment_table._CACHED_ENTRIES_MAX", 20)
     disk = ForgetfulDisk(random.Random(3))
     log = filled(disk, 300)
     for index in range(1, 301):

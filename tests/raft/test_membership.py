@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raft.configurations import Configurations
+from raft.core.configurations import Configurations
+from raft.core.quorum import majority_count
 from raft.membership import (
     AddLearner,
     Configuration,
@@ -25,7 +26,6 @@ from raft.membership import (
     make_membership,
 )
 from raft.messages import Entry, EntryKind, NodeId
-from raft.quorum import majority_count
 from tests.raft.core_group import MemoryStorage
 
 NAMES = [NodeId(f"n{number}") for number in range(1, 9)]

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from raft.disk import OsDisk
-from raft.log_format import HEADER_SIZE
-from raft.mender import Mender
+from raft.log.disk import OsDisk
+from raft.log.log_format import HEADER_SIZE
+from raft.log.segment_log import SegmentLog
 from raft.messages import (
     Entry,
     EntryKind,
@@ -20,7 +20,7 @@ from raft.messages import (
     NodeId,
     PeerMessage,
 )
-from raft.segment_log import SegmentLog
+from raft.repair.log_repairer import Mender
 
 SIZE = 100
 FULL = HEADER_SIZE + SIZE

@@ -13,12 +13,10 @@ from pathlib import Path
 import msgpack
 import pytest
 
-from raft.checkpoint import WrongStoreError
-from raft.disk import OsDisk
 from raft.events import Role
-from raft.hard_state import HardStateFile
-from raft.identity import IdentityFile, StoreIdentity
-from raft.log_format import CorruptLogError
+from raft.log.disk import OsDisk
+from raft.log.hard_state import HardStateFile
+from raft.log.log_format import CorruptLogError
 from raft.membership import Member
 from raft.messages import (
     AppendEntries,
@@ -30,7 +28,7 @@ from raft.messages import (
     RequestVote,
     RequestVoteReply,
 )
-from raft.node import RaftNode
+from raft.node.node import RaftNode
 from raft.replicated_log import (
     CommittedEntry,
     NotLeaderError,
@@ -38,7 +36,9 @@ from raft.replicated_log import (
     Slot,
 )
 from raft.storage import DiskFile
-from raft.store_lock import StoreLockedError
+from raft.store.checkpoint import WrongStoreError
+from raft.store.identity import IdentityFile, StoreIdentity
+from raft.store.store_lock import StoreLockedError
 from tests.raft.node_group import Group, Recorder, eventually, node_config, payload
 
 

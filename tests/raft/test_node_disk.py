@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from chaos.sim.disk import SimDisk
+from chaos.sim.machine.disk import SimDisk
 from raft.events import Role
-from raft.log_recovery import RecoveredLog
+from raft.log.log_recovery import RecoveredLog
+from raft.log.segment_log import SegmentLog
 from raft.messages import NodeId
-from raft.node import RaftNode
+from raft.node.node import RaftNode
 from raft.replicated_log import LogFullError, NotLeaderError, ProposalStatus
-from raft.segment_log import SegmentLog
 from tests.raft.node_group import Recorder, eventually, free_port, node_config, payload
 from tests.raft.test_node import bench, running
 from tests.raft.test_node_snapshots import write

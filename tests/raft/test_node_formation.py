@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from raft.disk import OsDisk
-from raft.hard_state import HardStateFile
-from raft.identity import IdentityFile, StoreIdentity
+from raft.log.disk import OsDisk
+from raft.log.hard_state import HardStateFile
 from raft.membership import AddLearner, Member, PromoteLearner, RemoveMember
 from raft.messages import NodeId
 from raft.replicated_log import ChangeRefusedError, NotLeaderError, Phase
+from raft.store.identity import IdentityFile, StoreIdentity
 from tests.raft.node_group import Group, eventually, payload
 from tests.raft.test_node_snapshots import write
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from raft.damage import DamagedLogError
-from raft.log_format import HEADER_SIZE
+from raft.log.damage import DamagedLogError
+from raft.log.log_format import HEADER_SIZE
 from raft.messages import FetchEntries, FetchEntriesReply, NodeId, PeerMessage
 from raft.replicated_log import NotLeaderError, Phase
-from raft.restart import RestoredState, do_without, restore_newest
+from raft.store.restore import RestoredState, do_without, restore_newest
 from tests.raft.node_group import Group, Recorder, eventually
 from tests.raft.test_node_snapshots import (
     ENTRIES_PER_SEGMENT,
@@ -89,7 +89,7 @@ async def test_the_log_is_left_alone_while_a_thread_restores_from_it(
 
     async with running(tmp_path) as group:
         written = await damaged_group(group, tmp_path, "n0")
-        monkeypatch.setattr("raft.node.restore_newest", slowly)
+        monkeypatch.setattr("raft.node.node.restore_newest", slowly)
         await group.start("n0")
         node = group.nodes["n0"]
         await eventually(begun.is_set, "mended, and being restored")
@@ -138,7 +138,7 @@ async def test_a_restore_in_vain_that_lasts_does_not_keep_peers_from_mending(
                 node._mender._look()
 
         loop = asyncio.get_running_loop()
-        monkeypatch.setattr("raft.node.do_without", slowly)
+        monkeypatch.setattr("raft.node.node.do_without", slowly)
         await group.start("n0")
         node = group.nodes["n0"]
         true_ms = node._mender._now_ms

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from raft.log_format import CorruptLogError
+from raft.log.log_format import CorruptLogError
 from raft.messages import InstallSnapshot, PeerMessage
 from raft.replicated_log import NotLeaderError, ProposalStatus
 from tests.raft.node_group import Group, Recorder, eventually, payload
@@ -181,7 +181,7 @@ async def test_the_loop_goes_on_between_two_removals(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A day's log may be thousands of segments, each of which takes long to remove."""
-    monkeypatch.setattr("raft.node._DROP_PAUSE_S", 0.001)
+    monkeypatch.setattr("raft.node.node._DROP_PAUSE_S", 0.001)
     async with running(tmp_path, 1) as group:
         await two_snapshots(group, tmp_path, await write(group, 14 * ENTRIES_PER_SEGMENT))
         node = group.nodes["n0"]

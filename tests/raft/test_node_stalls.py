@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from raft.events import RoomChanged
-from raft.node import RaftNode
+from raft.node.node import RaftNode
 from tests.raft.node_group import Group, eventually, payload
 
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raft.disk import OsDisk
+from raft.log.disk import OsDisk
+from raft.log.page_cache import PageCacheWindow
+from raft.log.segment_log import SegmentLog
 from raft.messages import Entry, EntryKind
-from raft.page_cache import PageCacheWindow
-from raft.segment_log import SegmentLog
 
 MIB = 1 << 20
 

@@ -12,6 +12,7 @@ from random import Random
 
 import pytest
 
+from raft.core.progress import ProgressState
 from raft.events import LogDurable, Ready, Receive, Role, Tick
 from raft.messages import (
     AppendEntries,
@@ -26,7 +27,6 @@ from raft.messages import (
     Term,
     TimeoutNow,
 )
-from raft.progress import ProgressState
 from tests.raft.core_group import Group, make_entries, node_names
 
 N1, N2, N3, N4, N5 = node_names(5)

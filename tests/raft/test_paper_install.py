@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 
+from raft.core.progress import ProgressState
 from raft.events import (
     ChunkStored,
     HardStateDurable,
@@ -27,7 +28,6 @@ from raft.messages import (
     NodeId,
     TimeoutNow,
 )
-from raft.progress import ProgressState
 from tests.raft.core_group import SNAPSHOT_SIZE, Group, make_entries, member, node_names
 
 N1, N2, N3, N4, _ = node_names(5)

@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-import raft.core
-from raft.changes import change_refusal
+import raft.core.core
+from raft.core.membership_rules import change_refusal
 from raft.events import (
     ChangeMembership,
     ChangeRefusal,
@@ -199,7 +199,7 @@ def test_without_the_rule_the_schedule_loses_a_committed_entry(
             return None
         return refused
 
-    monkeypatch.setattr(raft.core, "change_refusal", without_own_term)
+    monkeypatch.setattr(raft.core.core, "change_refusal", without_own_term)
     group = group_of_the_bug()
     single_server_bug(group)
     one, other = (committed(group)[place] for place in (0, 1))

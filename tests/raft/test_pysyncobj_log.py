@@ -11,15 +11,15 @@ from pathlib import Path
 import msgpack
 import pytest
 
-from raft.chained_entry import EMPTY_LOG, LogEnd, entry_for, fit
-from raft.checkpoint import WrongStoreError
-from raft.disk import OsDisk
-from raft.log_format import HEADER_SIZE
+from raft.log.disk import OsDisk
+from raft.log.log_format import HEADER_SIZE
+from raft.log.segment_log import SegmentLog
 from raft.messages import EntryKind, NodeId
-from raft.pysyncobj_config import PySyncObjConfig
-from raft.pysyncobj_log import PySyncObjLog
+from raft.pysyncobj.chained_entry import EMPTY_LOG, LogEnd, entry_for, fit
+from raft.pysyncobj.config import PySyncObjConfig
+from raft.pysyncobj.log import PySyncObjLog
 from raft.replicated_log import NotLeaderError, ProposalStatus, Slot
-from raft.segment_log import SegmentLog
+from raft.store.checkpoint import WrongStoreError
 from tests.raft.node_group import Recorder, eventually, free_port, payload
 
 

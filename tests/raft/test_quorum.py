@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from raft.core.quorum import VoteResult, majority_count, majority_reached, vote_result
 from raft.messages import NodeId
-from raft.quorum import VoteResult, majority_count, majority_reached, vote_result
 from tests.raft.core_group import node_names
 
 values_of_voters = st.lists(st.integers(0, 8), min_size=1, max_size=7)

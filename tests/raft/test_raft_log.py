@@ -7,8 +7,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from raft.core.raft_log import RaftLog
 from raft.messages import Entry, EntryKind
-from raft.raft_log import RaftLog
 from tests.raft.core_group import MemoryStorage, make_entries
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from raft.reminders import Reminders
+from raft.repair.reminders import Reminders
 
 
 def test_what_lasts_is_told_ever_more_rarely_but_never_forgotten() -> None:

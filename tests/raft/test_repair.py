@@ -7,7 +7,7 @@ import random
 import pytest
 
 from raft.messages import Entry, EntryKind, FetchEntries, FetchEntriesReply, NodeId
-from raft.repair import Repair, Wanted
+from raft.repair.repair_plan import Repair, Wanted
 
 ME = NodeId("n0")
 PEERS = (NodeId("n1"), NodeId("n2"))

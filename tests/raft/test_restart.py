@@ -7,17 +7,17 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from chaos.sim.disk import SimDisk
-from chaos.sim.rot import log_files
+from chaos.sim.machine.disk import SimDisk
+from chaos.sim.machine.disk_corruption import log_files
 from raft.config import RaftConfig
-from raft.core import Core
-from raft.damage import DamagedLogError
+from raft.core.core import Core
+from raft.log.damage import DamagedLogError
+from raft.log.readable_log import ReadableLog
+from raft.log.segment_log import SegmentLog
 from raft.membership import Member, encode_membership, make_membership
 from raft.messages import Entry, EntryKind, HardState, Index, LogBase, NodeId
-from raft.readable_log import ReadableLog
-from raft.restart import do_without, restore_newest
-from raft.segment_log import SegmentLog
-from raft.snapshot import SnapshotFiles, SnapshotHeader
+from raft.snapshots.snapshot import SnapshotFiles, SnapshotHeader
+from raft.store.restore import do_without, restore_newest
 
 LAST, SNAPSHOT = 40, 30
 MEMBERSHIP = make_membership(Member(node_id=NodeId(name)) for name in ("n1", "n2", "n3"))

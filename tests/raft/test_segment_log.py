@@ -11,10 +11,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from raft.disk import OsDisk
-from raft.log_format import HEADER_SIZE, CorruptLogError, encode_header
+from raft.log.disk import OsDisk
+from raft.log.log_format import HEADER_SIZE, CorruptLogError, encode_header
+from raft.log.segment_log import SegmentLog, SyncedTo
 from raft.messages import Entry, EntryKind
-from raft.segment_log import SegmentLog, SyncedTo
 from tests.raft.forgetful_disk import ForgetfulDisk
 
 FIRST = "commitlog/00000000000000000000"

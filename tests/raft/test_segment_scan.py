@@ -7,8 +7,8 @@ from array import array
 from hypothesis import given
 from hypothesis import strategies as st
 
+from raft.log.segment_scan import Fragment
 from raft.messages import Index
-from raft.segment_scan import Fragment
 
 
 @given(st.lists(st.integers(1, 50), max_size=8), st.integers(0, 20))

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raft.disk import OsDisk
+from raft.log.disk import OsDisk
 from raft.messages import LogBase
-from raft.snapshot import (
+from raft.snapshots.snapshot import (
     BLOCK_SIZE_BYTES_MAX,
     DamagedSnapshotError,
     SnapshotFiles,

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from xxhash import xxh3_64_intdigest
 
-from raft.disk import OsDisk
+from raft.log.disk import OsDisk
+from raft.log.segment_log import SegmentLog
 from raft.membership import (
     Configuration,
     Member,
@@ -22,9 +23,8 @@ from raft.membership import (
 )
 from raft.messages import Entry, EntryKind, Index, LogBase, NodeId
 from raft.replicated_log import Snapshot
-from raft.segment_log import SegmentLog
-from raft.snapshot import SnapshotFiles, SnapshotHeader
-from raft.snapshot_keeper import SnapshotKeeper
+from raft.snapshots.snapshot import SnapshotFiles, SnapshotHeader
+from raft.snapshots.snapshot_keeper import SnapshotKeeper
 from tests.raft.node_group import Recorder, eventually
 
 MEMBERSHIP = make_membership([Member(node_id=NodeId("n0"))])

@@ -10,8 +10,8 @@ from pathlib import Path
 import msgpack
 import pytest
 
-from raft import trace as trace_module
-from raft.trace import RaftTrace
+from raft.store import trace as trace_module
+from raft.store.trace import RaftTrace
 
 
 def failing_write(left: int, number: int) -> Callable[[int, bytes], int]:

@@ -13,8 +13,6 @@ from typing import Any
 import msgpack
 import pytest
 
-from raft.frame_reader import PREFIX_SIZE, frame_prefix
-from raft.handshake import NONCE_SIZE, Acceptor, Dialler, HandshakeError, Identity
 from raft.membership import Member
 from raft.messages import (
     AppendEntries,
@@ -25,8 +23,10 @@ from raft.messages import (
     RequestVoteReply,
     TimeoutNow,
 )
-from raft.transport import TcpTransport, TransportLimits, parse_address
-from raft.wire import encode_message
+from raft.peers.frame_reader import PREFIX_SIZE, frame_prefix
+from raft.peers.handshake import NONCE_SIZE, Acceptor, Dialler, HandshakeError, Identity
+from raft.peers.transport import TcpTransport, TransportLimits, parse_address
+from raft.peers.wire import encode_message
 from tests.raft.node_group import SECRET, eventually, free_port
 
 A, B = NodeId("a"), NodeId("b")

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raft.frame_reader import PREFIX_SIZE, frame_prefix
 from raft.membership import Configuration, Member, encode_membership, make_membership
 from raft.messages import (
     AppendEntries,
@@ -29,7 +28,8 @@ from raft.messages import (
     RequestVoteReply,
     TimeoutNow,
 )
-from raft.wire import FrameReader, WireError, decode_message, encode_message
+from raft.peers.frame_reader import PREFIX_SIZE, frame_prefix
+from raft.peers.wire import FrameReader, WireError, decode_message, encode_message
 
 numbers = st.integers(0, 2**63 - 1)
 names = st.text(min_size=1, max_size=30).map(NodeId)

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remoting.acl_signature import (
+from remoting.protocol.acl_signature import (
     ACCESS_KEY_FIELD,
     SIGNATURE_FIELD,
     Signer,
     signature_of,
     signatures_equal,
 )
-from remoting.command import RemotingCommand
+from remoting.protocol.command import RemotingCommand
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=20)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remoting.admission import Admission, Place
+from remoting.connections.admission import Admission, Place
 
 OPERATOR = 7
 

@@ -10,9 +10,9 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remoting import sys_flag as flags
-from remoting.body_compression import compress_body, decompress_body
 from remoting.errors import RecordError
+from remoting.records import sys_flag as flags
+from remoting.records.body_compression import compress_body, decompress_body
 
 TYPES = [0, flags.COMPRESSION_ZLIB, flags.COMPRESSION_LZ4, flags.COMPRESSION_ZSTD]
 

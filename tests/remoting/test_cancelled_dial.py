@@ -6,8 +6,8 @@ import asyncio
 
 import uvloop
 
-from remoting.rpc import RemotingClient
-from remoting.server import RemotingServer
+from remoting.connections.rpc import RemotingClient
+from remoting.connections.server import RemotingServer
 
 TURNS_MAX = 10
 ROUNDS = 10

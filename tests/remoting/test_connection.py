@@ -11,9 +11,9 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 import pytest
 import uvloop
 
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import FLAG_ONEWAY, RemotingCommand, SerializeType
-from remoting.connection import Connection, ConnectionLimits
+from remoting.connections.connection import Connection, ConnectionLimits
+from remoting.connections.rpc import RemotingClient
+from remoting.connections.server import RemotingServer
 from remoting.errors import (
     ConnectError,
     ConnectionLostError,
@@ -21,9 +21,9 @@ from remoting.errors import (
     OverloadedError,
     RequestTimeoutError,
 )
-from remoting.frame import FrameDecoder, encode
-from remoting.rpc import RemotingClient
-from remoting.server import RemotingServer
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import FLAG_ONEWAY, RemotingCommand, SerializeType
+from remoting.protocol.frame import FrameDecoder, encode
 
 
 async def until(condition: Callable[[], bool], timeout_s: float = 5) -> None:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remoting import fastjson
 from remoting.errors import BodyError
+from remoting.protocol import fastjson
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=10),

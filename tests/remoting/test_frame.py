@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remoting.command import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand, SerializeType
 from remoting.errors import FrameError
-from remoting.frame import FRAME_SIZE_MAX, FrameDecoder, decode_frame, encode, encode_head
+from remoting.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand, SerializeType
+from remoting.protocol.frame import FRAME_SIZE_MAX, FrameDecoder, decode_frame, encode, encode_head
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
 TEXT = st.text(max_size=20)

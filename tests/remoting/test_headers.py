@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remoting import headers
 from remoting.errors import HeaderError
+from remoting.protocol import headers
 
 SEND = headers.SendMessageRequestHeader(
     producer_group="g",

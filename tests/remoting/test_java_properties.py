@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remoting.java_properties import (
+from remoting.protocol.java_properties import (
     JavaPropertiesError,
     parse_java_properties,
     properties_lines,

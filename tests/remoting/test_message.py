@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remoting import sys_flag as flags
 from remoting.errors import RecordError
-from remoting.message import (
+from remoting.records import sys_flag as flags
+from remoting.records.message import (
     MAGIC_BLANK,
     BatchItem,
     MessageRecord,

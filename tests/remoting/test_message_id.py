@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remoting.errors import RecordError
-from remoting.message_id import (
+from remoting.records.message_id import (
     UniqueIdGenerator,
     java_string_hash,
     join_host,

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remoting.errors import RecordError
-from remoting.properties import (
+from remoting.records.properties import (
     append_properties,
     decode_properties,
     encode_properties,

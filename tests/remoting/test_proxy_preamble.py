@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remoting.proxy_preamble import PREAMBLE_SIZE_MAX, PreambleError, ProxyPreamble
+from remoting.connections.proxy_preamble import PREAMBLE_SIZE_MAX, PreambleError, ProxyPreamble
 
 SIGNATURE = b"\r\n\r\n\x00\r\nQUIT\n"
 

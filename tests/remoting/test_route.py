@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remoting.errors import BodyError
-from remoting.route import (
+from remoting.protocol.route import (
     QUEUES_MAX,
     BrokerData,
     ClusterInfo,

@@ -13,14 +13,21 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from remoting.command import RemotingCommand
-from remoting.connection import Connection
+from remoting.connections.connection import Connection
+from remoting.connections.greeting import Greeting, parse_networks
+from remoting.connections.rpc import RemotingClient
+from remoting.connections.server import RemotingServer
+from remoting.connections.tls import (
+    ClientAuth,
+    ServerTls,
+    TlsError,
+    TlsMode,
+    TlsOptions,
+    client_context,
+)
 from remoting.errors import ConnectError, ConnectionLostError, RemotingError
-from remoting.frame import FrameDecoder, encode
-from remoting.greeting import Greeting, parse_networks
-from remoting.rpc import RemotingClient
-from remoting.server import RemotingServer
-from remoting.tls import ClientAuth, ServerTls, TlsError, TlsMode, TlsOptions, client_context
+from remoting.protocol.command import RemotingCommand
+from remoting.protocol.frame import FrameDecoder, encode
 from tests.remoting.certificates import Authority, Certificate
 
 V1 = b"PROXY TCP4 10.9.8.7 127.0.0.1 4321 10911\r\n"
@@ -300,7 +307,7 @@ def test_nobody_else_is_believed(run, caplog, server_certificate):
 
 
 def test_garbage_and_half_a_preamble_are_closed(run, caplog, monkeypatch):
-    monkeypatch.setattr("remoting.greeting._BEGIN_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("remoting.connections.greeting._BEGIN_TIMEOUT_S", 0.2)
 
     async def work() -> None:
         greeting = Greeting(proxies=parse_networks(("127.0.0.1",)))

@@ -7,9 +7,9 @@ import logging
 
 import pytest
 
-from remoting.command import RemotingCommand
-from remoting.connection import ConnectionLimits
-from remoting.rpc import RemotingClient
+from remoting.connections.connection import ConnectionLimits
+from remoting.connections.rpc import RemotingClient
+from remoting.protocol.command import RemotingCommand
 from tests.remoting.test_connection import Echo, until
 
 _BOUND = 300_000

@@ -14,8 +14,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from chaos.sim.rotten_group import Plan, cases, make_history, run_case
-from chaos.sim.violation import Violation
+from chaos.sim.campaign.rotten_group import Plan, cases, make_history, run_case
+from chaos.sim.machine.violation import Violation
 
 
 def main() -> int:

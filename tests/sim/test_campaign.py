@@ -9,12 +9,12 @@ import sys
 
 import pytest
 
-from chaos.sim.campaign import CampaignResult, replay, run_campaign, run_seed
-from chaos.sim.command import parse_seeds, sim_command
-from chaos.sim.coverage import Coverage
-from chaos.sim.group.options import GROUP_FAULTS
-from chaos.sim.options import FAULTS
-from chaos.sim.seeds import kind_of_seed, node_count_of_seed
+from chaos.sim.campaign.campaign import CampaignResult, replay, run_campaign, run_seed
+from chaos.sim.campaign.command import parse_seeds, sim_command
+from chaos.sim.campaign.seeds import kind_of_seed, node_count_of_seed
+from chaos.sim.seed.core_options import FAULTS
+from chaos.sim.seed.coverage import Coverage
+from chaos.sim.seed.group_options import GROUP_FAULTS
 
 _SEEDS = range(10_000, 10_100)
 
@@ -69,7 +69,7 @@ def test_groups_of_other_sizes_pass(nodes: int) -> None:
 @pytest.mark.parametrize("seed", [3, 4])
 def test_same_seed_has_the_same_course_under_another_hash_seed(seed: int) -> None:
     """Byte for byte, in processes whose sets of strings have different orders."""
-    script = f"from chaos.sim.campaign import replay; print(replay({seed}, None).digest)"
+    script = f"from chaos.sim.campaign.campaign import replay; print(replay({seed}, None).digest)"
     digests = {
         subprocess.run(
             [sys.executable, "-c", script],
@@ -97,7 +97,7 @@ def test_failure_names_seed_rule_and_replay_command() -> None:
 from tests.mutants.catalogue import MUTANTS
 from tests.mutants.source_patch import plant
 plant(MUTANTS["matching tail truncated"].patches)
-from chaos.sim.campaign import replay, run_seed
+from chaos.sim.campaign.campaign import replay, run_seed
 failure, _ = run_seed(0, 3)
 again = replay(0, 3)
 assert again.failure == failure

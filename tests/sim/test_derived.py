@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from chaos.sim.disk import Survival
-from chaos.sim.group.derived import DerivedState
-from chaos.sim.group.settings import memory_directory
+from chaos.sim.groups.derived import DerivedState
+from chaos.sim.groups.programs.settings import memory_directory
+from chaos.sim.machine.disk import Survival
 
 _SIZE = 640
 

@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from chaos.sim.disk import TAIL_REMOVAL, DiskFault, SimDisk, Survival, fail_power
-from chaos.sim.violation import CrashNow
+from chaos.sim.machine.disk import TAIL_REMOVAL, DiskFault, SimDisk, Survival, fail_power
+from chaos.sim.machine.violation import CrashNow
 
 
 def _disk(seed: int = 1) -> SimDisk:

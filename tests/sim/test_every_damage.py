@@ -6,9 +6,18 @@ import functools
 
 import pytest
 
-from chaos.sim.rotten_group import Blow, Case, History, Kind, Plan, cases, make_history, run_case
-from chaos.sim.violation import Violation
-from raft.repair import Repair
+from chaos.sim.campaign.rotten_group import (
+    Blow,
+    Case,
+    History,
+    Kind,
+    Plan,
+    cases,
+    make_history,
+    run_case,
+)
+from chaos.sim.machine.violation import Violation
+from raft.repair.repair_plan import Repair
 
 PLANS = [
     Plan(snapshots=snapshots, tail=tail, more_after_tail=more)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from chaos.sim.disk import SimDisk, Survival
+from chaos.sim.machine.disk import SimDisk, Survival
 from raft.config import RaftConfig
-from raft.core import Core
+from raft.core.core import Core
 from raft.events import Receive, Tick
 from raft.messages import AppendEntries, AppendEntriesReply, HardState, NodeId
-from raft.node_config import NodeConfig
-from raft.node_store import NodeStore
+from raft.node.node_config import NodeConfig
+from raft.store.node_store import NodeStore
 from tests.raft.core_group import MemoryStorage, make_entries
 
 _NODES = (NodeId("n0"), NodeId("n1"), NodeId("n2"))

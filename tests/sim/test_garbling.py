@@ -6,12 +6,12 @@ import random
 
 import pytest
 
-from chaos.sim.garbling import garbled
+from chaos.sim.machine.garbling import garbled
 from raft.messages import NodeId, TimeoutNow
-from raft.wire import FrameReader, WireError, decode_message, encode_message
-from remoting.command import RemotingCommand
+from raft.peers.wire import FrameReader, WireError, decode_message, encode_message
 from remoting.errors import FrameError
-from remoting.frame import FrameDecoder, encode
+from remoting.protocol.command import RemotingCommand
+from remoting.protocol.frame import FrameDecoder, encode
 
 ROUNDS = 400
 VOTE = b"".join(encode_message(TimeoutNow(sender=NodeId("a"), receiver=NodeId("b"), term=1)))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from chaos.sim.invariants import Invariants
-from chaos.sim.violation import Violation
+from chaos.sim.cores.invariants import Invariants
+from chaos.sim.machine.violation import Violation
 from raft.events import Role
 from raft.membership import Configuration, Member, Membership, encode_membership, make_membership
 from raft.messages import (

@@ -6,14 +6,14 @@ from collections import Counter
 
 import pytest
 
-from broker.pop.commands import AckOrderCommand, ChangeInvisibleCommand, PopOrderCommand
-from broker.store.payload import ClearResetCommand, LockCommand, ResetCommand, UnlockCommand
-from chaos.sim.group.asked import Asked
-from chaos.sim.group.lock_model import LockModel
-from chaos.sim.group.order_model import OrderModel
-from chaos.sim.group.reset_model import ResetModel
-from chaos.sim.group.stored import Stored
-from chaos.sim.violation import Violation
+from broker.entry.payload import ClearResetCommand, LockCommand, ResetCommand, UnlockCommand
+from broker.entry.pop_commands import AckOrderCommand, ChangeInvisibleCommand, PopOrderCommand
+from chaos.sim.groups.models.asked import Asked
+from chaos.sim.groups.models.lock_model import LockModel
+from chaos.sim.groups.models.order_model import OrderModel
+from chaos.sim.groups.models.reset_model import ResetModel
+from chaos.sim.groups.models.stored import Stored
+from chaos.sim.machine.violation import Violation
 from client.errors import BrokerBusyError, UnansweredError
 
 KEY = ("G", "Q", 0)

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from chaos.sim import campaign, command, record
-from chaos.sim.command import sim_command
-from chaos.sim.coverage import Coverage
-from chaos.sim.record import RecordError, SeedRecord, source_digest
+from chaos.sim.campaign import campaign, command, record
+from chaos.sim.campaign.command import sim_command
+from chaos.sim.campaign.record import RecordError, SeedRecord, source_digest
+from chaos.sim.seed.coverage import Coverage
 
 
 def _counts(**counts: int) -> dict[str, int]:
@@ -46,13 +46,13 @@ def test_of_other_nodes_kinds_or_sources_it_knows_nothing(
 
 
 def test_any_change_of_a_source_is_another_digest(tmp_path: Path) -> None:
-    for folder in ("raft", "chaos/sim/group", "chaos/nemesis"):
+    for folder in ("raft", "chaos/sim/groups", "chaos/nemesis"):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "a.py").write_text("1")
     before = source_digest(tmp_path)
     (tmp_path / "chaos/nemesis/a.py").write_text("2")  # no seed runs it
     assert source_digest(tmp_path) == before
-    (tmp_path / "chaos/sim/group/a.py").write_text("2")
+    (tmp_path / "chaos/sim/groups/a.py").write_text("2")
     changed = source_digest(tmp_path)
     assert changed != before
     (tmp_path / "raft/a.py").rename(tmp_path / "raft/b.py")

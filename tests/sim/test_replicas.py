@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from broker.state import BrokerState, StateLimits
-from chaos.sim.group.replicas import check_alike
-from chaos.sim.violation import Violation
+from broker.state.state import BrokerState, StateLimits
+from chaos.sim.groups.replicas import check_alike
+from chaos.sim.machine.violation import Violation
 from raft.messages import NodeId
 
 _N0, _N1 = NodeId("n0"), NodeId("n1")

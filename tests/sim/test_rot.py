@@ -7,11 +7,11 @@ import random
 
 import pytest
 
-from chaos.sim.disk import SimDisk, Survival
-from chaos.sim.rot import Rot, log_files, spoil_one
-from raft.damage import DamagedLogError
+from chaos.sim.machine.disk import SimDisk, Survival
+from chaos.sim.machine.disk_corruption import Rot, log_files, spoil_one
+from raft.log.damage import DamagedLogError
+from raft.log.segment_log import SegmentLog
 from raft.messages import Entry, EntryKind
-from raft.segment_log import SegmentLog
 
 
 def entry(index: int) -> Entry:

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from chaos.sim.campaign import replay, run_schedule, run_seed, shrink_failure
-from chaos.sim.command import sim_command
-from chaos.sim.schedule import Fault, Schedule, ScheduleError, draw_faults, load_schedule
-from chaos.sim.seeds import make_run
-from chaos.sim.shrink import shrink
-from chaos.sim.world import Parts
-from raft.segment_log import SegmentLog, SyncedTo
+from chaos.sim.campaign.campaign import replay, run_schedule, run_seed, shrink_failure
+from chaos.sim.campaign.command import sim_command
+from chaos.sim.campaign.seeds import make_run
+from chaos.sim.campaign.shrink import shrink
+from chaos.sim.cores.core_fixture import Parts
+from chaos.sim.seed.schedule import Fault, Schedule, ScheduleError, draw_faults, load_schedule
+from raft.log.segment_log import SegmentLog, SyncedTo
 
 
 def _schedule(count: int) -> Schedule:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from chaos.sim.campaign import run_schedule
-from chaos.sim.schedule import load_schedule
+from chaos.sim.campaign.campaign import run_schedule
+from chaos.sim.seed.schedule import load_schedule
 
 _FILES = sorted((Path(__file__).parent / "schedules").glob("*.json"))
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from chaos.sim.group.trace_rules import TraceRules
-from chaos.sim.violation import Violation
+from chaos.sim.groups.models.trace_rules import TraceRules
+from chaos.sim.machine.violation import Violation
 from raft.messages import NodeId
 
 _N0, _N1, _N2 = NodeId("n0"), NodeId("n1"), NodeId("n2")

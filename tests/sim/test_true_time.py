@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from chaos.sim.group.committed_log import CommittedLog
-from chaos.sim.group.options import draw_group_options
-from chaos.sim.group.promises import Promises
-from chaos.sim.group.true_time import TrueTime
-from chaos.sim.group.wall_clocks import HOUR_MS, WallClocks
-from chaos.sim.violation import Violation
-from chaos.sim.virtual_host import WALL_START_MS
+from chaos.sim.groups.models.client_checker import Promises
+from chaos.sim.groups.models.log_model import CommittedLog
+from chaos.sim.groups.models.true_time import TrueTime
+from chaos.sim.groups.wall_clocks import HOUR_MS, WallClocks
+from chaos.sim.machine.violation import Violation
+from chaos.sim.machine.virtual_host import WALL_START_MS
+from chaos.sim.seed.group_options import draw_group_options
 from client.errors import IllegalMessageError, MaybeStoredError
 
 OPTIONS = replace(

@@ -12,19 +12,19 @@ from typing import Any
 
 import pytest
 
-from broker.request import Request
-from broker.tasks import TaskOwner
-from chaos.sim.group.machine import Machine, Site, calm_site
-from chaos.sim.scheduler import Scheduler
-from chaos.sim.tcp import USER_TIMEOUT_US
-from chaos.sim.violation import Violation
-from chaos.sim.virtual_host import VirtualClock, current
-from chaos.sim.virtual_stdlib import substituted
-from remoting.command import RemotingCommand
-from remoting.connection import Connection
+from broker.request.request import Request
+from broker.request.tasks import TaskOwner
+from chaos.sim.groups.machine import Machine, Site, calm_site
+from chaos.sim.machine.scheduler import Scheduler
+from chaos.sim.machine.tcp import USER_TIMEOUT_US
+from chaos.sim.machine.violation import Violation
+from chaos.sim.machine.virtual_host import VirtualClock, current
+from chaos.sim.machine.virtual_stdlib import substituted
+from remoting.connections.connection import Connection
+from remoting.connections.rpc import RemotingClient
+from remoting.connections.server import RemotingServer
 from remoting.errors import ConnectError, ConnectionLostError, RemotingError, RequestTimeoutError
-from remoting.rpc import RemotingClient
-from remoting.server import RemotingServer
+from remoting.protocol.command import RemotingCommand
 from tests.broker.rig import FakeConnection
 
 _SECOND = 1_000_000

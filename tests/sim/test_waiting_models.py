@@ -7,20 +7,15 @@ from collections.abc import Sequence
 
 import pytest
 
-from broker.pop.commands import (
-    AckCommand,
-    ChangeInvisibleCommand,
-    PopCommand,
-    ReviveCommand,
-)
-from broker.store.payload import DeliverTimersCommand, RecallTimerCommand
-from broker.topics import TIMER_TOPIC
-from chaos.sim.group.committed_log import CommittedLog
-from chaos.sim.group.pop_model import PopModel
-from chaos.sim.group.promises import Promises
-from chaos.sim.group.stored import Stored
-from chaos.sim.group.timer_model import TimerModel
-from chaos.sim.violation import Violation
+from broker.entry.payload import DeliverTimersCommand, RecallTimerCommand
+from broker.entry.pop_commands import AckCommand, ChangeInvisibleCommand, PopCommand, ReviveCommand
+from broker.entry.topics import TIMER_TOPIC
+from chaos.sim.groups.models.client_checker import Promises
+from chaos.sim.groups.models.log_model import CommittedLog
+from chaos.sim.groups.models.pop_model import PopModel
+from chaos.sim.groups.models.stored import Stored
+from chaos.sim.groups.models.timer_model import TimerModel
+from chaos.sim.machine.violation import Violation
 
 KEY = ("G", "P", 0)
 RETRY = "%RETRY%G_P"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from verify.session import spark_session
+from verify.spark.session import spark_session
 
 
 @pytest.fixture(scope="session")

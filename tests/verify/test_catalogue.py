@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from verify.rule_files import BUILT_IN_RULES, read_rules
-from verify.rule_page import rule_page
+from verify.catalogue.rule_files import BUILT_IN_RULES, read_rules
+from verify.catalogue.rule_page import rule_page
 from verify.verdict import PROMISES
 
 README = Path(__file__).parents[2] / "README.md"
@@ -27,5 +27,5 @@ def test_each_says_what_holds_in_a_sentence() -> None:
 
 
 def test_the_page_of_the_rules_is_theirs() -> None:
-    """Made anew by `python -m verify.rule_page > docs/RULES.md`."""
+    """Made anew by `python -m verify.catalogue.rule_page > docs/RULES.md`."""
     assert (README.parent / "docs" / "RULES.md").read_text(encoding="utf-8") == rule_page()

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlglot import exp
 
-from verify.common_tables import divided
+from verify.catalogue.common_tables import divided
 from verify.run import load_rules
 
 

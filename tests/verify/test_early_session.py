@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from verify import session
-from verify.early_session import EarlySession
-from verify.session import SMALL_ROWS_MAX, OpenedSession, SessionError
+from verify.spark import session
+from verify.spark.early_session import EarlySession
+from verify.spark.session import SMALL_ROWS_MAX, OpenedSession, SessionError
 
 TAKEN = """
 import time
 from pathlib import Path
-from verify.early_session import EarlySession
-from verify.session import spark_session
+from verify.spark.early_session import EarlySession
+from verify.spark.session import spark_session
 
 def is_there(jvm):
     return Path(f"/proc/{jvm}").exists()

@@ -11,13 +11,13 @@ from pyspark.sql import SparkSession
 from tests.verify.clean_runs import CLEAN, clean_runs
 from tests.verify.plants import PLANTS, Planted
 from tests.verify.synthetic import SyntheticRun, merge
+from verify.catalogue.rule_files import BUILT_IN_RULES, BUILT_IN_STAGES, read_rules, read_stages
 from verify.engines.duckdb import DuckDBEngine
 from verify.engines.engine import Engine, EngineError
-from verify.engines.spark import SparkEngine
 from verify.judge import Judged, judge_run
-from verify.manifest import load_manifest
-from verify.rule_files import BUILT_IN_RULES, BUILT_IN_STAGES, read_rules, read_stages
-from verify.run_files import LocalFiles
+from verify.sources.manifest import load_manifest
+from verify.sources.run_files import LocalFiles
+from verify.spark.engine import SparkEngine
 from verify.verdict import CheckResult, Outcome
 
 RULES = read_rules(BUILT_IN_RULES)

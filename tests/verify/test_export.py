@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 from tests.verify import plain_reader
 from tests.verify.store_writer import write_stores
 from tests.verify.synthetic import SyntheticRun, listed_file
+from verify.catalogue.rule_files import BUILT_IN_RULES, BUILT_IN_STAGES, read_rules, read_stages
 from verify.engines.duckdb import DuckDBEngine
 from verify.export import replica, tables
 from verify.export.digests import digests
@@ -35,11 +36,10 @@ from verify.export.slices import regions
 from verify.export.stand_in import with_exports
 from verify.export.store_files import Store, stores
 from verify.export.tables import ExportError, export_tables
-from verify.format_tables import TABLES
 from verify.judge import judge_run
-from verify.manifest import damage, load_manifest
-from verify.rule_files import BUILT_IN_RULES, BUILT_IN_STAGES, read_rules, read_stages
-from verify.run_files import LocalFiles
+from verify.sources.format_tables import TABLES
+from verify.sources.manifest import damage, load_manifest
+from verify.sources.run_files import LocalFiles
 
 SLOW = settings(
     max_examples=60,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.verify.synthetic import MS, TOPIC, SyntheticRun
+from verify.catalogue.rule_files import BUILT_IN_RULES, BUILT_IN_STAGES, read_rules, read_stages
 from verify.engines.duckdb import DuckDBEngine
 from verify.extent import extent
 from verify.judge import judge_run
-from verify.manifest import load_manifest
-from verify.rule_files import BUILT_IN_RULES, BUILT_IN_STAGES, read_rules, read_stages
-from verify.run_files import LocalFiles
+from verify.sources.manifest import load_manifest
+from verify.sources.run_files import LocalFiles
 
 
 def test_it_tells_what_a_run_did_and_what_it_does_not_show(tmp_path: Path) -> None:

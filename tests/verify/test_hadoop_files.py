@@ -18,15 +18,15 @@ from pyspark.sql import SparkSession
 from tests.verify.plants import PLANTS
 from tests.verify.store_writer import write_stores
 from tests.verify.synthetic import SyntheticRun, listed_file, write_manifest
-from verify import manifest as manifest_module
 from verify import run as run_module
-from verify.engines.spark_tables import read_table
-from verify.format_tables import TableError
-from verify.hadoop_files import HadoopFiles, UnreachedError, hadoop_files
 from verify.run import Rules, load_rules, main, verify_run
-from verify.run_files import LocalFiles
-from verify.run_uri import RunUri
-from verify.session import OpenedSession
+from verify.sources import manifest as manifest_module
+from verify.sources.format_tables import TableError
+from verify.sources.run_files import LocalFiles
+from verify.sources.run_uri import RunUri
+from verify.spark.hadoop_files import HadoopFiles, UnreachedError, hadoop_files
+from verify.spark.session import OpenedSession
+from verify.spark.tables import read_table
 from verify.verdict import Outcome
 
 pytestmark = pytest.mark.spark
@@ -335,7 +335,7 @@ JUDGE = """
 import sys
 from dataclasses import replace
 from verify.run import load_rules, verify_run
-from verify.run_uri import run_place
+from verify.sources.run_uri import run_place
 known = load_rules()
 rules = replace(known, rules=[rule for rule in known.rules if rule.id in sys.argv[2:]])
 verify_run(run_place(sys.argv[1]), engine="spark", rules=rules)

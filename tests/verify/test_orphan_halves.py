@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from tests.verify.synthetic import MS, TOPIC, Rec, SyntheticRun
+from verify.catalogue.rule_files import BUILT_IN_RULES, BUILT_IN_STAGES, read_rules, read_stages
 from verify.engines.duckdb import DuckDBEngine
 from verify.judge import judge_run
-from verify.manifest import load_manifest
-from verify.rule_files import BUILT_IN_RULES, BUILT_IN_STAGES, read_rules, read_stages
-from verify.run_files import LocalFiles
+from verify.sources.manifest import load_manifest
+from verify.sources.run_files import LocalFiles
 
 RULES = tuple(rule for rule in read_rules(BUILT_IN_RULES) if rule.id == "T6")
 SETTINGS = {"timeout_ms": 1000, "check_interval_ms": 500, "check_max": 15}

@@ -9,11 +9,11 @@ import pytest
 
 from tests.verify.plants import appended, share_a_queue
 from tests.verify.synthetic import MS, SCHEMAS, TOPIC, Row, SyntheticRun
+from verify.catalogue.rule_files import BUILT_IN_RULES, BUILT_IN_STAGES, read_rules, read_stages
 from verify.engines.duckdb import DuckDBEngine
 from verify.judge import Judged, judge_run
-from verify.manifest import load_manifest
-from verify.rule_files import BUILT_IN_RULES, BUILT_IN_STAGES, read_rules, read_stages
-from verify.run_files import LocalFiles
+from verify.sources.manifest import load_manifest
+from verify.sources.run_files import LocalFiles
 from verify.verdict import CheckResult, Outcome
 
 Change = Callable[[SyntheticRun], None]

@@ -10,13 +10,8 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from verify.dialect import DialectError, duckdb_text, tables_of
-from verify.engines.duckdb import DuckDBEngine
-from verify.engines.engine import TableFiles
-from verify.engines.spark import SparkEngine
-from verify.format_tables import TABLES
-from verify.manifest_tables import MANIFEST_TABLES
-from verify.rule_files import (
+from verify.catalogue.dialect import DialectError, duckdb_text, tables_of
+from verify.catalogue.rule_files import (
     BUILT_IN_RULES,
     BUILT_IN_STAGES,
     Rule,
@@ -25,8 +20,13 @@ from verify.rule_files import (
     read_rules,
     read_stages,
 )
-from verify.stage_order import stages_behind, stages_read
-from verify.tallies import TALLIES, check_header
+from verify.catalogue.stage_order import stages_behind, stages_read
+from verify.catalogue.tallies import TALLIES, check_header
+from verify.engines.duckdb import DuckDBEngine
+from verify.engines.engine import TableFiles
+from verify.sources.format_tables import TABLES
+from verify.sources.manifest_tables import MANIFEST_TABLES
+from verify.spark.engine import SparkEngine
 
 RULES = read_rules(BUILT_IN_RULES)
 STAGES = read_stages(BUILT_IN_STAGES)

@@ -11,7 +11,7 @@ from ledgermq.exit_codes import EXIT_USAGE
 from ledgermq.laboratory import verify_to_verdict
 from ledgermq.options import local_run
 from verify.run import verify_run
-from verify.run_uri import RunUri, run_place
+from verify.sources.run_uri import RunUri, run_place
 
 URIS = ("hdfs://host:8020/runs/x", "s3a://bucket/x", "file:///runs/x", "file:/runs/x", "hdfs:///x")
 PATHS = ("runs/x", "/runs/x", "runs/a:/b", "./a:/b", "x", "a:b", ".")

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from benchmarks.scale.tables import write_run
+from verify.catalogue.rule_files import BUILT_IN_RULES, BUILT_IN_STAGES, read_rules, read_stages
 from verify.engines.duckdb import DuckDBEngine
 from verify.judge import judge_run
-from verify.manifest import damage, load_manifest
-from verify.rule_files import BUILT_IN_RULES, BUILT_IN_STAGES, read_rules, read_stages
-from verify.run_files import LocalFiles
+from verify.sources.manifest import damage, load_manifest
+from verify.sources.run_files import LocalFiles
 from verify.verdict import CheckResult, Outcome
 
 RULES = read_rules(BUILT_IN_RULES)

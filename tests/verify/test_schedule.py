@@ -6,11 +6,17 @@ from collections.abc import Sequence
 
 import pytest
 
-from verify.dialect import tables_of
+from verify.catalogue.dialect import tables_of
+from verify.catalogue.rule_files import (
+    BUILT_IN_RULES,
+    BUILT_IN_STAGES,
+    Rule,
+    read_rules,
+    read_stages,
+)
+from verify.catalogue.schedule import scheduled
+from verify.catalogue.tallies import TALLIES
 from verify.extent import COVERAGE
-from verify.rule_files import BUILT_IN_RULES, BUILT_IN_STAGES, Rule, read_rules, read_stages
-from verify.schedule import scheduled
-from verify.tallies import TALLIES
 
 RULES = read_rules(BUILT_IN_RULES)
 STAGES = read_stages(BUILT_IN_STAGES)

@@ -14,7 +14,7 @@ from tests.verify.clean_runs import clean_runs
 from tests.verify.plants import PLANTS
 from tests.verify.synthetic import merge
 from verify.run import load_rules, verify_run
-from verify.spark_cluster import ClusterError, spark_cluster
+from verify.spark.cluster import ClusterError, spark_cluster
 from verify.verdict import Outcome
 
 # One of each kind; all of them take minutes on a cluster of one machine.

@@ -6,7 +6,7 @@ import pytest
 from py4j.protocol import Py4JError
 
 from verify.engines.engine import EngineError
-from verify.engines.spark import _failing
+from verify.spark.engine import _failing
 
 
 def _fail(error: Exception, behind: BaseException | None = None) -> None:

@@ -13,20 +13,20 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from verify import spark_submit
-from verify.java import Java, find_java
-from verify.spark_home import cache_folder, installed_home, lay_out, needed_jars
+from verify.spark import submit as spark_submit
+from verify.spark.home import cache_folder, installed_home, lay_out, needed_jars
+from verify.spark.java import Java, find_java
 
 JAVA = Java(home=Path("/nowhere"), version=17, found_by="test", build="one")
 TRIAL = """
-from verify.session import spark_session
+from verify.spark.session import spark_session
 with spark_session(rows=1) as session:
     print(session.sql("select sum(id) from range(5)").collect()[0][0])
 """
 MAPPED = """
 import os
 from pathlib import Path
-from verify.session import spark_session
+from verify.spark.session import spark_session
 with spark_session(rows=1) as session:
     java = session.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
     mapped = Path(f"/proc/{{java}}/maps").read_text().split()

@@ -9,14 +9,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.verify.synthetic import SyntheticRun
+from verify.catalogue.rule_files import BUILT_IN_STAGES, read_stages
 from verify.engines.duckdb import DuckDBEngine
 from verify.engines.engine import Engine
-from verify.engines.spark import SparkEngine
 from verify.judge import judge_run
-from verify.manifest import load_manifest
-from verify.rule_files import BUILT_IN_STAGES, read_stages
 from verify.run import verify_run
-from verify.run_files import LocalFiles
+from verify.sources.manifest import load_manifest
+from verify.sources.run_files import LocalFiles
+from verify.spark.engine import SparkEngine
 from verify.verdict import Outcome
 from verify.vocabulary import HarnessError
 

@@ -21,11 +21,11 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from verify.dialect import duckdb_text
+from verify.catalogue.dialect import duckdb_text
+from verify.catalogue.rule_files import Rule, Stage
 from verify.engines.engine import FINDINGS_MAX, EngineError, Findings, TableFiles, found_by
+from verify.engines.machine import memory_bytes
 from verify.engines.shapes import is_as_told, select_list
-from verify.machine import memory_bytes
-from verify.rule_files import Rule, Stage
 
 __all__ = ["DuckDBEngine"]
 

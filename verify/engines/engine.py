@@ -16,8 +16,8 @@ from typing import Final, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from verify.rule_files import Rule, Stage
-from verify.run_files import TableFile
+from verify.catalogue.rule_files import Rule, Stage
+from verify.sources.run_files import TableFile
 
 __all__ = [
     "FINDINGS_MAX",

@@ -17,7 +17,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from verify.format_tables import ADDED, TableError
+from verify.sources.format_tables import ADDED, TableError
 
 __all__ = ["is_as_told", "select_list"]
 

@@ -3,4 +3,6 @@
 `store_files` says which files a store has, `segment_entries`, `payloads`, `properties`, `digests`
 and `queue_units` read them in bulk, `replica` puts rows together, `tables` writes those of a whole
 run. Shares no code with what wrote the stores, so that a bug can't hide in both.
+
+May import: `verify.sources`.
 """

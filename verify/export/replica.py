@@ -37,7 +37,7 @@ from verify.export.segment_entries import (
     read_segment,
 )
 from verify.export.store_files import Store
-from verify.format_tables import TABLES
+from verify.sources.format_tables import TABLES
 
 __all__ = ["log_tables", "unit_tables"]
 

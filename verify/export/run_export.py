@@ -18,8 +18,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from verify.export.tables import EXPORTED, ExportError, Written, export_tables
-from verify.manifest import Manifest, ManifestError, damage, load_manifest
-from verify.run_files import LocalFiles
+from verify.sources.manifest import Manifest, ManifestError, damage, load_manifest
+from verify.sources.run_files import LocalFiles
 
 __all__ = ["export_run"]
 

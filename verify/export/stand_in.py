@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from verify.export.tables import EXPORTED, ExportError, export_tables
-from verify.manifest import ListedFile, Manifest
+from verify.sources.manifest import ListedFile, Manifest
 
 __all__ = ["refuse_unexported", "with_exports"]
 

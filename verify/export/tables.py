@@ -28,8 +28,8 @@ import pyarrow.parquet as pq
 
 from verify.export.replica import log_tables, unit_tables
 from verify.export.store_files import Store, stores
-from verify.format_tables import TABLES
-from verify.manifest import Manifest
+from verify.sources.format_tables import TABLES
+from verify.sources.manifest import Manifest
 
 __all__ = ["EXPORTED", "ExportError", "Written", "export_tables"]
 
@@ -66,7 +66,7 @@ def export_tables(
 ) -> Mapping[str, Sequence[Written]]:
     """The tables `names` of `run`, one file per replica, below `folder`/`name`/.
 
-    Caller's duty: the listed files are those that were listed (`verify.manifest.damage`).
+    Caller's duty: the listed files are those that were listed (`verify.sources.manifest.damage`).
 
     Raises:
         ExportError: as the class says.

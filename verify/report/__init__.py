@@ -3,4 +3,6 @@
 It reads the run directory, verdict.json included, and nothing else. Path: `source` reads;
 `activity`, `faults`, `replicas` and `unavailability` reduce; `charts` draws; `page` puts it into
 words; `build` writes the file.
+
+May import: `verify.catalogue`.
 """

@@ -15,6 +15,7 @@ from datetime import datetime
 from functools import cache
 from statistics import median
 
+from verify.catalogue.rule_files import BUILT_IN_RULES, read_rules
 from verify.report.activity import Activity
 from verify.report.faults import Fault
 from verify.report.replicas import Replicas
@@ -30,7 +31,6 @@ from verify.report.wording import (
     number,
     seconds,
 )
-from verify.rule_files import BUILT_IN_RULES, read_rules
 
 __all__ = ["Reduced", "page_values"]
 

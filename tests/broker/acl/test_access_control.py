@@ -7,11 +7,11 @@ import os
 
 import pytest
 
-from broker.acl.access_control import AccessControl
-from broker.acl.accounts import AclFileError
-from broker.request import RefusedError, Request
-from remoting.acl_signature import SIGNATURE_FIELD, Signer
-from remoting.command import RemotingCommand
+from broker.access.access_control import AccessControl
+from broker.access.accounts import AclFileError
+from broker.request.request import RefusedError, Request
+from remoting.protocol.acl_signature import SIGNATURE_FIELD, Signer
+from remoting.protocol.command import RemotingCommand
 from tests.broker.rig import FakeConnection
 
 FILE = """

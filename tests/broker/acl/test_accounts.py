@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.acl.accounts import AclFileError, Permission, parse_table
+from broker.access.accounts import AclFileError, Permission, parse_table
 
 SHIPPED = """
 globalWhiteRemoteAddresses:

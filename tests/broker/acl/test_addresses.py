@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.acl.addresses import AddressPattern, AddressPatternError, canonical_ip
+from broker.access.addresses import AddressPattern, AddressPatternError, canonical_ip
 
 
 @pytest.mark.parametrize(

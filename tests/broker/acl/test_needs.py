@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from broker.acl.accounts import Permission
-from broker.acl.needs import MalformedRequestError, is_listed, needs_admin, needs_of
-from broker.request_table import SERVED
-from remoting.command import RemotingCommand
+from broker.access.accounts import Permission
+from broker.access.required_permissions import (
+    MalformedRequestError,
+    is_listed,
+    needs_admin,
+    needs_of,
+)
+from broker.process.request_table import SERVED
+from remoting.protocol.command import RemotingCommand
 
 PUB, SUB = Permission.PUB, Permission.SUB
 HEARTBEAT = (
@@ -74,7 +79,9 @@ def test_what_changes_the_broker_is_an_administrators():
 
 @pytest.mark.parametrize("row", SERVED, ids=lambda row: row.name)
 def test_what_each_served_request_needs_was_decided(row):
-    assert is_listed(row.code), "broker/acl/needs.py: is it an administrator's, or whose?"
+    assert is_listed(row.code), (
+        "broker/access/required_permissions.py: is it an administrator's, or whose?"
+    )
 
 
 def test_what_nobody_has_thought_of_is_an_administrators():

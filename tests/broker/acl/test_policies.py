@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.acl.policies import (
+from broker.entry.policies import (
     Action,
     BadPolicyError,
     Decision,

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from broker.acl.access_control import AccessControl
-from broker.processors import Processors
-from broker.request import RefusedError, Request
-from broker.request_table import dispatch_of
+from broker.access.access_control import AccessControl
+from broker.process.processors import Processors
+from broker.process.request_table import dispatch_of
+from broker.request.request import RefusedError, Request
 from raft.replicated_log import ProposalStatus
-from remoting.acl_signature import Signer
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand
+from remoting.protocol.acl_signature import Signer
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import RemotingCommand
 from tests.broker.rig import FakeConnection, Rig
 
 FORWARDED = {"ledgermqForwarded": "127.0.0.1:7"}

@@ -7,11 +7,11 @@ import json
 
 import pytest
 
-from broker.processor.clients import ClientProcessor
-from broker.processor.pull import PullProcessor
-from broker.processor.send import SendProcessor
-from remoting.codes import RequestCode, ResponseCode
-from remoting.message import decode_records
+from broker.groups.clients import ClientProcessor
+from broker.pull.pull import PullProcessor
+from broker.send.send import SendProcessor
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.records.message import decode_records
 from tests.broker.rig import FakeConnection, Rig, send_fields
 from tests.broker.test_send_and_pull import pull_fields
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.filter.message_filter import EVERYTHING, FilterError, TagFilter
-from broker.filter.sql import filter_of
-from broker.filter.sql_parser import SIZE_MAX
-from remoting.message import tags_code
+from broker.queues.message_filter import EVERYTHING, FilterError, TagFilter
+from broker.queues.sql import filter_of
+from broker.queues.sql_parser import SIZE_MAX
+from remoting.records.message import tags_code
 
 
 def matches(expression: str, **properties: str) -> bool:

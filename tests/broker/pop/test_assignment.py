@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from broker.processor.assignment import AssignmentProcessor
-from broker.processor.send import SendProcessor
-from remoting.codes import RequestCode, ResponseCode
+from broker.pop.assignment import AssignmentProcessor
+from broker.send.send import SendProcessor
+from remoting.protocol.codes import RequestCode, ResponseCode
 from tests.broker.rig import FakeConnection, Rig, send_fields
 
 

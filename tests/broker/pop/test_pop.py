@@ -9,16 +9,16 @@ import json
 
 import pytest
 
-from broker.housekeeping import Housekeeper
-from broker.pop.extra_info import Handle, HandleError, pop_retry_topic
+from broker.entry.payload import UNIT, DeleteTopicCommand
+from broker.entry.pop_handle import Handle, HandleError, pop_retry_topic
+from broker.entry.topics import Topic
+from broker.leader.proposer import Proposal
 from broker.pop.revive import PopRevive
-from broker.processors import Processors
-from broker.proposer import Proposal
-from broker.store.payload import UNIT, DeleteTopicCommand
-from broker.topics import Topic
-from raft.damage import Damage
-from remoting.codes import RequestCode, ResponseCode
-from remoting.message import (
+from broker.process.housekeeping import Housekeeper
+from broker.process.processors import Processors
+from raft.log.damage import Damage
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.records.message import (
     PROPERTIES_SIZE_MAX,
     MessageRecord,
     decode_record,

@@ -12,19 +12,7 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.pop.commands import (
-    AckCommand,
-    AckOrderCommand,
-    ChangeInvisibleCommand,
-    PopCommand,
-    PopOrderCommand,
-    RequestModeCommand,
-    ReviveCommand,
-)
-from broker.pop.state import PopState
-from broker.state import BrokerState, StateLimits
-from broker.state_image import decode_image
-from broker.store.payload import (
+from broker.entry.payload import (
     UNIT,
     Payload,
     Run,
@@ -33,7 +21,19 @@ from broker.store.payload import (
     encode_header,
     encode_table,
 )
-from broker.topics import system_topics
+from broker.entry.pop_commands import (
+    AckCommand,
+    AckOrderCommand,
+    ChangeInvisibleCommand,
+    PopCommand,
+    PopOrderCommand,
+    RequestModeCommand,
+    ReviveCommand,
+)
+from broker.entry.topics import system_topics
+from broker.state.pop_state import PopState
+from broker.state.state import BrokerState, StateLimits
+from broker.state.state_image import decode_image
 
 KEY = ("G", "T", 0)
 RETRY = ("G", "%RETRY%G_T", 0)

@@ -6,8 +6,8 @@ import random
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from chaos.broker_status import BrokerStatus
-from chaos.cluster_layout import fixed_ports, lay_out
+from chaos.cluster.broker_status import BrokerStatus
+from chaos.cluster.layout import fixed_ports, lay_out
 from chaos.nemesis.base import FaultContext
 from chaos.worlds.base import Link, LinkProbe, LinkShape, WorldError
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from chaos.history import HistoryWriter
-from chaos.nemesis import runner as runner_module
-from chaos.nemesis.runner import Nemesis
-from chaos.scenario import parse_scenario
-from chaos.watch import ClusterWatch
+from chaos.experiment import nemesis_runner as runner_module
+from chaos.experiment.nemesis_runner import Nemesis
+from chaos.recording.history import HistoryWriter
+from chaos.scenario.scenario import parse_scenario
+from chaos.worlds.watch import ClusterWatch
 from tests.chaos.histories import faults_of
 from tests.chaos.nemesis import fakes
 

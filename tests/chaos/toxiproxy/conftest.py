@@ -11,9 +11,9 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from chaos.toxiproxy.client import ToxiproxyClient
+from toxiproxy.client import ToxiproxyClient
 
-_SERVE = "import sys; from chaos.toxiproxy.server import run; sys.exit(run('127.0.0.1', 0, 42))"
+_SERVE = "import sys; from toxiproxy.server import run; sys.exit(run('127.0.0.1', 0, 42))"
 
 
 @pytest.fixture(scope="session")

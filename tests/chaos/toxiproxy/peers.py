@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
-from chaos.toxiproxy.client import ProxySpec, ToxiproxyClient
+from toxiproxy.client import ProxySpec, ToxiproxyClient
 
 DEADLINE_S = 10.0
 

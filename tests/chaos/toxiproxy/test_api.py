@@ -15,10 +15,10 @@ import aiohttp
 import pytest
 from yarl import URL
 
-from chaos.toxiproxy.client import ProxySpec, ToxicSpec, ToxiproxyClient
-from chaos.toxiproxy.errors import ToxiproxyApiError
-from chaos.toxiproxy.server import API_VERSION
 from tests.chaos.toxiproxy.peers import free_port
+from toxiproxy.client import ProxySpec, ToxicSpec, ToxiproxyClient
+from toxiproxy.errors import ToxiproxyApiError
+from toxiproxy.server import API_VERSION
 
 TESTDATA = Path(__file__).parent / "testdata"
 

@@ -6,15 +6,15 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from chaos.toxiproxy.client import ProxySpec, ToxicSpec, ToxicState, ToxiproxyClient
-from chaos.toxiproxy.errors import (
+from tests.chaos.toxiproxy.peers import free_port
+from toxiproxy.client import ProxySpec, ToxicSpec, ToxicState, ToxiproxyClient
+from toxiproxy.errors import (
     ToxiproxyApiError,
     ToxiproxyConflictError,
     ToxiproxyError,
     ToxiproxyNotFoundError,
     ToxiproxyUnreachableError,
 )
-from tests.chaos.toxiproxy.peers import free_port
 
 
 async def test_proxies(client: ToxiproxyClient) -> None:

@@ -13,8 +13,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chaos.toxiproxy.connection import Connection, Side
-from chaos.toxiproxy.toxic import Direction, Toxic
+from toxiproxy.connection import Connection, Side
+from toxiproxy.toxic import Direction, Toxic
 
 BUFFER_HIGH = 4
 

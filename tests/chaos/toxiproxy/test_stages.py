@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chaos.toxiproxy.link import Link
-from chaos.toxiproxy.toxic import Direction, Toxic
-from chaos.toxiproxy.toxics import TOXIC_TYPES, Stage
+from toxiproxy.link import Link
+from toxiproxy.toxic import Direction, Toxic
+from toxiproxy.toxics import TOXIC_TYPES, Stage
 
 
 class Alarm:

@@ -10,7 +10,6 @@ import time
 
 import pytest
 
-from chaos.toxiproxy.client import ProxySpec, ToxicSpec, ToxiproxyClient
 from tests.chaos.toxiproxy.peers import (
     DEADLINE_S,
     connect,
@@ -19,6 +18,7 @@ from tests.chaos.toxiproxy.peers import (
     make_proxy,
     upstream,
 )
+from toxiproxy.client import ProxySpec, ToxicSpec, ToxiproxyClient
 
 SLACK_S = 0.5
 

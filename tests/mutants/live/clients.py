@@ -14,7 +14,7 @@ LIVE_CLIENT_MUTANTS = (
         expected=("A22", "A12"),
         laboratory=(
             SourcePatch(
-                module="client.rebalance",
+                module="client.consume.rebalance",
                 within="allocate",
                 before="index = members.index(client_id)",
                 after="""
@@ -31,7 +31,7 @@ LIVE_CLIENT_MUTANTS = (
         expected=("A22", "A12"),
         laboratory=(
             SourcePatch(
-                module="client.rebalance",
+                module="client.consume.rebalance",
                 within="ownership_change",
                 before="after = set(allocated)",
                 after="""
@@ -61,7 +61,7 @@ LIVE_CLIENT_MUTANTS = (
         expected=("A1", "A4", "A20"),
         laboratory=(
             SourcePatch(
-                module="client.producer",
+                module="client.produce.producer",
                 within="Producer._attempt",
                 before="status = send_status(answer.code)",
                 after="""
@@ -83,7 +83,7 @@ LIVE_CLIENT_MUTANTS = (
         expected=("A2", "A11"),
         laboratory=(
             SourcePatch(
-                module="client.producer",
+                module="client.produce.producer",
                 within="Producer._stamp",
                 before="if message.uniq_key is None:",
                 after="""
@@ -102,7 +102,7 @@ LIVE_CLIENT_MUTANTS = (
         expected=("A5",),
         laboratory=(
             SourcePatch(
-                module="client.process_queue",
+                module="client.consume.process_queue",
                 within="ProcessQueue.commit_offset",
                 before="lowest = self.next_offset",
                 after="""
@@ -119,7 +119,7 @@ LIVE_CLIENT_MUTANTS = (
         expected=("A5",),
         laboratory=(
             SourcePatch(
-                module="client.queue_consumer",
+                module="client.consume.queue_consumer",
                 within="QueueConsumer._put_aside",
                 before="is_last = self._settings.is_last_attempt(message.reconsume_times)",
                 after="""
@@ -136,7 +136,7 @@ LIVE_CLIENT_MUTANTS = (
         expected=("A5",),
         laboratory=(
             SourcePatch(
-                module="client.queue_consumer",
+                module="client.consume.queue_consumer",
                 within="QueueConsumer._first_offset",
                 before="if stored is not None:",
                 after="""
@@ -153,7 +153,7 @@ LIVE_CLIENT_MUTANTS = (
         expected=("T5", "T3", "T2", "A4"),
         laboratory=(
             SourcePatch(
-                module="client.transaction_producer",
+                module="client.produce.transaction_producer",
                 within="TransactionProducer._end_command",
                 before="commit_or_rollback=_DECISION_BITS[decision],",
                 after="""

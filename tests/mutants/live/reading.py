@@ -19,7 +19,7 @@ def _in_answer(after: str) -> tuple[SourcePatch, ...]:
     """Between reading the log and answering a pull."""
     return (
         SourcePatch(
-            module="broker.processor.pull",
+            module="broker.pull.pull",
             within="PullProcessor._answer_found",
             before=_FOUND,
             after=textwrap.dedent(after) + _FOUND,
@@ -34,7 +34,7 @@ READING_MUTANTS = (
         expected=("A4", "A5", "A15"),
         broker=(
             SourcePatch(
-                module="broker.queue_reader",
+                module="broker.queues.queue_reader",
                 within="read_matching",
                 before="if len(records) >= count_max or (records and size_total + size > size_max):",
                 after="""
@@ -115,7 +115,7 @@ READING_MUTANTS = (
         expected=("A5", "A4", "A15"),
         broker=(
             SourcePatch(
-                module="broker.queue_reader",
+                module="broker.queues.queue_reader",
                 within="read_matching",
                 before="if codes is None or code in codes:",
                 after="""
@@ -133,7 +133,7 @@ READING_MUTANTS = (
         expected=("A21",),
         broker=(
             SourcePatch(
-                module="broker.proposer",
+                module="broker.leader.proposer",
                 within="Proposer._encode",
                 before="""
                 for record in records:
@@ -148,7 +148,7 @@ READING_MUTANTS = (
                 """,
             ),
             SourcePatch(
-                module="broker.proposer",
+                module="broker.leader.proposer",
                 before="_WAITING_PER_KEY_MAX = 1_000",
                 after="""
                 _WAITING_PER_KEY_MAX = 1_000
@@ -156,14 +156,14 @@ READING_MUTANTS = (
                 """,
             ),
             SourcePatch(
-                module="broker.processor.pull",
+                module="broker.pull.pull",
                 within="PullProcessor._run",
                 before="elif pull.offset == queue.next_offset:",
                 after="""
                 elif (
                     pull.offset == queue.next_offset
                     and (
-                        shown := __import__("broker.proposer").proposer._SHOWN.get(
+                        shown := __import__("broker.leader.proposer").proposer._SHOWN.get(
                             (pull.topic, pull.queue_id, pull.offset)
                         )
                     )
@@ -182,7 +182,7 @@ READING_MUTANTS = (
         expected=("A21",),
         broker=(
             SourcePatch(
-                module="broker.processor.offsets",
+                module="broker.pull.offsets",
                 within="OffsetProcessor._bound",
                 before="offset = queue.next_offset if want_max else queue.min_offset",
                 after="""
@@ -201,7 +201,7 @@ READING_MUTANTS = (
         expected=("A15",),
         broker=(
             SourcePatch(
-                module="broker.processor.offsets",
+                module="broker.pull.offsets",
                 within="OffsetProcessor._bound",
                 before="offset = queue.next_offset if want_max else queue.min_offset",
                 after="""
@@ -221,7 +221,7 @@ READING_MUTANTS = (
         expected=("A15", "S5"),
         broker=(
             SourcePatch(
-                module="broker.processor.offsets",
+                module="broker.pull.offsets",
                 within="OffsetProcessor._read_point",
                 before="""
                 try:
@@ -242,7 +242,7 @@ READING_MUTANTS = (
         expected=("S5",),
         broker=(
             SourcePatch(
-                module="broker.processor.offsets",
+                module="broker.pull.offsets",
                 within="OffsetProcessor._query",
                 before="queue = self._context.queues.find(topic, queue_id)",
                 after="""
@@ -259,13 +259,13 @@ READING_MUTANTS = (
         expected=("S5",),
         broker=(
             SourcePatch(
-                module="broker.processor.offsets",
+                module="broker.pull.offsets",
                 within="OffsetProcessor.update",
                 before="offsets = context.state.consumer_offsets",
                 after="""
                 offsets = context.state.consumer_offsets
                 if planted("offset commit answered when proposed"):
-                    from broker.proposer import Proposal
+                    from broker.leader.proposer import Proposal
                     command = OffsetCommand(group, topic, queue_id, offset)
                     proposal = Proposal(commands=[command], on_done=lambda _: None)
                     context.proposer.submit(proposal)
@@ -281,7 +281,7 @@ READING_MUTANTS = (
         expected=("S5",),
         broker=(
             SourcePatch(
-                module="broker.processor.offsets",
+                module="broker.pull.offsets",
                 within="OffsetProcessor.update",
                 before="offsets = context.state.consumer_offsets",
                 after="""
@@ -299,7 +299,7 @@ READING_MUTANTS = (
         expected=("S5",),
         broker=(
             SourcePatch(
-                module="broker.processor.offsets",
+                module="broker.pull.offsets",
                 within="OffsetProcessor.update",
                 before="offsets = context.state.consumer_offsets",
                 after="""
@@ -308,7 +308,7 @@ READING_MUTANTS = (
                 """,
             ),
             SourcePatch(
-                module="broker.processor.offsets",
+                module="broker.pull.offsets",
                 within="OffsetProcessor._query",
                 before="queue = self._context.queues.find(topic, queue_id)",
                 after="""
@@ -326,7 +326,7 @@ READING_MUTANTS = (
         expected=("S8",),
         broker=(
             SourcePatch(
-                module="broker.processor.query_message",
+                module="broker.index.query_message",
                 within="QueryMessageProcessor._records",
                 before="stored = self._context.read_record(position)",
                 after="""
@@ -339,7 +339,7 @@ READING_MUTANTS = (
                 """,
             ),
             SourcePatch(
-                module="broker.processor.query_message",
+                module="broker.index.query_message",
                 within="QueryMessageProcessor._records",
                 before="and key in record_keys(record.properties)",
                 after="and (wrong or key in record_keys(record.properties))",
@@ -352,7 +352,7 @@ READING_MUTANTS = (
         expected=("S8",),
         broker=(
             SourcePatch(
-                module="broker.processor.query_message",
+                module="broker.index.query_message",
                 within="QueryMessageProcessor._answer",
                 before="if count > 0 and begin_ms <= end_ms:",
                 after="""
@@ -369,7 +369,7 @@ READING_MUTANTS = (
         expected=("A5",),
         broker=(
             SourcePatch(
-                module="broker.processor.send_back",
+                module="broker.send.send_back",
                 before="commit(context, request, commands, records=[pending], answer=answer)",
                 after="""
                 if planted("retry of a failed message lost", every=3):

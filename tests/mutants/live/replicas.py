@@ -14,7 +14,7 @@ REPLICA_MUTANTS = (
         expected=("R14", "S5"),
         broker=(
             SourcePatch(
-                module="broker.state",
+                module="broker.state.state",
                 within="BrokerState._apply_command",
                 before="if not self.resets or self.resets.get(*key) is None:",
                 after="""
@@ -31,7 +31,7 @@ REPLICA_MUTANTS = (
         expected=("R14",),
         broker=(
             SourcePatch(
-                module="broker.state",
+                module="broker.state.state",
                 within="BrokerState._apply_command",
                 before='"commit" if command.decision == "commit" else "rollback",',
                 after="""
@@ -49,7 +49,7 @@ REPLICA_MUTANTS = (
         expected=("S1",),
         broker=(
             SourcePatch(
-                module="broker.proposer",
+                module="broker.leader.proposer",
                 within="Proposer._encode",
                 before="units.append(pack_unit(at, record.size, record.tags_code))",
                 after="""
@@ -67,7 +67,7 @@ REPLICA_MUTANTS = (
         expected=("S1",),
         broker=(
             SourcePatch(
-                module="broker.state_machine",
+                module="broker.queues.state_machine",
                 within="BrokerStateMachine.apply",
                 before="self._queues.get(run.topic, run.queue_id)"
                 ".append(run.first_queue_offset, run.units)",
@@ -89,7 +89,7 @@ REPLICA_MUTANTS = (
         expected=("R10",),
         broker=(
             SourcePatch(
-                module="raft.ready_trace",
+                module="raft.node.trace_events",
                 within="ReadyTrace.applied",
                 before="chain=last.chain,",
                 after="""
@@ -106,7 +106,7 @@ REPLICA_MUTANTS = (
         verdict="unknown",
         broker=(
             SourcePatch(
-                module="raft.trace",
+                module="raft.store.trace",
                 within="RaftTrace.record",
                 before="self._seq += 1",
                 after="""
@@ -123,7 +123,7 @@ REPLICA_MUTANTS = (
         expected=("R9",),
         broker=(
             SourcePatch(
-                module="raft.segment_log",
+                module="raft.log.segment_log",
                 within="SegmentLog.__init__",
                 before="self._publish_tail()",
                 after="""
@@ -140,7 +140,7 @@ REPLICA_MUTANTS = (
         expected=("S4",),
         broker=(
             SourcePatch(
-                module="raft.segment_log",
+                module="raft.log.segment_log",
                 within="SegmentLog.close",
                 before='"""Close every file; not a sync."""',
                 after="""
@@ -156,7 +156,7 @@ REPLICA_MUTANTS = (
         expected=("S3",),
         broker=(
             SourcePatch(
-                module="raft.segment_log",
+                module="raft.log.segment_log",
                 within="SegmentLog.truncate_from",
                 before="if index <= last_index:",
                 after="""
@@ -166,7 +166,7 @@ REPLICA_MUTANTS = (
                 """,
             ),
             SourcePatch(
-                module="raft.segment_log",
+                module="raft.log.segment_log",
                 within="SegmentLog.close",
                 before='"""Close every file; not a sync."""',
                 after="""

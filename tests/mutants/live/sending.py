@@ -9,7 +9,7 @@ __all__ = ["SENDING_MUTANTS"]
 
 _STOPS_SERVING = (
     SourcePatch(
-        module="broker.processor.send",
+        module="broker.send.send",
         within="SendProcessor.handle",
         before="""
         context.require_leader()
@@ -32,7 +32,7 @@ SENDING_MUTANTS = (
         seeds=10,
         broker=(
             SourcePatch(
-                module="broker.proposer",
+                module="broker.leader.proposer",
                 within="Proposer._flush",
                 before="future.add_done_callback(lambda done: self._on_result(batch, done))",
                 after="""
@@ -45,7 +45,7 @@ SENDING_MUTANTS = (
                 """,
             ),
             SourcePatch(
-                module="raft.segment_log",
+                module="raft.log.segment_log",
                 within="SegmentLog.sync",
                 before="tail.file.sync()",
                 after="pass",
@@ -73,7 +73,7 @@ SENDING_MUTANTS = (
         expected=("A16",),
         broker=(
             SourcePatch(
-                module="broker.processor.send",
+                module="broker.send.send",
                 within="SendProcessor.handle",
                 before="context.require_leader()",
                 after="""
@@ -92,7 +92,7 @@ SENDING_MUTANTS = (
         expected=("A20",),
         broker=(
             SourcePatch(
-                module="broker.proposer",
+                module="broker.leader.proposer",
                 within="Proposer._flush",
                 before="future.add_done_callback(lambda done: self._on_result(batch, done))",
                 after="""
@@ -114,7 +114,7 @@ SENDING_MUTANTS = (
         expected=("A20",),
         broker=(
             SourcePatch(
-                module="broker.processor.sending",
+                module="broker.send.store_send",
                 within="Sending._propose",
                 before="""
                     self._context.proposer.submit(
@@ -143,7 +143,7 @@ SENDING_MUTANTS = (
         expected=("A19", "A3"),
         broker=(
             SourcePatch(
-                module="broker.processor.sending",
+                module="broker.send.store_send",
                 within="Sending._done",
                 before="code = store_code_of(status)",
                 after="""
@@ -167,7 +167,7 @@ SENDING_MUTANTS = (
         expected=("A19",),
         broker=(
             SourcePatch(
-                module="broker.processor.sending",
+                module="broker.send.store_send",
                 within="Sending._done",
                 before="code = store_code_of(status)",
                 after="""
@@ -191,7 +191,7 @@ SENDING_MUTANTS = (
         expected=("A4", "A1", "A20"),
         broker=(
             SourcePatch(
-                module="broker.processor.sending",
+                module="broker.send.store_send",
                 within="Sending._propose",
                 before="""
                 try:
@@ -219,7 +219,7 @@ SENDING_MUTANTS = (
         expected=("A1",),
         broker=(
             SourcePatch(
-                module="broker.processor.sending",
+                module="broker.send.store_send",
                 within="Sending._answer",
                 before='"queueOffset": str(places[0].queue_offset),',
                 after="""
@@ -240,7 +240,7 @@ SENDING_MUTANTS = (
         expected=("A18",),
         broker=(
             SourcePatch(
-                module="broker.processor.send",
+                module="broker.send.send",
                 within="SendProcessor._record",
                 before="""
                 template,
@@ -263,7 +263,7 @@ SENDING_MUTANTS = (
         expected=("A18",),
         broker=(
             SourcePatch(
-                module="broker.processor.send",
+                module="broker.send.send",
                 within="SendProcessor._record",
                 before="encoded = text.encode()",
                 after="""
@@ -280,7 +280,7 @@ SENDING_MUTANTS = (
         expected=("A18",),
         broker=(
             SourcePatch(
-                module="broker.processor.send",
+                module="broker.send.send",
                 within="SendProcessor._batch_records",
                 before="if not items:",
                 after="""
@@ -300,7 +300,7 @@ SENDING_MUTANTS = (
         expected=("A2",),
         broker=(
             SourcePatch(
-                module="broker.processor.duplicates",
+                module="broker.send.duplicates",
                 within="stored_place",
                 before="state = context.state",
                 after="""
@@ -317,7 +317,7 @@ SENDING_MUTANTS = (
         expected=("A11",),
         broker=(
             SourcePatch(
-                module="broker.processor.sending",
+                module="broker.send.store_send",
                 within="Sending._propose",
                 before="""
                 try:
@@ -348,7 +348,7 @@ SENDING_MUTANTS = (
         expected=("A11",),
         broker=(
             SourcePatch(
-                module="broker.processor.sending",
+                module="broker.send.store_send",
                 within="Sending._propose",
                 before="""
                 try:
@@ -379,7 +379,7 @@ SENDING_MUTANTS = (
         expected=("T1",),
         broker=(
             SourcePatch(
-                module="broker.processor.send",
+                module="broker.send.send",
                 within="SendProcessor.handle",
                 before="records = [record]",
                 after="""
@@ -387,7 +387,7 @@ SENDING_MUTANTS = (
                 if record.topic == HALF_TOPIC and planted(
                     "half shown before its decision", every=15
                 ):
-                    from broker.proposer import Proposal
+                    from broker.leader.proposer import Proposal
                     shown = PendingRecord(
                         self._template(
                             request, names, topic=topic.name, queue_id=queue_id, sys_flag=0
@@ -408,7 +408,7 @@ SENDING_MUTANTS = (
         expected=("S7",),
         broker=(
             SourcePatch(
-                module="broker.processor.sending",
+                module="broker.send.store_send",
                 within="Sending._done",
                 before="code = store_code_of(status)",
                 after="""

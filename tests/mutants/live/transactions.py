@@ -15,7 +15,7 @@ elif decision == "commit":
 
 
 def _ending(before: str, after: str, within: str = _PROPOSE) -> tuple[SourcePatch, ...]:
-    module = "broker.processor.transaction"
+    module = "broker.transaction.end_transaction"
     return (SourcePatch(module=module, within=within, before=before, after=after),)
 
 
@@ -229,7 +229,7 @@ LIVE_TRANSACTION_MUTANTS = (
         expected=("T10",),
         broker=(
             SourcePatch(
-                module="broker.transaction.half_table",
+                module="broker.state.half_table",
                 within="HalfTable.progress",
                 before="return next(iter(self._undecided), self.next_offset)",
                 after="""

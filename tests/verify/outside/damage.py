@@ -39,7 +39,7 @@ from pyspark.sql import SparkSession
 from tests.verify.outside.model_cluster import model_run
 from tests.verify.outside.planting import FIVE, PLAIN, RETAINED, TWO
 from verify.run import EngineChoice, Rules, load_rules, verify_run
-from verify.session import fit_session, spark_session
+from verify.spark.session import fit_session, spark_session
 from verify.verdict import Verdict
 
 __all__ = ["Judged", "damaged", "judge_damaged", "main"]

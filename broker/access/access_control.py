@@ -1,0 +1,317 @@
+"""Whether a request may be handled: the gate before every processor when ACL is on.
+
+Place in the data path: `broker.process.server` calls `authorise` before it dispatches, and `look`
+each second, which reads the file again when it has changed.
+
+Accounts come from `plain_acl.yml`, as with RocketMQ 4.x; whom it does not name may be a user of
+5.x, who is kept in the log (`broker.state.user_table`).
+
+Invariants: the order of questions is RocketMQ's (white address, account, the account's white
+address, signature, permissions); a refusal is code 16, definite, told to the log without secrets
+and at most `_LINES_PER_SECOND_MAX` times a second; a changed file that can't be used leaves what
+was read before in force.
+
+Source: RocketMQ PlainPermissionManager.validate.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from broker.access.accounts import (
+    ACL_FILE_SIZE_MAX,
+    Account,
+    AclFileError,
+    AclTable,
+    Permission,
+    parse_table,
+)
+from broker.access.addresses import canonical_ip
+from broker.access.required_permissions import FREE, MalformedRequestError, needs_admin, needs_of
+from broker.access.user_access import TRACE_TOPIC, why_not_on, why_refused
+from broker.entry.policies import User, UserKind, UserStatus
+from broker.entry.topics import RETRY_PREFIX
+from broker.request.forwarding import asked_by, is_forwarded
+from broker.request.request import RefusedError, Request
+from broker.state.user_table import UserTable
+from remoting.protocol.acl_signature import (
+    ACCESS_KEY_FIELD,
+    SIGNATURE_FIELD,
+    Signer,
+    signature_of,
+    signatures_equal,
+)
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import RemotingCommand
+
+__all__ = ["AccessControl"]
+
+_log = logging.getLogger(__name__)
+_LINES_PER_SECOND_MAX: Final = 20
+_REMEMBERED_ADDRESSES_MAX: Final = 4_096
+_UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
+_ABOUT_CONTENT: Final = frozenset(
+    {
+        RequestCode.VIEW_MESSAGE_BY_ID,
+        RequestCode.CONSUMER_SEND_MSG_BACK,
+        RequestCode.CONSUME_MESSAGE_DIRECTLY,
+        RequestCode.END_TRANSACTION,
+    }
+)
+
+
+class AccessControl:
+    """Raises AclFileError and OSError when made: a broker does not start without its accounts."""
+
+    def __init__(
+        self,
+        file: Path,
+        monotonic_ms: Callable[[], int],
+        *,
+        users: Callable[[], UserTable] = UserTable,
+        cluster: str = "",
+        inner_access_key: str = "",
+    ) -> None:
+        """`users`: the replicated ones as they are now; `inner_access_key`: the account that this
+        group's brokers sign their own requests with."""
+        self._file = file
+        self._users = users
+        self._cluster = cluster
+        self._inner_access_key = inner_access_key
+        self._monotonic_ms = monotonic_ms
+        self._version: tuple[int, int, int] | None = _version(file)  # None: it is gone
+        self._table = _read(file)
+        self._tell_unknown_keys()
+        self._white: dict[str, bool] = {}  # by client address, for the table in force
+        self._second = 0
+        self._lines = 0
+
+    def authorise(self, request: Request) -> None:
+        """Raises RefusedError (16) unless the request may be handled."""
+        try:
+            self._check(request)
+        except RefusedError as refused:
+            self._tell(request, refused.remark)
+            raise
+
+    def signer(self, access_key: str) -> Callable[[RemotingCommand], None] | None:
+        """Signs requests with an account of the file as it then is; None without a name."""
+        if not access_key:
+            return None
+
+        def sign(command: RemotingCommand) -> None:
+            account = self._table.accounts.get(access_key)
+            if account is not None:  # else the peer refuses, and says so
+                Signer(access_key, account.secret).sign(command)
+
+        return sign
+
+    def may_publish(self, access_key: str | None, topic: str) -> bool:
+        """Whether a client that was let in under this name may learn what is sent to the topic by
+        its like; None: it came from a white address."""
+        return access_key is None or self._why_not(access_key, topic, "", to_write=True) is None
+
+    def is_super(self, request: Request) -> bool:
+        """Of a request that was let pass. Nobody who is asked for by another replica: the
+        signature is that one's."""
+        if is_forwarded(request):
+            return False
+        access_key = request.fields.get(ACCESS_KEY_FIELD)
+        if access_key is None:
+            return True  # without a name it came from a white address
+        account = self._table.accounts.get(access_key)
+        if account is not None:
+            return account.admin
+        user = self._users().get(access_key)
+        return user is not None and user.kind is UserKind.SUPER
+
+    def look(self) -> None:
+        """Read the file again where it has changed."""
+        try:
+            version = _version(self._file)
+            if version == self._version:
+                return
+            self._version = version
+            table = _read(self._file)
+        except FileNotFoundError:
+            if self._version is not None:
+                _log.error("%s is gone; what it said stays in force", self._file)
+                self._version = None
+            return
+        except (OSError, AclFileError) as error:
+            _log.error("%s: %s; what it said before stays in force", self._file, error)
+            return
+        self._table = table
+        self._white.clear()
+        _log.info("%s: %d accounts are in force", self._file, len(table.accounts))
+        self._tell_unknown_keys()
+
+    # Internals.
+
+    def _check(self, request: Request) -> None:
+        command, ip = request.command, _ip_of(request.connection.peer)
+        if self._is_white(ip) or command.code in FREE:
+            return
+        access_key = command.ext_fields.get(ACCESS_KEY_FIELD)
+        if access_key is None:
+            raise _refusal("No accessKey is configured")
+        account = self._table.accounts.get(access_key)
+        if account is None:
+            user = self._users().get(access_key)
+            if user is None:
+                raise _refusal(f"No acl config for {access_key[:80]}")
+            self._check_user(user, request, ip)
+            self._bind(request, user.name, ip)
+            return
+        if account.white_addresses.matches(ip):
+            return
+        if not _is_signed_with(account.secret, request):
+            raise _refusal(f"Check signature failed for accessKey={access_key}")
+        self._check_permissions(account, request)
+        self._bind(request, access_key, ip)
+
+    def _bind(self, request: Request, access_key: str, ip: str) -> None:
+        """Have what the request turns out to be about judged as its header was.
+
+        What another replica has handed on was let pass there, under the name that it tells; it is
+        believed where its signature is the one that this group's brokers use among themselves.
+        """
+        name: str | None = access_key
+        if is_forwarded(request) and access_key == self._inner_access_key:
+            name, address = asked_by(request)
+            ip = _ip_of(address)
+        request.account = name
+        if name is None or request.command.code not in _ABOUT_CONTENT:
+            return
+        known = name
+
+        def permit(topic: str, to_write: bool) -> None:
+            why = self._why_not(known, topic, ip, to_write=to_write)
+            if why is not None:
+                self._tell(request, why)
+                raise _refusal(why)
+
+        request.permit = permit
+
+    def _why_not(self, access_key: str, topic: str, ip: str, *, to_write: bool) -> str | None:
+        """None where the account, as it now is, may."""
+        is_group = topic.startswith(RETRY_PREFIX)
+        needed = Permission.PUB if to_write and not is_group else Permission.SUB
+        account = self._table.accounts.get(access_key)
+        if account is not None:
+            if account.admin or account.may(topic, needed):
+                return None
+            return _no_default_permission(topic)
+        user = self._users().get(access_key)
+        if user is None:
+            return f"No acl config for {access_key[:80]}"
+        return why_not_on(user, self._users().entries(user.name), topic, needed, ip)
+
+    def _check_user(self, user: User, request: Request, ip: str) -> None:
+        if user.status is UserStatus.DISABLE:
+            raise _refusal(f"User:{user.name} is disabled.")
+        if not _is_signed_with(user.password, request):
+            raise _refusal(f"Check signature failed for accessKey={user.name}")
+        try:
+            entries = self._users().entries(user.name)
+            why = why_refused(user, entries, request.command, self._cluster, ip)
+        except MalformedRequestError as error:
+            raise _unknown_needs(request, error) from error
+        if why is not None:
+            raise _refusal(why)
+
+    def _check_permissions(self, account: Account, request: Request) -> None:
+        if needs_admin(request.command.code) and not account.admin:
+            raise _refusal(
+                f"Need admin permission for request code={request.command.code}, "
+                f"but accessKey={account.access_key} is not"
+            )
+        try:
+            needs = needs_of(request.command)
+        except MalformedRequestError as error:
+            raise _unknown_needs(request, error) from error
+        for resource, needed in needs.items():
+            if resource == TRACE_TOPIC and needed == Permission.PUB:
+                continue  # every account may trace its messages
+            if not account.may(resource, needed):
+                raise _refusal(_no_default_permission(resource))
+
+    def _is_white(self, ip: str) -> bool:
+        known = self._white.get(ip)
+        if known is None:
+            if len(self._white) >= _REMEMBERED_ADDRESSES_MAX:
+                self._white.clear()
+            known = self._white[ip] = self._table.is_white(ip)
+        return known
+
+    def _tell(self, request: Request, remark: str) -> None:
+        second = self._monotonic_ms() // 1_000
+        if second != self._second:
+            if self._lines > _LINES_PER_SECOND_MAX:
+                _log.warning("%d more requests were refused", self._lines - _LINES_PER_SECOND_MAX)
+            self._second, self._lines = second, 0
+        self._lines += 1
+        if self._lines <= _LINES_PER_SECOND_MAX:
+            _log.warning(
+                "refused request %d of %s: %r",
+                request.command.code,
+                request.connection.peer,
+                remark,
+            )
+
+    def _tell_unknown_keys(self) -> None:
+        if self._table.unknown_keys:
+            _log.warning(
+                "%s: keys that mean nothing here: %s",
+                self._file,
+                ", ".join(self._table.unknown_keys[:20]),
+            )
+
+
+def _refusal(remark: str) -> RefusedError:
+    return RefusedError(ResponseCode.NO_PERMISSION, remark)
+
+
+def _no_default_permission(resource: str) -> str:
+    is_group = resource.startswith(RETRY_PREFIX)
+    name = resource.removeprefix(RETRY_PREFIX) if is_group else resource
+    return f"No default permission for {'group' if is_group else 'topic'}:{name[:255]}"
+
+
+def _unknown_needs(request: Request, error: MalformedRequestError) -> RefusedError:
+    return _refusal(f"what request {request.command.code} needs is unknown: {error}")
+
+
+def _is_signed_with(secret: str, request: Request) -> bool:
+    fields, body = request.command.ext_fields, request.command.body
+    given = fields.get(SIGNATURE_FIELD, "")
+    if signatures_equal(given, signature_of(fields, body, secret)):
+        return True
+    # Clients of some versions add this flag after they have signed.
+    return _UNIQUE_KEY_QUERY in fields and signatures_equal(
+        given, signature_of(fields, body, secret, {_UNIQUE_KEY_QUERY})
+    )
+
+
+def _ip_of(peer: str) -> str:
+    """Of "ip:port" or "[ip]:port"."""
+    return canonical_ip(peer.rpartition(":")[0].strip("[]"))
+
+
+def _version(file: Path) -> tuple[int, int, int]:
+    """What changes whenever the file does."""
+    status = file.stat()
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def _read(file: Path) -> AclTable:
+    with file.open("rb") as stream:
+        content = stream.read(ACL_FILE_SIZE_MAX + 1)
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        raise AclFileError(f"not UTF-8 at byte {error.start}") from None
+    return parse_table(text)

@@ -1,0 +1,186 @@
+"""AUTH_CREATE_ACL and its like: what users of RocketMQ 5.x may do, kept in the log.
+
+Place in the data path: administration; `broker.access.access_control` decides by what is committed.
+
+Invariants: those of `broker.access.users`; a resource has one entry per kind of policy: a newer
+one takes its place. Creating and updating are the same, as in RocketMQ. An action, a resource or an
+address that can't be read is refused, where RocketMQ leaves it out.
+
+Source: RocketMQ 5.3 AdminBrokerProcessor, AuthorizationMetadataManagerImpl, AclConverter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from broker.access.users import AccessChanges, refusal
+from broker.entry.payload import GrantCommand
+from broker.entry.policies import (
+    BadPolicyError,
+    PolicyEntry,
+    PolicyKind,
+    Resource,
+    named,
+    subject_name,
+)
+from broker.request.context import BrokerContext
+from broker.request.request import RefusedError, Request
+from broker.state.user_table import ENTRIES_MAX, ENTRIES_PER_USER_MAX
+from remoting.errors import BodyError
+from remoting.protocol import fastjson
+from remoting.protocol.codes import ResponseCode
+
+__all__ = ["GrantProcessor"]
+
+_BODY_SIZE_MAX = 262_144
+
+
+class _EntryInfo(msgspec.Struct):
+    resource: str | None = None
+    actions: list[str] | None = None
+    sourceIps: list[str] | None = None
+    decision: str | None = None
+
+
+class _PolicyInfo(msgspec.Struct):
+    policyType: str | None = None
+    entries: list[_EntryInfo] | None = None
+
+
+class _AclInfo(msgspec.Struct):
+    subject: str | None = None
+    policies: list[_PolicyInfo] | None = None
+
+
+class GrantProcessor:
+    def __init__(self, context: BrokerContext, changes: AccessChanges) -> None:
+        self._context = context
+        self._changes = changes
+
+    def create(self, request: Request) -> None:
+        """AUTH_CREATE_ACL, AUTH_UPDATE_ACL."""
+        name, wanted = self._subject(request), _read(request)
+        self._changes.check()
+        table = self._context.state.users
+        if table.get(name) is None:
+            raise refusal(f"The subject of User:{name} is not exist.")
+        entries = {_key(entry): entry for entry in [*table.entries(name), *wanted]}
+        if len(entries) > ENTRIES_PER_USER_MAX:
+            raise RefusedError(
+                ResponseCode.SYSTEM_BUSY,
+                f"{len(entries)} entries of User:{name}; at most {ENTRIES_PER_USER_MAX} are kept",
+            )
+        if table.entry_count - len(table.entries(name)) + len(entries) > ENTRIES_MAX:
+            raise RefusedError(ResponseCode.SYSTEM_BUSY, f"there are {ENTRIES_MAX} entries already")
+        self._grant(request, name, entries.values())
+
+    def delete(self, request: Request) -> None:
+        """AUTH_DELETE_ACL: the entry of one resource, or all where none is named."""
+        name = self._subject(request)
+        kind_text = (request.fields.get("policyType") or "").strip()
+        kind = named(PolicyKind, kind_text) if kind_text else PolicyKind.CUSTOM
+        resource_text = (request.fields.get("resource") or "").strip()
+        try:
+            resource = Resource.of(resource_text) if resource_text else None
+        except BadPolicyError as error:
+            raise _invalid(error) from error
+        if kind is None:
+            raise _invalid(f"policyType: {kind_text[:40]!r} is no type of policy")
+        self._changes.check()
+        entries = self._entries(name)
+        if not entries:
+            raise refusal("The acl is not exist.")
+        kept = [
+            entry for entry in entries if resource is not None and _key(entry) != (kind, resource)
+        ]
+        self._grant(request, name, kept)
+
+    def get(self, request: Request) -> None:
+        """AUTH_GET_ACL: no body where the user may do nothing."""
+        name = self._subject(request)
+        entries = self._entries(name)
+        body = msgspec.json.encode(_told(name, entries)) if entries else b""
+        request.reply(ResponseCode.SUCCESS, body=body)
+
+    def list_all(self, request: Request) -> None:
+        """AUTH_LIST_ACL: of the subjects and resources that contain the filters."""
+        subject = (request.fields.get("subjectFilter") or "").strip()
+        resource = (request.fields.get("resourceFilter") or "").strip()
+        table = self._context.state.users
+        found = []
+        for name in sorted(table.users):
+            entries = [each for each in table.entries(name) if resource in each.resource.key]
+            if entries and subject in f"User:{name}":
+                found.append(_told(name, entries))
+        request.reply(ResponseCode.SUCCESS, body=msgspec.json.encode(found) if found else b"")
+
+    # Parts -------------------------------------------------------------------------------------
+
+    def _subject(self, request: Request) -> str:
+        try:
+            return subject_name(request.text("subject"))
+        except BadPolicyError as error:
+            raise _invalid(error) from error
+
+    def _entries(self, name: str) -> tuple[PolicyEntry, ...]:
+        """Raises RefusedError where there is no such user."""
+        table = self._context.state.users
+        if table.get(name) is None:
+            raise refusal("The subject is not exist.")
+        return table.entries(name)
+
+    def _grant(self, request: Request, name: str, entries: Iterable[PolicyEntry]) -> None:
+        self._changes.commit(request, [GrantCommand(name, [entry.texts() for entry in entries])])
+
+
+def _read(request: Request) -> list[PolicyEntry]:
+    body = request.command.body
+    if len(body) > _BODY_SIZE_MAX:
+        raise _invalid(f"permissions of {len(body)} bytes; at most {_BODY_SIZE_MAX} are allowed")
+    try:
+        acl = fastjson.decode(body, _AclInfo)
+        entries = [
+            PolicyEntry.read(
+                policy.policyType, entry.resource, entry.actions, entry.sourceIps, entry.decision
+            )
+            for policy in acl.policies or ()
+            for entry in policy.entries or ()
+        ]
+    except BodyError as error:
+        raise _invalid(f"{error}.") from error
+    except BadPolicyError as error:
+        raise refusal(str(error)) from error
+    if not entries:
+        raise refusal("The policies is empty.")
+    return entries
+
+
+def _key(entry: PolicyEntry) -> tuple[PolicyKind, Resource]:
+    return entry.policy, entry.resource
+
+
+def _told(name: str, entries: Iterable[PolicyEntry]) -> dict[str, Any]:
+    """RocketMQ's AclInfo: entries by kind of policy, in the order in which they were granted."""
+    policies: dict[str, list[dict[str, Any]]] = {}
+    for entry in entries:
+        told: dict[str, Any] = {
+            "resource": entry.resource.key,
+            "actions": [str(action) for action in entry.actions],
+            "decision": str(entry.decision),
+        }
+        if entry.sources:
+            told["sourceIps"] = list(entry.sources)
+        policies.setdefault(str(entry.policy), []).append(told)
+    return {
+        "subject": f"User:{name}",
+        "policies": [
+            {"policyType": policy, "entries": listed} for policy, listed in policies.items()
+        ],
+    }
+
+
+def _invalid(why: object) -> RefusedError:
+    return RefusedError(ResponseCode.INVALID_PARAMETER, str(why))

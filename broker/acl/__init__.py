@@ -1,1 +1,0 @@
-"""Access control: accounts, signatures, permissions by topic and group (RocketMQ's ACL 1.0)."""

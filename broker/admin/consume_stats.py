@@ -1,0 +1,260 @@
+"""How far topics and groups are: bounds, progress, backlog and its age, raw ConsumeQueue units.
+
+Place in the data path: questions of `mqadmin`, read at a read point (promise G6).
+Source: RocketMQ AdminBrokerProcessor (getTopicStatsInfo, getConsumeStats, queryConsumeTimeSpan,
+fetchAllConsumeStatsInBroker, queryConsumeQueue, getAllConsumerOffset, getAllDelayOffset).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from broker.entry.payload import UNIT
+from broker.entry.topics import Topic
+from broker.request.context import BrokerContext
+from broker.request.known_groups import known_groups, offsets_by_group, offsets_of
+from broker.request.queue_times import stored_ms
+from broker.request.read_point import answer_at_read_point
+from broker.request.request import RefusedError, Request
+from broker.request.tasks import TaskOwner
+from remoting.protocol.codes import ResponseCode
+from remoting.protocol.queue_table import QueueName, encode_queue_table
+
+__all__ = ["ProgressProcessor"]
+
+_UNITS_MAX: Final = 1_024
+_ROWS_MAX: Final = 100_000  # of one answer, which must fit a frame
+_STATS_ROWS_MAX: Final = 20_000  # each looks a message up, and nobody is served meanwhile
+_Rows: TypeAlias = dict[QueueName, dict[str, int]]
+
+
+class ProgressProcessor:
+    def __init__(self, context: BrokerContext, tasks: TaskOwner) -> None:
+        self._context = context
+        self._tasks = tasks
+
+    def topic_stats(self, request: Request) -> None:
+        """GET_TOPIC_STATS_INFO."""
+        self._at_read_point(request, self._topic_stats)
+
+    def consume_stats(self, request: Request) -> None:
+        """GET_CONSUME_STATS: how far a group is behind, queue by queue."""
+        self._at_read_point(request, self._consume_stats)
+
+    def broker_consume_stats(self, request: Request) -> None:
+        """GET_BROKER_CONSUME_STATS: the same of every group and topic here."""
+        request.text("isOrder")
+        self._at_read_point(request, self._broker_consume_stats)
+
+    def time_span(self, request: Request) -> None:
+        """QUERY_CONSUME_TIME_SPAN: of when a queue's messages are, and how old is what is next."""
+        self._at_read_point(request, self._time_span)
+
+    def consume_queue(self, request: Request) -> None:
+        """QUERY_CONSUME_QUEUE: units as they are."""
+        self._at_read_point(request, self._consume_queue)
+
+    def all_consumer_offsets(self, request: Request) -> None:
+        """GET_ALL_CONSUMER_OFFSET."""
+        self._at_read_point(request, self._all_consumer_offsets)
+
+    def all_delay_offsets(self, request: Request) -> None:
+        """GET_ALL_DELAY_OFFSET."""
+        self._at_read_point(request, self._all_delay_offsets)
+
+    # Answers -----------------------------------------------------------------------------------
+
+    def _topic_stats(self, request: Request) -> None:
+        context = self._context
+        topic = self._topic(request.text("topic"))
+        table: _Rows = {}
+        for queue_id in range(max(topic.read_queue_count, topic.write_queue_count)):
+            first, end = self._bounds(topic.name, queue_id)
+            table[self._queue(topic.name, queue_id)] = {
+                "minOffset": first,
+                "maxOffset": end,
+                "lastUpdateTimestamp": self._stored_ms(topic.name, queue_id, end - 1),
+            }
+        tps = context.stats.tps("TOPIC_PUT_NUMS", topic.name)
+        _reply(request, {"topicPutTps": tps, "offsetTable": encode_queue_table(table.items())})
+
+    def _consume_stats(self, request: Request) -> None:
+        group = request.text("consumerGroup")
+        named = (request.fields.get("topicList") or "").split(";")
+        listed = [name for name in dict.fromkeys(named) if name]
+        wanted = listed or [name for name in [request.fields.get("topic")] if name]
+        offsets = offsets_of(self._context, group)
+        if not wanted:
+            wanted = sorted({topic for topic, _ in offsets})
+        subscribed = self._context.clients.subscriptions(group)
+        if subscribed and not listed:
+            wanted = [topic for topic in wanted if topic in subscribed]
+        table: _Rows = {}
+        tps = 0.0
+        for name in wanted:
+            topic = self._context.state.topics.get(name)
+            if topic is not None:
+                if len(table) + topic.read_queue_count > _STATS_ROWS_MAX:
+                    raise RefusedError(
+                        ResponseCode.SYSTEM_ERROR,
+                        f"more than {_STATS_ROWS_MAX} queues: ask by topic",
+                    )
+                table |= self._progress(group, topic, topic.read_queue_count, offsets)
+                tps += self._context.stats.tps("GROUP_GET_NUMS", f"{name}@{group}")
+        _reply(request, {"consumeTps": tps, "offsetTable": encode_queue_table(table.items())})
+
+    def _broker_consume_stats(self, request: Request) -> None:
+        context = self._context
+        only_ordered = request.boolean_or("isOrder", False)
+        listed: list[dict[str, list[dict[str, Any]]]] = []
+        total = in_flight = rows = 0
+        committed = offsets_by_group(context)
+        for group in known_groups(context):
+            offsets = committed.get(group, {})
+            subscribed = context.clients.subscriptions(group)
+            tables: list[dict[str, Any]] = []
+            for name in sorted({topic for topic, _ in offsets}):
+                topic = context.state.topics.get(name)
+                if (
+                    topic is None
+                    or (only_ordered and not topic.order)
+                    or (subscribed and name not in subscribed)
+                ):
+                    continue
+                rows += topic.write_queue_count
+                if rows > _STATS_ROWS_MAX:
+                    raise RefusedError(
+                        ResponseCode.SYSTEM_ERROR,
+                        f"more than {_STATS_ROWS_MAX} queues: ask by group",
+                    )
+                table = self._progress(group, topic, topic.write_queue_count, offsets)
+                for row in table.values():
+                    total += row["brokerOffset"] - row["consumerOffset"]
+                    in_flight += row["pullOffset"] - row["consumerOffset"]
+                tps = context.stats.tps("GROUP_GET_NUMS", f"{name}@{group}")
+                tables.append({"consumeTps": tps, "offsetTable": encode_queue_table(table.items())})
+            listed.append({group: tables})
+        _reply(
+            request,
+            {
+                "brokerAddr": context.config.advertised,
+                "totalDiff": total,
+                "totalInflightDiff": in_flight,
+                "consumeStatsList": listed,
+            },
+        )
+
+    def _time_span(self, request: Request) -> None:
+        context = self._context
+        topic, group = self._topic(request.text("topic")), request.text("group")
+        spans: list[dict[str, Any]] = []
+        for queue_id in range(topic.write_queue_count):
+            first, end = self._bounds(topic.name, queue_id)
+            offset = context.state.consumer_offsets.get((group, topic.name, queue_id), -1)
+            earliest_ms = self._stored_ms(topic.name, queue_id, first)
+            span: dict[str, Any] = {
+                "messageQueue": self._queue(topic.name, queue_id),
+                "minTimeStamp": earliest_ms or -1,
+                "maxTimeStamp": self._stored_ms(topic.name, queue_id, end - 1) or -1,
+                "consumeTimeStamp": self._stored_ms(topic.name, queue_id, offset - 1)
+                if offset > 0
+                else earliest_ms or -1,
+                "delayTime": 0,
+            }
+            next_ms = self._stored_ms(topic.name, queue_id, max(offset, first))
+            if offset < end and next_ms:
+                span["delayTime"] = max(0, context.clock_ms() - next_ms)
+            spans.append(span)
+        _reply(request, {"consumeTimeSpanSet": spans})
+
+    def _consume_queue(self, request: Request) -> None:
+        context = self._context
+        name, queue_id = request.text("topic"), request.integer("queueId")
+        first, count = request.integer("index"), request.integer("count")
+        queue = context.queues.find(name, queue_id)
+        if queue is None:
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{name} is not exist!")
+        body: dict[str, Any] = {
+            "maxQueueIndex": queue.next_offset,
+            "minQueueIndex": queue.min_offset,
+            "queueData": [
+                {"physicOffset": position, "physicSize": size, "tagsCode": code, "eval": False}
+                for position, size, code in UNIT.iter_unpack(
+                    queue.read(first, max(0, min(count, _UNITS_MAX)))
+                )
+            ],
+        }
+        group = request.fields.get("consumerGroup")
+        if group:
+            subscription = context.clients.subscriptions(group).get(name)
+            if subscription is None:
+                body["filterData"] = f"{group}@{name} is not online!"
+            else:
+                body["subscriptionData"] = subscription.described()
+        _reply(request, body)
+
+    def _all_consumer_offsets(self, request: Request) -> None:
+        offsets = self._context.state.consumer_offsets
+        if len(offsets) > _ROWS_MAX:
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR,
+                f"{len(offsets)} consumer offsets do not fit an answer: ask by group",
+            )
+        table: dict[str, dict[str, int]] = {}
+        for (group, topic, queue_id), offset in offsets.items():
+            table.setdefault(f"{topic}@{group}", {})[str(queue_id)] = offset
+        _reply(request, {"offsetTable": table})
+
+    def _all_delay_offsets(self, request: Request) -> None:
+        offsets = self._context.state.delay_offsets
+        table = {str(queue_id + 1): offset for queue_id, offset in sorted(offsets.items())}
+        _reply(request, {"offsetTable": table})
+
+    # Reading -----------------------------------------------------------------------------------
+
+    def _at_read_point(self, request: Request, answer: Callable[[Request], None]) -> None:
+        self._tasks.answer(request, lambda: answer_at_read_point(self._context, request, answer))
+
+    def _topic(self, name: str) -> Topic:
+        topic = self._context.state.topics.get(name)
+        if topic is None:
+            raise RefusedError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
+        return topic
+
+    def _progress(
+        self, group: str, topic: Topic, count: int, offsets: dict[tuple[str, int], int]
+    ) -> _Rows:
+        """Of the topic's first `count` queues; a group that never committed is at 0."""
+        table: _Rows = {}
+        for queue_id in range(count):
+            offset = offsets.get((topic.name, queue_id), 0)
+            end = self._bounds(topic.name, queue_id)[1]
+            last = min(offset, end) - 1
+            table[self._queue(topic.name, queue_id)] = {
+                "brokerOffset": end,
+                "consumerOffset": offset,
+                "pullOffset": self._context.pull_offsets.get(group, topic.name, queue_id, offset),
+                "lastTimestamp": self._stored_ms(topic.name, queue_id, last),
+            }
+        return table
+
+    def _bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
+        queue = self._context.queues.find(topic, queue_id)
+        return (0, 0) if queue is None else (queue.min_offset, queue.next_offset)
+
+    def _stored_ms(self, topic: str, queue_id: int, offset: int) -> int:
+        """0 where there is no such message, or not any more."""
+        queue = self._context.queues.find(topic, queue_id)
+        if queue is None or offset < 0:
+            return 0
+        return stored_ms(self._context, queue, offset)
+
+    def _queue(self, topic: str, queue_id: int) -> QueueName:
+        return QueueName(self._context.config.group, queue_id, topic)
+
+
+def _reply(request: Request, body: dict[str, Any]) -> None:
+    request.reply(ResponseCode.SUCCESS, body=msgspec.json.encode(body))

@@ -1,0 +1,169 @@
+"""Requests that a broker hands on to a connected consumer, and whose answer it hands back.
+
+Place in the data path: none of messages; an administrator asks a consumer through the broker that
+it is connected to. The client's code, remark, fields and body come back as they are.
+
+Invariants: at most `_RELAYS_MAX` are under way, each for at most its time; a consumer that doesn't
+answer is told as 207 (CONSUME_MSG_TIMEOUT), which says nothing about what it did.
+Source: RocketMQ AdminBrokerProcessor.callConsumer, Broker2Client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import msgspec
+
+from broker.request.clients import Client
+from broker.request.context import BrokerContext
+from broker.request.request import RefusedError, Request
+from broker.request.stored_topic import topic_of
+from broker.request.tasks import TaskOwner
+from remoting.errors import BodyError, RecordError, RemotingError, RequestTimeoutError
+from remoting.protocol import fastjson
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import RemotingCommand
+from remoting.protocol.queue_table import encode_queue_table, parse_queue_name
+from remoting.records.message import decode_record
+from remoting.records.message_id import parse_offset_msg_id
+
+__all__ = ["RelayProcessor"]
+
+_RELAYS_MAX: Final = 64
+_RELAY_TIMEOUT_MS: Final = 10_000
+_STATUS_TIMEOUT_MS: Final = 5_000
+_STATUS_CLIENTS_MAX: Final = 256
+_BODIES_SIZE_MAX: Final = 8 << 20
+
+
+class _MemberOffsets(msgspec.Struct):
+    messageQueueTable: dict[str, int] = {}
+
+
+class RelayProcessor:
+    def __init__(self, context: BrokerContext, tasks: TaskOwner) -> None:
+        self._context = context
+        self._tasks = tasks
+        self._under_way = 0
+
+    def running_info(self, request: Request) -> None:
+        """GET_CONSUMER_RUNNING_INFO."""
+        client = self._client(request.text("consumerGroup"), request.text("clientId"))
+        self._take_turn()
+        self._tasks.answer(request, lambda: self._relay(request, client, request.command.body))
+
+    def consume_directly(self, request: Request) -> None:
+        """CONSUME_MESSAGE_DIRECTLY: the consumer gets the record that msgId names."""
+        group, message_id = request.text("consumerGroup"), request.text("msgId")
+        client = self._client(group, request.fields.get("clientId") or "")
+        try:
+            record = self._context.committed_record(parse_offset_msg_id(message_id)[2])
+        except (LookupError, RecordError) as error:
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR, f"no message of the id {message_id[:64]}: {error}"
+            ) from error
+        request.require(topic_of(decode_record(record, check_crc=False)))
+        request.fields["brokerName"] = self._context.config.group
+        self._take_turn()
+        self._tasks.answer(request, lambda: self._relay(request, client, record))
+
+    def consumer_status(self, request: Request) -> None:
+        """INVOKE_BROKER_TO_GET_CONSUMER_STATUS: what members say of their offsets of a topic."""
+        topic, group = request.text("topic"), request.text("group")
+        members = self._context.clients.consumers(group)
+        if not members:
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR,
+                f"No Any Consumer online in the consumer group: [{group}]",
+            )
+        wanted = request.fields.get("clientAddr") or ""
+        asked = [client for client in members.values() if wanted in {"", client.client_id}]
+        if len(asked) > _STATUS_CLIENTS_MAX:
+            raise RefusedError(
+                ResponseCode.SYSTEM_BUSY,
+                f"{len(asked)} members; name one of them, or ask at most {_STATUS_CLIENTS_MAX}",
+            )
+        self._take_turn()
+        self._tasks.answer(request, lambda: self._status(request, topic, group, asked))
+
+    # Parts -------------------------------------------------------------------------------------
+
+    def _client(self, group: str, client_id: str) -> Client:
+        client = self._context.clients.consumers(group).get(client_id)
+        if client is None or client.connection.closed:
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online"
+            )
+        return client
+
+    def _take_turn(self) -> None:
+        """One more is under way, until `_end_turn`. Raises RefusedError."""
+        if self._under_way >= _RELAYS_MAX:
+            raise RefusedError(
+                ResponseCode.SYSTEM_BUSY, f"{_RELAYS_MAX} consumers are being asked already"
+            )
+        self._under_way += 1
+
+    def _end_turn(self) -> None:
+        self._under_way -= 1
+        assert self._under_way >= 0
+
+    async def _relay(self, request: Request, client: Client, body: bytes) -> None:
+        group = request.text("consumerGroup")
+        asked = RemotingCommand(
+            code=request.command.code, ext_fields=dict(request.fields), body=body
+        )
+        try:
+            answer = await client.connection.request(asked, _RELAY_TIMEOUT_MS)
+        except RequestTimeoutError as error:
+            request.reply(
+                ResponseCode.CONSUME_MSG_TIMEOUT,
+                f"consumer <{group}> <{client.client_id}> Timeout: {error}",
+            )
+        except RemotingError as error:
+            request.reply(
+                ResponseCode.SYSTEM_ERROR,
+                f"invoke consumer <{group}> <{client.client_id}> Exception: {error}",
+            )
+        else:
+            request.reply(answer.code, answer.remark, answer.ext_fields, answer.body)
+        finally:
+            self._end_turn()
+
+    async def _status(self, request: Request, topic: str, group: str, asked: list[Client]) -> None:
+        try:
+            tables = await asyncio.gather(
+                *(self._table_of(client, topic, group) for client in asked)
+            )
+        finally:
+            self._end_turn()
+        told = {
+            client.client_id: table
+            for client, table in zip(asked, tables, strict=True)
+            if table is not None
+        }
+        body = msgspec.json.encode({"consumerTable": told, "messageQueueTable": {}})
+        if len(body) > _BODIES_SIZE_MAX:
+            request.reply(
+                ResponseCode.SYSTEM_ERROR, f"{len(body)} bytes of offsets: name one of the members"
+            )
+        else:
+            request.reply(ResponseCode.SUCCESS, body=body)
+
+    async def _table_of(self, client: Client, topic: str, group: str) -> msgspec.Raw | None:
+        """None where the client doesn't tell; the others' are worth having all the same."""
+        asked = RemotingCommand(
+            code=RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
+            ext_fields={"topic": topic, "group": group},
+        )
+        try:
+            answer = await client.connection.request(asked, _STATUS_TIMEOUT_MS)
+            if answer.code != ResponseCode.SUCCESS:
+                return None
+            offsets = fastjson.decode_answer(answer.body, _MemberOffsets).messageQueueTable
+            return encode_queue_table(
+                (parse_queue_name(name), offset) for name, offset in offsets.items()
+            )
+        except (RemotingError, BodyError):
+            return None

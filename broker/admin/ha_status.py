@@ -1,0 +1,96 @@
+"""GET_BROKER_HA_STATUS: how far each replica of the group is, in the words of master and slave.
+
+Place in the data path: none; asked by `mqadmin haStatus`. The leader asks every other member for
+its LEDGERMQ_STATUS, which tells where that replica's log ends; one that doesn't answer is left out,
+as a slave that isn't connected. A follower tells of its leader.
+
+Source: RocketMQ AdminBrokerProcessor.getBrokerHaStatus, HARuntimeInfo, DefaultHAService.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any, Final
+
+import msgspec
+
+from broker.request.context import BrokerContext
+from broker.request.request import RefusedError, Request
+from broker.request.tasks import TaskOwner
+from raft.messages import NodeId
+from remoting.errors import RemotingError
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import RemotingCommand
+
+__all__ = ["ReplicaProcessor"]
+
+_TIMEOUT_MS: Final = 1_000
+_GAP_SIZE_MAX: Final = 256 << 20  # RocketMQ's haMaxGapNotInSync
+
+
+class ReplicaProcessor:
+    def __init__(self, context: BrokerContext, tasks: TaskOwner) -> None:
+        self._context = context
+        self._tasks = tasks
+
+    def ha_status(self, request: Request) -> None:
+        """GET_BROKER_HA_STATUS."""
+        self._tasks.answer(request, lambda: self._answer(request))
+
+    def reset_master_flush_offset(self, request: Request) -> None:
+        """RESET_MASTER_FLUSH_OFFSET: nothing at a leader, as at RocketMQ's master; what a follower
+        takes for durable is Raft's to say."""
+        if not self._context.ready:
+            raise RefusedError(
+                ResponseCode.NO_PERMISSION, "what is durable at the leader is settled by Raft"
+            )
+        request.reply(ResponseCode.SUCCESS)
+
+    async def _answer(self, request: Request) -> None:
+        context = self._context
+        status = context.log.status()
+        end = context.log.retention_bounds().end_position
+        body: dict[str, Any] = {"master": status.ready, "masterCommitLogMaxOffset": 0}
+        if status.ready:
+            members = {*status.voters, *status.learners} - {context.config.node}
+            found = await asyncio.gather(*(self._replica(node, end) for node in sorted(members)))
+            replicas = [replica for replica in found if replica is not None]
+            body |= {
+                "masterCommitLogMaxOffset": end,
+                "inSyncSlaveNums": sum(replica["inSync"] for replica in replicas),
+                "haConnectionInfo": replicas,
+            }
+        else:
+            leader = status.leader_id
+            body["haClientRuntimeInfo"] = {
+                "masterAddr": None if leader is None else context.broker_addresses.get(leader),
+                "maxOffset": end,
+                "masterFlushOffset": 0,
+                "activated": leader is not None,
+            }
+        request.reply(ResponseCode.SUCCESS, body=msgspec.json.encode(body))
+
+    async def _replica(self, node: NodeId, end: int) -> dict[str, Any] | None:
+        """RocketMQ's HAConnectionRuntimeInfo; None where the replica doesn't answer."""
+        address = self._context.broker_addresses.get(node)
+        if address is None or self._context.remoting is None:
+            return None
+        try:
+            asked = RemotingCommand(code=RequestCode.LEDGERMQ_STATUS)
+            answer = await self._context.remoting.request(address, asked, _TIMEOUT_MS)
+            status = json.loads(answer.body)
+            position = int(status["end_position"])
+            if status["group"] != self._context.config.group:
+                return None
+        except (RemotingError, ValueError, KeyError, TypeError):
+            return None
+        diff = max(0, end - position)
+        return {
+            "addr": address,
+            "slaveAckOffset": position,
+            "diff": diff,
+            "inSync": diff < _GAP_SIZE_MAX,
+            "transferredByteInSecond": 0,  # not measured
+            "transferFromWhere": 0,
+        }

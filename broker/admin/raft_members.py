@@ -1,0 +1,138 @@
+"""LEDGERMQ_MEMBERS, LEDGERMQ_CHANGE_MEMBER, LEDGERMQ_TRANSFER: who belongs to this group, and who
+leads it, as an operator wants it.
+
+Place in the data path: `ledgermq cluster member` and `cluster transfer` ask the group's leader.
+Each change is one step (`raft.membership`); what must come before it (a learner that has caught
+up, a change before that is committed) is the log's to say, and the caller's to wait for.
+
+Answers: 0 done and committed; 2 not now, ask again; 14 not the leader; 29 never so; 1 the outcome
+is unknown. All but the last are definite.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from broker.config.config import ConfigError, split_address
+from broker.request.context import BrokerContext
+from broker.request.proposal_answers import refused_of
+from broker.request.request import RefusedError, Request
+from broker.request.tasks import TaskOwner
+from raft.events import ChangeRefusal
+from raft.membership import (
+    AddLearner,
+    Member,
+    MembershipChange,
+    MembershipError,
+    PromoteLearner,
+    RemoveMember,
+)
+from raft.messages import NodeId
+from raft.replicated_log import ChangeRefusedError, NotLeaderError
+from remoting.protocol.codes import ResponseCode
+
+__all__ = ["MemberProcessor"]
+
+_CODES: Final = {
+    ChangeRefusal.NOT_LEADER: ResponseCode.SERVICE_NOT_AVAILABLE,
+    ChangeRefusal.NOT_READY: ResponseCode.SYSTEM_BUSY,
+    ChangeRefusal.UNDERWAY: ResponseCode.SYSTEM_BUSY,
+    ChangeRefusal.HANDING_OVER: ResponseCode.SYSTEM_BUSY,
+    ChangeRefusal.NOT_CAUGHT_UP: ResponseCode.SYSTEM_BUSY,
+    ChangeRefusal.NO_MAJORITY: ResponseCode.SYSTEM_BUSY,
+    ChangeRefusal.IMPOSSIBLE: ResponseCode.INVALID_PARAMETER,
+}
+
+
+class MemberProcessor:
+    def __init__(self, context: BrokerContext, tasks: TaskOwner) -> None:
+        self._context = context
+        self._tasks = tasks
+
+    def members(self, request: Request) -> None:
+        """LEDGERMQ_MEMBERS: the membership in force at this replica; no promise goes with it."""
+        membership = self._context.log.membership()
+        body = {
+            what: [
+                {"node": member.node_id, "address": member.address, "store_id": member.store_id}
+                for member in members
+            ]
+            for what, members in (("voters", membership.voters), ("learners", membership.learners))
+        }
+        request.reply(ResponseCode.SUCCESS, body=msgspec.json.encode(body))
+
+    def change(self, request: Request) -> None:
+        """LEDGERMQ_CHANGE_MEMBER."""
+        self._require_ready()
+        change = _change_of(request)
+        self._tasks.answer(request, lambda: self._change(request, change))
+
+    def transfer(self, request: Request) -> None:
+        """LEDGERMQ_TRANSFER: answered once this node has ceased to lead."""
+        self._require_ready()
+        node = NodeId(request.text("node"))
+        self._tasks.answer(request, lambda: self._transfer(request, node))
+
+    async def _change(self, request: Request, change: MembershipChange) -> None:
+        try:
+            result = await self._context.log.change_membership(change)
+        except NotLeaderError:
+            request.reply(ResponseCode.SERVICE_NOT_AVAILABLE, self._context.not_leader_remark())
+        except ChangeRefusedError as error:
+            request.reply(_CODES[error.refused.reason], str(error))
+        else:
+            refused = refused_of(result.status, self._context.not_leader_remark)
+            if refused is None:
+                request.reply(ResponseCode.SUCCESS)
+            else:
+                request.refuse(refused)
+
+    async def _transfer(self, request: Request, target: NodeId) -> None:
+        try:
+            await self._context.log.transfer_leadership(target)
+        except NotLeaderError:
+            request.reply(ResponseCode.SERVICE_NOT_AVAILABLE, self._context.not_leader_remark())
+        except ValueError as error:
+            request.reply(ResponseCode.INVALID_PARAMETER, str(error))
+        except TimeoutError:
+            request.reply(
+                ResponseCode.SYSTEM_BUSY, f"{target} did not take over in time; this node leads on"
+            )
+        else:
+            request.reply(ResponseCode.SUCCESS)
+
+    def _require_ready(self) -> None:
+        """As `BrokerContext.require_leader`, but a full disk is no reason: removing a member may
+        be the cure."""
+        if not self._context.ready:
+            raise RefusedError(
+                ResponseCode.SERVICE_NOT_AVAILABLE, self._context.not_leader_remark()
+            )
+
+
+def _change_of(request: Request) -> MembershipChange:
+    """Raises RefusedError where the fields make no change."""
+    kind, node = request.text("change"), NodeId(request.text("node"))
+    try:
+        member = Member(
+            node_id=node,
+            address=request.fields.get("address") or "",
+            store_id=request.fields.get("storeId") or "",
+        )
+        match kind:
+            case "add":
+                split_address("address", member.address)
+                return AddLearner(member=member)
+            case "promote":
+                return PromoteLearner(node_id=node)
+            case "remove":
+                return RemoveMember(node_id=node)
+            case _:
+                raise RefusedError(
+                    ResponseCode.INVALID_PARAMETER,
+                    f"change {kind[:40]!r} is none of add, promote, remove",
+                )
+    except (MembershipError, ConfigError) as error:
+        raise RefusedError(ResponseCode.INVALID_PARAMETER, str(error)) from error

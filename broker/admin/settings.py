@@ -1,0 +1,79 @@
+"""GET_BROKER_CONFIG, UPDATE_BROKER_CONFIG: this process's settings, as properties text.
+
+Place in the data path: none. A change holds for this replica only, as in RocketMQ: tools that want
+it everywhere tell every replica. Rules: `broker.config.settings`; source: RocketMQ
+AdminBrokerProcessor.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Final
+
+from broker.config.settings import (
+    ReadOnlySettingError,
+    SettingError,
+    changed,
+    properties_text,
+    save_settings,
+)
+from broker.request.context import BrokerContext
+from broker.request.request import RefusedError, Request
+from remoting.protocol.codes import ResponseCode
+from remoting.protocol.java_properties import JavaPropertiesError, parse_java_properties
+
+__all__ = ["SettingsProcessor"]
+
+_log = logging.getLogger(__name__)
+_BODY_SIZE_MAX: Final = 65_536
+
+
+class SettingsProcessor:
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
+        self._changed_ms = context.clock_ms()
+
+    def show(self, request: Request) -> None:
+        """GET_BROKER_CONFIG."""
+        version = {
+            "stateVersion": 0,
+            "timestamp": self._changed_ms,
+            "counter": self._context.settings_changes,
+        }
+        request.reply(
+            ResponseCode.SUCCESS,
+            None,
+            {"version": json.dumps(version, separators=(",", ":"))},
+            properties_text(self._context.config).encode(),
+        )
+
+    def update(self, request: Request) -> None:
+        """UPDATE_BROKER_CONFIG: all of it or nothing."""
+        context, body = self._context, request.command.body
+        if len(body) > _BODY_SIZE_MAX:
+            raise RefusedError(
+                ResponseCode.INVALID_PARAMETER,
+                f"{len(body)} bytes of settings; at most {_BODY_SIZE_MAX} are allowed",
+            )
+        try:
+            values = parse_java_properties(body.decode())
+            config = changed(context.config, values)
+        except UnicodeDecodeError as error:
+            raise RefusedError(ResponseCode.INVALID_PARAMETER, f"not UTF-8: {error}") from error
+        except ReadOnlySettingError as error:
+            raise RefusedError(ResponseCode.NO_PERMISSION, str(error)) from error
+        except (SettingError, JavaPropertiesError) as error:
+            raise RefusedError(ResponseCode.INVALID_PARAMETER, str(error)) from error
+        try:
+            save_settings(config.store, values)
+        except OSError as error:
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR, f"the settings can't be kept: {error}"
+            ) from error
+        _log.info("settings changed by %s: %s", request.connection.peer, values)
+        context.config = config
+        context.settings_changes += 1
+        self._changed_ms = context.clock_ms()
+        context.routes_changed()
+        request.reply(ResponseCode.SUCCESS)

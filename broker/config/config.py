@@ -1,0 +1,295 @@
+"""A broker's configuration, read from one TOML file at the edge and validated here.
+
+Place in the data path: none; every other module gets what it needs from it as values. An unknown
+key, a wrong type or an impossible value is a ConfigError that names the key.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from broker.config.retention import RetentionPolicy, hours_of_day
+from broker.leader.proposer import ProposerLimits
+from broker.state.state import StateLimits
+from raft.profiles import PROFILES
+from remoting.connections.security_config import SECURITY_KEYS, SecurityConfig, SecurityConfigError
+
+__all__ = ["ENGINES", "BrokerConfig", "ConfigError", "load_config", "parse_config"]
+
+ENGINES = ("raft", "pysyncobj")
+
+
+class ConfigError(ValueError):
+    """The configuration can't be used; names the key and says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    """One broker process. Times are milliseconds, sizes bytes, addresses "ip:port"."""
+
+    group: str  # RocketMQ brokerName; one Raft group
+    node: str  # this replica's name in `peers`
+    cluster: str = "DefaultCluster"
+    listen: str = "127.0.0.1:10911"  # remoting
+    advertised: str = ""  # what clients are told; default: `listen`
+    raft_listen: str = "127.0.0.1:10915"
+    store: Path = Path("store")
+    name_servers: tuple[str, ...] = ()
+    secret_file: Path | None = None  # the group's shared secret; none: generated groups of one
+    trace: bool = False
+    engine: str = "raft"
+    peers: Mapping[str, str] = field(default_factory=dict)  # node -> raft address, self included
+    brokers: Mapping[str, str] = field(default_factory=dict)  # node -> remoting address: hints
+    dial: Mapping[str, str] = field(default_factory=dict)  # address -> address really dialled
+    region: str = "DefaultRegion"
+
+    profile: str = "lan"  # times of the Raft group; those given here win over it
+    heartbeat_ms: int | None = None
+    election_timeout_ms_min: int | None = None
+    election_timeout_ms_max: int | None = None
+    segment_size_bytes_max: int = 64 << 20
+    log_cached_size_bytes: int = 128 << 20  # left in the page cache; 0: as the kernel likes
+    snapshot_interval_size_bytes: int = 1 << 30  # of log between two snapshots of the state
+    pysyncobj_flush: bool = True  # fsync journal and vote, which PySyncObj by itself does not
+    pysyncobj_batch: bool = True  # commands leave once per heartbeat, as by its own default
+    pysyncobj_password: bool = False  # the secret encrypts; needs the package cryptography
+
+    message_size_max: int = 4 << 20
+    store_reply_message_enable: bool = True  # replies are stored as well as pushed
+    trace_topic_enable: bool = False  # whether the leader makes RMQ_SYS_TRACE_TOPIC
+    broker_permission: int = 6  # what clients may do here: 4 pull, 2 send
+    use_server_side_reset_offset: bool = True  # pulls are answered with offset resets
+    auto_create_topic: bool = True
+    reject_transactions: bool = False
+    transaction_timeout_ms: int = 6_000
+    transaction_check_interval_ms: int = 30_000
+    transaction_check_max: int = 15
+    transaction_retention_ms: int = 72 * 3_600_000
+    registration_interval_ms: int = 30_000
+    connections_max: int = 4_096  # to clients; no more than half of the files it may open
+    connections_reserved: int = 64  # beyond: for operators and members alone
+    client_silence_ms_max: int = 120_000
+    clients_per_group_max: int = 10_000
+    held_pulls_max: int = 100_000
+    pull_count_max: int = 1_024
+    pull_size_max: int = 8 << 20
+    enable_property_filter: bool = True  # SQL92 expressions in subscriptions
+    in_memory_size_bytes_max: int = 0  # of the log's end, where new groups begin at 0; 0: 40 % RAM
+    acl_enable: bool = False
+    acl_file: Path = Path("plain_acl.yml")  # RocketMQ's; read again when it changes
+    acl_inner_access_key: str = ""  # the account that this broker's own requests are signed with
+    # Room and retention: RocketMQ's names; ratios are percent of the disk, above 100 means never.
+    disk_free_size_min: int = 16 << 20  # less than this, and nothing is stored
+    disk_space_warning_level_ratio: int = 90  # more than this, and nothing is stored
+    disk_max_used_space_ratio: int = 75  # more than this, and what is old goes at once
+    disk_space_clean_forcibly_ratio: int = 85  # more than this, and the oldest goes
+    clean_file_forcibly_enable: bool = True
+    file_reserved_time_hours: int = 72
+    delete_when: str = "04"  # hours of the day at which what is old goes, "04;16"
+    log_size_bytes_max: int = 0  # more than this, and the oldest goes; 0: not bounded
+    timer_wheel_enable: bool = True
+    timer_max_delay_sec: int = 3 * 86_400
+    recall_message_enable: bool = True
+    # The index by key, RocketMQ's names; an index file takes 40 + 4 slots + 20 units, sparse.
+    message_index_enable: bool = True
+    max_hash_slot_num: int = 5_000_000
+    max_index_num: int = 20_000_000
+    limits: StateLimits = field(default_factory=StateLimits)
+    proposer: ProposerLimits = field(default_factory=ProposerLimits)
+    security: SecurityConfig = field(default_factory=SecurityConfig)  # TLS, PROXY preambles
+
+    def __post_init__(self) -> None:
+        if not self.advertised:
+            object.__setattr__(self, "advertised", self.listen)
+        if not self.group or not self.node:
+            raise ConfigError("group and node must not be empty")
+        if self.node not in self.peers:
+            raise ConfigError(f"peers: does not name this node, {self.node!r}")
+        if len(self.peers) > 1 and self.secret_file is None:
+            raise ConfigError("secret_file: a group of several nodes needs a shared secret")
+        if self.profile not in PROFILES:
+            known = ", ".join(map(repr, PROFILES))
+            raise ConfigError(f"profile: {self.profile!r} is not one of {known}")
+        if self.engine not in ENGINES:
+            known = ", ".join(map(repr, ENGINES))
+            raise ConfigError(f"engine: {self.engine!r} is not one of {known}")
+        for key in ("listen", "advertised", "raft_listen"):
+            split_address(key, getattr(self, key))
+        for name, address in [*self.peers.items(), *self.brokers.items(), *self.dial.items()]:
+            split_address(name, address)
+        for address in self.name_servers:
+            split_address("name_servers", address)
+        if self.message_size_max > MESSAGE_SIZE_MAX:
+            raise ConfigError(
+                f"message_size_max: {self.message_size_max} is above {MESSAGE_SIZE_MAX}"
+            )
+        try:
+            hours_of_day(self.delete_when)
+        except ValueError as error:
+            raise ConfigError(f"delete_when: {error}") from error
+        if not 2 <= self.max_index_num < 1 << 31 or self.max_hash_slot_num >= 1 << 31:
+            raise ConfigError("max_index_num, max_hash_slot_num: not within 2 (or 1) and 2^31")
+        for owner, keys in ((self, _POSITIVE), (self.limits, None), (self.proposer, None)):
+            for key in keys or sorted(_fields_of(type(owner)) - _MAY_BE_ZERO):
+                value = getattr(owner, key)
+                if value is not None and value <= 0:
+                    raise ConfigError(f"{key}: {value} is not above 0")
+
+    @property
+    def in_memory_size(self) -> int:
+        """Bytes of the log's end that count as being in memory (accessMessageInMemoryMaxRatio)."""
+        pages: int = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return self.in_memory_size_bytes_max or pages * 2 // 5
+
+    @property
+    def snapshot_interval(self) -> int:
+        """Bytes; retention stays behind the older of two snapshots, so a bound on the log's size
+        asks for more of them."""
+        if not self.log_size_bytes_max:
+            return self.snapshot_interval_size_bytes
+        return max(1, min(self.snapshot_interval_size_bytes, self.log_size_bytes_max // 4))
+
+    @property
+    def retention(self) -> RetentionPolicy:
+        return RetentionPolicy(
+            file_reserved_time_hours=self.file_reserved_time_hours,
+            delete_hours=hours_of_day(self.delete_when),
+            disk_max_used_space_ratio=self.disk_max_used_space_ratio,
+            disk_space_clean_forcibly_ratio=self.disk_space_clean_forcibly_ratio,
+            clean_file_forcibly_enable=self.clean_file_forcibly_enable,
+            log_size_bytes_max=self.log_size_bytes_max,
+            segment_size_bytes_max=self.segment_size_bytes_max,
+        )
+
+
+MESSAGE_SIZE_MAX = 6 << 20
+"""Records of a batch, their properties and keys fit one entry of the log, which has 8 MiB."""
+_POSITIVE = (
+    "heartbeat_ms",
+    "election_timeout_ms_min",
+    "election_timeout_ms_max",
+    "segment_size_bytes_max",
+    "snapshot_interval_size_bytes",
+    "message_size_max",
+    "transaction_timeout_ms",
+    "transaction_check_interval_ms",
+    "transaction_check_max",
+    "registration_interval_ms",
+    "client_silence_ms_max",
+    "connections_max",
+    "file_reserved_time_hours",
+    "timer_max_delay_sec",
+    "max_hash_slot_num",
+    "max_index_num",
+)
+_MAY_BE_ZERO = frozenset({"dedupe_evicted_keys_max"})
+_TABLES = ("peers", "brokers", "dial")
+_SECTIONS = ("raft", "broker")
+
+
+def split_address(key: str, address: str) -> tuple[str, int]:
+    """("ip", port). Raises ConfigError naming the key."""
+    host, separator, port = address.rpartition(":")
+    if not separator or not port.isdecimal() or int(port) > 0xFFFF or not host:
+        raise ConfigError(f"{key}: {address!r} is not host:port")
+    return host.strip("[]"), int(port)
+
+
+def load_config(path: Path) -> BrokerConfig:
+    """Raises ConfigError for anything that is wrong in the file, OSError where it can't be read."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"not TOML: {error}") from error
+    return parse_config(text)
+
+
+def parse_config(text: str) -> BrokerConfig:
+    """The configuration in a file's text. Raises ConfigError for anything that is wrong in it."""
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"not TOML: {error}") from error
+    values: dict[str, Any] = {}
+    for key, value in document.items():
+        if key in _SECTIONS:
+            if not isinstance(value, dict):
+                raise ConfigError(f"{key}: must be a table")
+            values.update(value)
+        else:
+            values[key] = value
+    return _config_of(values)
+
+
+def _config_of(values: dict[str, Any]) -> BrokerConfig:
+    hints = get_type_hints(BrokerConfig)
+    arguments: dict[str, Any] = {}
+    nested: dict[str, dict[str, Any]] = {"limits": {}, "proposer": {}}
+    nested_types = {"limits": StateLimits, "proposer": ProposerLimits}
+    security: dict[str, object] = {}
+    for key, value in values.items():
+        owner = next((name for name, kind in nested_types.items() if key in _fields_of(kind)), None)
+        if owner is not None:
+            nested[owner][key] = _checked_int(key, value)
+        elif key in SECURITY_KEYS:
+            security[key] = value
+        elif key in hints and key not in {*nested_types, "security"}:
+            arguments[key] = _converted(key, value, hints[key])
+        else:
+            known = (hints.keys() - nested_types.keys() - {"security"}) | set(_SECTIONS)
+            known |= SECURITY_KEYS
+            known |= {name for kind in nested_types.values() for name in _fields_of(kind)}
+            matches = get_close_matches(key, sorted(known), n=3)
+            hint = f" (did you mean {' or '.join(map(repr, matches))}?)" if matches else ""
+            raise ConfigError(f"{key}: there is no such setting{hint}")
+    for name, kind in nested_types.items():
+        arguments[name] = kind(**nested[name])
+    try:
+        arguments["security"] = SecurityConfig.of(security)
+    except SecurityConfigError as error:
+        raise ConfigError(str(error)) from error
+    for key in ("group", "node"):
+        if key not in arguments:
+            raise ConfigError(f"{key}: is missing")
+    return BrokerConfig(**arguments)
+
+
+def _fields_of(kind: type[BrokerConfig] | type[StateLimits] | type[ProposerLimits]) -> set[str]:
+    return {field_.name for field_ in dataclasses.fields(kind)}
+
+
+def _checked_int(key: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ConfigError(f"{key}: {value!r} is not a whole number of at least 0")
+    return value
+
+
+def _converted(key: str, value: object, hint: object) -> object:
+    if key in _TABLES:
+        if not isinstance(value, dict) or not all(isinstance(v, str) for v in value.values()):
+            raise ConfigError(f"{key}: must be a table of strings")
+        return dict(value)
+    if key == "name_servers":
+        if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
+            raise ConfigError(f"{key}: must be a list of addresses")
+        return tuple(value)
+    if key in {"store", "secret_file", "acl_file"}:
+        if not isinstance(value, str):
+            raise ConfigError(f"{key}: must be a path")
+        return Path(value)
+    if hint in {int, int | None}:
+        return _checked_int(key, value)
+    if hint is bool:
+        if not isinstance(value, bool):
+            raise ConfigError(f"{key}: {value!r} is not true or false")
+        return value
+    if not isinstance(value, str):
+        raise ConfigError(f"{key}: {value!r} is not a string")
+    return value

@@ -1,0 +1,129 @@
+"""RECALL_MESSAGE: a message that waits for its time is not to be delivered.
+
+Place in the data path: the handle of the send's answer names time and UNIQ_KEY; the message's
+removal from the table of waiting ones is one command in the log. So a recall that was answered with
+success holds across failovers.
+
+Rules: RocketMQ RecallMessageProcessor. There a recall is itself a message that meets the other one
+when the time has come, and is answered with success whether or not there is such a message. Here
+success says that the message will not be delivered: it was taken out now, or it does not wait any
+more before its time, that is, an earlier attempt took it out. Whether its time has come is judged
+by the group's time, which is never behind a stamp in the log: no delivered message is taken for a
+recalled one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from broker.delay.recall_handle import RecallHandle, parse_recall_handle
+from broker.delay.timers import Timers
+from broker.request.context import BrokerContext
+from broker.request.proposal_answers import refused_of
+from broker.request.request import RefusedError, Request
+from broker.request.tasks import TaskOwner
+from raft.replicated_log import NotLeaderError, ProposalStatus
+from remoting.protocol.codes import ResponseCode
+from remoting.records.message import decode_record
+
+__all__ = ["RecallProcessor"]
+
+_LOOKED_AT_PER_TURN_MAX: Final = 256
+
+
+class RecallProcessor:
+    def __init__(self, context: BrokerContext, tasks: TaskOwner, timers: Timers) -> None:
+        self._context = context
+        self._tasks = tasks
+        self._timers = timers
+
+    def handle(self, request: Request) -> None:
+        """Raises RefusedError; else the answer follows."""
+        context = self._context
+        topic, text = request.text("topic"), request.text("recallHandle")
+        if not context.config.recall_message_enable:
+            raise RefusedError(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden")
+        context.require_leader()
+        if context.proposer.topic(topic) is None:
+            raise RefusedError(
+                ResponseCode.TOPIC_NOT_EXIST, f"recall failed, the topic[{topic}] not exist"
+            )
+        try:
+            handle = parse_recall_handle(text)
+        except ValueError as error:
+            raise RefusedError(ResponseCode.ILLEGAL_OPERATION, str(error)) from error
+        if handle.topic != topic:
+            raise _illegal("topic not match")
+        if handle.broker_name != context.config.group:
+            raise _illegal("broker service not available")
+        left_ms = handle.deliver_ms - context.clock_ms()
+        if not 0 < left_ms < context.config.timer_max_delay_sec * 1_000:
+            raise _illegal("timestamp invalid")
+        candidates = context.state.timers.at(handle.deliver_ms)
+        if len(candidates) <= _LOOKED_AT_PER_TURN_MAX:
+            for queue_offset in candidates:
+                if self._is_meant(queue_offset, handle):
+                    self._recall(request, handle, queue_offset)
+                    return
+        self._tasks.answer(request, lambda: self._recall_at_read_point(request, handle))
+
+    async def _recall_at_read_point(self, request: Request, handle: RecallHandle) -> None:
+        """It does not wait, as far as is known here: ask again as a proven leader (promise G6)."""
+        try:
+            await self._context.log.read_index()
+            queue_offset = await self._find(handle)
+            if queue_offset is not None:
+                self._recall(request, handle, queue_offset)
+            elif handle.deliver_ms <= self._context.clock_ms():
+                raise _illegal("timestamp invalid")
+            else:
+                self._answer(request, handle, "the message does not wait any more")
+        except NotLeaderError:
+            request.reply(ResponseCode.SERVICE_NOT_AVAILABLE, self._context.not_leader_remark())
+        except RefusedError as refused:
+            request.refuse(refused)
+
+    def _recall(self, request: Request, handle: RecallHandle, queue_offset: int) -> None:
+        """Raises RefusedError."""
+
+        def done(status: ProposalStatus | None) -> None:
+            refused = refused_of(status, self._context.not_leader_remark)
+            if refused is None:
+                self._answer(request, handle, None)
+            else:
+                request.refuse(refused)
+
+        self._timers.recall(queue_offset, done)
+
+    async def _find(self, handle: RecallHandle) -> int | None:
+        """The waiting message's queue offset. Raises RefusedError where one is damaged here.
+
+        Any number may wait for the same millisecond: others get their turns meanwhile.
+        """
+        for number, queue_offset in enumerate(self._context.state.timers.at(handle.deliver_ms), 1):
+            if self._is_meant(queue_offset, handle):
+                return queue_offset
+            if number % _LOOKED_AT_PER_TURN_MAX == 0:
+                await asyncio.sleep(0)
+        return None
+
+    def _is_meant(self, queue_offset: int, handle: RecallHandle) -> bool:
+        context = self._context
+        timer = context.state.timers.get(queue_offset)
+        if timer is None:
+            return False  # taken out meanwhile
+        record = decode_record(context.read(timer.position, timer.size), check_crc=False)
+        properties = record.property_map()
+        return (
+            properties.get("UNIQ_KEY") == handle.uniq_key
+            and properties.get("REAL_TOPIC") == handle.topic
+        )
+
+    def _answer(self, request: Request, handle: RecallHandle, remark: str | None) -> None:
+        fields = {"msgId": handle.uniq_key, "MSG_REGION": self._context.config.region}
+        request.reply(ResponseCode.SUCCESS, remark, fields)
+
+
+def _illegal(reason: str) -> RefusedError:
+    return RefusedError(ResponseCode.ILLEGAL_OPERATION, f"recall failed, {reason}")

@@ -1,0 +1,246 @@
+"""HEART_BEAT, UNREGISTER_CLIENT, GET_CONSUMER_LIST_BY_GROUP, CHECK_CLIENT_CONFIG.
+
+Place in the data path: feeds `broker.request.clients`, which rebalancing and check-backs ask. A
+heartbeat of a consumer also makes its `%RETRY%group` topic, through the log, on the leader. Rules:
+RocketMQ ClientManageProcessor; facts section 2a (HeartbeatData).
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+import msgspec
+
+from broker.entry.topics import (
+    RETRY_PREFIX,
+    SYS_FLAG_UNIT_SUB,
+    Topic,
+    TopicNameError,
+    check_group_name,
+)
+from broker.leader.proposer import BusyError, Proposal
+from broker.queues.message_filter import EXPRESSION_SIZE_MAX, TAG, FilterError
+from broker.queues.sql import filter_of
+from broker.request.clients import ClientsFullError, Subscription
+from broker.request.context import BrokerContext
+from broker.request.request import RefusedError, Request
+from broker.send.send_back import retry_queue_count
+from remoting.errors import BodyError
+from remoting.protocol import fastjson
+from remoting.protocol.codes import ResponseCode
+from remoting.protocol.frame import language_name
+
+__all__ = ["ClientProcessor"]
+
+
+_CLIENT_ID_SIZE_MAX = 1_024
+_SUBSCRIPTIONS_MAX = 1_024
+_GROUPS_MAX = 1_024
+_BODY_SIZE_MAX = 4 << 20
+_TOPIC_SIZE_MAX = 1_024
+_SQL_SIZE_MAX = 131_072  # characters in one heartbeat: a quarter of a second to compile
+
+
+class _Subscription(msgspec.Struct):
+    topic: str
+    subString: str | None = None
+    subVersion: int = 0
+    expressionType: str | None = "TAG"
+
+
+class _CheckedClient(msgspec.Struct):
+    clientId: str | None = None
+    group: str | None = None
+    subscriptionData: _Subscription | None = None
+
+
+class _Producer(msgspec.Struct):
+    groupName: str
+
+
+class _Consumer(msgspec.Struct):
+    groupName: str
+    messageModel: str = "CLUSTERING"
+    consumeType: str | None = None
+    consumeFromWhere: str | None = None
+    subscriptionDataSet: list[_Subscription] = []
+    unitMode: bool = False
+
+
+class _Heartbeat(msgspec.Struct):
+    clientID: str
+    producerDataSet: list[_Producer] = []
+    consumerDataSet: list[_Consumer] = []
+    withoutSub: bool = False  # version 2: the subscriptions are those that were sent before
+
+
+_decoder = msgspec.json.Decoder(_Heartbeat)
+
+
+class ClientProcessor:
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
+
+    def heartbeat(self, request: Request) -> None:
+        """HEART_BEAT."""
+        _check("bytes of a heartbeat", len(request.command.body), _BODY_SIZE_MAX)
+        try:
+            heartbeat = _decoder.decode(request.command.body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, f"heartbeat: {error}") from error
+        _check_names(heartbeat)
+        clients, now_ms = self._context.clients, self._context.monotonic_ms()
+        language, version = language_name(request.command.language), request.command.version
+        retry_topics: dict[str, Topic] = {}
+        try:
+            for producer in heartbeat.producerDataSet:
+                clients.producer_seen(
+                    producer.groupName,
+                    heartbeat.clientID,
+                    request.connection,
+                    now_ms,
+                    language=language,
+                    version=version,
+                    account=request.account,
+                )
+            for consumer in heartbeat.consumerDataSet:
+                clients.consumer_seen(
+                    consumer.groupName,
+                    heartbeat.clientID,
+                    request.connection,
+                    message_model=consumer.messageModel,
+                    subscriptions=(
+                        list(clients.subscriptions(consumer.groupName).values())
+                        if heartbeat.withoutSub
+                        else [_subscription(data) for data in consumer.subscriptionDataSet]
+                    ),
+                    now_ms=now_ms,
+                    consume_type=consumer.consumeType or "CONSUME_PASSIVELY",
+                    consume_from_where=consumer.consumeFromWhere or "CONSUME_FROM_LAST_OFFSET",
+                    language=language,
+                    version=version,
+                    notifies=self._notifies(consumer.groupName),
+                )
+                if consumer.messageModel == "CLUSTERING":
+                    self._want_retry_topic(consumer, retry_topics)
+        except ClientsFullError as error:
+            raise RefusedError(ResponseCode.SYSTEM_BUSY, str(error)) from error
+        finally:
+            self._make_topics(retry_topics)
+        request.reply(
+            ResponseCode.SUCCESS,
+            None,
+            {"IS_SUPPORT_HEART_BEAT_V2": "false", "IS_SUB_CHANGE": "false"},
+        )
+
+    def unregister(self, request: Request) -> None:
+        """UNREGISTER_CLIENT."""
+        self._context.clients.unregister(
+            request.text("clientID"),
+            request.fields.get("producerGroup") or "",
+            request.fields.get("consumerGroup") or "",
+            request.connection,
+        )
+        request.reply(ResponseCode.SUCCESS)
+
+    def consumer_list(self, request: Request) -> None:
+        """GET_CONSUMER_LIST_BY_GROUP."""
+        group = request.text("consumerGroup")
+        members = self._context.clients.consumer_ids(group)
+        if not members:
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {group}")
+        request.reply(ResponseCode.SUCCESS, body=msgspec.json.encode({"consumerIdList": members}))
+
+    def check_config(self, request: Request) -> None:
+        """CHECK_CLIENT_CONFIG: whether the broker takes a consumer's subscription."""
+        try:
+            wanted = fastjson.decode_request(request.command.body, _CheckedClient).subscriptionData
+        except BodyError as error:
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, f"client config: {error}") from error
+        if wanted is not None and (wanted.expressionType or TAG) != TAG:
+            if not self._context.config.enable_property_filter:
+                raise RefusedError(
+                    ResponseCode.SYSTEM_ERROR,
+                    "The broker does not support consumer to filter message by "
+                    f"{wanted.expressionType}",
+                )
+            try:
+                filter_of(wanted.expressionType, wanted.subString)
+            except FilterError as error:
+                raise RefusedError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from error
+        request.reply(ResponseCode.SUCCESS)
+
+    def _notifies(self, group: str) -> bool:
+        config = self._context.state.groups.get(group)
+        return config is None or config.get("notifyConsumerIdsChangedEnable") is not False
+
+    def _want_retry_topic(self, consumer: _Consumer, wanted: dict[str, Topic]) -> None:
+        context = self._context
+        name = f"{RETRY_PREFIX}{consumer.groupName}"
+        if not context.ready or context.proposer.topic(name) is not None:
+            return
+        if len(context.state.topics) + len(wanted) >= context.state.limits.topics_max:
+            return  # without it the group still consumes; its retries are refused by name
+        count = max(1, retry_queue_count(context, consumer.groupName))
+        wanted[name] = Topic(
+            name=name,
+            read_queue_count=count,
+            write_queue_count=count,
+            sys_flag=SYS_FLAG_UNIT_SUB if consumer.unitMode else 0,
+        )
+
+    def _make_topics(self, topics: dict[str, Topic]) -> None:
+        """One proposal, however many there are: it is one of those that may wait."""
+        commands = [topic.command() for topic in topics.values()]
+        if not commands:
+            return
+        with contextlib.suppress(BusyError):  # the next heartbeat makes them
+            self._context.proposer.submit(Proposal(commands=[*commands], on_done=lambda _: None))
+
+
+def _check_names(heartbeat: _Heartbeat) -> None:
+    groups = [producer.groupName for producer in heartbeat.producerDataSet]
+    groups += [consumer.groupName for consumer in heartbeat.consumerDataSet]
+    try:
+        for group in groups:
+            check_group_name(group)
+    except TopicNameError as error:
+        raise RefusedError(ResponseCode.INVALID_PARAMETER, f"{error}.") from error
+    _check("groups in one heartbeat", len(groups), _GROUPS_MAX)
+    _check("characters of a client id", len(heartbeat.clientID), _CLIENT_ID_SIZE_MAX)
+    sql_size = 0
+    for consumer in heartbeat.consumerDataSet:
+        _check("subscriptions", len(consumer.subscriptionDataSet), _SUBSCRIPTIONS_MAX)
+        for data in consumer.subscriptionDataSet:
+            size = len(data.subString or "")
+            _check("characters of a topic", len(data.topic), _TOPIC_SIZE_MAX)
+            _check("characters of an expression", size, EXPRESSION_SIZE_MAX)
+            if (data.expressionType or TAG) != TAG:
+                sql_size += size
+    _check("characters of expressions in one heartbeat", sql_size, _SQL_SIZE_MAX)
+
+
+def _check(what: str, count: int, count_max: int) -> None:
+    if count > count_max:
+        raise RefusedError(
+            ResponseCode.INVALID_PARAMETER, f"{count} {what}; at most {count_max} are allowed"
+        )
+
+
+def _subscription(data: _Subscription) -> Subscription:
+    """An expression that is none makes pulls fail (27), not the heartbeat, as in RocketMQ: clients
+    that want to know beforehand ask with CHECK_CLIENT_CONFIG."""
+    kind = data.expressionType or TAG
+    try:
+        wanted = filter_of(kind, data.subString)
+    except FilterError as error:
+        if kind == TAG:
+            raise RefusedError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from error
+        wanted = None
+    return Subscription(
+        topic=data.topic,
+        expression=data.subString or "*",
+        version=data.subVersion,
+        filter=wanted,
+        kind=kind,
+    )

@@ -1,0 +1,157 @@
+"""Subscription groups: their configuration.
+
+Place in the data path: a group's configuration changes through the log (promise G5); pulls ask it
+whether the group may consume, sent-back messages how often they are retried. A group that nobody
+configured has RocketMQ's defaults. Rules: RocketMQ SubscriptionGroupManager, AdminBrokerProcessor.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from broker.entry.payload import DeleteGroupCommand, GroupCommand
+from broker.entry.topic_attributes import GROUP_ATTRIBUTES, BadAttributeError, altered
+from broker.entry.topics import TopicNameError, check_group_name
+from broker.request.commit import commit
+from broker.request.context import BrokerContext
+from broker.request.request import RefusedError, Request
+from remoting.errors import BodyError
+from remoting.protocol import fastjson
+from remoting.protocol.codes import ResponseCode
+
+__all__ = ["GroupProcessor"]
+
+_CONFIG_SIZE_MAX: Final = 65_536
+_T = TypeVar("_T")
+
+
+class _GroupConfig(msgspec.Struct):
+    """What the broker obeys or shows; RocketMQ's names and defaults."""
+
+    groupName: str
+    consumeEnable: bool = True
+    consumeFromMinEnable: bool = True
+    consumeBroadcastEnable: bool = True
+    consumeMessageOrderly: bool = False
+    retryQueueNums: int = 1
+    retryMaxTimes: int = 16
+    brokerId: int = 0
+    whichBrokerWhenConsumeSlowly: int = 1
+    notifyConsumerIdsChangedEnable: bool = True
+    groupSysFlag: int = 0
+    consumeTimeoutMinute: int = 15
+    attributes: dict[str, str] = {}
+
+
+class _GroupConfigs(msgspec.Struct):
+    groupConfigList: list[_GroupConfig]
+
+
+class GroupProcessor:
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
+
+    def update(self, request: Request) -> None:
+        """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: answered once the group is committed."""
+        self._context.require_leader()
+        self._commit(request, [_decoded(request.command.body, _GroupConfig)])
+
+    def update_list(self, request: Request) -> None:
+        """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: all of them or none."""
+        self._context.require_leader()
+        self._commit(request, _decoded(request.command.body, _GroupConfigs).groupConfigList)
+
+    def _commit(self, request: Request, configs: list[_GroupConfig]) -> None:
+        context, known = self._context, self._context.state.groups
+        for config in configs:
+            _check(config)
+        fresh = {config.groupName for config in configs} - known.keys()
+        if len(known) + len(fresh) > context.state.limits.groups_max:
+            raise RefusedError(ResponseCode.SYSTEM_BUSY, "this broker has its most groups already")
+        commands = [
+            GroupCommand(config.groupName, _stored(config, known.get(config.groupName)))
+            for config in configs
+        ]
+        if commands:
+            commit(context, request, commands)
+        else:
+            request.reply(ResponseCode.SUCCESS)
+
+    def delete(self, request: Request) -> None:
+        """DELETE_SUBSCRIPTIONGROUP: with cleanOffset what it has committed goes too."""
+        self._context.require_leader()
+        group = request.text("groupName")
+        try:
+            check_group_name(group)
+        except TopicNameError as error:
+            raise RefusedError(ResponseCode.INVALID_PARAMETER, f"{error}.") from error
+        clean_offset = request.boolean_or("cleanOffset", False)
+        commit(self._context, request, [DeleteGroupCommand(group, clean_offset)])
+
+    def all_groups(self, request: Request) -> None:
+        """GET_ALL_SUBSCRIPTIONGROUP_CONFIG: those configured and those that are connected."""
+        context = self._context
+        table: dict[str, Any] = {
+            name: _GroupConfig(groupName=name) for name in context.clients.consumer_groups()
+        }
+        table.update(context.state.groups)
+        body = {
+            "subscriptionGroupTable": table,
+            "forbiddenTable": {},
+            "dataVersion": {
+                "stateVersion": context.term,
+                "timestamp": context.state.store_timestamp_ms,
+                "counter": len(context.state.groups),
+            },
+        }
+        request.reply(ResponseCode.SUCCESS, body=msgspec.json.encode(body))
+
+    def group_config(self, request: Request) -> None:
+        """GET_SUBSCRIPTIONGROUP_CONFIG: the defaults where nobody configured the group."""
+        group = request.text("group")
+        config = self._context.state.groups.get(group) or _GroupConfig(groupName=group)
+        request.reply(ResponseCode.SUCCESS, body=msgspec.json.encode(config))
+
+
+def _decoded(body: bytes, kind: type[_T]) -> _T:
+    if len(body) > _CONFIG_SIZE_MAX:
+        raise RefusedError(
+            ResponseCode.INVALID_PARAMETER,
+            f"a group configuration of {len(body)} bytes; at most {_CONFIG_SIZE_MAX} are allowed",
+        )
+    try:
+        return fastjson.decode_request(body, kind)
+    except BodyError as error:
+        raise RefusedError(ResponseCode.INVALID_PARAMETER, f"{error}.") from error
+
+
+def _check(config: _GroupConfig) -> None:
+    try:
+        check_group_name(config.groupName)
+    except TopicNameError as error:
+        raise RefusedError(ResponseCode.INVALID_PARAMETER, f"{error}.") from error
+    numbers = (
+        config.retryQueueNums,
+        config.retryMaxTimes,
+        config.brokerId,
+        config.whichBrokerWhenConsumeSlowly,
+        config.groupSysFlag,
+        config.consumeTimeoutMinute,
+    )
+    if not all(-1 <= number < 1 << 31 for number in numbers):
+        raise RefusedError(
+            ResponseCode.INVALID_PARAMETER, f"group {config.groupName}: a number beyond 32 bits"
+        )
+
+
+def _stored(config: _GroupConfig, known: dict[str, Any] | None) -> dict[str, Any]:
+    """As it goes into the log: attributes are changed, "+name" and "-name", all else replaced."""
+    stored: dict[str, Any] = msgspec.to_builtins(config)
+    before = None if known is None else known.get("attributes") or {}
+    try:
+        stored["attributes"] = altered(before, config.attributes, GROUP_ATTRIBUTES)
+    except BadAttributeError as error:
+        raise RefusedError(ResponseCode.INVALID_PARAMETER, str(error)) from error
+    return stored

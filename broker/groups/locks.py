@@ -1,0 +1,181 @@
+"""LOCK_BATCH_MQ, UNLOCK_BATCH_MQ: an orderly consumer's claim on its queues.
+
+Place in the data path: `broker.leader.rebalance_lock` judges leases, `broker.state.queue_owners` is
+the replicated table; only the ready leader gives any. A renewal is answered from memory, a new
+owner once its entry is committed. Rules: RocketMQ AdminBrokerProcessor.lockBatchMQ; the field
+`claim` of both bodies is ours, see `broker.state.queue_owners`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from functools import partial
+from typing import Annotated, Final
+
+import msgspec
+
+from broker.entry.payload import LockCommand, UnlockCommand
+from broker.entry.topics import TopicNameError, check_group_name
+from broker.leader.proposer import BusyError, Proposal
+from broker.leader.rebalance_lock import RebalanceLocks
+from broker.request.commit import commit
+from broker.request.context import BrokerContext
+from broker.request.proposal_answers import refused_of
+from broker.request.request import RefusedError, Request
+from broker.state.queue_owners import Owner, Queue
+from raft.replicated_log import ProposalStatus
+from remoting.errors import BodyError
+from remoting.protocol import fastjson
+from remoting.protocol.codes import ResponseCode
+
+__all__ = ["LockProcessor", "lock_command", "unlock_command"]
+
+_log = logging.getLogger(__name__)
+_QUEUES_MAX: Final = 16_384
+_CLIENT_ID_SIZE_MAX: Final = 1_024
+_CLAIM_MAX: Final = 2**63 - 1
+
+
+class _Queue(msgspec.Struct):
+    topic: str
+    queueId: int
+    brokerName: str = ""
+
+
+class _LockRequest(msgspec.Struct):
+    consumerGroup: str
+    clientId: str
+    mqSet: list[_Queue] = []
+    claim: Annotated[int, msgspec.Meta(ge=0, le=_CLAIM_MAX)] = 0
+
+    @property
+    def owner(self) -> Owner:
+        return Owner(self.clientId, self.claim)
+
+
+class LockProcessor:
+    def __init__(self, context: BrokerContext, locks: RebalanceLocks) -> None:
+        self._context = context
+        self._locks = locks
+
+    def lock(self, request: Request) -> None:
+        """LOCK_BATCH_MQ: answers which of the queues the client holds now."""
+        context = self._context
+        context.require_leader()
+        wanted = self._decoded(request)
+        ours = {
+            (queue.topic, queue.queueId): queue for queue in wanted.mqSet if self._is_here(queue)
+        }
+        group = wanted.consumerGroup
+        claims = self._locks.ask(
+            context.state.queue_owners,
+            group,
+            wanted.clientId,
+            ours,
+            members=context.clients.consumer_ids(group),
+            now_ms=context.monotonic_ms(),
+            claim=wanted.claim,
+        )
+
+        def answer(held: Sequence[Queue]) -> None:
+            known = set(held)
+            told = [ours[queue] for queue in ours if queue in known]
+            request.reply(ResponseCode.SUCCESS, body=msgspec.json.encode({"lockOKMQSet": told}))
+
+        if not claims.free:
+            answer(claims.held)
+            return
+
+        def done(status: ProposalStatus | None) -> None:
+            refused = refused_of(status, context.not_leader_remark)
+            now_ms = context.monotonic_ms() if refused is None else None
+            self._locks.settle(group, claims.free, now_ms)
+            if refused is None:
+                answer(claims.held + claims.free)
+            else:
+                request.refuse(refused)
+
+        try:
+            context.proposer.submit(
+                Proposal(commands=[lock_command(group, wanted.owner, claims.free)], on_done=done)
+            )
+        except BusyError as error:
+            self._locks.settle(group, claims.free, None)
+            raise RefusedError(ResponseCode.SYSTEM_BUSY, str(error)) from error
+
+    def unlock(self, request: Request) -> None:
+        """UNLOCK_BATCH_MQ: answered once the queues are free."""
+        context = self._context
+        context.require_leader()
+        given = self._decoded(request)
+        group = given.consumerGroup
+        owners = context.state.queue_owners.of_group(group)
+        queues = [
+            queue
+            for queue in dict.fromkeys((queue.topic, queue.queueId) for queue in given.mqSet)
+            if queue in owners and owners[queue].gives_up(*given.owner)
+        ]
+        if not queues:
+            request.reply(ResponseCode.SUCCESS)
+            return
+
+        commands = [unlock_command(group, given.owner, queues)]
+        self._locks.change(group, queues)
+        settle = partial(self._locks.settle, group, queues, None)
+        try:
+            commit(context, request, commands, settled=settle)
+        except RefusedError:
+            settle()
+            raise
+
+    def sweep(self) -> None:
+        """Forget owners whose leases are over. Called by the shell now and then."""
+        context = self._context
+        if not context.ready:
+            return
+        owners, now_ms = context.state.queue_owners, context.monotonic_ms()
+        expired = self._locks.expired(owners, now_ms)
+        if not expired:
+            return
+        for group, _, queues in expired:
+            self._locks.change(group, queues)
+
+        def done(status: ProposalStatus | None) -> None:
+            for group, _, queues in expired:
+                self._locks.settle(group, queues, None)
+
+        try:
+            context.proposer.submit(
+                Proposal(commands=[unlock_command(*row) for row in expired], on_done=done)
+            )
+        except BusyError:
+            done(None)
+            _log.info("expired locks wait: too many proposals are pending")
+
+    def _is_here(self, queue: _Queue) -> bool:
+        topic = self._context.state.topics.get(queue.topic)
+        return topic is not None and 0 <= queue.queueId < topic.read_queue_count
+
+    @staticmethod
+    def _decoded(request: Request) -> _LockRequest:
+        try:
+            decoded = fastjson.decode_request(request.command.body, _LockRequest)
+            check_group_name(decoded.consumerGroup)
+        except (BodyError, TopicNameError) as error:
+            raise RefusedError(ResponseCode.INVALID_PARAMETER, f"{error}.") from error
+        if len(decoded.mqSet) > _QUEUES_MAX or len(decoded.clientId) > _CLIENT_ID_SIZE_MAX:
+            raise RefusedError(
+                ResponseCode.INVALID_PARAMETER,
+                f"{len(decoded.mqSet)} queues, a client id of {len(decoded.clientId)} characters; "
+                f"at most {_QUEUES_MAX} and {_CLIENT_ID_SIZE_MAX} are allowed",
+            )
+        return decoded
+
+
+def lock_command(group: str, owner: Owner, queues: Sequence[Queue]) -> LockCommand:
+    return LockCommand(group, owner.client_id, [list(queue) for queue in queues], owner.claim)
+
+
+def unlock_command(group: str, owner: Owner, queues: Sequence[Queue]) -> UnlockCommand:
+    return UnlockCommand(group, owner.client_id, [list(queue) for queue in queues], owner.claim)

@@ -1,0 +1,269 @@
+"""Keeps the index by key behind the applied log.
+
+Place in the data path: beside it. The state machine says how far it has applied, and leaves what
+it applied last in `broker.entry.applied_entries`; what is no longer there the indexer reads from
+the log. It adds the keys to `broker.index.message_index`, a few milliseconds at a time, so that
+requests never wait for it long. Under a load that takes all of the processor it may fall behind; a
+lookup then has it catch up first (`caught_up`). How far it has come is saved every few seconds, on
+a thread: what was added since then is added again after a kill.
+
+Invariants: only applied, so committed, entries are indexed, each once, in the log's order; at most
+one slice's keys are in memory; a full disk stops the index and nothing else; an index that is of
+another log (the chain of its last entry differs) is built anew.
+
+Source: RocketMQ ReputMessageService, CommitLogDispatcherBuildIndex.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from broker.entry.applied_entries import AppliedEntries
+from broker.entry.payload import decode_payload
+from broker.index.index_file import IndexFile, IndexShape
+from broker.index.key_hashes import IndexedKeys, key_hash, topic_hash
+from broker.index.message_index import IndexProgress, IndexState, MessageIndex
+from broker.index.message_keys import KeyCollector
+from broker.queues.derived_files import NO_ROOM
+from broker.request.tasks import TaskOwner
+from raft.log.damage import DamagedLogError
+from raft.log.log_format import HEADER, HEADER_SIZE, MAGIC
+from raft.messages import EntryKind
+from raft.replicated_log import ReplicatedLog
+
+__all__ = ["Indexer"]
+
+_log = logging.getLogger(__name__)
+_SLICE_S: Final = 0.003
+_HASTY_SLICE_S: Final = 0.010
+_KEYS_PER_SLICE_MAX: Final = 8_192
+_SAVE_INTERVAL_S: Final = 10.0
+_HOUSEKEEPING_S: Final = 1.0
+_WAIT_S: Final = 1.0
+_IDLE_S: Final = 0.02
+
+
+class Indexer:
+    """`applied_position` tells up to where the log was applied here; `round` is called every 25 ms
+    or so, on the loop."""
+
+    def __init__(
+        self,
+        log: ReplicatedLog,
+        directory: Path,
+        shape: IndexShape,
+        tasks: TaskOwner,
+        *,
+        applied_position: Callable[[], int],
+        applied: AppliedEntries,
+    ) -> None:
+        self._log = log
+        self._tasks = tasks
+        self._applied_position = applied_position
+        self._applied = applied
+        self._collector = KeyCollector()
+        self.index = MessageIndex(directory, shape)
+        self._is_open = False
+        self._checked = False  # that the index is of this log
+        self._kept_s = 0.0
+        self._saved_s = 0.0
+        self._saving = False
+        self._waits_until_s = 0.0
+        self._sealing: set[Path] = set()
+
+    # Life --------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Take what is on the disk, on a thread. Raises OSError."""
+        await asyncio.to_thread(self.index.open)
+        self._is_open = True
+
+    def stop(self) -> None:
+        """Raises OSError."""
+        if self._is_open:
+            self._is_open = False
+            self.index.close()
+
+    # Falling behind and catching up ------------------------------------------------------------
+
+    @property
+    def behind(self) -> int:
+        """Bytes of the applied log that are not indexed yet."""
+        return max(0, self._applied_position() - self.index.progress.next_position)
+
+    def round(self) -> None:
+        """Index for a few milliseconds. Raises OSError, not for want of room."""
+        if not self._is_open:
+            return
+        now_s = time.monotonic()
+        if self.behind and now_s >= self._waits_until_s:
+            self._work(now_s + _SLICE_S)
+        if now_s - self._kept_s >= _HOUSEKEEPING_S:
+            self._kept_s = now_s
+            self._housekeep(now_s)
+
+    async def caught_up(self, timeout_s: float) -> bool:
+        """Index what is applied now; whether that was done in time. Caller's duty: this node has
+        just proved to be the leader, so it has applied all that it ever had. Raises OSError."""
+        target = self._applied_position()
+        if self._is_open and self.index.progress.next_position > target:
+            self._begin_anew()
+        deadline_s = time.monotonic() + timeout_s
+        while not self._is_open or self.index.progress.next_position < target:
+            now_s = time.monotonic()
+            if now_s >= deadline_s:
+                return False
+            before = self.index.progress
+            if self._is_open and now_s >= self._waits_until_s:
+                self._work(now_s + _HASTY_SLICE_S)
+            await asyncio.sleep(_IDLE_S if self.index.progress == before else 0)
+        return True
+
+    async def look_up(
+        self, topic: str, key: str, *, begin_ms: int, end_ms: int, count_max: int
+    ) -> list[int]:
+        """Positions of records that may have this key, newest first. Raises OSError."""
+        if not self._is_open:
+            return []
+        hashed = key_hash(topic_hash(topic), key)
+        positions = await asyncio.to_thread(
+            self.index.look_up(hashed).positions,
+            begin_ms=begin_ms,
+            end_ms=end_ms,
+            count_max=count_max,
+        )
+        return list(dict.fromkeys(positions))  # what was added twice, after a full disk
+
+    # Working -----------------------------------------------------------------------------------
+
+    def _work(self, until_s: float) -> None:
+        """Add what can be read until then."""
+        try:
+            if not self._checked:
+                self._check_log()
+                self._checked = True
+            keys, progress = self._read(until_s)
+            if progress != self.index.progress:
+                self.index.add(keys, progress)
+        except (DamagedLogError, LookupError) as error:
+            # Fetched from another replica, or installed, in a while: who does it tells of it.
+            _log.debug("the index by key waits: %r", error)
+            self._waits_until_s = time.monotonic() + _WAIT_S
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            self._waits_until_s = time.monotonic() + _WAIT_S
+            _log.warning(
+                "the index by key waits for room on the disk, %d bytes behind", self.behind
+            )
+
+    def _read(self, until_s: float) -> tuple[IndexedKeys, IndexProgress]:
+        """Keys of the next entries, as many as time and memory allow, and how far they reach.
+
+        Raises DamagedLogError and LookupError where the first one can't be read.
+        """
+        begin = self._log.status().begin_position
+        if begin > self.index.progress.next_position:
+            self.index.skip_to(begin)
+        progress, limit = self.index.progress, self._applied_position()
+        collector = self._collector
+        collector.clear()
+        while progress.next_position < limit:
+            try:
+                progress = self._collect(progress.next_position)
+            except (DamagedLogError, LookupError):
+                if progress == self.index.progress:
+                    raise
+                break
+            if len(collector) >= _KEYS_PER_SLICE_MAX or time.monotonic() >= until_s:
+                break
+        return collector.take(), progress
+
+    def _collect(self, position: int) -> IndexProgress:
+        """The keys of the entry at `position`; the progress with it. Raises DamagedLogError and
+        LookupError."""
+        applied = self._applied.take(position)
+        if applied is not None:
+            entry = applied.entry
+            if applied.payload is not None:
+                self._collector.add(applied.payload, entry.payload, entry.position)
+            return IndexProgress(
+                next_position=applied.end, last_position=position, chain=entry.chain
+            )
+        size, kind, chain = self._header(position)
+        if kind == EntryKind.DATA:
+            begin = position + HEADER_SIZE
+            data = self._log.read(begin, size - HEADER_SIZE)
+            self._collector.add(decode_payload(data), data, begin)
+        return IndexProgress(next_position=position + size, last_position=position, chain=chain)
+
+    def _header(self, position: int) -> tuple[int, int, int]:
+        """Size, kind and chain of the entry at `position`."""
+        header = self._log.read(position, HEADER_SIZE)
+        magic, size, _, _, own_position, kind, _, chain = HEADER.unpack(header)
+        assert magic == MAGIC, f"no entry begins at {position}"
+        assert own_position == position, f"the entry at {position} names {own_position}"
+        return size, kind, chain
+
+    def _check_log(self) -> None:
+        """Whether the index is of this log: what it read last must stand there."""
+        progress = self.index.progress
+        if progress.last_position < self._log.status().begin_position:
+            return  # nothing to compare with: what the log has is behind it
+        if progress.next_position <= self._applied_position():
+            header = self._log.read(progress.last_position, HEADER_SIZE)
+            magic, size, _, _, _, _, _, chain = HEADER.unpack(header)
+            end = progress.last_position + size
+            if (magic, chain, end) == (MAGIC, progress.chain, progress.next_position):
+                return
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        _log.warning("the index by key is of another log: it is built anew")
+        self.index.clear()
+
+    def _housekeep(self, now_s: float) -> None:
+        """Forget what retention took, save, and seal full files. Raises OSError."""
+        if self._saving:
+            return  # its files are to stay until they were flushed
+        trimmed = self.index.trim(self._log.status().begin_position)
+        if trimmed or now_s - self._saved_s >= _SAVE_INTERVAL_S:
+            self._saved_s = now_s
+            unsaved = self.index.unsaved()
+            if unsaved is not None:
+                self._saving = True
+                self._tasks.spawn(self._save(*unsaved))
+        for file in self.index.unsealed():
+            if file.path not in self._sealing:
+                self._sealing.add(file.path)
+                self._tasks.spawn(self._seal(file))
+
+    async def _save(self, state: IndexState, files: list[IndexFile]) -> None:
+        try:
+            for file in files:
+                await asyncio.to_thread(file.flush)
+            if self._is_open:
+                self.index.save(state)
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            _log.warning("the checkpoint of the index by key waits for room on the disk")
+        finally:
+            self._saving = False
+
+    async def _seal(self, file: IndexFile) -> None:
+        try:
+            await asyncio.to_thread(file.flush)
+            if await asyncio.to_thread(file.sync) and self._is_open:
+                file.seal()
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            _log.warning("a full file of the index by key waits for room on the disk")
+        finally:
+            self._sealing.discard(file.path)

@@ -1,0 +1,165 @@
+"""QUERY_MESSAGE: stored messages of a topic by UNIQ_KEY or by a word of KEYS.
+
+Place in the data path: waits until the index has caught up with what was committed when the
+question came (ReadIndex, promise G6), asks it for positions, and answers with the stored records.
+
+Invariant: success, and "there is none", are said of all that is committed. A replica that does not
+lead can't know what was committed last, and an index that has not caught up lacks some of it:
+neither shows a part as if it were the whole.
+
+Rules: RocketMQ QueryMessageProcessor, DefaultMessageStore.queryMessage: at most 64 messages, the
+newest, in the order of the log; `_UNIQUE_KEY_QUERY` makes it 32. Beyond RocketMQ: hashes that
+collide are told apart by the records' own keys, and the time range is exact to the millisecond.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.index.indexer import Indexer
+from broker.index.message_keys import record_keys
+from broker.request.context import BrokerContext
+from broker.request.request import RefusedError, Request
+from broker.request.tasks import TaskOwner
+from raft.replicated_log import NotLeaderError
+from remoting.errors import RecordError
+from remoting.protocol.codes import ResponseCode
+from remoting.records.message import decode_record
+
+__all__ = ["QueryMessageProcessor"]
+
+_COUNT_MAX: Final = 64
+_UNIQUE_COUNT: Final = 32
+_CANDIDATES_MAX: Final = 4 * _COUNT_MAX  # some may only share the hash
+_KEY_SIZE_MAX: Final = 32_767
+_CATCH_UP_S: Final = 3.0
+
+
+class QueryMessageProcessor:
+    """`indexer` None: the index is switched off (message_index_enable)."""
+
+    def __init__(self, context: BrokerContext, tasks: TaskOwner, indexer: Indexer | None) -> None:
+        self._context = context
+        self._tasks = tasks
+        self._indexer = indexer
+
+    def handle(self, request: Request) -> None:
+        """Raises RefusedError; else the answer follows."""
+        topic, key = request.text("topic"), request.text("key")
+        if len(key) > _KEY_SIZE_MAX:
+            raise RefusedError(
+                ResponseCode.INVALID_PARAMETER, f"a key of {len(key)} characters is no key"
+            )
+        count = min(request.integer("maxNum"), _COUNT_MAX)
+        if request.boolean_or("_UNIQUE_KEY_QUERY", False):
+            count = _UNIQUE_COUNT
+        begin_ms, end_ms = request.integer("beginTimestamp"), request.integer("endTimestamp")
+        indexer = self._indexer
+        if indexer is None:
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR, "this broker has no index (message_index_enable)"
+            )
+        self._tasks.answer(
+            request,
+            lambda: self._answer(
+                request,
+                indexer,
+                topic=topic,
+                key=key,
+                count=count,
+                begin_ms=begin_ms,
+                end_ms=end_ms,
+            ),
+        )
+
+    async def _answer(
+        self,
+        request: Request,
+        indexer: Indexer,
+        *,
+        topic: str,
+        key: str,
+        count: int,
+        begin_ms: int,
+        end_ms: int,
+    ) -> None:
+        try:
+            await self._context.log.read_index()
+        except NotLeaderError:
+            request.reply(ResponseCode.SERVICE_NOT_AVAILABLE, self._context.not_leader_remark())
+            return
+        if not await indexer.caught_up(_CATCH_UP_S):
+            request.reply(
+                ResponseCode.SYSTEM_BUSY,
+                f"the index is {indexer.behind} bytes behind the log, ask again",
+                _fields(indexer),
+            )
+            return
+        records: list[bytes] = []
+        if count > 0 and begin_ms <= end_ms:
+            positions = await indexer.look_up(
+                topic, key, begin_ms=begin_ms, end_ms=end_ms, count_max=_CANDIDATES_MAX
+            )
+            try:
+                records = self._records(
+                    positions, topic=topic, key=key, count=count, begin_ms=begin_ms, end_ms=end_ms
+                )
+            except RefusedError as refused:  # also: damaged here, until a good copy is fetched
+                request.refuse(refused)
+                return
+        if records:
+            request.reply(ResponseCode.SUCCESS, None, _fields(indexer), b"".join(records))
+        else:
+            request.reply(
+                ResponseCode.QUERY_NOT_FOUND,
+                "can not find message, maybe time range not correct",
+                _fields(indexer),
+            )
+
+    def _records(
+        self,
+        positions: list[int],
+        *,
+        topic: str,
+        key: str,
+        count: int,
+        begin_ms: int,
+        end_ms: int,
+    ) -> list[bytes]:
+        """The newest of these that are really meant, in the log's order. Raises RefusedError."""
+        size_left = self._context.config.pull_size_max
+        records: list[bytes] = []
+        for position in positions:
+            try:
+                stored = self._context.read_record(position)
+                record = decode_record(stored, check_crc=False)
+            except (LookupError, RecordError):  # retention took it, or the index is of another log
+                continue
+            if (
+                record.topic == topic
+                and begin_ms <= record.store_timestamp_ms <= end_ms
+                and key in record_keys(record.properties)
+            ):
+                size_left -= len(stored)
+                if records and size_left < 0:
+                    break
+                records.append(stored)
+                if len(records) == count:
+                    break
+        else:
+            if len(positions) >= _CANDIDATES_MAX:  # what is older was not looked at
+                raise RefusedError(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"{len(positions)} messages or more share the hash of this key, and "
+                    f"{len(records)} of them have it: ask for a shorter time",
+                )
+        records.reverse()
+        return records
+
+
+def _fields(indexer: Indexer) -> dict[str, str]:
+    last_ms, last_position = indexer.index.last_update
+    return {
+        "indexLastUpdateTimestamp": str(last_ms),
+        "indexLastUpdatePhyoffset": str(last_position),
+    }

@@ -1,0 +1,136 @@
+"""How long the owners of queues may be silent: leases, in the leader's memory.
+
+Place in the data path: LOCK_BATCH_MQ asks `ask` which queues a client goes on holding and which it
+may get; what it gets goes through the log first (`broker.state.queue_owners`). Clients renew every
+20 s, and consume in order only for 30 s after they were last told that they hold a queue.
+
+| the owner | another client may have its queue |
+|---|---|
+| renews no more | 60 s after it renewed last, as in RocketMQ |
+| is not connected here | 35 s after it renewed last: it no longer believes in its lease then |
+| gave the queue up | at once |
+
+An owner that comes with a higher claim than the log knows of it is given its queue through the log
+once more: from there on, what it said before it gave the queue back counts no more.
+
+A leader counts owners that it did not see renew as renewed when its leadership began: the leader
+before it may have told them so until then. The 5 s beyond the 30 are for that one's last words.
+Pure: time is an argument, of a clock that never jumps.
+
+Invariants: a queue is given to a client only while nobody else's lease of it may last; while a
+change of its owner is under way to the log, nobody is told that he holds the queue, its owner
+neither: what takes it from him may be about to be committed. Source: RocketMQ
+RebalanceLockManager, ProcessQueue.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from broker.state.queue_owners import Owner, Queue, QueueOwners
+
+__all__ = ["Claims", "RebalanceLocks"]
+
+_LEASE_MS: Final = 60_000
+_LEASE_OF_THE_GONE_MS: Final = 35_000
+
+
+@dataclass(slots=True)
+class Claims:
+    """What became of a wish for queues."""
+
+    held: list[Queue] = field(default_factory=list)  # renewed
+    free: list[Queue] = field(default_factory=list)  # may be given, through the log
+
+
+class RebalanceLocks:
+    def __init__(self, *, locks_max: int = 100_000) -> None:
+        self._locks_max = locks_max
+        self._renewed_ms: dict[tuple[str, Queue], int] = {}
+        self._began_ms = 0
+        self._under_way: Counter[tuple[str, Queue]] = Counter()  # changes of the owner
+
+    def begin(self, now_ms: int) -> None:
+        """Leadership begins: owners are as good as renewed now."""
+        self._renewed_ms.clear()
+        self._under_way.clear()
+        self._began_ms = now_ms
+
+    def ask(
+        self,
+        owners: QueueOwners,
+        group: str,
+        client_id: str,
+        queues: Iterable[Queue],
+        *,
+        members: Collection[str],
+        now_ms: int,
+        claim: int = 0,
+    ) -> Claims:
+        """Renew what the client owns; tell what it may have. Caller's duty: `settle` for those.
+
+        `members` are the group's clients that are connected here.
+        """
+        claims = Claims()
+        of_group = owners.of_group(group)
+        for queue in dict.fromkeys(queues):
+            key = (group, queue)
+            owner = of_group.get(queue)
+            if key in self._under_way:
+                continue
+            if owner == (client_id, claim):
+                self._renewed_ms[key] = now_ms
+                claims.held.append(queue)
+            elif owner is not None and owner.client_id == client_id:
+                if not owner.has_claimed_since(client_id, claim):
+                    claims.free.append(queue)
+            elif owner is None or self._is_over(group, queue, owner.client_id in members, now_ms):
+                coming = len(self._under_way) + len(claims.free)
+                if owner is None and len(owners) + coming >= self._locks_max:
+                    continue
+                claims.free.append(queue)
+        self.change(group, claims.free)
+        return claims
+
+    def change(self, group: str, queues: Iterable[Queue]) -> None:
+        """A change of these owners goes into the log. Caller's duty: `settle`."""
+        self._under_way.update((group, queue) for queue in queues)
+
+    def settle(self, group: str, queues: Iterable[Queue], now_ms: int | None) -> None:
+        """The change of these owners is through. `now_ms`: a client holds them from then on; None:
+        they were given up, or it failed, or nobody knows."""
+        for queue in queues:
+            key = (group, queue)
+            if self._under_way[key] > 1:
+                self._under_way[key] -= 1
+            else:
+                del self._under_way[key]
+            if now_ms is not None:
+                self._renewed_ms[key] = now_ms
+
+    def is_ordered(self, owners: QueueOwners, group: str, now_ms: int) -> bool:
+        """Whether anybody holds a queue of the group."""
+        return any(
+            not self._is_over(group, queue, True, now_ms) for queue in owners.of_group(group)
+        )
+
+    def expired(self, owners: QueueOwners, now_ms: int) -> list[tuple[str, Owner, list[Queue]]]:
+        """(group, owner, queues) of owners whose leases are over."""
+        found: list[tuple[str, Owner, list[Queue]]] = []
+        for group in owners.groups():
+            of_owner: dict[Owner, list[Queue]] = {}
+            for queue, owner in owners.of_group(group).items():
+                is_free = (group, queue) not in self._under_way
+                if is_free and self._is_over(group, queue, True, now_ms):
+                    of_owner.setdefault(owner, []).append(queue)
+            found += [(group, owner, queues) for owner, queues in of_owner.items()]
+        known = {(group, queue) for group in owners.groups() for queue in owners.of_group(group)}
+        self._renewed_ms = {key: at for key, at in self._renewed_ms.items() if key in known}
+        return found
+
+    def _is_over(self, group: str, queue: Queue, is_member: bool, now_ms: int) -> bool:
+        lease_ms = _LEASE_MS if is_member else _LEASE_OF_THE_GONE_MS
+        return now_ms - self._renewed_ms.get((group, queue), self._began_ms) > lease_ms

@@ -1,0 +1,470 @@
+"""POP_MESSAGE: messages for a group, held for this consumer until they are acknowledged.
+
+Place in the data path: reads the group's queues (`broker.pop.reader`), proposes what was taken as
+one entry, and answers once that is committed: no failover gives a message to two consumers. What
+finds nothing is held (`broker.request.pop_polling`).
+
+While a pop of a queue is under way, the next one begins behind it (`_ahead`), without waiting; its
+command is void where the one before came to nothing. In order, one at a time.
+
+Rules: order of checks, codes and the share of retries as in RocketMQ's PopMessageProcessor, but for
+its look at bornTime: it finds nothing, for ever, for a client whose clock is half a second behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from broker.entry.payload import ClearResetCommand, Command
+from broker.entry.pop_commands import PopCommand, PopOrderCommand
+from broker.entry.pop_handle import ORDER_REVIVE_QUEUE, Handle, pop_retry_topic, retry_flag
+from broker.entry.topics import Topic, TopicNameError, check_group_name
+from broker.leader.proposer import BusyError, Proposal
+from broker.pop.reader import Slice, as_first_sent, read_slice, start_of
+from broker.queues.message_filter import EVERYTHING, TAG, FilterError, MessageFilter
+from broker.queues.sql import filter_of
+from broker.request.context import BrokerContext
+from broker.request.deleted_topics import first_of_living_topic
+from broker.request.pop_polling import HeldPop
+from broker.request.proposal_answers import refused_of
+from broker.request.request import RefusedError, Request
+from broker.state.pop_order import OrderSet
+from broker.state.pop_state import QueueKey
+from raft.replicated_log import ProposalStatus
+from remoting.protocol.codes import ResponseCode
+
+__all__ = ["PopProcessor"]
+
+_COUNT_MAX: Final = 32
+_INVISIBLE_MS_MAX: Final = 12 * 3_600_000
+_POLL_MS_MAX: Final = 60_000
+_RETRIES_FIRST_PERCENT: Final = 20
+_TOPIC_SIZE_MAX: Final = 255
+_HELD_PER_QUEUE_MAX: Final = 10_000
+_HELD_MAX: Final = 200_000
+_LOOKED_AT_MAX: Final = 2_048  # units of all queues, where a filter lets little pass
+_QUEUES_TAKEN_MAX: Final = 64  # of which one pop may move the group's offset
+_ATTEMPT_ID_SIZE_MAX: Final = 1_024
+_LOOK_AGAIN_MS: Final = 50  # at a queue whose outcome is under way
+
+
+@dataclass(slots=True, kw_only=True)
+class _Pop:
+    """What was asked for."""
+
+    request: Request
+    group: str
+    topic: Topic
+    queue_id: int  # -1: any
+    count_max: int
+    invisible_ms: int
+    deadline_ms: int
+    from_end: bool
+    is_order: bool
+    attempt_id: str
+    filter: MessageFilter
+    wake_ms: int | None = None  # when a queue that is blocked now may be popped in order
+
+
+@dataclass(slots=True, kw_only=True)
+class _Taken:
+    """What was taken of one queue, or at least looked at."""
+
+    key: QueueKey
+    expected: int
+    slice: Slice
+
+
+@dataclass(slots=True)
+class _Catch:
+    """Of one pop."""
+
+    pop_ms: int
+    taken: list[_Taken] = field(default_factory=list)
+    count: int = 0
+    size: int = 0
+    rest: int = 0  # messages that are left
+    looked_at: int = 0  # units
+
+
+class PopProcessor:
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
+        self._ahead: dict[QueueKey, tuple[int, int]] = {}  # next offset, pops under way
+
+    def handle(self, request: Request) -> None:
+        """Raises RefusedError; else the answer follows, perhaps after having been held."""
+        self._run(self._checked(request))
+
+    # Checks ------------------------------------------------------------------------------------
+
+    def _checked(self, request: Request) -> _Pop:
+        context = self._context
+        context.require_leader()
+        for name in ("consumerGroup", "topic"):
+            request.text(name)
+        for name in ("queueId", "initMode"):
+            request.integer(name)
+        count_max, invisible_ms = request.integer("maxMsgNums"), request.integer("invisibleTime")
+        poll_ms = max(0, min(request.integer("pollTime"), _POLL_MS_MAX))
+        request.integer("bornTime")  # by the client's clock: nothing is judged by it
+        if count_max > _COUNT_MAX:
+            raise RefusedError(
+                ResponseCode.INVALID_PARAMETER,
+                f"the broker[{context.config.advertised}] pop message's num is greater than 32",
+            )
+        group, topic, queue_id = self._place(request)
+        attempt_id = request.fields.get("attemptId") or ""
+        if not 0 < invisible_ms <= _INVISIBLE_MS_MAX or len(attempt_id) > _ATTEMPT_ID_SIZE_MAX:
+            raise RefusedError(
+                ResponseCode.INVALID_PARAMETER,
+                f"invisibleTime {invisible_ms}, an attemptId of {len(attempt_id)} characters: not "
+                f"within 1 to {_INVISIBLE_MS_MAX} and {_ATTEMPT_ID_SIZE_MAX}",
+            )
+        return _Pop(
+            request=request,
+            group=group,
+            topic=topic,
+            queue_id=queue_id,
+            count_max=max(1, count_max),
+            invisible_ms=invisible_ms,
+            deadline_ms=context.monotonic_ms() + poll_ms,
+            from_end=request.integer("initMode") != 0,
+            is_order=request.boolean_or("order", False),
+            attempt_id=attempt_id,
+            filter=self._filter(request),
+        )
+
+    def _place(self, request: Request) -> tuple[str, Topic, int]:
+        context = self._context
+        group, name = request.text("consumerGroup"), request.text("topic")
+        topic = context.state.topics.get(name)
+        if topic is None:
+            raise RefusedError(
+                ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please!"
+            )
+        if not topic.readable:
+            raise RefusedError(
+                ResponseCode.NO_PERMISSION, f"the topic[{name}] peeking message is forbidden"
+            )
+        queue_id = request.integer("queueId")
+        if not -1 <= queue_id < topic.read_queue_count:
+            raise RefusedError(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{queue_id}] is illegal, topic:[{name}] "
+                f"topicConfig.readQueueNums:[{topic.read_queue_count}] "
+                f"consumer:[{request.connection.peer}]",
+            )
+        config = context.state.groups.get(group)
+        if config is not None and config.get("consumeEnable") is False:
+            raise RefusedError(
+                ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}"
+            )
+        try:
+            check_group_name(group)
+        except TopicNameError as error:
+            raise RefusedError(ResponseCode.INVALID_PARAMETER, f"{error}.") from error
+        retry_topic = pop_retry_topic(name, group)
+        if len(retry_topic) > _TOPIC_SIZE_MAX:
+            raise RefusedError(
+                ResponseCode.INVALID_PARAMETER,
+                f"the retry topic {retry_topic[:80]}... has more than {_TOPIC_SIZE_MAX} characters",
+            )
+        topics_max = context.state.limits.topics_max
+        if retry_topic not in context.state.topics and len(context.state.topics) >= topics_max:
+            raise RefusedError(ResponseCode.SYSTEM_BUSY, "this broker has its most topics already")
+        return group, topic, queue_id
+
+    def _filter(self, request: Request) -> MessageFilter:
+        kind, expression = request.fields.get("expType"), request.fields.get("exp")
+        if not expression:
+            return EVERYTHING
+        if (kind or TAG) != TAG and not self._context.config.enable_property_filter:
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR,
+                f"The broker does not support consumer to filter message by {kind}",
+            )
+        try:
+            return filter_of(kind, expression)
+        except FilterError as error:
+            raise RefusedError(
+                ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+                f"parse the consumer's subscription failed: {error}",
+            ) from error
+
+    # Taking ------------------------------------------------------------------------------------
+
+    def _run(self, pop: _Pop) -> None:
+        context = self._context
+        context.require_leader()
+        pop.wake_ms = None
+        catch = _Catch(context.clock_ms())
+        for topic, queue_id in self._queues(pop):
+            self._take(pop, catch, (pop.group, topic, queue_id))
+        if not catch.taken:
+            self._hold_or_answer(pop, catch)
+            return
+        commands = [
+            command for taken in catch.taken for command in self._commands(pop, catch, taken)
+        ]
+        for taken in catch.taken:
+            _, under_way = self._ahead.get(taken.key, (0, 0))
+            self._ahead[taken.key] = (taken.slice.next_offset, under_way + 1)
+
+        def done(status: ProposalStatus | None) -> None:
+            self._landed(catch)
+            refused = refused_of(status, context.not_leader_remark)
+            if refused is not None:
+                pop.request.refuse(refused)
+            else:
+                self._guarded(pop, lambda: self._answer(pop, catch))
+
+        try:
+            context.proposer.submit(Proposal(commands=commands, on_done=done))
+        except BusyError as error:
+            self._landed(catch)
+            raise RefusedError(ResponseCode.SYSTEM_BUSY, str(error)) from error
+
+    def _queues(self, pop: _Pop) -> list[tuple[str, int]]:
+        """In the order in which they are popped: from anywhere, retries first now and then."""
+        context = self._context
+        chance = context.random.randrange(100)
+        queues = [(pop.topic.name, pop.queue_id)]
+        if pop.queue_id < 0:
+            count = pop.topic.read_queue_count
+            queues = [(pop.topic.name, (chance + at) % count) for at in range(count)]
+        retry_topic = pop_retry_topic(pop.topic.name, pop.group)
+        if pop.is_order or retry_topic not in context.state.topics:
+            return queues
+        retries = [(retry_topic, 0)]
+        return retries + queues if chance < _RETRIES_FIRST_PERCENT else queues + retries
+
+    def _take(self, pop: _Pop, catch: _Catch, key: QueueKey) -> None:
+        context, state = self._context, self._context.state
+        _, topic, queue_id = key
+        expected, start = self._start(pop, key)
+        if topic != pop.topic.name:
+            start = first_of_living_topic(context, pop.topic.name, topic, queue_id, start)
+        left = context.queues.get(topic, queue_id).next_offset - start
+        is_full = catch.count >= pop.count_max or catch.size >= context.config.pull_size_max
+        is_full |= catch.looked_at >= _LOOKED_AT_MAX or len(catch.taken) >= _QUEUES_TAKEN_MAX
+        if pop.is_order:
+            if key in self._ahead or self._is_blocked(pop, key, catch.pop_ms):
+                return
+        elif state.pop.held(key) >= _HELD_PER_QUEUE_MAX or len(state.pop) >= _HELD_MAX:
+            is_full = True
+        known = state.consumer_offsets
+        is_full |= expected < 0 and len(known) >= state.limits.consumer_offsets_max
+        if left <= 0 or is_full:
+            catch.rest += max(0, left)
+            return
+        found = read_slice(
+            context,
+            topic,
+            queue_id,
+            start,
+            count_max=pop.count_max - catch.count,
+            size_max=context.config.pull_size_max - catch.size,
+            wanted=pop.filter if topic == pop.topic.name else EVERYTHING,
+        )
+        catch.rest += context.queues.get(topic, queue_id).next_offset - found.next_offset
+        catch.looked_at += found.next_offset - found.start
+        if found.next_offset == start:
+            return
+        catch.count += len(found.records)
+        catch.size += sum(map(len, found.records))
+        catch.taken.append(_Taken(key=key, expected=expected, slice=found))
+
+    def _start(self, pop: _Pop, key: QueueKey) -> tuple[int, int]:
+        """The group's offset as it will be (-1: none), and where to read."""
+        ahead = self._ahead.get(key)
+        if ahead is not None:
+            return ahead[0], ahead[0]
+        stored = self._context.state.consumer_offsets.get(key)
+        if stored is None:
+            return -1, start_of(self._context, key, from_end=pop.from_end)
+        queue = self._context.queues.get(key[1], key[2])
+        return stored, min(max(stored, queue.min_offset), queue.next_offset)
+
+    def _is_blocked(self, pop: _Pop, key: QueueKey, now_ms: int) -> bool:
+        held = self._context.state.pop.orders.get(key)
+        if held is None or self._context.state.resets.get(*key) is not None:
+            return False
+        until_ms = held.blocked_until_ms(pop.attempt_id, now_ms)
+        if until_ms is None:
+            # A message of the set may be on its way to being done or postponed: only the outcome
+            # says whether the queue is free. The same attempt asks for the same set again.
+            if held.is_of(pop.attempt_id) or not self._is_busy(key, held):
+                return False
+            until_ms = now_ms + _LOOK_AGAIN_MS
+        wake_ms = self._context.monotonic_ms() + until_ms - now_ms
+        pop.wake_ms = min(wake_ms, pop.wake_ms or wake_ms)
+        return True
+
+    def _is_busy(self, key: QueueKey, held: OrderSet) -> bool:
+        busy = self._context.pop_busy
+        return bool(busy) and any((key, offset) in busy for offset in held.offsets)
+
+    def _commands(self, pop: _Pop, catch: _Catch, taken: _Taken) -> list[Command]:
+        commands: list[Command] = []
+        reset = self._context.state.resets.get(*taken.key)
+        if reset is not None:
+            commands.append(ClearResetCommand(*taken.key, reset))
+        found = taken.slice
+        if pop.is_order and found.offsets:
+            commands.append(
+                PopOrderCommand(
+                    *taken.key,
+                    taken.expected,
+                    found.start,
+                    catch.pop_ms,
+                    pop.invisible_ms,
+                    pop.attempt_id,
+                    found.offsets,
+                )
+            )
+        else:
+            commands.append(
+                PopCommand(
+                    *taken.key,
+                    taken.expected,
+                    found.next_offset,
+                    catch.pop_ms,
+                    pop.invisible_ms,
+                    found.offsets,
+                )
+            )
+        return commands
+
+    def _landed(self, catch: _Catch) -> None:
+        for taken in catch.taken:
+            next_offset, under_way = self._ahead[taken.key]
+            if under_way == 1:
+                del self._ahead[taken.key]
+            else:
+                self._ahead[taken.key] = (next_offset, under_way - 1)
+
+    # Answering ---------------------------------------------------------------------------------
+
+    def _answer(self, pop: _Pop, catch: _Catch) -> None:
+        """Of what this pop holds now; where its commands were void, or it only passed over what it
+        doesn't want, it goes on."""
+        mine = [taken for taken in catch.taken if self._is_mine(pop, catch, taken)]
+        if not mine:
+            if not pop.request.connection.closed:
+                self._run(pop)
+            return
+        state = self._context.state.pop
+        starts: list[str] = []
+        offsets: list[str] = []
+        counts: list[str] = []
+        bodies: list[bytes] = []
+        for taken in mine:
+            _, topic, queue_id = taken.key
+            flag = retry_flag(topic) if topic != pop.topic.name else "0"
+            place = f"{flag} {queue_id}"
+            starts.append(f"{place} {taken.slice.start}")
+            offsets.append(f"{place} {','.join(map(str, taken.slice.offsets))}")
+            self._context.stats.got(
+                pop.group,
+                topic,
+                len(taken.slice.offsets),
+                sum(map(len, taken.slice.records)),
+            )
+            if flag == "0":
+                bodies += taken.slice.records
+            else:
+                bodies += self._as_first_sent(pop, catch, taken)
+            held = state.orders.get(taken.key) if pop.is_order else None
+            if held is not None:
+                known = dict(held.counts)
+                counts += [f"{flag} qo{queue_id}%{offset} {known[offset]}" for offset in known]
+                least = min(known.values()) if len(known) == len(held.offsets) else 0
+                counts.append(f"{place} {least}")
+        more = {"startOffsetInfo": ";".join(starts), "msgOffsetInfo": ";".join(offsets)}
+        if counts:
+            more["orderCountInfo"] = ";".join(counts)
+        self._reply(
+            pop, catch, code=ResponseCode.SUCCESS, remark="FOUND", more=more, body=b"".join(bodies)
+        )
+        if catch.rest > 0:
+            self._context.pop_polling.wake_one(pop.topic.name, pop.group)
+
+    def _is_mine(self, pop: _Pop, catch: _Catch, taken: _Taken) -> bool:
+        if not taken.slice.offsets:
+            return False
+        state, first = self._context.state.pop, taken.slice.offsets[0]
+        if pop.is_order:
+            held = state.orders.get(taken.key)
+            return held is not None and held.pop_ms == catch.pop_ms
+        holding = state.holding(taken.key, first)
+        return holding is not None and holding.pop_ms == catch.pop_ms
+
+    def _as_first_sent(self, pop: _Pop, catch: _Catch, taken: _Taken) -> list[bytes]:
+        found = taken.slice
+        return [
+            as_first_sent(
+                record,
+                pop.topic.name,
+                Handle(
+                    start_offset=found.start,
+                    pop_ms=catch.pop_ms,
+                    invisible_ms=pop.invisible_ms,
+                    revive_queue=0,
+                    retry_flag="1",
+                    broker_name=self._context.config.group,
+                    queue_id=taken.key[2],
+                    offset=offset,
+                ),
+            )
+            for offset, record in zip(found.offsets, found.records, strict=True)
+        ]
+
+    def _hold_or_answer(self, pop: _Pop, catch: _Catch) -> None:
+        context = self._context
+        code = ResponseCode.POLLING_TIMEOUT
+        if context.monotonic_ms() < pop.deadline_ms:
+            held = HeldPop(
+                topic=pop.topic.name,
+                group=pop.group,
+                queue_id=pop.queue_id,
+                codes=pop.filter.codes,
+                deadline_ms=pop.deadline_ms,
+                wake_ms=pop.wake_ms,
+                run_again=lambda: self._again(pop),
+            )
+            if pop.request.shrink() and context.pop_polling.hold(held):
+                return
+            code = ResponseCode.POLLING_FULL
+        self._reply(pop, catch, code=code, remark="NO_MESSAGE_IN_QUEUE")
+
+    def _again(self, pop: _Pop) -> None:
+        if not pop.request.connection.closed:
+            self._guarded(pop, lambda: self._run(pop))
+
+    def _guarded(self, pop: _Pop, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except RefusedError as refused:
+            pop.request.refuse(refused)
+
+    def _reply(
+        self,
+        pop: _Pop,
+        catch: _Catch,
+        *,
+        code: ResponseCode,
+        remark: str,
+        more: Mapping[str, str] | None = None,
+        body: bytes = b"",
+    ) -> None:
+        fields = {
+            "popTime": str(catch.pop_ms),
+            "invisibleTime": str(pop.invisible_ms),
+            "reviveQid": str(ORDER_REVIVE_QUEUE if pop.is_order else 0),
+            "restNum": str(catch.rest),
+            **(more or {}),
+        }
+        pop.request.reply(code, remark, fields, body)

@@ -1,0 +1,181 @@
+"""PEEK_MESSAGE, NOTIFICATION, POLLING_INFO: looking without taking.
+
+Place in the data path: what a pop would find now (peek), whether it would find anything (held as a
+pop is), and how many pops wait. Rules: RocketMQ PeekMessageProcessor, NotificationProcessor,
+PollingInfoProcessor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from broker.entry.pop_handle import pop_retry_topic, retry_flag
+from broker.entry.topics import Topic
+from broker.pop.reader import read_slice, start_of
+from broker.queues.message_filter import EVERYTHING
+from broker.request.context import BrokerContext
+from broker.request.deleted_topics import first_of_living_topic
+from broker.request.pop_polling import HeldPop
+from broker.request.request import RefusedError, Request
+from broker.state.pop_state import QueueKey
+from remoting.protocol.codes import ResponseCode
+
+__all__ = ["PopPeekProcessor"]
+
+_COUNT_MAX: Final = 32
+_POLL_MS_MAX: Final = 60_000
+
+
+class PopPeekProcessor:
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
+
+    def peek(self, request: Request) -> None:
+        """PEEK_MESSAGE."""
+        context = self._context
+        context.require_leader()
+        left = max(0, min(request.integer("maxMsgNums"), _COUNT_MAX))
+        records: list[bytes] = []
+        starts: list[str] = []
+        offsets: list[str] = []
+        topic = request.text("topic")
+        rest, size_left = 0, context.config.pull_size_max
+        for key in self._queues(request, with_retries=True):
+            start = self._start(key)
+            if key[1] != topic:
+                start = first_of_living_topic(context, topic, key[1], key[2], start)
+            if len(records) < left and size_left > 0:  # else they are only counted
+                found = read_slice(
+                    context,
+                    key[1],
+                    key[2],
+                    start,
+                    count_max=left - len(records),
+                    size_max=size_left,
+                    wanted=EVERYTHING,
+                )
+                if found.records:
+                    records += found.records
+                    size_left -= sum(map(len, found.records))
+                    place = f"{retry_flag(key[1])} {key[2]}"
+                    starts.append(f"{place} {found.start}")
+                    offsets.append(f"{place} {','.join(map(str, found.offsets))}")
+                    start = found.next_offset
+            rest += max(0, context.queues.get(key[1], key[2]).next_offset - start)
+        request.reply(
+            ResponseCode.SUCCESS if records else ResponseCode.PULL_NOT_FOUND,
+            "FOUND" if records else "NO_MESSAGE_IN_QUEUE",
+            {
+                "popTime": str(context.clock_ms()),
+                "invisibleTime": "0",
+                "reviveQid": "0",
+                "restNum": str(rest),
+                "startOffsetInfo": ";".join(starts),
+                "msgOffsetInfo": ";".join(offsets),
+            },
+            b"".join(records),
+        )
+
+    def notification(self, request: Request) -> None:
+        """NOTIFICATION: whether a pop would find something."""
+        context = self._context
+        context.require_leader()
+        poll_ms = max(0, min(request.integer("pollTime"), _POLL_MS_MAX))
+        with_retries = not request.boolean_or("order", False)
+        self._check(request)
+        attempt_id = request.fields.get("attemptId") or ""
+        deadline_ms = context.monotonic_ms() + poll_ms
+
+        def answer(has_message: bool, *, is_full: bool = False) -> None:
+            fields = {"hasMsg": str(has_message).lower(), "pollingFull": str(is_full).lower()}
+            request.reply(ResponseCode.SUCCESS, None, fields)
+
+        is_small = request.shrink("topic", "consumerGroup", "queueId", "attemptId")
+
+        def look() -> None:
+            if request.connection.closed:
+                return
+            if not context.ready:
+                request.reply(ResponseCode.SERVICE_NOT_AVAILABLE, context.not_leader_remark())
+                return
+            now_ms = context.clock_ms()
+            try:
+                keys = self._queues(request, with_retries=with_retries)
+                has_message = any(self._has_message(key, attempt_id, now_ms) for key in keys)
+            except RefusedError as refused:  # what it was let in for is gone
+                request.refuse(refused)
+                return
+            if has_message:
+                answer(True)
+            elif context.monotonic_ms() >= deadline_ms:
+                answer(False)
+            elif not is_small or not context.pop_polling.hold(
+                HeldPop(
+                    topic=request.text("topic"),
+                    group=request.text("consumerGroup"),
+                    queue_id=request.integer("queueId"),
+                    codes=None,
+                    deadline_ms=deadline_ms,
+                    wake_ms=None,
+                    run_again=look,
+                )
+            ):
+                answer(False, is_full=True)
+
+        look()
+
+    def polling_info(self, request: Request) -> None:
+        """POLLING_INFO: how many pops of the group wait for the queue."""
+        group, topic = request.text("consumerGroup"), request.text("topic")
+        self._check(request)
+        count = self._context.pop_polling.count(topic, group, request.integer("queueId"))
+        request.reply(ResponseCode.SUCCESS, None, {"pollingNum": str(count)})
+
+    def _queues(self, request: Request, *, with_retries: bool) -> Iterator[QueueKey]:
+        """Raises RefusedError."""
+        topic = self._check(request)
+        group, name = request.text("consumerGroup"), topic.name
+        queue_id = request.integer("queueId")
+        retry_topic = pop_retry_topic(name, group)
+        if with_retries and retry_topic in self._context.state.topics:
+            yield group, retry_topic, 0
+        for at in range(topic.read_queue_count) if queue_id < 0 else [queue_id]:
+            yield group, name, at
+
+    def _check(self, request: Request) -> Topic:
+        """What is asked for may be read. Raises RefusedError."""
+        state = self._context.state
+        group, name = request.text("consumerGroup"), request.text("topic")
+        topic = state.topics.get(name)
+        if topic is None:
+            raise RefusedError(
+                ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please!"
+            )
+        if not topic.readable:
+            raise RefusedError(
+                ResponseCode.NO_PERMISSION, f"the topic[{name}] peeking message is forbidden"
+            )
+        queue_id = request.integer("queueId")
+        if not -1 <= queue_id < topic.read_queue_count:
+            raise RefusedError(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{queue_id}] is illegal, topic:[{name}] "
+                f"topicConfig.readQueueNums:[{topic.read_queue_count}]",
+            )
+        if state.groups.get(group, {}).get("consumeEnable") is False:
+            raise RefusedError(
+                ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}"
+            )
+        return topic
+
+    def _start(self, key: QueueKey) -> int:
+        stored = self._context.state.consumer_offsets.get(key)
+        return start_of(self._context, key, from_end=False) if stored is None else stored
+
+    def _has_message(self, key: QueueKey, attempt_id: str, now_ms: int) -> bool:
+        context = self._context
+        held = context.state.pop.orders.get(key)
+        if held is not None and held.blocked_until_ms(attempt_id, now_ms) is not None:
+            return False
+        return self._start(key) < context.queues.get(key[1], key[2]).next_offset

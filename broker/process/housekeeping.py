@@ -1,0 +1,213 @@
+"""What a broker does beside its requests: look at its disk, let old messages go, forget clients.
+
+Place in the data path: beside it. Finds out whether the disk has room (`broker.admin.disk_room`),
+and hands leadership to a replica that has, while this one has not; gathers what
+`broker.config.retention` decides on and has the log carry it out; has ConsumeQueues synced that
+were built again.
+
+Invariants: one removal and one hand-over is under way at a time; a replica without room is never
+handed leadership, and where none has room the leader stays, refuses, and takes messages again by
+itself once there is room.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from broker.admin.disk_room import DiskUse, disk_use, want_of_room
+from broker.config.retention import Retention, RetentionFacts, RetentionPolicy, decide_retention
+from broker.entry.levels import DELAY_LEVEL_MAX
+from broker.entry.payload import UNIT
+from broker.entry.topics import SCHEDULE_TOPIC
+from broker.request.context import BrokerContext
+from broker.request.tasks import TaskOwner
+from raft.messages import NodeId
+from raft.replicated_log import NotLeaderError, Phase
+from remoting.connections.rpc import RemotingClient
+from remoting.errors import RemotingError
+from remoting.protocol.codes import RequestCode
+from remoting.protocol.command import RemotingCommand
+
+__all__ = ["Housekeeper"]
+
+_log = logging.getLogger(__name__)
+_STATUS_TIMEOUT_MS = 1_000
+_HAND_OVER_INTERVAL_MS = 10_000
+
+
+class Housekeeper:
+    """`look` is called every 100 ms, so that the floor in bytes is more than what can be stored
+    between two looks; `round` once a second."""
+
+    def __init__(
+        self,
+        context: BrokerContext,
+        tasks: TaskOwner,
+        remoting: RemotingClient,
+        *,
+        look: Callable[[Path], DiskUse] = disk_use,
+    ) -> None:
+        self._context = context
+        self._tasks = tasks
+        self._remoting = remoting
+        self._look = look
+        self._retain_now = False
+        self._use: DiskUse | None = None  # as it was seen last
+        self._is_retaining = False
+        self._is_handing_over = False
+        self._handed_over_ms: int | None = None
+
+    def look(self) -> None:
+        """Find out whether there is room. Raises OSError of the disk under the store."""
+        self._use = self._look(self._context.config.store)
+        self._judge_room(self._use)
+
+    def round(self) -> None:
+        """Raises OSError of the derived files."""
+        context = self._context
+        context.clients.expire(context.monotonic_ms())
+        context.queues.write_held()
+        if context.queues.wants_sync:
+            context.queues.wants_sync = False
+            self._tasks.spawn(asyncio.to_thread(context.queues.sync))
+        # While queues are built again it is not known what waits in those of the delay levels.
+        if self._use is not None and not self._is_retaining and not context.queues.is_filling:
+            policy = context.config.retention
+            facts = self._facts(self._use, policy)
+            if self._retain_now:
+                policy = replace(policy, delete_hours=frozenset({facts.hour}))
+                self._retain_now = False
+            retention = decide_retention(policy, facts)
+            if retention is not None:
+                self._is_retaining = True
+                self._tasks.spawn(self._retain(retention))
+
+    def retain_now(self) -> None:
+        """Let go of what is older than its retention at the next round, whatever the hour."""
+        self._retain_now = True
+
+    # Room --------------------------------------------------------------------------------------
+
+    def _judge_room(self, use: DiskUse) -> None:
+        context, config = self._context, self._context.config
+        status = context.log.status()
+        want = want_of_room(
+            use,
+            warning_level_ratio=config.disk_space_warning_level_ratio,
+            free_size_min=config.disk_free_size_min,
+            # Before it serves, a node takes nothing for other reasons than its disk.
+            log_writable=status.writable or status.phase is not Phase.SERVING,
+        )
+        if (want is None) != (context.want_of_room is None):
+            _log.warning(
+                "%s/%s: the store's disk is %s: sends are %s",
+                config.group,
+                config.node,
+                "no longer full" if want is None else "full",
+                "taken again" if want is None else f"refused, {want}",
+            )
+        context.want_of_room = want
+        if want is None or not context.ready or self._is_handing_over:
+            return
+        now_ms = context.monotonic_ms()
+        last_ms = self._handed_over_ms
+        if last_ms is None or now_ms - last_ms >= _HAND_OVER_INTERVAL_MS:
+            self._handed_over_ms = now_ms
+            self._is_handing_over = True
+            self._tasks.spawn(self._hand_over())
+
+    async def _hand_over(self) -> None:
+        """Make a replica the leader that has room, the one that is furthest."""
+        try:
+            target = await self._replica_with_room()
+            if target is None:
+                _log.warning("no other replica has room: this one goes on leading, and refuses")
+                return
+            _log.warning("leadership goes to %s, which has room", target)
+            await self._context.log.transfer_leadership(target)
+        except (NotLeaderError, TimeoutError, ValueError) as error:
+            _log.info("leadership was not handed over: %s", error)
+        finally:
+            self._is_handing_over = False
+
+    async def _replica_with_room(self) -> NodeId | None:
+        context = self._context
+        furthest: tuple[int, NodeId] | None = None
+        for voter in context.log.status().voters:
+            address = context.broker_addresses.get(voter)
+            if voter == context.config.node or address is None:
+                continue
+            applied_index = await self._applied_index(address)
+            if applied_index is not None and (furthest is None or applied_index > furthest[0]):
+                furthest = applied_index, voter
+        return None if furthest is None else furthest[1]
+
+    async def _applied_index(self, address: str) -> int | None:
+        """Of a replica of this group that has room; None of any other, and where nobody answers."""
+        command = RemotingCommand(code=RequestCode.LEDGERMQ_STATUS)
+        try:
+            answer = await self._remoting.request(address, command, _STATUS_TIMEOUT_MS)
+            status = json.loads(answer.body)
+            if status["group"] != self._context.config.group or status["disk_full"]:
+                return None
+            return int(status["applied_index"])
+        except (RemotingError, ValueError, KeyError, TypeError) as error:
+            _log.info("%s does not tell whether it has room: %r", address, error)
+            return None
+
+    # Retention ---------------------------------------------------------------------------------
+
+    def _facts(self, use: DiskUse, policy: RetentionPolicy) -> RetentionFacts:
+        context = self._context
+        state, now_ms = context.state, context.clock_ms()
+        return RetentionFacts(
+            hour=time.localtime(now_ms // 1000).tm_hour,
+            disk_used_percent=use.used_percent,
+            bounds=context.log.retention_bounds(),
+            expired_position=state.time_marks.position_before(now_ms - policy.reserved_ms),
+            half_position=state.halves.begin_position,
+            delay_position=self._delay_position(),
+        )
+
+    def _delay_position(self) -> int | None:
+        """Where the oldest message is that waits for its delivery, or was popped and is held."""
+        context = self._context
+        positions: list[int] = []
+        for queue_id in range(DELAY_LEVEL_MAX):
+            queue = context.queues.find(SCHEDULE_TOPIC, queue_id)
+            first = context.state.delay_offsets.get(queue_id, 0)
+            unit = b"" if queue is None else queue.read(first, 1)
+            if unit:
+                positions.append(UNIT.unpack(unit)[0])
+        if context.state.timers.begin_position is not None:
+            positions.append(context.state.timers.begin_position)
+        for (_, topic, queue_id), offset in context.state.pop.oldest():
+            queue = context.queues.find(topic, queue_id)
+            unit = b"" if queue is None else queue.read(offset, 1)
+            if unit:
+                positions.append(UNIT.unpack(unit)[0])
+        return min(positions, default=None)
+
+    async def _retain(self, retention: Retention) -> None:
+        """What fails here has stopped the node: the task's owner hears of it too."""
+        context = self._context
+        try:
+            before = context.log.retention_bounds().begin_position
+            begin = await context.log.retain_from(retention.position)
+            if begin > before:
+                _log.info(
+                    "%s/%s: the log begins at %d now, %d bytes are gone: %s",
+                    context.config.group,
+                    context.config.node,
+                    begin,
+                    begin - before,
+                    retention.reason,
+                )
+        finally:
+            self._is_retaining = False

@@ -1,0 +1,111 @@
+"""Which engine replicates this broker's log.
+
+Place in the data path: the one spot where the broker learns what its ReplicatedLog is: Raft, or
+PySyncObj. Master-slave engines will join here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import secrets
+from typing import Any
+
+from broker.config.config import BrokerConfig, ConfigError
+from raft.config import RaftConfig
+from raft.messages import NodeId
+from raft.node.node import RaftNode
+from raft.node.node_config import NodeConfig
+from raft.profiles import PROFILES
+from raft.replicated_log import ReplicatedLog, RestorableStateMachine, StateMachine
+from raft.stalls import Stalls
+
+__all__ = ["open_log"]
+
+_SECRET_SIZE_MAX = 4_096
+
+
+def open_log(
+    config: BrokerConfig, machine: RestorableStateMachine, stalls: Stalls | None = None
+) -> ReplicatedLog:
+    """The log that `config` asks for, not started.
+
+    Raises ConfigError where the settings contradict each other or the secret can't be used.
+    """
+    try:
+        if config.engine == "pysyncobj":
+            return _pysyncobj(config, machine)
+        assert config.engine == "raft", "checked by BrokerConfig"
+        raft = RaftConfig(
+            node_id=NodeId(config.node),
+            voters=tuple(NodeId(name) for name in sorted(config.peers)),
+            **{**dataclasses.asdict(PROFILES[config.profile]), **_times(config)},
+        )
+        return RaftNode(
+            NodeConfig(
+                group=config.group,
+                raft=raft,
+                peers={NodeId(name): address for name, address in config.peers.items()},
+                listen=config.raft_listen,
+                store=config.store,
+                secret=_secret(config),
+                dial=config.dial,
+                trace=config.trace,
+                segment_size_bytes_max=config.segment_size_bytes_max,
+                log_cached_size_bytes=config.log_cached_size_bytes,
+                snapshot_interval_size_bytes=config.snapshot_interval,
+            ),
+            machine,
+            stalls=stalls,
+        )
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+
+
+def _pysyncobj(config: BrokerConfig, machine: StateMachine) -> ReplicatedLog:
+    """Raises ValueError where an address is not loopback, or a time is out of its range."""
+    # Imported here: whoever runs on Raft needs nothing of it.
+    from raft.pysyncobj.config import PySyncObjConfig  # noqa: PLC0415
+    from raft.pysyncobj.log import PySyncObjLog  # noqa: PLC0415
+
+    password = None
+    if config.pysyncobj_password:
+        if importlib.util.find_spec("cryptography") is None:
+            raise ValueError("pysyncobj_password: needs the package cryptography")
+        password = _secret(config).decode()
+    return PySyncObjLog(
+        PySyncObjConfig(
+            group=config.group,
+            node_id=NodeId(config.node),
+            peers={NodeId(name): address for name, address in config.peers.items()},
+            listen=config.raft_listen,
+            store=config.store,
+            dial=config.dial,
+            flush=config.pysyncobj_flush,
+            batch=config.pysyncobj_batch,
+            password=password,
+            trace=config.trace,
+            segment_size_bytes_max=config.segment_size_bytes_max,
+            **_times(config),
+        ),
+        machine,
+    )
+
+
+def _times(config: BrokerConfig) -> dict[str, Any]:
+    """The times of [raft] that were given one by one."""
+    names = ("heartbeat_ms", "election_timeout_ms_min", "election_timeout_ms_max")
+    return {name: getattr(config, name) for name in names if getattr(config, name) is not None}
+
+
+def _secret(config: BrokerConfig) -> bytes:
+    """The group's secret; a group of one node, which nobody else may join, gets a random one."""
+    if config.secret_file is None:
+        return secrets.token_bytes(32)
+    try:
+        secret = config.secret_file.read_bytes().strip()
+    except OSError as error:
+        raise ConfigError(f"secret_file: {error}") from error
+    if len(secret) > _SECRET_SIZE_MAX:
+        raise ConfigError(f"secret_file: {len(secret)} bytes, more than {_SECRET_SIZE_MAX}")
+    return secret

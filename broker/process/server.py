@@ -1,0 +1,483 @@
+"""The broker process: the asyncio shell around state machine, log, processors and timers.
+
+Place in the data path: accepts remoting connections, hands each request to its processor, carries
+the clock's ticks to the pure parts, registers with the name servers.
+
+Invariants: where access control is on, nothing is handled before it has let the request pass; a
+processor's refusal is answered; a request that no processor foresaw (`UNFORESEEN`)
+is answered too, and told with its traceback; anything else that is raised stops the process with
+the reason; a log that failed stops the process, nothing is acknowledged after; on SIGTERM the
+broker leaves its tables, then the log is closed cleanly.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import random
+import signal
+import ssl
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, Final
+
+from broker.access.access_control import AccessControl
+from broker.access.accounts import AclFileError
+from broker.access.required_permissions import OPERATORS
+from broker.config.config import BrokerConfig, ConfigError, split_address
+from broker.config.host_names import numeric_address
+from broker.config.settings import load_settings
+from broker.delay.delivery import DelayDelivery
+from broker.entry.applied_entries import AppliedEntries
+from broker.entry.payload import Run
+from broker.entry.record import host_bytes
+from broker.entry.topics import TRACE_TOPIC, Topic, system_topics
+from broker.index.index_file import IndexShape
+from broker.index.indexer import Indexer
+from broker.leader.proposer import BusyError, Proposal, Proposer
+from broker.pop.revive import PopRevive
+from broker.process.housekeeping import Housekeeper
+from broker.process.processors import Processors
+from broker.process.registration import Registration
+from broker.process.replication import open_log
+from broker.process.request_table import dispatch_of
+from broker.process.rounds import Rounds
+from broker.queues.consume_queue import DamagedQueueError
+from broker.queues.consume_queues import ConsumeQueues
+from broker.queues.derived_files import FILES_MAX
+from broker.queues.state_machine import BrokerStateMachine
+from broker.request.clients import Clients
+from broker.request.clock_exchange import ClockExchange
+from broker.request.context import BrokerContext
+from broker.request.forwarding import Forwarding
+from broker.request.long_polling import LongPolling
+from broker.request.pop_polling import PopPolling
+from broker.request.request import UNFORESEEN, RefusedError, Request
+from broker.request.tasks import TaskOwner
+from broker.state.state import BrokerState
+from broker.state.user_table import UserTable
+from broker.transaction.check_back import CheckBack
+from raft.fail_stop import Edge
+from raft.replicated_log import LogStatus, ReplicatedLog, StateDivergedError
+from raft.stalls import SAMPLE_S, Stalls
+from remoting.connections.connection import Connection
+from remoting.connections.greeting import Greeting
+from remoting.connections.open_files import open_files_max, raise_open_files_limit
+from remoting.connections.rpc import RemotingClient
+from remoting.connections.security_config import SecurityConfigError
+from remoting.connections.server import RemotingServer
+from remoting.protocol.codes import ResponseCode
+from remoting.protocol.command import RemotingCommand
+from remoting.records.message import UniqueIdGenerator
+
+__all__ = ["Broker", "run_broker"]
+
+_log = logging.getLogger(__name__)
+_CLOCK_MS: Final = 200
+_HELD_PULLS_SCAN_MS: Final = 100
+_DELIVERY_MS: Final = 100
+_TIMERS_MS: Final = 25
+_DISK_LOOK_MS: Final = 100
+_INDEX_MS: Final = 25
+_HOUSEKEEPING_MS: Final = 1_000
+_STATS_MS: Final = 1_000
+_LOCKS_SWEEP_MS: Final = 60_000
+_FILES_LOOK_MS: Final = 1_000  # accounts and certificates
+# A batch makes thousands of short-lived objects; the default of 700 would look for cycles, which
+# requests don't have, several times in each.
+_GC_ALLOCATIONS_MAX: Final = 50_000
+
+
+def _wall_ms() -> int:
+    """Unix time in milliseconds, as this machine has it; the group's is `context.clock_ms`."""
+    return time.time_ns() // 1_000_000
+
+
+def _monotonic_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
+
+
+class Broker:
+    """One broker; `start`, then `serve` until it fails or is cancelled, then `stop`."""
+
+    def __init__(self, config: BrokerConfig, stalls: Stalls | None = None) -> None:
+        """`stalls`: measures what holds up the loop; None: nobody does."""
+        self.config = config
+        self._stalls = stalls
+        self._store_address = numeric_address(config.advertised)
+        self._tasks = TaskOwner()
+        self._queues = ConsumeQueues(
+            # Two descriptors each: a quarter of what the process may have.
+            config.store / "consumequeue",
+            files_max=max(1, min(FILES_MAX, open_files_max() // 8)),
+        )
+        state = BrokerState(config.limits, system_topics(config.cluster, config.group))
+        applied = AppliedEntries() if config.message_index_enable else None
+        self._machine = BrokerStateMachine(
+            state,
+            self._queues,
+            on_arrival=self._on_arrival,
+            on_role=self._on_role,
+            on_topics=self._on_topics,
+            applied=applied,
+        )
+        self.log: ReplicatedLog = open_log(config, self._machine, stalls)
+        self.context = self._make_context(state)
+        self._check_back = CheckBack(self.context)
+        self._delivery = DelayDelivery(self.context)
+        self._revive = PopRevive(self.context)
+        self._access = _access_control(config, lambda: state.users)
+        if self._access is not None:
+            self.context.is_super = self._access.is_super
+            self.context.may_publish = self._access.may_publish
+        greeting, dial_tls = _security(config)
+        self._tls = greeting.tls
+        self._remoting = RemotingClient(
+            config.dial,
+            tls=dial_tls,
+            sign=None if self._access is None else self._access.signer(config.acl_inner_access_key),
+        )
+        self.context.remoting = self._remoting
+        self._registration = Registration(self.context, self._remoting)
+        self._indexer = None if applied is None else self._make_indexer(applied)
+        self._housekeeper = Housekeeper(self.context, self._tasks, self._remoting)
+        host, port = split_address("listen", config.listen)
+        self._server = RemotingServer(
+            host,
+            port,
+            self._on_request,
+            self._on_close,
+            connections_max=config.connections_max,
+            reserved_max=config.connections_reserved,
+            reserved_codes=OPERATORS,
+            greeting=greeting,
+        )
+        self._processors = Processors(self.context, self._tasks, self.context.locks, self._indexer)
+        self._handlers = dispatch_of(self._processors)
+        self._forwarding = Forwarding(
+            self.context,
+            self._tasks,
+            may_sign=self._access is None or bool(config.acl_inner_access_key),
+        )
+        self.context.routes_changed = self._registration.changed
+        self.context.when_routes_told = self._registration.when_told
+        self.context.retain_now = self._housekeeper.retain_now
+        self._edge = Edge(self.fail)
+        self._was_ready = False
+        self._started = False
+
+    def _make_context(self, state: BrokerState) -> BrokerContext:
+        config = self.config
+        rng = random.Random()
+        clocks = ClockExchange(
+            group=config.group,
+            node=config.node,
+            replicas=config.brokers,
+            state=state,
+            status=self.log.status,
+            wall_ms=_wall_ms,
+            monotonic_ms=_monotonic_ms,
+        )
+        return BrokerContext(
+            config=config,
+            log=self.log,
+            state=state,
+            queues=self._queues,
+            proposer=Proposer(
+                self.log,
+                state,
+                store_host=host_bytes(self._store_address),
+                clock_ms=clocks.stamp_ms,
+                lead_ms=clocks.lead_ms,
+                limits=config.proposer,
+            ),
+            clients=Clients(
+                clients_max=config.clients_per_group_max,
+                client_silence_ms_max=config.client_silence_ms_max,
+            ),
+            long_polling=LongPolling(held_max=config.held_pulls_max),
+            pop_polling=PopPolling(held_max=config.held_pulls_max),
+            clocks=clocks,
+            clock_ms=clocks.now_ms,
+            monotonic_ms=_monotonic_ms,
+            random=rng,
+            unique_ids=UniqueIdGenerator(
+                ip=split_address("advertised", self._store_address)[0],
+                pid=os.getpid(),
+                instance=rng.getrandbits(32),
+            ),
+            broker_addresses=config.brokers,
+            store_address=self._store_address,
+            stalls=self._stalls,
+        )
+
+    # Life --------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Recover the log and listen. Raises OSError, CorruptLogError and the like."""
+        await self.log.start()
+        await self._server.start()
+        self._started = True
+
+    async def serve(self) -> None:
+        """Run until cancelled, or until something failed: then raises what it was."""
+        async with asyncio.TaskGroup() as group:
+            if self._stalls is not None:
+                group.create_task(self._sample_stalls(self._stalls))
+            if self._indexer is not None:
+                group.create_task(self._indexer.start())
+            group.create_task(self._fail_with(self.log.wait_failed()))
+            group.create_task(self._fail_with(self._tasks.wait_failed()))
+            group.create_task(self.context.clocks.run(self._remoting))
+            group.create_task(self._rounds().run())
+            for name_server in self.config.name_servers:
+                group.create_task(self._registration.run(name_server))
+
+    @staticmethod
+    async def _sample_stalls(stalls: Stalls) -> None:
+        """By a timer of its own: how late it is, is what it measures."""
+        while True:
+            await asyncio.sleep(SAMPLE_S)
+            stalls.sample()
+
+    def _rounds(self) -> Rounds:
+        rounds = Rounds(_monotonic_ms, self._stalls)
+        if self._indexer is not None:
+            rounds.add(_INDEX_MS, "index", self._indexer.round)
+        rounds.add(_CLOCK_MS, "clock", self._tick_clock)
+        rounds.add(_HELD_PULLS_SCAN_MS, "held pulls", self._expire_pulls)
+        rounds.add(_DELIVERY_MS, "delays", self._delivery.round)
+        rounds.add(_TIMERS_MS, "timers", self._processors.timers.round)
+        rounds.add(_DELIVERY_MS, "revive", self._revive.round)
+        rounds.add(_LOCKS_SWEEP_MS, "locks", self._processors.locks.sweep)
+        rounds.add(_DISK_LOOK_MS, "disk room", self._housekeeper.look)
+        rounds.add(_HOUSEKEEPING_MS, "housekeeping", self._housekeeper.round)
+        rounds.add(_STATS_MS, "stats", self._sample)
+        check_ms = min(1_000, self.config.transaction_check_interval_ms)
+        rounds.add(check_ms, "check back", self._check_back.round)
+        if self._access is not None:
+            rounds.add(_FILES_LOOK_MS, "accounts", self._access.look)
+        if self._tls is not None:
+            rounds.add(_FILES_LOOK_MS, "certificates", self._tls.look)
+        return rounds
+
+    async def stop(self) -> None:
+        """Leave: name servers first, then the log, then clients."""
+        if self._started and self.config.name_servers:
+            with contextlib.suppress(TimeoutError):  # what was not told expires there
+                async with asyncio.timeout(1):
+                    await self._registration.unregister()
+        await self.log.stop()
+        if self._indexer is not None:
+            self._indexer.stop()
+        self.context.long_polling.release_all()
+        self.context.pop_polling.release_all()
+        await self._tasks.stop()
+        await self._server.stop()
+        await self._remoting.close()
+        self._queues.close()
+
+    @staticmethod
+    async def _fail_with(failure: Awaitable[BaseException]) -> None:
+        raise await failure
+
+    def _make_indexer(self, applied: AppliedEntries) -> Indexer:
+        config = self.config
+        return Indexer(
+            self.log,
+            config.store / "index",
+            IndexShape(slot_count=config.max_hash_slot_num, unit_count=config.max_index_num),
+            self._tasks,
+            applied_position=lambda: self._machine.applied_position,
+            applied=applied,
+        )
+
+    # Requests ----------------------------------------------------------------------------------
+
+    def _on_request(self, connection: Connection, command: RemotingCommand) -> None:
+        request = Request(connection, command)
+        handler = self._handlers.get(command.code)
+        if handler is None:
+            request.reply(
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+                f" request type {command.code} not supported",
+            )
+            return
+        self._handle(request, handler)
+
+    def _handle(
+        self, request: Request, handler: Callable[[Request], None], *, is_new: bool = True
+    ) -> None:
+        """Not new: it was to be handed on, and this node leads by now."""
+        with self._edge:
+            try:
+                if is_new and self._access is not None:
+                    self._access.authorise(request)
+                if is_new and not self.context.ready and self._forwarding.takes(request):
+                    self._forwarding.hand_on(
+                        request, partial(self._handle, handler=handler, is_new=False)
+                    )
+                else:
+                    handler(request)
+            except RefusedError as refused:
+                request.refuse(refused)
+            except UNFORESEEN as error:
+                request.refuse_unforeseen(error)
+
+    def fail(self, error: BaseException) -> None:
+        """End `serve` with what went wrong in a request or a callback."""
+        if not isinstance(error, DamagedQueueError):
+            _log.error("the broker stops", exc_info=error)
+        self._tasks.fail(error)
+
+    def _on_close(self, connection: Connection) -> None:
+        self.context.clients.connection_closed(connection)
+
+    # What the log tells ------------------------------------------------------------------------
+
+    def _on_arrival(self, run: Run) -> None:
+        if self.context.ready:
+            self.context.stats.put(run.topic, run.count, run.size)
+        self.context.long_polling.on_arrival(run)
+        self.context.pop_polling.on_arrival(run)
+
+    def _on_topics(self) -> None:
+        self._registration.changed()
+
+    def _on_role(self, status: LogStatus) -> None:
+        _log.info(
+            "%s/%s: %s in term %d, leader %s%s",
+            self.config.group,
+            self.config.node,
+            status.role.value,
+            status.term,
+            status.leader_id or "unknown",
+            ", ready" if status.ready else "",
+        )
+        # Not before the group's time is known: what this leader stamps with its own clock stays.
+        ready = status.ready and self.context.clocks.is_settled()
+        if self._was_ready and not ready:
+            self.context.proposer.lost_leadership()
+            self._check_back.lost_leadership()
+        elif ready and not self._was_ready:
+            self.context.locks.begin(self.context.monotonic_ms())
+        if ready and not self._was_ready and self.config.trace_topic_enable:
+            asyncio.get_running_loop().call_soon(self._make_trace_topic)
+        self._was_ready = self.context.ready = ready
+        self.context.term = status.term
+        self._forwarding.role_changed(status)
+        if not ready:
+            self.context.pop_polling.wake_all()
+        self._registration.changed()
+
+    def _make_trace_topic(self) -> None:
+        """By the new leader, where the group has none; the next one tries again."""
+        if self.context.ready and self.context.proposer.topic(TRACE_TOPIC) is None:
+            topic = Topic(name=TRACE_TOPIC, read_queue_count=1, write_queue_count=1)
+            with contextlib.suppress(BusyError):
+                self.context.proposer.submit(
+                    Proposal(commands=[topic.command()], on_done=lambda _: None)
+                )
+
+    # Ticks -------------------------------------------------------------------------------------
+
+    def _sample(self) -> None:
+        self.context.stats.sample(self.context.clock_ms())
+
+    def _tick_clock(self) -> None:
+        self.context.clocks.tick(leads=self.context.ready)
+        if not self.context.ready and self.context.clocks.is_settled():
+            status = self.log.status()
+            if status.ready:
+                self._on_role(status)
+
+    def _expire_pulls(self) -> None:
+        now_ms = self.context.monotonic_ms()
+        self.context.long_polling.expire(now_ms)
+        self.context.pop_polling.expire(now_ms)
+
+
+def _access_control(config: BrokerConfig, users: Callable[[], UserTable]) -> AccessControl | None:
+    """Raises ConfigError and OSError."""
+    if not config.acl_enable:
+        return None
+    try:
+        return AccessControl(
+            config.acl_file,
+            _monotonic_ms,
+            users=users,
+            cluster=config.cluster,
+            inner_access_key=config.acl_inner_access_key,
+        )
+    except AclFileError as error:
+        raise ConfigError(f"acl_file: {config.acl_file}: {error}") from error
+
+
+def _security(config: BrokerConfig) -> tuple[Greeting, ssl.SSLContext | None]:
+    """What the port takes, and what others are dialled with. Raises ConfigError."""
+    try:
+        return config.security.greeting(), config.security.dial_context()
+    except SecurityConfigError as error:
+        raise ConfigError(str(error)) from error
+
+
+async def run_broker(config: BrokerConfig) -> None:
+    """The process: serves until SIGTERM or SIGINT.
+
+    Raises what stopped it: ConfigError, OSError (a port in use, a full disk), CorruptLogError.
+    """
+    raise_open_files_limit()
+    gc.freeze()  # what was imported stays
+    gc.set_threshold(_GC_ALLOCATIONS_MAX, 20, 100)
+    stalls = Stalls()
+    with stalls.watching_collections():
+        while True:
+            try:
+                await _run_once(config, stalls)
+            except (StateDivergedError, DamagedQueueError) as error:
+                _log.critical("%s/%s starts anew: %s", config.group, config.node, error)
+            else:
+                return
+
+
+async def _run_once(config: BrokerConfig, stalls: Stalls) -> None:
+    """From an empty state machine to the stop."""
+    broker = Broker(load_settings(config), stalls)
+    loop = asyncio.get_running_loop()
+
+    def on_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """A callback that raises is a broken invariant too: it must not end in a log line."""
+        error = context.get("exception")
+        if "handle" in context and isinstance(error, Exception):
+            broker.fail(error)
+        else:
+            loop.default_exception_handler(context)
+
+    loop.set_exception_handler(on_exception)
+    try:
+        await broker.start()
+        sys.stdout.write(
+            f"ledgermq broker {config.group}/{config.node} listening on {config.listen}\n"
+        )
+        sys.stdout.flush()
+        serving = loop.create_task(broker.serve())
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, serving.cancel)
+        await serving
+    except asyncio.CancelledError:
+        _log.info("%s/%s: stopping", config.group, config.node)
+    except BaseExceptionGroup as group:
+        raise _first_of(group) from group
+    finally:
+        await broker.stop()
+
+
+def _first_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """What went wrong first; the group hangs on it as its cause."""
+    first = group.exceptions[0]
+    return _first_of(first) if isinstance(first, BaseExceptionGroup) else first

@@ -1,1 +1,0 @@
-"""One module per family of requests: each turns a RemotingCommand into proposals and answers."""

@@ -1,0 +1,434 @@
+"""PULL_MESSAGE (and LITE_PULL_MESSAGE): stored bytes from a queue offset on.
+
+Place in the data path: `broker.queues.queue_reader` finds the records; a pull that finds nothing is
+held (`broker.request.long_polling`) if it asked for that.
+
+Only committed messages have units, and what is committed never changes, so a follower may answer
+with what it has. What depends on where the queue *ends* (an offset that is out of range) is only
+said by a leader that has just proved itself (ReadIndex): a wrong word there would rewind or skip a
+consumer (promise G6). Whoever does not lead yet, or knows of entries that it has not applied, first
+applies them: a reset of the group's offset may be among them. What it does not know of it can't
+wait for: such a pull shows what was true a moment ago.
+
+Rules: order of checks, store results and codes as in RocketMQ's PullMessageProcessor and
+DefaultMessageStore.getMessage.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Final
+
+from broker.entry.payload import ClearResetCommand, OffsetCommand
+from broker.entry.topics import PERM_READ, Topic, is_group_name
+from broker.leader.proposer import BusyError, Proposal
+from broker.queues.message_filter import EVERYTHING, TAG, FilterError, MessageFilter
+from broker.queues.queue_reader import read_matching
+from broker.queues.sql import filter_of
+from broker.request.clients import Subscription
+from broker.request.context import BrokerContext
+from broker.request.deleted_topics import RetryFilter
+from broker.request.long_polling import HeldPull
+from broker.request.proposal_answers import refused_of
+from broker.request.request import RefusedError, Request
+from broker.request.tasks import TaskOwner
+from raft.messages import Index
+from raft.replicated_log import NotLeaderError, ProposalStatus
+from remoting.protocol.codes import ResponseCode
+
+__all__ = ["PullProcessor"]
+
+_FLAG_COMMIT_OFFSET: Final = 1
+_FLAG_SUSPEND: Final = 2
+_FLAG_SUBSCRIPTION: Final = 4
+_SUSPEND_MS_MAX: Final = 60_000
+_TOO_EARLY_MAX: Final = 1_024
+_TOO_EARLY_MS_MAX: Final = 5_000  # the shortest time that RocketMQ's clients give a pull is 10 s
+_BEHIND_MS_MAX: Final = 2_000  # whoever lacks something for longer shows what it has
+_LOOK_AGAIN_S: Final = 0.05
+_SCAN_UNITS_MAX: Final = 8_192  # looked at per pull when a filter matches little
+_SCAN_RECORDS_MAX: Final = 800  # as many as RocketMQ, where the filter reads records
+
+
+@dataclass(slots=True)
+class _Pull:
+    """What was asked for, and how far it got."""
+
+    request: Request
+    topic: str
+    queue_id: int
+    offset: int
+    count_max: int
+    size_max: int
+    suspend_ms: int
+    filter: MessageFilter
+    held_until_ms: int = 0  # 0: it was not held yet
+
+
+class PullProcessor:
+    def __init__(self, context: BrokerContext, tasks: TaskOwner) -> None:
+        self._context = context
+        self._tasks = tasks
+        self._too_early = 0  # pulls that wait for what their replica lacks
+
+    def handle(self, request: Request) -> None:
+        """Raises RefusedError; else the answer follows, perhaps after having been held."""
+        if not self._context.ready and self._too_early < _TOO_EARLY_MAX:
+            point = self._context.log.status().commit_index
+            if self._is_behind(point) or not self._knows_topic(request):
+                self._too_early += 1
+                self._tasks.answer(request, lambda: self._when_known(request, point))
+                return
+        self._begin(request)
+
+    def _begin(self, request: Request) -> None:
+        pull = self._checked(request)
+        self._commit_offset(request, pull)
+        self._run(pull, may_hold=pull.suspend_ms > 0)
+
+    def _knows_topic(self, request: Request) -> bool:
+        """Only a leader knows of a topic that there is none."""
+        return self._context.ready or request.text("topic") in self._context.state.topics
+
+    def _is_behind(self, point: Index) -> bool:
+        """Whether this replica lacks what it knows, or is about to know, as committed."""
+        if self._context.ready:
+            return False
+        status = self._context.log.status()
+        leads = status.leader_id == self._context.config.node
+        return status.applied_index < point or (leads and not status.ready)
+
+    async def _when_known(self, request: Request, point: Index) -> None:
+        """Wait for what is committed, for a moment; and for the topic, or for this node to lead.
+
+        A replica that has begun anew has to learn first what was in its log. Java's lite pull
+        consumers forget a `seek` where the pull after it fails, so it had better not.
+        """
+        context = self._context
+        begun_ms = context.monotonic_ms()
+        until_ms = begun_ms + _TOO_EARLY_MS_MAX
+        caught_up_ms = begun_ms + _BEHIND_MS_MAX
+        try:
+            while self._is_behind(point) and context.monotonic_ms() < caught_up_ms:
+                if request.connection.closed:
+                    return
+                await asyncio.sleep(_LOOK_AGAIN_S)
+            while not self._knows_topic(request):
+                if context.monotonic_ms() >= until_ms or request.connection.closed:
+                    raise RefusedError(
+                        ResponseCode.SERVICE_NOT_AVAILABLE, context.not_leader_remark()
+                    )
+                await asyncio.sleep(_LOOK_AGAIN_S)
+        finally:
+            self._too_early -= 1
+        self._begin(request)
+
+    # Checks ------------------------------------------------------------------------------------
+
+    def _checked(self, request: Request) -> _Pull:
+        context = self._context
+        group, topic_name = request.text("consumerGroup"), request.text("topic")
+        topic = self._readable(group, topic_name)
+        queue_id = request.integer("queueId")
+        if not 0 <= queue_id < topic.read_queue_count:
+            raise RefusedError(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{queue_id}] is illegal, topic:[{topic_name}] "
+                f"topicConfig.readQueueNums:[{topic.read_queue_count}] "
+                f"consumer:[{request.connection.peer}]",
+            )
+        flag = request.integer("sysFlag")
+        suspend_ms = request.integer("suspendTimeoutMillis") if flag & _FLAG_SUSPEND else 0
+        size_max = request.integer_or("maxMsgBytes", context.config.pull_size_max)
+        return _Pull(
+            request=request,
+            topic=topic_name,
+            queue_id=queue_id,
+            offset=request.integer("queueOffset"),
+            count_max=max(1, min(request.integer("maxMsgNums"), context.config.pull_count_max)),
+            size_max=size_max
+            if 0 < size_max < context.config.pull_size_max
+            else context.config.pull_size_max,
+            suspend_ms=max(0, min(suspend_ms, _SUSPEND_MS_MAX)),
+            filter=self._filter(request, group, topic_name, flag),
+        )
+
+    def _readable(self, group: str, topic_name: str) -> Topic:
+        """The topic. Raises RefusedError where the group may not read it, or nobody may."""
+        context = self._context
+        if not context.config.broker_permission & PERM_READ:
+            raise RefusedError(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{context.config.advertised}] pulling message is forbidden",
+            )
+        group_config = context.state.groups.get(group)
+        if group_config is not None and group_config.get("consumeEnable") is False:
+            raise RefusedError(
+                ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}"
+            )
+        topic = context.state.topics.get(topic_name)
+        if topic is None:
+            raise RefusedError(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{topic_name}] not exist, apply first please!",
+            )
+        if not topic.readable:
+            raise RefusedError(
+                ResponseCode.NO_PERMISSION, f"the topic[{topic_name}] pulling message is forbidden"
+            )
+        return topic
+
+    def _filter(self, request: Request, group: str, topic: str, flag: int) -> MessageFilter:
+        if topic.startswith("%RETRY%"):
+            # Retried messages pass the group's filter again (filterSupportRetry).
+            return RetryFilter(self._context)
+        if flag & _FLAG_SUBSCRIPTION:
+            return self._carried_filter(request)
+        clients = self._context.clients
+        known: Subscription | None = clients.subscriptions(group).get(topic)
+        if known is None and not clients.consumer_ids(group):
+            # Nobody has told of the group since this replica began. RocketMQ refuses with 24 until
+            # a member's next heartbeat, half a minute at worst.
+            if request.fields.get("expressionType") == TAG:
+                return EVERYTHING
+            raise RefusedError(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist"
+            )
+        if clients.is_broadcasting(group) and not self._may_broadcast(group):
+            raise RefusedError(
+                ResponseCode.NO_PERMISSION,
+                f"the consumer group[{group}] can not consume by broadcast way",
+            )
+        if known is None:
+            raise RefusedError(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist"
+            )
+        if known.version < request.integer("subVersion"):
+            # The consumer has a newer subscription than its last heartbeat told. RocketMQ refuses
+            # with 25 until the next one, half a minute at worst, and Java clients get there by
+            # merely joining. Every client compares tags again, so more than it wants is right; what
+            # an expression leaves out nobody else would.
+            if known.kind == TAG == (request.fields.get("expressionType") or TAG):
+                return EVERYTHING
+            raise RefusedError(
+                ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest"
+            )
+        self._check_kind(known.kind)
+        if known.filter is None:
+            raise RefusedError(
+                ResponseCode.FILTER_DATA_NOT_EXIST,
+                "The broker's consumer filter data is not exist!Your expression may be wrong!",
+            )
+        return known.filter
+
+    def _may_broadcast(self, group: str) -> bool:
+        config = self._context.state.groups.get(group)
+        return config is None or config.get("consumeBroadcastEnable") is not False
+
+    def _carried_filter(self, request: Request) -> MessageFilter:
+        kind = request.fields.get("expressionType")
+        try:
+            wanted = filter_of(kind, request.fields.get("subscription"))
+        except FilterError as error:
+            raise RefusedError(
+                ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+                f"parse the consumer's subscription failed: {error}",
+            ) from error
+        self._check_kind(kind or TAG)
+        return wanted
+
+    def _check_kind(self, kind: str) -> None:
+        if kind != TAG and not self._context.config.enable_property_filter:
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR,
+                f"The broker does not support consumer to filter message by {kind}",
+            )
+
+    def _commit_offset(self, request: Request, pull: _Pull) -> None:
+        """The offset that rides on the pull: best effort, as RocketMQ's oneway commit is."""
+        if not request.integer("sysFlag") & _FLAG_COMMIT_OFFSET:
+            return
+        context = self._context
+        group = request.text("consumerGroup")
+        offset = request.integer("commitOffset")
+        offsets = context.state.consumer_offsets
+        known = offsets.get((group, pull.topic, pull.queue_id))
+        if offset < 0 or known == offset or not context.ready or not is_group_name(group):
+            return
+        if known is None and len(offsets) >= context.state.limits.consumer_offsets_max:
+            return
+        try:
+            context.proposer.submit(
+                Proposal(
+                    commands=[OffsetCommand(group, pull.topic, pull.queue_id, offset)],
+                    on_done=lambda _: None,
+                )
+            )
+        except BusyError:
+            return  # the consumer commits again with its next pull
+
+    # Reading -----------------------------------------------------------------------------------
+
+    def _run(self, pull: _Pull, *, may_hold: bool) -> None:
+        context = self._context
+        if context.state.resets and self._is_reset(pull, may_hold=may_hold):
+            return
+        queue = context.queues.get(pull.topic, pull.queue_id)
+        if queue.min_offset <= pull.offset < queue.next_offset:
+            self._answer_found(pull)
+        elif pull.offset == queue.next_offset:
+            if not (may_hold and self._hold(pull)):
+                self._answer(
+                    pull,
+                    ResponseCode.PULL_NOT_FOUND,
+                    "OFFSET_OVERFLOW_ONE" if pull.offset else "NO_MESSAGE_IN_QUEUE",
+                    pull.offset,
+                )
+        else:
+            self._tasks.answer(pull.request, lambda: self._out_of_range(pull, may_hold=may_hold))
+
+    def _is_reset(self, pull: _Pull, *, may_hold: bool) -> bool:
+        """Whether a reset of the group's offset decides what becomes of the pull: elsewhere it is
+        answered with where the group shall go on; there it clears the reset.
+
+        It gets its messages only once the clearing is committed: while it is on its way, the pull
+        behind them would be sent back again, here or by the next leader.
+        """
+        context = self._context
+        group = pull.request.text("consumerGroup")
+        offset = context.state.resets.get(group, pull.topic, pull.queue_id)
+        if offset is None:
+            return False
+        if not context.ready:  # from here it would get messages that the leader sends it back for
+            pull.request.refuse(
+                RefusedError(ResponseCode.SERVICE_NOT_AVAILABLE, context.not_leader_remark())
+            )
+        elif pull.offset != offset:
+            self._answer(pull, ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", offset)
+        else:
+            self._clear_reset(pull, group, may_hold=may_hold)
+        return True
+
+    def _clear_reset(self, pull: _Pull, group: str, *, may_hold: bool) -> None:
+        context = self._context
+
+        def done(status: ProposalStatus | None) -> None:
+            refused = refused_of(status, context.not_leader_remark)
+            if refused is None:
+                self._again(pull, may_hold=may_hold)  # a newer reset may be there by now
+            else:
+                pull.request.refuse(refused)
+
+        command = ClearResetCommand(group, pull.topic, pull.queue_id, pull.offset)
+        try:
+            context.proposer.submit(Proposal(commands=[command], on_done=done))
+        except BusyError as error:
+            pull.request.refuse(RefusedError(ResponseCode.SYSTEM_BUSY, str(error)))
+
+    def _answer_found(self, pull: _Pull) -> None:
+        """Records from the offset on that match, within count and size."""
+        context = self._context
+        queue = context.queues.get(pull.topic, pull.queue_id)
+        reads_records = pull.filter.reads_properties
+        found = read_matching(
+            context.log,
+            queue,
+            pull.queue_id,
+            pull.offset,
+            count_max=pull.count_max,
+            size_max=pull.size_max,
+            scan_max=_SCAN_RECORDS_MAX if reads_records else _SCAN_UNITS_MAX,
+            wanted=pull.filter,
+        )
+        at = found.next_offset
+        if found.records:
+            group = pull.request.fields["consumerGroup"]
+            context.stats.got(group, pull.topic, len(found.records), found.size)
+            self._answer(pull, ResponseCode.SUCCESS, "FOUND", at, b"".join(found.records))
+        elif found.unreadable is not None:
+            self._answer(pull, found.unreadable.code, found.unreadable.remark, at)
+        elif not (at == queue.next_offset and self._hold_again(pull, at)):
+            self._answer(pull, ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE", at)
+
+    def _hold(self, pull: _Pull) -> bool:
+        context = self._context
+        if not pull.request.shrink("consumerGroup"):
+            return False
+        self._note_progress(pull, pull.offset)
+        pull.held_until_ms = pull.held_until_ms or context.monotonic_ms() + pull.suspend_ms
+        return context.long_polling.hold(
+            pull.topic,
+            pull.queue_id,
+            HeldPull(
+                offset=pull.offset,
+                codes=pull.filter.codes,
+                deadline_ms=pull.held_until_ms,
+                run_again=lambda: self._again(pull),
+            ),
+        )
+
+    def _hold_again(self, pull: _Pull, at: int) -> bool:
+        """Wait on at `at`, where what woke a pull that has time left is not what it wants: what a
+        message is about, only its record tells, so any arrival wakes such a pull."""
+        if self._context.monotonic_ms() >= pull.held_until_ms:
+            return False
+        pull.offset = at
+        return self._hold(pull)
+
+    def _again(self, pull: _Pull, *, may_hold: bool = False) -> None:
+        """Answer a pull that has waited; what it was let in for may be gone."""
+        if pull.request.connection.closed:
+            return
+        try:
+            self._readable(pull.request.text("consumerGroup"), pull.topic)
+        except RefusedError as refused:
+            pull.request.refuse(refused)
+            return
+        self._run(pull, may_hold=may_hold)
+
+    async def _out_of_range(self, pull: _Pull, *, may_hold: bool) -> None:
+        """Say where the queue really begins or ends, if this is the leader; else nothing new."""
+        context = self._context
+        try:
+            await context.log.read_index()
+        except NotLeaderError:
+            if not (may_hold and self._hold(pull)):
+                self._answer(pull, ResponseCode.PULL_NOT_FOUND, "OFFSET_FOUND_NULL", pull.offset)
+            return
+        queue = context.queues.get(pull.topic, pull.queue_id)
+        if queue.min_offset <= pull.offset <= queue.next_offset and queue.next_offset:
+            self._run(pull, may_hold=may_hold)
+        elif queue.next_offset == 0:
+            code = ResponseCode.PULL_OFFSET_MOVED if pull.offset else ResponseCode.PULL_NOT_FOUND
+            self._answer(pull, code, "NO_MESSAGE_IN_QUEUE", 0)
+        elif pull.offset < queue.min_offset:
+            self._answer(pull, ResponseCode.PULL_OFFSET_MOVED, "OFFSET_TOO_SMALL", queue.min_offset)
+        else:
+            self._answer(
+                pull, ResponseCode.PULL_OFFSET_MOVED, "OFFSET_OVERFLOW_BADLY", queue.next_offset
+            )
+
+    def _note_progress(self, pull: _Pull, next_offset: int) -> None:
+        group = pull.request.fields["consumerGroup"]
+        self._context.pull_offsets.pulled(group, pull.topic, pull.queue_id, next_offset)
+
+    def _answer(
+        self, pull: _Pull, code: ResponseCode, remark: str, next_offset: int, body: bytes = b""
+    ) -> None:
+        queue = self._context.queues.get(pull.topic, pull.queue_id)
+        self._note_progress(pull, next_offset)
+        if code != ResponseCode.SUCCESS:
+            self._context.stats.missed()
+        pull.request.reply(
+            code,
+            remark,
+            {
+                "suggestWhichBrokerId": "0",
+                "nextBeginOffset": str(next_offset),
+                "minOffset": str(queue.min_offset),
+                "maxOffset": str(queue.next_offset),
+                "ledgermqTerm": str(self._context.term),
+            },
+            body,
+        )

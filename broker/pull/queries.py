@@ -1,0 +1,89 @@
+"""Questions about what is stored: by time and by message id.
+
+Place in the data path: read ConsumeQueues and the log. Answers that tell where a queue ends or
+begins come from a leader that has just proved itself (ReadIndex, promise G6); a stored message is
+the same on every replica, so anybody that has it may show it.
+
+Rules: RocketMQ AdminBrokerProcessor, QueryMessageProcessor; store timestamps never go back along a
+queue, so a search by time is a bisection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker.queues.consume_queue import ConsumeQueue
+from broker.request.context import BrokerContext
+from broker.request.queue_times import first_stored_at, stored_ms
+from broker.request.read_point import answer_at_read_point
+from broker.request.request import RefusedError, Request
+from broker.request.stored_topic import topic_of
+from broker.request.tasks import TaskOwner
+from remoting.errors import RecordError
+from remoting.protocol.codes import ResponseCode
+from remoting.records.message import decode_record
+
+__all__ = ["QueryProcessor"]
+
+
+class QueryProcessor:
+    def __init__(self, context: BrokerContext, tasks: TaskOwner) -> None:
+        self._context = context
+        self._tasks = tasks
+
+    def search_offset(self, request: Request) -> None:
+        """SEARCH_OFFSET_BY_TIMESTAMP: the first message stored at that time or later.
+
+        With boundaryType UPPER: the last one stored at that time or earlier; 0 before the first.
+        """
+        self._at_read_point(request, self._search)
+
+    def earliest_store_time(self, request: Request) -> None:
+        """GET_EARLIEST_MSG_STORETIME: -1 for an empty queue."""
+        self._at_read_point(request, self._earliest)
+
+    def view_message(self, request: Request) -> None:
+        """VIEW_MESSAGE_BY_ID: the record at a log position."""
+        position = request.integer("offset")
+        try:
+            record = self._context.committed_record(position)
+        except (LookupError, RecordError) as error:
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR, f"can not find message by the offset {position}: {error}"
+            ) from error
+        request.require(topic_of(decode_record(record, check_crc=False)))
+        request.reply(ResponseCode.SUCCESS, body=record)
+
+    # Answers -----------------------------------------------------------------------------------
+
+    def _search(self, request: Request) -> None:
+        queue = self._queue(request)
+        timestamp_ms = request.integer("timestamp")
+        offset = 0
+        if queue is not None:
+            upper = (request.fields.get("boundaryType") or "").upper() == "UPPER"
+            offset = first_stored_at(
+                self._context, queue, timestamp_ms + 1 if upper else timestamp_ms
+            )
+            if upper:
+                offset = offset - 1 if offset > queue.min_offset else 0
+        request.reply(ResponseCode.SUCCESS, None, self._fields(offset=offset))
+
+    def _earliest(self, request: Request) -> None:
+        queue = self._queue(request)
+        timestamp_ms = -1
+        if queue is not None and queue.next_offset > queue.min_offset:
+            timestamp_ms = stored_ms(self._context, queue, queue.min_offset)
+        request.reply(ResponseCode.SUCCESS, None, self._fields(timestamp=timestamp_ms))
+
+    # Reading -----------------------------------------------------------------------------------
+
+    def _at_read_point(self, request: Request, answer: Callable[[Request], None]) -> None:
+        self._tasks.answer(request, lambda: answer_at_read_point(self._context, request, answer))
+
+    def _queue(self, request: Request) -> ConsumeQueue | None:
+        return self._context.queues.find(request.text("topic"), request.integer("queueId"))
+
+    def _fields(self, **values: int) -> dict[str, str]:
+        fields = {name: str(value) for name, value in values.items()}
+        return fields | {"ledgermqTerm": str(self._context.term)}

@@ -1,0 +1,199 @@
+"""All ConsumeQueues of a store, and how they follow a state that was restored.
+
+Place in the data path: `broker.queues.state_machine` appends to them and restores them; pulls and
+queries find their queue here.
+
+After a restart the files are there and are taken as they are: nothing of ten million units is
+written again. Where files are missing (somebody deleted them, or another node's snapshot was
+installed here), the queue shows itself empty, and `fill` builds it from the entries of the log
+that the state already contains; `settle` ends that.
+
+Invariants: a queue never shows units that are not there; once settled, a queue ends where the
+state says; all queues together hold at most `files_max` files open. Where each queue begins is kept
+in `consumequeue.begins` (docs/FORMATS.md section 5), so that a file that retention took is told
+from one that is missing; losing that file costs a rebuild, no more.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import zlib
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from broker.entry.payload import UNIT_SIZE, Run
+from broker.queues.consume_queue import NO_ROOM, ConsumeQueue
+from broker.queues.derived_files import FILES_MAX, DerivedFiles
+
+__all__ = ["ConsumeQueues"]
+
+_log = logging.getLogger(__name__)
+_BEGINS_VERSION = 1
+
+
+class ConsumeQueues:
+    """Each open file costs two descriptors, its map holding one."""
+
+    def __init__(self, directory: Path, *, files_max: int = FILES_MAX) -> None:
+        self._directory = directory
+        self._begins_path = directory.with_name(f"{directory.name}.begins")
+        self._files = DerivedFiles(files_max)
+        self._queues: dict[tuple[str, int], ConsumeQueue] = {}
+        self._ends: dict[tuple[str, int], int] = {}  # of queues that are being filled
+        self._floors: dict[tuple[str, int], int] = {}  # as of the last restore
+        self.wants_sync = False  # some were filled, and have no checks yet
+
+    def get(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """The queue, empty if it was never written."""
+        key = (topic, queue_id)
+        queue = self._queues.get(key)
+        if queue is None:
+            queue = ConsumeQueue(self._directory / topic / str(queue_id), self._files)
+            self._queues[key] = queue
+        return queue
+
+    def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """The queue if it was ever written to."""
+        return self._queues.get((topic, queue_id))
+
+    def items(self) -> list[tuple[str, int, ConsumeQueue]]:
+        return [(topic, queue_id, queue) for (topic, queue_id), queue in self._queues.items()]
+
+    def close(self) -> None:
+        for queue in self._queues.values():
+            queue.close()
+
+    def write_held(self) -> None:
+        """Write what waited for room on the disk, as far as there is room. Raises OSError."""
+        for queue in list(self._files.held):
+            if not queue.write_held():
+                return
+
+    # After a restore ---------------------------------------------------------------------------
+
+    @property
+    def is_filling(self) -> bool:
+        """Some queues lack units that the log may still have."""
+        return bool(self._ends)
+
+    def restore(
+        self,
+        next_offsets: Mapping[tuple[str, int], int],
+        floors: Mapping[tuple[str, int], int] | None = None,
+    ) -> None:
+        """Every queue shall end where `next_offsets` says, and not begin below its floor.
+
+        Raises OSError.
+        """
+        begins = self._read_begins()
+        self._ends.clear()
+        self._floors = dict(floors or {})
+        for key, queue in self._queues.items():
+            if key not in next_offsets:
+                queue.begin_at(0)
+        for key, end in next_offsets.items():
+            queue = self.get(*key)
+            begin = max(begins.get(key, 0), self._floors.get(key, 0))
+            if not queue.adopt(min(begin, end), end):
+                queue.begin_at(end)
+                self._ends[key] = end
+
+    def fill(self, run: Run) -> bool:
+        """A run that the restored state contains: add its units to a queue that lacks them.
+
+        True where something was added. Raises OSError.
+        """
+        key = (run.topic, run.queue_id)
+        end = self._ends.get(key)
+        if end is None or run.first_queue_offset < self._floors.get(key, 0):
+            return False  # deletions stand between entries: no run lies on both sides of a floor
+        queue = self.get(*key)
+        assert run.first_queue_offset + run.count <= end, f"{key}: a run beyond the state's {end}"
+        if queue.min_offset == end or run.first_queue_offset > queue.next_offset:
+            # The first one in the log, or the log lost what is between.
+            queue.begin_at(run.first_queue_offset)
+        known = queue.next_offset - run.first_queue_offset
+        if known >= run.count:
+            return False
+        queue.append(queue.next_offset, run.units[known * UNIT_SIZE :])
+        return True
+
+    def settle(self) -> None:
+        """The log has no more for queues that are being filled: they end where the state says.
+
+        Until they are synced, the next start trusts what a failure of power has left of them.
+        """
+        self.wants_sync = self.wants_sync or bool(self._ends)
+        for key, end in self._ends.items():
+            queue = self.get(*key)
+            if queue.next_offset != end:
+                queue.begin_at(end)
+        self._ends.clear()
+        self._write_begins()
+
+    def trim(self, position: int) -> None:
+        """The log begins at `position`. Raises OSError."""
+        crossed = [queue for queue in self._queues.values() if queue.trim(position)]
+        self._write_begins()
+        for queue in crossed:
+            queue.drop_files()
+
+    def delete_topics(self, topics: Collection[str]) -> None:
+        """Their queues go on empty where they end, and their files go. Raises OSError."""
+        queues = [queue for (name, _), queue in self._queues.items() if name in topics]
+        for queue in queues:
+            queue.begin_at(queue.next_offset)
+        if queues:
+            self._write_begins()
+
+    def sync(self) -> None:
+        """Make durable what was appended before this call. On any thread. Raises OSError."""
+        self._files.sync(self._directory)
+
+    # Where queues begin ------------------------------------------------------------------------
+
+    def _read_begins(self) -> dict[tuple[str, int], int]:
+        """Queues that are not in it begin at 0; a file that can't be read tells nothing."""
+        try:
+            values = json.loads(self._begins_path.read_bytes())
+            if values["version"] != _BEGINS_VERSION or values["crc32"] != _crc32(values["begins"]):
+                return {}
+            return {
+                (str(topic), int(queue_id)): int(begin)
+                for topic, queue_id, begin in values["begins"]
+            }
+        except FileNotFoundError:
+            return {}
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return {}
+
+    def _write_begins(self) -> None:
+        """Replaced atomically, without fsync: what is lost of it costs a rebuild.
+
+        So does a disk without room, which must not stop the retention that makes some. Where a
+        queue begins that is still filled is not known: its units may be in the log, and a restart
+        in the middle of it must look for them again.
+        """
+        begins = [
+            (topic, queue_id, queue.min_offset)
+            for topic, queue_id, queue in self.items()
+            if queue.min_offset and (topic, queue_id) not in self._ends
+        ]
+        temporary = self._begins_path.with_suffix(".tmp")
+        temporary.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            note = {"version": _BEGINS_VERSION, "begins": begins, "crc32": _crc32(begins)}
+            temporary.write_text(json.dumps(note) + "\n")
+            temporary.replace(self._begins_path)
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            _log.warning(
+                "%s is not written, the disk is full: a restart may take longer", temporary
+            )
+
+
+def _crc32(begins: object) -> int:
+    """A begin that is too high would hide messages that are there."""
+    return zlib.crc32(json.dumps(begins).encode())

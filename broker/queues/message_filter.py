@@ -1,0 +1,89 @@
+"""What a subscription wants of a topic, as pulls, held pulls and POP ask it.
+
+Place in the data path: heartbeats and pulls that carry their subscription make a filter
+(`filter_of`); reading a queue asks it twice at most: by the tags code in a message's ConsumeQueue
+unit, and, where `reads_properties`, by the properties of the record. Pure values.
+
+Invariant: `wants_code` never says no to a message that `wants` would take.
+Source: RocketMQ MessageFilter, ExpressionMessageFilter, FilterAPI.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from remoting.records.message import tags_code
+
+__all__ = [
+    "EVERYTHING",
+    "EXPRESSION_SIZE_MAX",
+    "TAG",
+    "FilterError",
+    "MessageFilter",
+    "TagFilter",
+    "parse_tags",
+]
+
+TAG: Final = "TAG"
+EXPRESSION_SIZE_MAX: Final = 65_536
+"""Characters of a subscription's expression, of whatever kind."""
+_TAGS_MAX: Final = 1_000
+
+
+class FilterError(ValueError):
+    """The expression can't be a subscription; says why."""
+
+
+class MessageFilter(Protocol):
+    @property
+    def codes(self) -> frozenset[int] | None:
+        """The tags codes of units that may match; None: any."""
+
+    @property
+    def reads_properties(self) -> bool:
+        """Whether `wants` has to be asked too."""
+
+    def wants_code(self, code: int) -> bool:
+        """Whether a message with this tags code may match."""
+
+    def wants(self, properties: Mapping[str, str]) -> bool:
+        """Whether the message with these properties matches."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TagFilter:
+    """Compares the Java hash of a whole tag; clients compare the text again."""
+
+    codes: frozenset[int] | None
+
+    @property
+    def reads_properties(self) -> bool:
+        return False
+
+    def wants_code(self, code: int) -> bool:
+        return self.codes is None or code in self.codes
+
+    def wants(self, properties: Mapping[str, str]) -> bool:
+        return self.wants_code(tags_code(properties.get("TAGS")))
+
+
+EVERYTHING: Final = TagFilter(codes=None)
+
+
+def parse_tags(expression: str | None) -> TagFilter:
+    """The filter of `*`, or of tags joined by `||`. Raises FilterError."""
+    if expression is None or expression.strip() in {"", "*"}:
+        return EVERYTHING
+    if len(expression) > EXPRESSION_SIZE_MAX:
+        raise FilterError(
+            f"an expression of {len(expression)} characters; at most {EXPRESSION_SIZE_MAX}"
+        )
+    tags = [tag.strip() for tag in expression.split("||")]
+    tags = [tag for tag in tags if tag]
+    if not tags:
+        raise FilterError(f"{expression!r} has no tag between its ||")
+    if len(tags) > _TAGS_MAX:
+        raise FilterError(f"{len(tags)} tags; at most {_TAGS_MAX} are allowed")
+    return TagFilter(codes=frozenset(map(tags_code, tags)))

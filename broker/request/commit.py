@@ -1,0 +1,61 @@
+"""Commands that a request asks for, through the log, and its answer once their fate is known.
+
+Place in the data path: processors of administration; sends have their own way (`processor.send`).
+The answer follows `broker.request.proposal_answers`: success only for what is committed, and never
+"not stored" for what may be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from broker.entry.payload import Command
+from broker.entry.record import PendingRecord
+from broker.leader.proposer import BusyError, Proposal
+from broker.request.context import BrokerContext
+from broker.request.proposal_answers import refused_of
+from broker.request.request import RefusedError, Request
+from raft.replicated_log import ProposalStatus
+from remoting.protocol.codes import ResponseCode
+
+__all__ = ["commit"]
+
+
+def commit(
+    context: BrokerContext,
+    request: Request,
+    commands: Sequence[Command],
+    *,
+    records: Sequence[PendingRecord] = (),
+    answer: Callable[[], None] | None = None,
+    ends_batch: bool = False,
+    settled: Callable[[], None] | None = None,
+) -> None:
+    """Propose, and answer the request; `answer` replies where it succeeded and plain 0 won't do.
+    `settled` is called before the answer, whatever became of it.
+
+    Raises RefusedError where too many proposals wait. Caller's duty: `require_leader`.
+    """
+
+    def done(status: ProposalStatus | None) -> None:
+        if settled is not None:
+            settled()
+        refused = refused_of(status, context.not_leader_remark)
+        if refused is not None:
+            request.refuse(refused)
+        elif answer is not None:
+            answer()
+        else:
+            request.reply(ResponseCode.SUCCESS)
+
+    try:
+        context.proposer.submit(
+            Proposal(
+                commands=list(commands),
+                records=list(records),
+                on_done=done,
+                ends_batch=ends_batch,
+            )
+        )
+    except BusyError as error:
+        raise RefusedError(ResponseCode.SYSTEM_BUSY, str(error)) from error

@@ -1,0 +1,101 @@
+"""Whether a message that waits was sent to a topic that was deleted since.
+
+Place in the data path: the leader asks before it moves a message into its topic: at the end of a
+transaction, at a check-back, when a delay is over, when somebody resumes a half. Pulls of retries
+ask by a filter. By `broker.state.topic_deletions`, so by places in the log.
+
+Invariants: what was deleted with a topic never appears in the next one of its name. While a
+deletion is on its way nobody knows on which side of it a proposal of now would come to stand:
+what waits goes on waiting until that is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from broker.entry.payload import UNIT
+from broker.entry.topics import RETRY_PREFIX
+from broker.request.context import BrokerContext
+from broker.request.request import RefusedError
+from remoting.errors import RecordError
+from remoting.protocol.codes import ResponseCode
+from remoting.records.message_id import parse_offset_msg_id, split_host
+
+__all__ = ["RetryFilter", "first_of_living_topic", "is_of_deleted_topic"]
+
+
+def is_of_deleted_topic(
+    context: BrokerContext, topic: str, position: int, properties: Mapping[str, str]
+) -> bool:
+    """`topic` is where the message that stands at `position` shall go. Raises RefusedError (2)
+    while a deletion of it is on its way."""
+    deletions = context.state.deletions
+    origin = properties.get("RETRY_TOPIC") if topic.startswith(RETRY_PREFIX) else None
+    for name in (topic, origin):
+        if name is not None and context.proposer.is_being_deleted(name):
+            raise RefusedError(ResponseCode.SYSTEM_BUSY, f"topic[{name}] is just being deleted")
+    if deletions.took(topic, position):
+        return True
+    if origin is None or not deletions:
+        return False
+    sent_at = _origin_position(context, properties)
+    return deletions.took(origin, position if sent_at is None else sent_at)
+
+
+def first_of_living_topic(
+    context: BrokerContext, topic: str, retry_topic: str, queue_id: int, start: int
+) -> int:
+    """Where, from `start` on, retries of `topic` begin that its deletion did not take. They go with
+    the topic, unless their topic is also that of another group's retries."""
+    deletions = context.state.deletions
+    if not deletions:
+        return start
+    queue = context.queues.get(retry_topic, queue_id)
+
+    def is_gone(offset: int) -> bool:
+        units = queue.read(offset, 1)
+        return bool(units) and deletions.took(topic, UNIT.unpack(units)[0])
+
+    low, high = max(start, queue.min_offset), queue.next_offset
+    while low < high:  # places rise along a queue
+        middle = (low + high) // 2
+        if is_gone(middle):
+            low = middle + 1
+        else:
+            high = middle
+    return max(start, low)
+
+
+class RetryFilter:
+    """Of a group's retries, those whose topics are not deleted: consumers get them under the name
+    of the topic that they came from. Implements MessageFilter."""
+
+    codes = None
+
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
+
+    @property
+    def reads_properties(self) -> bool:
+        return len(self._context.state.deletions) > 0
+
+    def wants_code(self, _: int) -> bool:
+        return True
+
+    def wants(self, properties: Mapping[str, str]) -> bool:
+        origin = properties.get("RETRY_TOPIC")
+        sent_at = None if origin is None else _origin_position(self._context, properties)
+        if origin is None or sent_at is None:
+            return True
+        return not self._context.state.deletions.took(origin, sent_at)
+
+
+def _origin_position(context: BrokerContext, properties: Mapping[str, str]) -> int | None:
+    """Where a message that is tried again was sent to first, in this group's log; None where it
+    doesn't tell, or tells of another group's: clients may send a retry anywhere."""
+    try:
+        ip, port, position = parse_offset_msg_id(properties.get("ORIGIN_MESSAGE_ID", ""))
+    except (RecordError, ValueError):
+        return None
+    own = (context.config.advertised, *context.broker_addresses.values())
+    return position if any(split_host(address) == (ip, port) for address in own) else None

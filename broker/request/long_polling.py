@@ -1,0 +1,101 @@
+"""Pulls that are held until a message arrives.
+
+Place in the data path: `broker.pull.pull` holds a pull that found nothing;
+`broker.queues.state_machine` tells of arrivals; the held pull is run once more and then answered
+whatever it finds. Pure: time is an argument, the shell asks for the next deadline.
+
+Invariants: per queue, pulls are woken in the order in which they came; each held pull is run again
+exactly once; their number is bounded, the one too many is not held (nor one that is too large:
+`Request.shrink`).
+Source: RocketMQ PullRequestHoldService.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from broker.entry.payload import UNIT, Run
+
+__all__ = ["HeldPull", "LongPolling"]
+
+
+@dataclass(slots=True, kw_only=True)
+class HeldPull:
+    """A pull that waits at `offset` of a queue until `deadline_ms`."""
+
+    offset: int
+    codes: frozenset[int] | None  # the tags codes that wake it; None: any message does
+    deadline_ms: int
+    run_again: Callable[[], None]
+
+
+class LongPolling:
+    def __init__(self, *, held_max: int) -> None:
+        self._held_max = held_max
+        self._held: dict[tuple[str, int], list[HeldPull]] = {}
+        self._count = 0
+        self._is_open = True
+
+    def __len__(self) -> int:
+        return self._count
+
+    def hold(self, topic: str, queue_id: int, pull: HeldPull) -> bool:
+        """False where too many are held, or none are any more: answer it now."""
+        if not self._is_open or self._count >= self._held_max:
+            return False
+        self._held.setdefault((topic, queue_id), []).append(pull)
+        self._count += 1
+        return True
+
+    def on_arrival(self, run: Run) -> None:
+        """Wake the pulls for which a committed message of `run` is new and may match."""
+        key = (run.topic, run.queue_id)
+        waiting = self._held.get(key)
+        if not waiting:
+            return
+        end = run.first_queue_offset + run.count
+        codes: set[int] | None = None
+        kept: list[HeldPull] = []
+        woken: list[HeldPull] = []
+        for pull in waiting:
+            if pull.codes is not None and codes is None:
+                codes = {code for _, _, code in UNIT.iter_unpack(run.units)}
+            matches = pull.codes is None or not pull.codes.isdisjoint(codes or ())
+            (woken if pull.offset < end and matches else kept).append(pull)
+        self._replace(key, kept)
+        self._run(woken)
+
+    def expire(self, now_ms: int) -> None:
+        """Wake the pulls whose time is up."""
+        for key, waiting in list(self._held.items()):
+            due = [pull for pull in waiting if pull.deadline_ms <= now_ms]
+            if due:
+                self._replace(key, [pull for pull in waiting if pull.deadline_ms > now_ms])
+                self._run(due)
+
+    def release(self, topic: str, queue_id: int) -> None:
+        """Wake what waits at this queue: there is something else to tell than a message."""
+        waiting = self._held.get((topic, queue_id))
+        if waiting:
+            self._replace((topic, queue_id), [])
+            self._run(waiting)
+
+    def release_all(self) -> None:
+        """Wake everything, and hold nothing any more: the broker stops."""
+        self._is_open = False
+        for key, waiting in list(self._held.items()):
+            self._replace(key, [])
+            self._run(waiting)
+
+    def _replace(self, key: tuple[str, int], kept: list[HeldPull]) -> None:
+        self._count -= len(self._held[key]) - len(kept)
+        if kept:
+            self._held[key] = kept
+        else:
+            del self._held[key]
+        assert self._count >= 0
+
+    def _run(self, pulls: list[HeldPull]) -> None:
+        for pull in pulls:
+            pull.run_again()

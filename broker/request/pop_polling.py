@@ -1,0 +1,123 @@
+"""Pops that are held until a message arrives for them.
+
+Place in the data path: `broker.pop.pop` holds a pop that found nothing; arrivals in its
+topic or its group's retry topic, and order sets that are done, wake it; it is run once more, and
+held again where others were faster. Pure: time is an argument.
+
+Invariants: a group's pops are woken in the order in which they came, at most as many as messages
+arrived; their number is bounded. Source: RocketMQ PopLongPollingService.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from broker.entry.payload import UNIT, Run
+from broker.entry.pop_handle import pop_retry_topic
+
+__all__ = ["HeldPop", "PopPolling"]
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class HeldPop:
+    """`queue_id` -1: any queue. `wake_ms`: when to look again without an arrival, if ever."""
+
+    topic: str
+    group: str
+    queue_id: int
+    codes: frozenset[int] | None
+    deadline_ms: int
+    wake_ms: int | None
+    run_again: Callable[[], None]
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """The topics whose arrivals concern it."""
+        return self.topic, pop_retry_topic(self.topic, self.group)
+
+
+class PopPolling:
+    def __init__(self, *, held_max: int = 100_000) -> None:
+        self._held_max = held_max
+        self._held: dict[str, dict[HeldPop, None]] = {}  # by name of topic; in order
+        self._count = 0
+        self._is_open = True
+
+    def __len__(self) -> int:
+        return self._count
+
+    def count(self, topic: str, group: str, queue_id: int) -> int:
+        """How many of the group wait for this queue."""
+        return sum(
+            pop.group == group and pop.queue_id == queue_id for pop in self._held.get(topic, ())
+        )
+
+    def hold(self, pop: HeldPop) -> bool:
+        """False where too many are held, or none are any more: answer it now."""
+        if not self._is_open or self._count >= self._held_max:
+            return False
+        for name in pop.names:
+            self._held.setdefault(name, {})[pop] = None
+        self._count += 1
+        return True
+
+    def on_arrival(self, run: Run) -> None:
+        """Wake the pops for which committed messages of `run` are new and may match."""
+        waiting = self._held.get(run.topic)
+        if not waiting:
+            return
+        codes = {code for _, _, code in UNIT.iter_unpack(run.units)}
+        left: dict[str, int] = {}  # how many more of each group
+        woken: list[HeldPop] = []
+        for pop in waiting:
+            is_retry = pop.topic != run.topic
+            fits = is_retry or (
+                pop.queue_id in {-1, run.queue_id}
+                and (pop.codes is None or not pop.codes.isdisjoint(codes))
+            )
+            if fits and left.setdefault(pop.group, run.count) > 0:
+                left[pop.group] -= 1
+                woken.append(pop)
+        self._wake(woken)
+
+    def wake_one(self, topic: str, group: str) -> None:
+        """There is more for the group than the last pop took."""
+        pop = next((pop for pop in self._held.get(topic, ()) if pop.group == group), None)
+        if pop is not None:
+            self._wake([pop])
+
+    def expire(self, now_ms: int) -> None:
+        """Wake the pops whose time is up, or that look again now."""
+        self._wake(
+            [
+                pop
+                for name, waiting in self._held.items()
+                for pop in waiting
+                if name == pop.topic
+                and (pop.deadline_ms <= now_ms or (pop.wake_ms or now_ms + 1) <= now_ms)
+            ]
+        )
+
+    def wake_all(self) -> None:
+        """Leadership ended: each is told so."""
+        self._wake(
+            [pop for name, waiting in self._held.items() for pop in waiting if name == pop.topic]
+        )
+
+    def release_all(self) -> None:
+        """Wake everything, and hold nothing any more: the broker stops."""
+        self._is_open = False
+        self.wake_all()
+
+    def _wake(self, pops: list[HeldPop]) -> None:
+        for pop in pops:
+            for name in pop.names:
+                waiting = self._held[name]
+                del waiting[pop]
+                if not waiting:
+                    del self._held[name]
+        self._count -= len(pops)
+        assert self._count >= 0
+        for pop in pops:
+            pop.run_again()

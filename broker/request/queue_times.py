@@ -1,0 +1,52 @@
+"""When a queue's messages were stored, and which message was the first of a time.
+
+Place in the data path: questions of clients and tools, offset resets. Reads units and records; the
+caller sees to it that they are current (ReadIndex, promise G6).
+Store timestamps never go back along a queue, so a search by time is a bisection.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.entry.payload import UNIT
+from broker.queues.consume_queue import ConsumeQueue
+from broker.request.context import BrokerContext
+from remoting.records.sys_flag import BORN_HOST_IPV6
+
+__all__ = ["first_stored_at", "stored_ms"]
+
+
+_SYS_FLAG_AT: Final = 36
+_STORED_AT: Final = 56  # 12 bytes later behind a born host of IPv6 (docs/FORMATS.md section 8)
+_HEAD_SIZE: Final = 76
+
+
+def stored_ms(context: BrokerContext, queue: ConsumeQueue, offset: int) -> int:
+    """0 where the queue doesn't have that message, or not any more. Raises RefusedError."""
+    unit = queue.read(offset, 1)
+    if not unit:
+        return 0
+    position, size, _ = UNIT.unpack(unit)
+    try:
+        head = context.read(position, min(size, _HEAD_SIZE))  # a bisection looks at many
+    except LookupError:  # retention takes it at this moment
+        return 0
+    sys_flag = int.from_bytes(head[_SYS_FLAG_AT : _SYS_FLAG_AT + 4], "big")
+    at = _STORED_AT + 12 if sys_flag & BORN_HOST_IPV6 else _STORED_AT
+    return int.from_bytes(head[at : at + 8], "big", signed=True)
+
+
+def first_stored_at(context: BrokerContext, queue: ConsumeQueue, timestamp_ms: int) -> int:
+    """The first offset whose store timestamp is not before `timestamp_ms`, or the next.
+
+    Raises RefusedError.
+    """
+    low, high = queue.min_offset, queue.next_offset
+    while low < high:
+        middle = (low + high) // 2
+        if stored_ms(context, queue, middle) < timestamp_ms:
+            low = middle + 1
+        else:
+            high = middle
+    return low

@@ -1,0 +1,134 @@
+"""One request on its way through a processor: typed fields in, one answer out.
+
+Place in the data path: `broker.process.server` wraps each incoming command; processors read fields
+through it, refuse by raising `RefusedError`, and answer with `reply`. A oneway request is never
+answered. An answer that fits no frame becomes a refusal: what clients have told a broker must not
+end it.
+
+Fields are read one by one instead of through a header class: this is per message, and a send
+needs nine of twenty fields.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from remoting.connections.connection import Connection
+from remoting.errors import FrameError, RemotingError
+from remoting.protocol.codes import ResponseCode
+from remoting.protocol.command import RemotingCommand
+
+__all__ = ["UNFORESEEN", "RefusedError", "Request"]
+
+_log = logging.getLogger(__name__)
+_INT64_MAX = (1 << 63) - 1
+_REMARK_SIZE_MAX = 4_096  # it may quote the request, which may have 16 MiB
+_KEPT_SIZE_MAX = 4_096
+UNFORESEEN: Final = (
+    *(ArithmeticError, LookupError, RecursionError, TypeError, ValueError),
+    RemotingError,
+)
+"""What a malformed request, or a stored message that is strange, may raise where no check stands
+before it. A broken invariant (AssertionError) or a failed disk (OSError) is none of these."""
+
+
+class RefusedError(Exception):
+    """The request is answered with `code` and `remark`; nothing was stored."""
+
+    def __init__(self, code: ResponseCode, remark: str) -> None:
+        super().__init__(remark)
+        self.code = code
+        self.remark = remark
+
+
+class Request:
+    __slots__ = ("account", "answered", "command", "connection", "fields", "permit")
+
+    def __init__(self, connection: Connection, command: RemotingCommand) -> None:
+        self.connection = connection
+        self.command = command
+        self.fields = command.ext_fields
+        self.answered = False
+        self.account: str | None = None
+        """Who asks, where access control has judged it by an account; None: it may do all."""
+        self.permit: Callable[[str, bool], None] | None = None
+
+    def require(self, topic: str, *, to_write: bool = False) -> None:
+        """What the request turned out to be about, beyond what its header says. Raises RefusedError
+        where access control is on and whoever asks may not read (or write) there."""
+        if self.permit is not None:
+            self.permit(topic, to_write)
+
+    def text(self, name: str) -> str:
+        """A required field. Raises RefusedError naming it."""
+        value = self.fields.get(name)
+        if value is None:
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, f"the field {name} is missing")
+        return value
+
+    def integer(self, name: str) -> int:
+        """A required decimal field of at most 64 bits. Raises RefusedError naming it."""
+        value = self.text(name)
+        try:
+            number = int(value)
+        except ValueError:
+            number = _INT64_MAX + 1
+        if not -_INT64_MAX - 1 <= number <= _INT64_MAX:
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR, f"the field {name} is {value[:40]!r}, not a number"
+            )
+        return number
+
+    def integer_or(self, name: str, default: int) -> int:
+        return default if self.fields.get(name) is None else self.integer(name)
+
+    def boolean_or(self, name: str, default: bool) -> bool:
+        value = self.fields.get(name)
+        return default if value is None else value.lower() == "true"
+
+    def shrink(self, *names: str) -> bool:
+        """Let go of the body and of all fields but these, before a long wait; False where even
+        they are too much to keep: then it must not wait."""
+        kept = {name: self.fields[name] for name in names if name in self.fields}
+        if sum(map(len, kept.values())) > _KEPT_SIZE_MAX:
+            return False
+        self.command.body = b""
+        self.fields = self.command.ext_fields = kept
+        return True
+
+    def reply(
+        self,
+        code: int,
+        remark: str | None = None,
+        fields: dict[str, str] | None = None,
+        body: bytes = b"",
+    ) -> None:
+        """Answer, once. Silent for a oneway request and for a connection that is gone."""
+        assert not self.answered, f"request {self.command.opaque} answered twice"
+        self.answered = True
+        if not self.command.is_oneway and not self.connection.closed:
+            if remark is not None and len(remark) > _REMARK_SIZE_MAX:
+                remark = f"{remark[:_REMARK_SIZE_MAX]}..."
+            try:
+                self.connection.send(self.command.response(code, remark, fields, body))
+            except FrameError as error:  # too large, or text of a stranger that is none
+                _log.warning("the answer to %s can't be sent: %s", self.connection.peer, error)
+                remark = f"the answer can't be sent: {error}"
+                self.connection.send(self.command.response(ResponseCode.SYSTEM_ERROR, remark))
+
+    def refuse(self, refused: RefusedError) -> None:
+        self.reply(refused.code, refused.remark)
+
+    def refuse_unforeseen(self, error: Exception) -> None:
+        """Answer what nobody foresaw, and tell it with its traceback.
+
+        The client would send it again to the next leader: it must not end one after the other.
+        """
+        _log.error("request %d of %s", self.command.code, self.connection.peer, exc_info=error)
+        if not self.answered:
+            self.reply(
+                ResponseCode.SYSTEM_ERROR,
+                f"request {self.command.code} could not be handled: {type(error).__name__}",
+            )

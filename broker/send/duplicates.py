@@ -1,0 +1,104 @@
+"""Whether a message is stored already, and where.
+
+Place in the data path: the send processor asks before it proposes; the answer of a retry names the
+first place (promise G2). Windows hold hashes of keys, so a place is named only after the record
+itself has shown its key.
+
+Halves and plain messages share one scope: a half becomes a message of its key when it is committed.
+A key of the other kind is refused, since the two are no attempts of one send.
+
+What is behind the window is refused with 13 and `outcome unknown`: it is stored, or may be, so the
+refusal must not pass for "surely not stored" (promise G7). RocketMQ's Java clients raise 13 at
+once; after 1, 2 or 14 they would send the message to another group, which knows nothing of the key.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from broker.entry.record import PendingRecord
+from broker.entry.topics import HALF_TOPIC
+from broker.request.context import BrokerContext
+from broker.request.request import RefusedError
+from broker.state.dedupe import DedupeWindow, Verdict
+from remoting.protocol.codes import ResponseCode
+from remoting.records.message import decode_record
+
+__all__ = ["Place", "are_surely_new", "maybe_stored", "stored_place"]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a message stands in the log, or will stand."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    position: int
+
+
+def are_surely_new(context: BrokerContext, keys: list[str], *, born_ms: int) -> bool:
+    """True where no key of a batch is stored, expired or in flight; a quick way."""
+    state = context.state
+    born_ms += context.clocks.lead_ms()
+    return (
+        context.proposer.has_none_in_flight(keys)
+        and state.messages.knows_none(keys, born_ms=born_ms)
+        and state.half_keys.knows_none(keys, born_ms=born_ms)
+    )
+
+
+def stored_place(context: BrokerContext, record: PendingRecord, key: str) -> Place | None:
+    """The place of an earlier attempt to store this message, None where there was none.
+
+    Raises RefusedError where one is known, or possible, but has no place to name.
+    """
+    state = context.state
+    is_half = record.topic == HALF_TOPIC
+    own, other = state.messages, state.half_keys
+    if is_half:
+        own, other = other, own
+    # Producers have the true time at best, stamps that of the group, which may be ahead of it.
+    born_ms, now_ms = record.template.born_ms + context.clocks.lead_ms(), context.clock_ms()
+    match own.judge(key, born_ms=born_ms, now_ms=now_ms):
+        case Verdict.STORED:
+            return _place_of(context, own, key)
+        case Verdict.EXPIRED:
+            raise _expired(own, key)
+        case Verdict.NEW if other.judge(key, born_ms=born_ms, now_ms=now_ms) is not Verdict.NEW:
+            raise RefusedError(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"UNIQ_KEY {key} is that of a "
+                f"{'message that is stored' if is_half else 'transaction'} already",
+            )
+        case Verdict.NEW:
+            return None
+
+
+def _place_of(context: BrokerContext, window: DedupeWindow, key: str) -> Place:
+    position = window.find(key)
+    assert position is not None
+    try:
+        record = decode_record(context.read_record(position), check_crc=False)
+    except LookupError as error:  # retention took it: stored once, but nowhere to be shown
+        raise _expired(window, key) from error
+    own_key = record.property_map().get("UNIQ_KEY")
+    # A message of a batch that has no key of its own got the batch's and its number.
+    if own_key != key and not (own_key is None and "#" in key):
+        raise RefusedError(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"UNIQ_KEY {key} can't be told from {own_key}: send the message with another one",
+        )
+    return Place(record.topic, record.queue_id, record.queue_offset, position)
+
+
+def _expired(window: DedupeWindow, key: str) -> RefusedError:
+    return maybe_stored(
+        f"UNIQ_KEY {key} is older than the dedupe window of {window.window_ms} ms or "
+        f"{window.keys_max} keys: not stored again, since it may be stored already"
+    )
+
+
+def maybe_stored(why: str) -> RefusedError:
+    """The refusal of a message that is stored already, or may be, at a place that nobody knows."""
+    return RefusedError(ResponseCode.MESSAGE_ILLEGAL, f"outcome unknown: {why}")

@@ -1,0 +1,183 @@
+"""SEND_REPLY_MESSAGE and its V2: the answer to a request that was sent as a message.
+
+Place in the data path: whoever consumed a request sends its answer here; it is pushed to the client
+that asked (PUSH_REPLY_MESSAGE_TO_CLIENT, to the producer that the property REPLY_TO_CLIENT names)
+and stored in the reply topic like any message.
+
+Rules: "sent" means that the client that asked has taken the answer, whatever became of storing it;
+an answer that it has not taken is refused with 1, RocketMQ's words, and may be stored all the same.
+At most `_PUSHES_MAX` pushes are under way. Beyond RocketMQ: an answer that is sent again is pushed
+again and stored once, and only the ready leader takes answers, as it does messages.
+
+Source: RocketMQ ReplyMessageProcessor, Broker2Client.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Final
+
+from broker.request.context import BrokerContext
+from broker.request.request import RefusedError, Request
+from broker.request.tasks import TaskOwner
+from broker.send.send import SendProcessor
+from broker.send.send_names import FULL, LETTERS, SendNames
+from remoting.connections.connection import Connection
+from remoting.errors import FrameError, RemotingError
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import RemotingCommand
+from remoting.records.properties import PROPERTIES_SIZE_MAX, parse_properties_text, properties_text
+
+__all__ = ["ReplyProcessor"]
+
+_PUSHES_MAX: Final = 4_096
+_PUSH_TIMEOUT_MS: Final = 10_000
+_REPLY_TO_CLIENT: Final = "REPLY_TO_CLIENT"
+_PUSH_REPLY_TIME: Final = "PUSH_REPLY_TIME"
+
+
+class ReplyProcessor:
+    def __init__(self, context: BrokerContext, tasks: TaskOwner, send: SendProcessor) -> None:
+        self._context = context
+        self._tasks = tasks
+        self._send = send
+        self._push_count = 0
+
+    def handle(self, request: Request) -> None:
+        """Raises RefusedError where a send would; nothing was pushed then."""
+        self._context.require_leader()
+        if self._push_count >= _PUSHES_MAX:
+            raise RefusedError(
+                ResponseCode.SYSTEM_BUSY,
+                f"[REJECTREQUEST]{self._push_count} replies are being pushed already",
+            )
+        is_full = request.command.code == RequestCode.SEND_REPLY_MESSAGE
+        names = FULL if is_full else LETTERS
+        pushed_fields = self._pushed_fields(request, names)
+        reply = _Reply(request, is_stored=self._context.config.store_reply_message_enable)
+        if reply.is_stored:
+            code = RequestCode.SEND_MESSAGE if is_full else RequestCode.SEND_MESSAGE_V2
+            command = dataclasses.replace(request.command, code=code)
+            self._send.handle(_StoreRequest(request.connection, command, reply.on_stored))
+        self._push_count += 1
+        self._tasks.answer(request, lambda: self._push(request, pushed_fields, reply))
+
+    def _pushed_fields(self, request: Request, names: SendNames) -> dict[str, str]:
+        """The header of 326, complete but for the properties."""
+        now_ms = self._context.clock_ms()
+        fields = {
+            "producerGroup": request.fields.get(names.group) or "",
+            "topic": request.text(names.topic),
+            "defaultTopic": request.fields.get(names.default_topic) or "",
+            "defaultTopicQueueNums": str(request.integer_or(names.default_queue_count, 0)),
+            "queueId": str(request.integer(names.queue_id)),
+            "sysFlag": str(request.integer(names.sys_flag)),
+            "bornTimestamp": str(request.integer(names.born)),
+            "flag": str(request.integer(names.flag)),
+            "reconsumeTimes": str(request.integer_or(names.reconsume, 0)),
+            "bornHost": request.connection.peer,
+            "storeHost": self._context.store_address,
+            "storeTimestamp": str(now_ms),
+        }
+        text = request.fields.get(names.properties) or ""
+        if len(text) > PROPERTIES_SIZE_MAX:
+            raise RefusedError(
+                ResponseCode.MESSAGE_ILLEGAL, f"{len(text)} characters of properties"
+            )
+        properties = parse_properties_text(text)
+        properties[_PUSH_REPLY_TIME] = str(now_ms)
+        return {**fields, "properties": properties_text(properties)}
+
+    async def _push(self, request: Request, fields: dict[str, str], reply: _Reply) -> None:
+        try:
+            reply.on_pushed(await self._failure_of_push(request, fields))
+        finally:
+            self._push_count -= 1
+
+    async def _failure_of_push(self, request: Request, fields: dict[str, str]) -> str | None:
+        """None once the client that asked has taken the answer; else RocketMQ's words for it."""
+        client_id = parse_properties_text(fields["properties"]).get(_REPLY_TO_CLIENT)
+        if client_id is None:
+            return f"reply message properties[{_REPLY_TO_CLIENT}] is null"
+        connection = self._context.clients.producer_named(client_id)
+        if connection is None:
+            return f"push reply message fail, channel of <{client_id}> not found."
+        command = RemotingCommand(
+            code=RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT,
+            ext_fields=fields,
+            body=request.command.body,
+        )
+        try:
+            answer = await connection.request(command, _PUSH_TIMEOUT_MS)
+        except FrameError as error:
+            return f"push reply message to {client_id} fail: {error}"
+        except RemotingError:
+            return f"push reply message to {client_id}fail."
+        if answer.code != ResponseCode.SUCCESS:
+            return f"push reply message to {client_id}fail."
+        return None
+
+
+class _Reply:
+    """Answers the sender once both are known: whether it was pushed, and how storing it ended."""
+
+    __slots__ = ("_failure", "_is_pushed", "_request", "_stored", "is_stored")
+
+    def __init__(self, request: Request, *, is_stored: bool) -> None:
+        self._request = request
+        self.is_stored = is_stored
+        self._is_pushed = False
+        self._failure: str | None = None
+        # A client reads these fields whatever became of storing it.
+        self._stored: dict[str, str] | None = None
+        if not is_stored:
+            self._stored = _nowhere()
+
+    def on_stored(self, code: int, fields: dict[str, str] | None) -> None:
+        self._stored = fields if code == ResponseCode.SUCCESS and fields else _nowhere()
+        self._answer_when_known()
+
+    def on_pushed(self, failure: str | None) -> None:
+        self._is_pushed = True
+        self._failure = failure
+        self._answer_when_known()
+
+    def _answer_when_known(self) -> None:
+        if not self._is_pushed or self._request.answered:
+            return
+        if self._failure is not None:
+            self._request.reply(ResponseCode.SYSTEM_ERROR, self._failure)
+        elif self._stored is not None:
+            self._request.reply(ResponseCode.SUCCESS, None, self._stored)
+
+
+class _StoreRequest(Request):
+    """A send whose answer goes to whoever sent it on, not to the connection."""
+
+    __slots__ = ("_on_stored",)
+
+    def __init__(
+        self,
+        connection: Connection,
+        command: RemotingCommand,
+        on_stored: Callable[[int, dict[str, str] | None], None],
+    ) -> None:
+        super().__init__(connection, command)
+        self._on_stored = on_stored
+
+    def reply(
+        self,
+        code: int,
+        remark: str | None = None,
+        fields: dict[str, str] | None = None,
+        body: bytes = b"",
+    ) -> None:
+        assert not self.answered
+        self.answered = True
+        self._on_stored(code, fields)
+
+
+def _nowhere() -> dict[str, str]:
+    """RocketMQ's place of a reply that is not known to be stored."""
+    return {"msgId": "0", "queueId": "0", "queueOffset": "0"}

@@ -1,0 +1,198 @@
+"""CONSUMER_SEND_MSG_BACK: a consumer could not handle a message and wants it again, later.
+
+Place in the data path: the message is stored anew, delayed, for `%RETRY%group`, with its count of
+attempts raised; after the last attempt, or at delay level -1, it goes to `%DLQ%group`. Rules:
+RocketMQ AbstractSendMessageProcessor.consumerSendMsgBack. The same rule for retries that a client
+sends by itself is in `topic_of_retry`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.entry.levels import DELAY_LEVEL_MAX, schedule_queue_id
+from broker.entry.payload import Command
+from broker.entry.record import PendingRecord, RecordTemplate, host_bytes
+from broker.entry.topics import (
+    DLQ_PREFIX,
+    RETRY_PREFIX,
+    SCHEDULE_TOPIC,
+    SYS_FLAG_UNIT_SUB,
+    Topic,
+    TopicNameError,
+    check_group_name,
+)
+from broker.request.commit import commit
+from broker.request.context import BrokerContext
+from broker.request.request import RefusedError, Request
+from broker.request.stored_topic import topic_sent_back
+from broker.send.send_names import SendNames
+from remoting.errors import RecordError
+from remoting.protocol.codes import ResponseCode
+from remoting.records.message import (
+    MessageRecord,
+    decode_record,
+    encode_properties,
+    offset_msg_id,
+    tags_code,
+)
+from remoting.records.message_id import split_host
+
+__all__ = ["SendBackProcessor", "retry_queue_count", "topic_of_retry"]
+
+_RETRIES_DEFAULT: Final = 16
+_RETRY_QUEUES_MAX: Final = 1_024
+_FIRST_RETRY_LEVEL: Final = 3  # 10 seconds
+
+
+class SendBackProcessor:
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
+
+    def handle(self, request: Request) -> None:
+        """Raises RefusedError; else the answer follows once the copy is committed."""
+        context = self._context
+        context.require_leader()
+        group = request.text("group")
+        try:
+            check_group_name(group)
+        except TopicNameError as error:
+            raise RefusedError(ResponseCode.INVALID_PARAMETER, f"{error}.") from error
+        record = self._stored(request.integer("offset"))
+        topic_read = topic_sent_back(record, group)
+        if topic_read is not None:
+            request.require(topic_read)
+        if retry_queue_count(context, group) <= 0:
+            request.reply(ResponseCode.SUCCESS, "the group wants no retries")
+            return
+        level = request.integer("delayLevel")
+        limit = request.integer_or("maxReconsumeTimes", -1)
+        commands: list[Command] = []
+        is_dead = level < 0 or _dead_letter_due(context, group, record.reconsume_times + 1, limit)
+        topic = _group_topic(
+            context,
+            DLQ_PREFIX if is_dead else RETRY_PREFIX,
+            group,
+            commands,
+            sys_flag=SYS_FLAG_UNIT_SUB if request.boolean_or("unitMode", False) else 0,
+        )
+        if not topic.writable:
+            raise RefusedError(
+                ResponseCode.NO_PERMISSION, f"the topic[{topic.name}] sending message is forbidden"
+            )
+        if level == 0:
+            level = _FIRST_RETRY_LEVEL + record.reconsume_times
+        pending = self._copy(record, topic, 0 if is_dead else min(level, DELAY_LEVEL_MAX))
+
+        def answer() -> None:
+            context.stats.sent_back(group, record.property_map().get("RETRY_TOPIC", record.topic))
+            request.reply(ResponseCode.SUCCESS)
+
+        commit(context, request, commands, records=[pending], answer=answer)
+
+    def _stored(self, position: int) -> MessageRecord:
+        try:
+            return decode_record(self._context.committed_record(position))
+        except (LookupError, RecordError) as error:
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {position}: {error}"
+            ) from error
+
+    def _copy(self, record: MessageRecord, topic: Topic, level: int) -> PendingRecord:
+        context = self._context
+        queue_id = context.random.randrange(topic.write_queue_count)
+        properties = record.property_map()
+        for name in ("DELAY", "POP_CK", "REAL_TOPIC", "REAL_QID"):
+            properties.pop(name, None)
+        properties.setdefault("RETRY_TOPIC", record.topic)
+        properties.setdefault(
+            "ORIGIN_MESSAGE_ID",
+            offset_msg_id(*split_host(context.store_address), record.physical_offset),
+        )
+        if topic.name.startswith(DLQ_PREFIX):
+            properties["DLQ_ORIGIN_TOPIC"] = properties["RETRY_TOPIC"]
+            properties["DLQ_ORIGIN_MESSAGE_ID"] = properties["ORIGIN_MESSAGE_ID"]
+        if level:
+            properties |= {"DELAY": str(level), "REAL_TOPIC": topic.name, "REAL_QID": str(queue_id)}
+        try:
+            encoded = encode_properties(properties)
+        except RecordError as error:
+            raise RefusedError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
+        template = RecordTemplate(
+            topic=SCHEDULE_TOPIC if level else topic.name,
+            queue_id=schedule_queue_id(level) if level else queue_id,
+            sys_flag=record.sys_flag,
+            born_ms=record.born_timestamp_ms,
+            born_host=host_bytes(record.born_host),
+            store_host_size=len(context.store_host),
+            reconsume_times=record.reconsume_times + 1,
+        )
+        return PendingRecord(
+            template,
+            record.body,
+            encoded,
+            tags_code=tags_code(properties.get("TAGS")),
+            flag=record.flag,
+        )
+
+
+def _dead_letter_due(context: BrokerContext, group: str, attempts: int, limit: int) -> bool:
+    """Whether a message that was tried `attempts` times goes to the dead letters.
+
+    `limit` is the request's own maximum; below 0 the group's counts.
+    """
+    if limit < 0:
+        limit = context.state.groups.get(group, {}).get("retryMaxTimes", _RETRIES_DEFAULT)
+        limit = _RETRIES_DEFAULT if limit < 0 else limit
+    return attempts > limit
+
+
+def retry_queue_count(context: BrokerContext, group: str) -> int:
+    """How many queues the group's retry topic is made with; 0 and below: it wants no retries."""
+    count = context.state.groups.get(group, {}).get("retryQueueNums", 1)
+    return min(int(count), _RETRY_QUEUES_MAX)
+
+
+def _group_topic(
+    context: BrokerContext, prefix: str, group: str, commands: list[Command], *, sys_flag: int = 0
+) -> Topic:
+    """A group's retry or dead-letter topic; where it is not there, `commands` creates it."""
+    name = f"{prefix}{group}"
+    topic = context.proposer.topic(name)
+    if topic is None:
+        if len(context.state.topics) >= context.state.limits.topics_max:
+            raise RefusedError(ResponseCode.SYSTEM_BUSY, "this broker has its most topics already")
+        count = 1 if prefix == DLQ_PREFIX else max(1, retry_queue_count(context, group))
+        topic = Topic(name=name, read_queue_count=count, write_queue_count=count, sys_flag=sys_flag)
+        commands.append(topic.command())
+    return topic
+
+
+def topic_of_retry(
+    context: BrokerContext,
+    request: Request,
+    names: SendNames,
+    topic: str,
+    commands: list[Command],
+) -> Topic | None:
+    """Where a retry goes that a client sends by itself, after its last attempt the dead letters;
+    None for other messages. It needs no default topic: its consumers are there.
+
+    Raises RefusedError.
+    """
+    if not topic.startswith(RETRY_PREFIX):
+        return None
+    group = topic.removeprefix(RETRY_PREFIX)
+    try:
+        check_group_name(group)
+    except TopicNameError as error:
+        raise RefusedError(ResponseCode.INVALID_PARAMETER, f"{error}.") from error
+    attempts = request.integer_or(names.reconsume, 0)
+    limit = request.integer_or(names.reconsume_max, -1)
+    # An orderly group tries again at the place: what it sends away has had its attempts.
+    is_ordered = context.locks.is_ordered(context.state.queue_owners, group, context.monotonic_ms())
+    if not is_ordered and not _dead_letter_due(context, group, attempts, limit):
+        is_unit = request.boolean_or(names.unit_mode, False)
+        sys_flag = SYS_FLAG_UNIT_SUB if is_unit else 0
+        return _group_topic(context, RETRY_PREFIX, group, commands, sys_flag=sys_flag)
+    return _group_topic(context, DLQ_PREFIX, group, commands)

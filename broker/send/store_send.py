@@ -1,0 +1,172 @@
+"""One send's way from its records to its answer, duplicates included.
+
+Place in the data path: `broker.send.send` hands over the records of a request that passed its
+checks. A UNIQ_KEY that is stored already is answered with its first place and not stored again
+(promise G2); one that is in flight is waited for; the rest is proposed, and answered once the entry
+is committed and applied. Source: RocketMQ SendMessageProcessor.handlePutMessageResult.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+from broker.delay.recall_handle import recall_handle
+from broker.entry.payload import Command
+from broker.entry.record import PendingRecord
+from broker.entry.topics import HALF_TOPIC, RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
+from broker.leader.proposer import BusyError, Proposal
+from broker.request.context import BrokerContext
+from broker.request.proposal_answers import refused_of, store_code_of
+from broker.request.request import RefusedError, Request
+from broker.send.duplicates import Place, are_surely_new, maybe_stored, stored_place
+from raft.replicated_log import ProposalStatus
+from remoting.protocol.codes import ResponseCode
+
+__all__ = ["Sending"]
+
+_WAITING_TOPICS: Final = frozenset({HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC})
+
+
+class Sending:
+    __slots__ = (
+        "_commands",
+        "_context",
+        "_queue_id",
+        "_records",
+        "_request",
+        "_topic",
+        "_transaction_id",
+    )
+
+    def __init__(
+        self,
+        context: BrokerContext,
+        request: Request,
+        *,
+        records: list[PendingRecord],
+        commands: list[Command],
+        topic: str,
+        queue_id: int,
+        transaction_id: str | None,
+    ) -> None:
+        self._context = context
+        self._request = request
+        self._records = records
+        self._commands = commands
+        self._topic = topic  # this and the queue as they were asked for
+        self._queue_id = queue_id
+        self._transaction_id = transaction_id
+
+    def start(self) -> None:
+        """Propose, wait for the same keys in flight, or answer with the stored places."""
+        proposer = self._context.proposer
+        duplicates: list[Place] = []
+        in_flight: str | None = None
+        if not self._is_surely_new():
+            for record in self._records:
+                key = record.dedupe_key
+                if key is None:
+                    continue
+                place = stored_place(self._context, record, key)
+                if place is not None:
+                    duplicates.append(place)
+                elif in_flight is None and proposer.in_flight_key(key) is not None:
+                    in_flight = key
+        if not duplicates:
+            if in_flight is None:
+                self._propose()
+            else:
+                try:
+                    proposer.join_key(in_flight, self._after_first_attempt)
+                except BusyError as error:
+                    raise RefusedError(ResponseCode.SYSTEM_BUSY, str(error)) from error
+        elif len(duplicates) == len(self._records):
+            self._answer(ResponseCode.SUCCESS, None, duplicates)
+        else:
+            raise maybe_stored(
+                f"{len(duplicates)} of the {len(self._records)} messages are stored already, and "
+                "a batch is stored as a whole or not at all"
+            )
+
+    def _is_surely_new(self) -> bool:
+        """True where no key of a batch is stored, expired or in flight."""
+        if len(self._records) == 1:
+            return False  # judging it is as quick
+        keys = [record.dedupe_key for record in self._records if record.dedupe_key is not None]
+        return are_surely_new(self._context, keys, born_ms=self._records[0].template.born_ms)
+
+    def _propose(self) -> None:
+        try:
+            self._context.proposer.submit(
+                Proposal(records=self._records, commands=self._commands, on_done=self._done)
+            )
+        except BusyError as error:
+            raise RefusedError(
+                ResponseCode.SYSTEM_BUSY, f"[REJECTREQUEST]too many requests: {error}"
+            ) from error
+
+    def _after_first_attempt(self, status: ProposalStatus | None) -> None:
+        """The attempt in flight with our key ended: judge again, now that it is known."""
+        try:
+            if status is None:
+                self._context.require_leader()
+            if status in {None, ProposalStatus.COMMITTED, ProposalStatus.TRUNCATED}:
+                self.start()
+            else:  # our own records have no places
+                self._refuse(status)
+        except RefusedError as refused:
+            self._request.refuse(refused)
+
+    def _refuse(self, status: ProposalStatus | None) -> None:
+        refused = refused_of(status, self._context.not_leader_remark)
+        assert refused is not None
+        self._request.refuse(refused)
+
+    def _done(self, status: ProposalStatus | None) -> None:
+        code = store_code_of(status)
+        if code is None:
+            self._refuse(status)
+            return
+        answer = partial(self._answer, code, status, self._records)
+        if self._commands:  # it made its topic: whoever has the answer may ask name servers for it
+            self._context.when_routes_told(answer)
+        else:
+            answer()
+
+    def _answer(
+        self,
+        code: ResponseCode,
+        status: ProposalStatus | None,
+        places: Sequence[Place | PendingRecord],
+    ) -> None:
+        prefix = self._context.store_host_hex
+        fields = {
+            "msgId": ",".join([f"{prefix}{place.position:016X}" for place in places]),
+            "queueId": str(
+                self._queue_id if places[0].topic in _WAITING_TOPICS else places[0].queue_id
+            ),
+            "queueOffset": str(places[0].queue_offset),
+            "MSG_REGION": self._context.config.region,
+            "TRACE_ON": "true",
+            "ledgermqTerm": str(self._context.term),
+        }
+        if self._transaction_id is not None:
+            fields["transactionId"] = self._transaction_id
+            if places[0].topic == TIMER_TOPIC:
+                self._add_recall_handle(fields, places[0])
+        remark = None if status in {None, ProposalStatus.COMMITTED} else status.value
+        self._request.reply(code, remark, fields)
+
+    def _add_recall_handle(self, fields: dict[str, str], place: Place | PendingRecord) -> None:
+        """What RECALL_MESSAGE will ask for; no longer once the message was delivered."""
+        timer = self._context.state.timers.get(place.queue_offset)
+        key = self._transaction_id
+        if timer is not None and key is not None and not self._topic.startswith(RETRY_PREFIX):
+            fields["recallHandle"] = recall_handle(
+                topic=self._topic,
+                broker_name=self._context.config.group,
+                deliver_ms=timer.deliver_ms,
+                uniq_key=key,
+            )

@@ -1,0 +1,4 @@
+"""What every replica computes of the log: queues, groups, transactions, POP, timers, users. Pure.
+
+May import: `broker.entry`.
+"""

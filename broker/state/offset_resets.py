@@ -1,0 +1,71 @@
+"""Offset resets that consumers have not followed yet: (group, topic, queue) -> offset.
+
+Place in the data path: INVOKE_BROKER_TO_RESET_OFFSET proposes them; a pull of such a queue from
+another offset is answered with PULL_OFFSET_MOVED and this one; the first pull from it, or pop of
+the queue, clears it, and is answered once that is committed: a group is sent back once per reset,
+whoever leads, or once more where a follower that has not heard of the reset yet answers in between.
+Pure part of the replicated state.
+
+Invariants: while a reset is pending, the group's offset of the queue is the reset's, whatever its
+members commit; a reset is forgotten only by a command that names its offset, by a newer reset, or
+with its topic or group. RocketMQ forgets it with the first answer, which may be lost: the reset
+would be too. Source: RocketMQ ConsumerOffsetManager.resetOffsetTable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from typing import Final
+
+from broker.entry.state_part import Row, natural, text
+
+__all__ = ["RESETS_MAX", "OffsetResets"]
+
+RESETS_MAX: Final = 100_000  # pending ones; the leader takes no more
+
+Key = tuple[str, str, int]
+
+
+class OffsetResets:
+    def __init__(self) -> None:
+        self._pending: dict[Key, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, OffsetResets) and self._pending == other._pending
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
+    def get(self, group: str, topic: str, queue_id: int) -> int | None:
+        """Where the group shall go on; None where no reset is pending."""
+        return self._pending.get((group, topic, queue_id))
+
+    def set(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        self._pending[group, topic, queue_id] = offset
+
+    def clear(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """The group went on from `offset`; a newer reset stays."""
+        if self._pending.get((group, topic, queue_id)) == offset:
+            del self._pending[group, topic, queue_id]
+
+    def drop_topics(self, topics: Collection[str]) -> None:
+        self._keep(lambda key: key[1] not in topics)
+
+    def drop_group(self, group: str) -> None:
+        self._keep(lambda key: key[0] != group)
+
+    def _keep(self, wanted: Callable[[Key], bool]) -> None:
+        self._pending = {key: offset for key, offset in self._pending.items() if wanted(key)}
+
+    def capture(self) -> Iterable[Row]:
+        """See StatePart."""
+        return [[*key, offset] for key, offset in self._pending.items()]
+
+    def restore(self, rows: Iterable[Row]) -> None:
+        """See StatePart."""
+        self._pending = {
+            (text(group), text(topic), natural(queue_id)): natural(offset)
+            for group, topic, queue_id, offset in rows
+        }

@@ -1,0 +1,113 @@
+"""Which client an orderly group's queue belongs to, in the replicated state.
+
+Place in the data path: LOCK_BATCH_MQ and UNLOCK_BATCH_MQ propose changes of owners, and nothing
+else: how long an owner may be silent is the leader's business (`broker.leader.rebalance_lock`). So
+a new leader knows who consumes which queue in order, and neither gives a queue to a second client
+nor lets a group stand still until all is forgotten (docs/decisions/0018). Pure.
+
+Invariants: a queue of a group has at most one owner, on every replica the same. A client that
+gives queues back counts it, and says with every lock and unlock how often it has: its claim. What
+it said with a lower claim than the one that it owns a queue by came late, and changes nothing.
+Source: RocketMQ RebalanceLockManager, which forgets all in a failover.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final, NamedTuple, TypeAlias
+
+from broker.entry.state_part import Row, natural, text
+
+__all__ = ["Owner", "Queue", "QueueOwners"]
+
+Queue: TypeAlias = tuple[str, int]  # topic, queue id
+
+
+class Owner(NamedTuple):
+    client_id: str
+    claim: int = 0  # of clients that don't count
+
+    def gives_up(self, client_id: str, claim: int) -> bool:
+        """Whether an unlock by that client means this owner, as it has the queue now."""
+        return client_id == self.client_id and claim >= self.claim
+
+    def has_claimed_since(self, client_id: str, claim: int) -> bool:
+        """Whether a lock by that client came late."""
+        return client_id == self.client_id and claim < self.claim
+
+
+_NONE: Final[Mapping[Queue, Owner]] = {}
+
+
+class QueueOwners:
+    def __init__(self) -> None:
+        self._owners: dict[str, dict[Queue, Owner]] = {}  # by group
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, QueueOwners) and self._owners == other._owners
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
+    def of_group(self, group: str) -> Mapping[Queue, Owner]:
+        """Owners by queue."""
+        return self._owners.get(group, _NONE)
+
+    def groups(self) -> list[str]:
+        return list(self._owners)
+
+    def lock(self, group: str, client_id: str, queues: Iterable[Queue], claim: int = 0) -> None:
+        """The leader gave these to the client, whoever had them before."""
+        owners = self._owners.setdefault(group, {})
+        for queue in queues:
+            before = owners.get(queue)
+            if before is not None and before.has_claimed_since(client_id, claim):
+                continue
+            self._count += before is None
+            owners[queue] = Owner(client_id, claim)
+        self._drop_empty(group)
+
+    def unlock(self, group: str, client_id: str, queues: Iterable[Queue], claim: int = 0) -> None:
+        """The client gives these up; what others have got meanwhile stays theirs, and what it
+        has claimed anew itself stays its own."""
+        owners = self._owners.get(group, {})
+        for queue in queues:
+            owner = owners.get(queue)
+            if owner is not None and owner.gives_up(client_id, claim):
+                del owners[queue]
+                self._count -= 1
+        self._drop_empty(group)
+
+    def drop_topics(self, topics: Collection[str]) -> None:
+        for group, owners in list(self._owners.items()):
+            for queue in [queue for queue in owners if queue[0] in topics]:
+                del owners[queue]
+                self._count -= 1
+            self._drop_empty(group)
+
+    def drop_group(self, group: str) -> None:
+        self._count -= len(self._owners.pop(group, ()))
+
+    def _drop_empty(self, group: str) -> None:
+        if not self._owners.get(group, True):
+            del self._owners[group]
+
+    def capture(self) -> Iterable[Row]:
+        """See StatePart."""
+        return [
+            [group, *queue, *owner]
+            for group, owners in self._owners.items()
+            for queue, owner in owners.items()
+        ]
+
+    def restore(self, rows: Iterable[Row]) -> None:
+        """See StatePart."""
+        self._owners = {}
+        self._count = 0
+        for group, topic, queue_id, client_id, *claims in rows:
+            queue = (text(topic), natural(queue_id))
+            (claim,) = claims or (0,)  # rows of older versions have none
+            self.lock(text(group), text(client_id), [queue], natural(claim))

@@ -1,0 +1,70 @@
+"""Time marks: up to which position of the log everything was stored before a given time.
+
+Place in the data path: `broker.state.state` notes committed entries, `broker.config.retention` asks
+which part of the log is older than its retention time. Replicated, pure and deterministic:
+positions and store timestamps come from the log.
+
+A mark says "what stands below this position was stored at this time or earlier"; there is one per
+minute in which something was stored. When there are too many, those go that stand closest to their
+neighbours for their age: an old answer becomes coarser, to about a five-hundredth of the age asked
+for, and never names a position whose records are younger than that.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+
+__all__ = ["TimeMarks"]
+
+_INTERVAL_MS = 60_000
+_MARKS_MAX = 8_192  # more than five days without a thinning
+_THINNED_MARKS = _MARKS_MAX // 16
+
+
+class TimeMarks:
+    def __init__(self) -> None:
+        self._positions: array[int] = array("Q")
+        self._times_ms: array[int] = array("Q")
+
+    def __len__(self) -> int:
+        return len(self._positions)
+
+    def note(self, position: int, stored_ms: int, *, before_ms: int) -> None:
+        """An entry at `position` holds records stored at `stored_ms`; the newest of what stands
+        before it was stored at `before_ms`, 0 where there is nothing."""
+        noted_ms = self._times_ms[-1] if self._times_ms else 0
+        if not before_ms or stored_ms - noted_ms < _INTERVAL_MS:
+            return
+        self._positions.append(position)
+        self._times_ms.append(before_ms)
+        if len(self._positions) > _MARKS_MAX:
+            self._thin()
+
+    def _thin(self) -> None:
+        """Take out marks whose neighbours are near, measured by their age. No two neighbours go,
+        so that what was measured stays nearly true."""
+        times_ms = self._times_ms
+        now_ms = times_ms[-1]
+        by_need = sorted(
+            range(1, len(times_ms) - 1, 2),
+            key=lambda at: ((times_ms[at + 1] - times_ms[at - 1]) << 20) // (now_ms - times_ms[at]),
+        )
+        for at in sorted(by_need[:_THINNED_MARKS], reverse=True):
+            del self._positions[at]
+            del self._times_ms[at]
+
+    def position_before(self, time_ms: int) -> int:
+        """A position below which everything was stored before `time_ms`; 0 where none is known."""
+        at = bisect_right(self._times_ms, time_ms - 1)
+        return self._positions[at - 1] if at else 0
+
+    def capture(self) -> tuple[array[int], array[int]]:
+        """Positions and times, both rising."""
+        return self._positions[:], self._times_ms[:]
+
+    def restore(self, positions: array[int], times_ms: array[int]) -> None:
+        """Raises ValueError where these are no marks."""
+        if len(positions) != len(times_ms) or len(positions) > _MARKS_MAX:
+            raise ValueError(f"time marks: {len(positions)} positions, {len(times_ms)} times")
+        self._positions, self._times_ms = positions[:], times_ms[:]

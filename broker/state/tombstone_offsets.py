@@ -1,0 +1,59 @@
+"""Where the queues of deleted topics ended: nothing below is ever shown again.
+
+Place in the data path: DELETE_TOPIC_IN_BROKER puts a floor under each queue of the topic. A topic
+that is made anew under the name goes on there: a queue offset names one message for ever (promise
+G3), and a consumer that still remembers an offset of the old topic does not skip new messages.
+`broker.queues.consume_queues` drops the units below, and a queue that is built again begins at its
+floor. Pure part of the replicated state.
+
+Invariants: floors rise only; a floor is never above the queue's end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final
+
+from broker.entry.state_part import Row, natural, text
+
+__all__ = ["FLOORS_MAX", "QueueFloors"]
+
+FLOORS_MAX: Final = 100_000  # queues of deleted topics; the leader deletes no more topics then
+
+
+class QueueFloors:
+    def __init__(self) -> None:
+        self._floors: dict[tuple[str, int], int] = {}
+
+    def __len__(self) -> int:
+        return len(self._floors)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, QueueFloors) and self._floors == other._floors
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
+    def get(self, topic: str, queue_id: int) -> int:
+        """The first offset that may be shown."""
+        return self._floors.get((topic, queue_id), 0)
+
+    def all(self) -> Mapping[tuple[str, int], int]:
+        return self._floors
+
+    def topics_deleted(
+        self, topics: Collection[str], next_offsets: Mapping[tuple[str, int], int]
+    ) -> None:
+        for key, end in next_offsets.items():
+            if key[0] in topics:
+                assert end >= self._floors.get(key, 0), f"{key}: the queue ends below its floor"
+                self._floors[key] = end
+
+    def capture(self) -> Iterable[Row]:
+        """See StatePart."""
+        return [[*key, floor] for key, floor in self._floors.items()]
+
+    def restore(self, rows: Iterable[Row]) -> None:
+        """See StatePart."""
+        self._floors = {
+            (text(topic), natural(queue_id)): natural(floor) for topic, queue_id, floor in rows
+        }

@@ -1,0 +1,48 @@
+"""When each name was last deleted as a topic, as a place in the log.
+
+Place in the data path: DELETE_TOPIC_IN_BROKER's command notes it. A message that waits somewhere
+else than in its topic (undecided, delayed, to be tried again) belongs to the topic of that name
+only if it stands behind the deletion; before it, to one that is gone
+(`broker.request.deleted_topics`). So a place in the log is all of a topic's generation that a
+message has to carry. Pure part of the replicated state.
+
+Invariants: places rise only; only names that were topics have one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from broker.entry.state_part import Row, natural, text
+
+__all__ = ["TopicDeletions"]
+
+
+class TopicDeletions:
+    def __init__(self) -> None:
+        self._ends: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TopicDeletions) and self._ends == other._ends
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
+    def note(self, topic: str, end: int) -> None:
+        """`end`: the log's position behind the records of the deletion's entry."""
+        assert end >= self._ends.get(topic, 0), f"{topic}: deletions follow each other in the log"
+        self._ends[topic] = end
+
+    def took(self, topic: str, position: int) -> bool:
+        """Whether a message that stands there was sent to a topic of this name that is gone."""
+        return position < self._ends.get(topic, 0)
+
+    def capture(self) -> Iterable[Row]:
+        """See StatePart."""
+        return [[topic, end] for topic, end in self._ends.items()]
+
+    def restore(self, rows: Iterable[Row]) -> None:
+        """See StatePart."""
+        self._ends = {text(topic): natural(end) for topic, end in rows}

@@ -1,1 +1,0 @@
-"""What a broker keeps on disk above the replicated log: payloads, records, ConsumeQueues."""

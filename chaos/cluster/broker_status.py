@@ -1,0 +1,103 @@
+"""Ask a broker who it is: request 60001, the laboratory's and a person's view of a node.
+
+Place in the data path: `chaos.cluster.cluster` prints it, the laboratory's watcher and the probes
+of faults read role, term and progress from it. It goes to the node's own address, past every proxy,
+so a cut link never hides a node's state from the harness.
+
+Invariant: no answer within the deadline is None, never an invented status.
+
+Source: the LEDGERMQ_STATUS request of this project's broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from chaos.cluster.access import PLAIN, Access
+from remoting.connections.rpc import RemotingClient
+from remoting.errors import RemotingError
+from remoting.protocol.command import RemotingCommand
+
+__all__ = ["STATUS_CODE", "BrokerStatus", "ask", "ask_all", "parse_status"]
+
+STATUS_CODE = 60001
+TIMEOUT_MS = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerStatus:
+    """`ready`: leader whose no-op is applied, so it serves. Indexes as in Raft. `voters` and
+    `learners` as this node knows them; `phase` as in `raft.replicated_log`."""
+
+    group: str
+    node: str
+    pid: int
+    address: str
+    role: str
+    term: int
+    leader: str | None
+    ready: bool
+    first_index: int
+    last_index: int
+    commit_index: int
+    applied_index: int
+    voters: tuple[str, ...] = ()
+    learners: tuple[str, ...] = ()
+    phase: str = "serving"
+
+
+async def ask(
+    client: RemotingClient, address: str, *, timeout_ms: int = TIMEOUT_MS
+) -> BrokerStatus | None:
+    """None where the node does not answer in time or can't be reached."""
+    try:
+        answer = await client.request(address, RemotingCommand(code=STATUS_CODE), timeout_ms)
+    except RemotingError:
+        return None  # down, paused or overloaded: the caller looks at the process for which
+    return parse_status(answer.body) if answer.code == 0 else None
+
+
+async def ask_all(
+    addresses: Sequence[str], access: Access = PLAIN, *, timeout_ms: int = TIMEOUT_MS
+) -> dict[str, BrokerStatus]:
+    """Answers by address, over connections made for this alone; silent nodes are left out."""
+    client = access.client()
+    try:
+        answers = await asyncio.gather(
+            *(ask(client, address, timeout_ms=timeout_ms) for address in addresses)
+        )
+    finally:
+        await client.close()
+    return {
+        address: answer
+        for address, answer in zip(addresses, answers, strict=True)
+        if answer is not None
+    }
+
+
+def parse_status(body: bytes) -> BrokerStatus | None:
+    """None where the body is not what our brokers answer."""
+    try:
+        data = json.loads(body)
+        return BrokerStatus(
+            group=str(data["group"]),
+            node=str(data["node"]),
+            pid=int(data["pid"]),
+            address=str(data["address"]),
+            role=str(data["role"]),
+            term=int(data["term"]),
+            leader=data["leader"],
+            ready=bool(data["ready"]),
+            first_index=int(data["first_index"]),
+            last_index=int(data["last_index"]),
+            commit_index=int(data["commit_index"]),
+            applied_index=int(data["applied_index"]),
+            voters=tuple(data["voters"]),
+            learners=tuple(data["learners"]),
+            phase=str(data["phase"]),
+        )
+    except (ValueError, KeyError, TypeError):
+        return None

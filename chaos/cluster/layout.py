@@ -1,0 +1,308 @@
+"""Who stands where in a cluster: names, addresses, files and configurations, from a few numbers.
+
+Place in the data path: `chaos.cluster.cluster` (a person's local cluster) and `chaos.worlds.local`
+(the laboratory) both lay their clusters out with it, so that a run directory of the laboratory can
+be asked by `ledgermq cluster status` while it runs. It touches no file and binds no port.
+
+Invariants: node names are unique within their group, process names over the whole cluster, ports
+over the whole cluster; every voter of a group stands in the `[peers]` of every node of it.
+
+Source: the command line of the architecture; RocketMQ's names (DefaultCluster, broker-a, n0).
+"""
+
+from __future__ import annotations
+
+import json
+import string
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from raft.profiles import PROFILES
+
+__all__ = [
+    "CLUSTER_NAME",
+    "ENGINES",
+    "BrokerPlace",
+    "ClusterLayout",
+    "LayoutError",
+    "NameServerPlace",
+    "PortPlan",
+    "broker_config_toml",
+    "fixed_ports",
+    "lay_out",
+    "layout_from_json",
+    "layout_to_json",
+    "name_server_config_toml",
+]
+
+CLUSTER_NAME = "DefaultCluster"
+ENGINES = ("raft", "pysyncobj")
+GROUPS_MAX = len(string.ascii_lowercase)
+REPLICAS_MAX = 7
+NAME_SERVERS_MAX = 9
+BROKER_PORT_STEP = 10  # broker k listens at base + 10 k
+RAFT_PORT_OFFSET = 5  # and its Raft at 5 above that
+HOST = "127.0.0.1"
+# Clusters laid out here stand on a disk that belongs to others too: how much of it these use says
+# nothing, and what is tested must not go with it. Only the floor in bytes counts.
+_SHARED_DISK = {
+    "disk_max_used_space_ratio": 101,
+    "disk_space_clean_forcibly_ratio": 101,
+    "disk_space_warning_level_ratio": 101,
+}
+
+
+# Settings that say how a port is reached: clients go to name servers and brokers alike.
+_OF_BOTH = frozenset(
+    {"tls_mode", "tls_cert_file", "tls_key_file", "tls_ca_file", "tls_client_auth"}
+)
+
+
+class LayoutError(ValueError):
+    """The numbers asked for make no cluster; the text says which and why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortPlan:
+    """One port per name server; per broker its remoting port and its Raft port."""
+
+    name_servers: tuple[int, ...]
+    brokers: tuple[tuple[int, int], ...]
+
+    @property
+    def all_ports(self) -> tuple[int, ...]:
+        return self.name_servers + tuple(port for pair in self.brokers for port in pair)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NameServerPlace:
+    """A name server. `name` is that of its process, pid file and output file."""
+
+    name: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerPlace:
+    """A broker node: `group` is RocketMQ's brokerName, `node` the voter's name in the group."""
+
+    group: str
+    node: str
+    address: str
+    raft_address: str
+
+    @property
+    def name(self) -> str:
+        """Name of its process: unique in the cluster, fit for a file name."""
+        return f"{self.group}-{self.node}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterLayout:
+    cluster: str = CLUSTER_NAME
+    engine: str = "raft"
+    name_servers: tuple[NameServerPlace, ...] = ()
+    brokers: tuple[BrokerPlace, ...] = ()
+    raft_settings: Mapping[str, int | str] = field(default_factory=dict)
+    broker_settings: Mapping[str, int | bool | str] = field(default_factory=dict)
+    members_changed: bool = False  # since it was laid out: the numbers don't tell who is there
+
+    @property
+    def groups(self) -> dict[str, tuple[BrokerPlace, ...]]:
+        """Voters by group, in order."""
+        names = dict.fromkeys(place.group for place in self.brokers)
+        return {name: tuple(p for p in self.brokers if p.group == name) for name in names}
+
+    @property
+    def name_server_addresses(self) -> tuple[str, ...]:
+        return tuple(place.address for place in self.name_servers)
+
+    def broker(self, name: str) -> BrokerPlace:
+        """Raises KeyError where no process has that name."""
+        for place in self.brokers:
+            if place.name == name:
+                return place
+        raise KeyError(name)
+
+    def store_directory(self, root: Path, place: BrokerPlace) -> Path:
+        return root / "nodes" / place.group / place.node
+
+
+def fixed_ports(
+    *, groups: int, replicas: int, name_servers: int, name_server_port: int, base_port: int
+) -> PortPlan:
+    """The ports that the two given ones lead to. Raises LayoutError above 65535."""
+    plan = PortPlan(
+        name_servers=tuple(name_server_port + i for i in range(name_servers)),
+        brokers=tuple(
+            (base_port + BROKER_PORT_STEP * k, base_port + BROKER_PORT_STEP * k + RAFT_PORT_OFFSET)
+            for k in range(groups * replicas)
+        ),
+    )
+    ports = plan.all_ports
+    bad = [port for port in ports if not 0 < port < 65536]
+    if bad:
+        raise LayoutError(f"port {bad[0]} is outside 1..65535")
+    twice = sorted({port for port in ports if ports.count(port) > 1})
+    if twice:
+        raise LayoutError(f"port {twice[0]} would be used twice: choose ports further apart")
+    return plan
+
+
+def lay_out(
+    *,
+    groups: int,
+    replicas: int,
+    name_servers: int,
+    ports: PortPlan,
+    engine: str = "raft",
+    raft_settings: Mapping[str, int | str] | None = None,
+    broker_settings: Mapping[str, int | bool | str] | None = None,
+) -> ClusterLayout:
+    """Raises LayoutError where a number is out of its range or the engine is unknown."""
+    _check_range("groups", groups, GROUPS_MAX)
+    _check_range("replicas", replicas, REPLICAS_MAX)
+    _check_range("name servers", name_servers, NAME_SERVERS_MAX)
+    if engine not in ENGINES:
+        raise LayoutError(f"unknown engine {engine!r}: known are {', '.join(ENGINES)}")
+    profile = (raft_settings or {}).get("profile", "lan")
+    if profile not in PROFILES:
+        raise LayoutError(f"unknown profile {profile!r}: known are {', '.join(PROFILES)}")
+    assert len(ports.name_servers) == name_servers
+    assert len(ports.brokers) == groups * replicas
+    return ClusterLayout(
+        engine=engine,
+        name_servers=tuple(
+            NameServerPlace(name=f"namesrv-{i}", address=f"{HOST}:{port}")
+            for i, port in enumerate(ports.name_servers)
+        ),
+        brokers=tuple(
+            BrokerPlace(
+                group=f"broker-{string.ascii_lowercase[k // replicas]}",
+                node=f"n{k % replicas}",
+                address=f"{HOST}:{remoting}",
+                raft_address=f"{HOST}:{raft}",
+            )
+            for k, (remoting, raft) in enumerate(ports.brokers)
+        ),
+        raft_settings=dict(raft_settings or {}),
+        broker_settings={**_SHARED_DISK, **(broker_settings or {})},
+    )
+
+
+def broker_config_toml(
+    layout: ClusterLayout,
+    place: BrokerPlace,
+    *,
+    store: Path,
+    secret_file: Path,
+    dial: Mapping[str, str],
+    trace: bool = True,
+) -> str:
+    """The configuration file of one broker, as `broker.config.config` reads it."""
+    voters = layout.groups[place.group]
+    lines = [
+        f"group = {_toml(place.group)}",
+        f"node = {_toml(place.node)}",
+        f"cluster = {_toml(layout.cluster)}",
+        f"listen = {_toml(place.address)}",
+        f"raft_listen = {_toml(place.raft_address)}",
+        f"store = {_toml(str(store))}",
+        f"name_servers = {_toml(layout.name_server_addresses)}",
+        f"secret_file = {_toml(str(secret_file))}",
+        f"trace = {_toml(trace)}",
+        f"engine = {_toml(layout.engine)}",
+    ]
+    peers = {voter.node: voter.raft_address for voter in voters}
+    tables: list[tuple[str, Mapping[str, str | int | bool]]] = [
+        ("peers", peers),
+        ("brokers", {voter.node: voter.address for voter in voters}),
+        ("dial", dial),
+        ("raft", layout.raft_settings),
+        ("broker", layout.broker_settings),
+    ]
+    for name, table in tables:
+        if table:
+            lines += ["", f"[{name}]"]
+            lines += [f"{_toml(key)} = {_toml(value)}" for key, value in table.items()]
+    return "\n".join(lines) + "\n"
+
+
+def name_server_config_toml(
+    layout: ClusterLayout, place: NameServerPlace, *, kv_config: Path
+) -> str:
+    """The configuration file of one name server: what the brokers have of TLS, it has too."""
+    values: dict[str, str | int | bool] = {
+        "listen": place.address,
+        "kv_config_path": str(kv_config),
+        **{key: layout.broker_settings[key] for key in _OF_BOTH & layout.broker_settings.keys()},
+    }
+    return "".join(f"{key} = {_toml(value)}\n" for key, value in sorted(values.items()))
+
+
+def layout_to_json(layout: ClusterLayout) -> str:
+    """What `cluster.json` holds, so that `status` and `down` find what `up` started."""
+    return json.dumps(
+        {
+            "format": 1,
+            "cluster": layout.cluster,
+            "engine": layout.engine,
+            "name_servers": [
+                {"name": place.name, "address": place.address} for place in layout.name_servers
+            ],
+            "brokers": [
+                {
+                    "group": place.group,
+                    "node": place.node,
+                    "address": place.address,
+                    "raft_address": place.raft_address,
+                }
+                for place in layout.brokers
+            ],
+            "raft": dict(layout.raft_settings),
+            "broker": dict(layout.broker_settings),
+            "members_changed": layout.members_changed,
+        },
+        indent=2,
+    )
+
+
+def layout_from_json(text: str) -> ClusterLayout:
+    """Raises LayoutError where the text is not what `layout_to_json` wrote."""
+    try:
+        data = json.loads(text)
+        if data["format"] != 1:
+            raise LayoutError(f"cluster.json has format {data['format']!r}, expected 1")
+        return ClusterLayout(
+            cluster=data["cluster"],
+            engine=data["engine"],
+            name_servers=tuple(
+                NameServerPlace(name=item["name"], address=item["address"])
+                for item in data["name_servers"]
+            ),
+            brokers=tuple(
+                BrokerPlace(
+                    group=item["group"],
+                    node=item["node"],
+                    address=item["address"],
+                    raft_address=item["raft_address"],
+                )
+                for item in data["brokers"]
+            ),
+            raft_settings=data["raft"],
+            broker_settings=data["broker"],
+            members_changed=data.get("members_changed", False),
+        )
+    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        raise LayoutError(f"cluster.json is not readable: {error!r}") from error
+
+
+def _check_range(what: str, value: int, value_max: int) -> None:
+    if not 1 <= value <= value_max:
+        raise LayoutError(f"{what} must be 1..{value_max}, not {value}")
+
+
+def _toml(value: str | int | bool | Sequence[str]) -> str:
+    """One TOML value. JSON's text is TOML's for these types, once non-ASCII is left as it is."""
+    return json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)

@@ -1,0 +1,362 @@
+"""Members of a local cluster's groups: listed, added, promoted, taken out; leadership moved.
+
+Place in the data path: `ledgermq cluster member` and `cluster transfer` call it. What changes a
+group is asked of its leader (requests 60002 to 60004); what changes processes, configurations and
+cluster.json is done here, on either side of it:
+
+    add      configuration and process first, then the learner is added under the identity of the
+             store that the process made, then (`voter`) promoted once it has caught up
+    remove   the group first, then the process stops and leaves cluster.json; its store stays
+
+Invariants: a change that the group refused leaves processes and files as they were; one step at a
+time, each committed before the next is asked. A node whose disk was lost is replaced by `remove`
+and `add`: its new store has a new identity.
+
+Source: Ongaro's dissertation, chapter 4.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+import random
+import secrets
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from chaos.cluster.access import access_of
+from chaos.cluster.broker_status import BrokerStatus, ask_all
+from chaos.cluster.cluster import (
+    ClusterError,
+    broker_process,
+    load_layout,
+    write_config,
+    write_layout,
+)
+from chaos.cluster.layout import HOST, BrokerPlace, ClusterLayout
+from chaos.cluster.processes import PortInUseError, ProcessTable, check_ports_free, free_ports
+from raft.log.disk import OsDisk
+from raft.store.identity import IdentityFile
+from remoting.errors import RemotingError
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import RemotingCommand
+
+__all__ = ["MemberInfo", "add", "list_members", "promote", "remove", "transfer"]
+
+_REQUEST_TIMEOUT_MS: Final = 10_000
+_LEADER_TIMEOUT_S: Final = 15.0
+_START_TIMEOUT_S: Final = 20.0
+_POLL_S: Final = 0.1
+_NODE_NAME_LENGTH_MAX: Final = 63
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberInfo:
+    """A member as the group's leader knows it; indexes and phase as the member itself says, None
+    where it does not answer."""
+
+    group: str
+    node: str
+    kind: str  # "voter" or "learner"
+    leads: bool
+    address: str
+    store_id: str
+    applied_index: int | None
+    phase: str | None
+
+
+def list_members(directory: Path, *, group: str | None = None) -> list[MemberInfo]:
+    """Raises ClusterError where there is no cluster, or a group has no leader."""
+    layout = load_layout(directory)
+    names = list(layout.groups) if group is None else [_group(layout, group)]
+    return asyncio.run(_list(layout, names))
+
+
+def add(
+    directory: Path,
+    node: str,
+    *,
+    group: str | None = None,
+    voter: bool = False,
+    timeout_s: float = 900.0,
+    say: Callable[[str], None],
+) -> None:
+    """Start a node and make it a learner; with `voter` a voter, once it has caught up.
+
+    Raises ClusterError, and what starting a process raises.
+    """
+    layout = load_layout(directory)
+    name = _group(layout, group)
+    _check_name(node)
+    if any(place.node == node for place in layout.groups[name]):
+        raise ClusterError(f"{node} is a node of {name} already; `member remove` takes it out")
+    asyncio.run(_require_raft(layout, name))
+    directory = directory.resolve()
+    table = ProcessTable(directory)
+    place = _new_place(directory, layout, name, node)
+    if table.find(place.name) is not None:
+        raise ClusterError(f"{place.name} runs, and is no member: stop it first")
+    grown = _with_members(layout, (*layout.brokers, place))
+    write_config(directory, grown, place, {}, trace=_traces(directory, layout))
+    with contextlib.ExitStack() as on_failure:
+        # Refused, or broken off: nobody counts on the node yet.
+        on_failure.callback(table.stop, [place.name])
+        table.start(place.name, broker_process(directory, place.name))
+        say(f"{place.name} started, pid {_pid(table, place.name)}, at {place.address}")
+        store_id = asyncio.run(_await_store(table, grown, directory, place))
+        fields = {"change": "add", "node": node, "address": place.raft_address}
+        asyncio.run(_change(layout, name, fields | {"storeId": store_id}))
+        on_failure.pop_all()
+    write_layout(directory, grown)
+    say(f"{node} is a learner of {name}, store {store_id}")
+    if voter:
+        promote(directory, node, group=name, timeout_s=timeout_s, say=say)
+
+
+def promote(
+    directory: Path,
+    node: str,
+    *,
+    group: str | None = None,
+    timeout_s: float = 900.0,
+    say: Callable[[str], None],
+) -> None:
+    """Make a learner a voter, once it has caught up. Raises ClusterError."""
+    layout = load_layout(directory)
+    name = _group(layout, group)
+    fields = {"change": "promote", "node": node}
+    asyncio.run(_change(layout, name, fields, busy_timeout_s=timeout_s))
+    say(f"{node} is a voter of {name}")
+
+
+def remove(
+    directory: Path, node: str, *, group: str | None = None, say: Callable[[str], None]
+) -> None:
+    """Take a member out and stop its process, if that runs. Raises ClusterError."""
+    layout = load_layout(directory)
+    name = _group(layout, group)
+    asyncio.run(_change(layout, name, {"change": "remove", "node": node}))
+    say(f"{node} is no member of {name} any more")
+    directory = directory.resolve()
+    left = tuple(p for p in layout.brokers if (p.group, p.node) != (name, node))
+    gone = [place.name for place in layout.brokers if place not in left]
+    table = ProcessTable(directory)
+    running = [process for process in gone if table.find(process) is not None]
+    table.stop(gone)
+    write_layout(directory, _with_members(layout, left))
+    for process in running:
+        say(f"stopped {process}; its store stays in {directory / 'nodes' / name / node}")
+
+
+def transfer(
+    directory: Path, node: str, *, group: str | None = None, say: Callable[[str], None]
+) -> None:
+    """Hand leadership to a voter. Raises ClusterError."""
+    layout = load_layout(directory)
+    name = _group(layout, group)
+    if node not in {place.node for place in layout.groups[name]}:
+        raise ClusterError(f"{node} is no node of {name}")
+    asyncio.run(_transfer(layout, name, node))
+    say(f"{node} leads {name}")
+
+
+# What is asked ---------------------------------------------------------------------------------
+
+
+async def _list(layout: ClusterLayout, names: list[str]) -> list[MemberInfo]:
+    rows: list[MemberInfo] = []
+    for name in names:
+        leader, statuses = await _await_leader(layout, name)
+        answer = await _request(layout, leader.address, RequestCode.LEDGERMQ_MEMBERS, {})
+        members = json.loads(answer.body)
+        for kind in ("voters", "learners"):
+            for member in members[kind]:
+                status = statuses.get(member["node"])
+                rows.append(
+                    MemberInfo(
+                        group=name,
+                        node=member["node"],
+                        kind=kind.removesuffix("s"),
+                        leads=member["node"] == leader.node,
+                        address=member["address"],
+                        store_id=member["store_id"],
+                        applied_index=None if status is None else status.applied_index,
+                        phase=None if status is None else status.phase,
+                    )
+                )
+    return rows
+
+
+async def _require_raft(layout: ClusterLayout, group: str) -> None:
+    if layout.engine != "raft":
+        raise ClusterError(f"the engine {layout.engine} of {group} can't change its members")
+    await _await_leader(layout, group)
+
+
+async def _change(
+    layout: ClusterLayout, group: str, fields: dict[str, str], *, busy_timeout_s: float = 30.0
+) -> None:
+    """Ask the leader, whoever that is by then, until it is done or can't be.
+
+    An answer that did not come, or that is unknown, is found out from the membership itself.
+    """
+    deadline = asyncio.get_running_loop().time() + busy_timeout_s
+    said = ""
+    while True:
+        leader, _ = await _await_leader(layout, group)
+        try:
+            answer = await _request(
+                layout, leader.address, RequestCode.LEDGERMQ_CHANGE_MEMBER, fields
+            )
+        except RemotingError as error:
+            said, unknown = str(error), True
+        else:
+            said = answer.remark or f"code {answer.code}"
+            unknown = answer.code == ResponseCode.SYSTEM_ERROR
+            if answer.code == ResponseCode.SUCCESS:
+                return
+            if answer.code == ResponseCode.INVALID_PARAMETER:
+                raise ClusterError(f"{group}: {said}")
+        if unknown and await _is_done(layout, group, fields):
+            return
+        if asyncio.get_running_loop().time() >= deadline:
+            raise ClusterError(f"{group}: not done within {busy_timeout_s:g} s: {said}")
+        await asyncio.sleep(_POLL_S)
+
+
+async def _is_done(layout: ClusterLayout, group: str, fields: dict[str, str]) -> bool:
+    members = {row.node: row for row in await _list(layout, [group])}
+    row = members.get(fields["node"])
+    match fields["change"]:
+        case "remove":
+            return row is None
+        case "promote":
+            return row is not None and row.kind == "voter"
+        case _:
+            return row is not None and row.store_id == fields["storeId"]
+
+
+async def _transfer(layout: ClusterLayout, group: str, node: str) -> None:
+    """Until it leads; a candidate that is slow, or a leader that is busy, is asked again."""
+    deadline = asyncio.get_running_loop().time() + _LEADER_TIMEOUT_S
+    said = ""
+    while True:
+        leader, _ = await _await_leader(layout, group)
+        if leader.node == node:
+            return
+        if asyncio.get_running_loop().time() >= deadline:
+            raise ClusterError(f"{group}: {leader.node} leads, not {node}: {said}")
+        try:
+            answer = await _request(
+                layout, leader.address, RequestCode.LEDGERMQ_TRANSFER, {"node": node}
+            )
+        except RemotingError as error:
+            said = str(error)
+        else:
+            said = answer.remark or f"code {answer.code}"
+            if answer.code == ResponseCode.INVALID_PARAMETER:
+                raise ClusterError(f"{group}: {said}")
+        await asyncio.sleep(_POLL_S)
+
+
+async def _await_leader(
+    layout: ClusterLayout, group: str
+) -> tuple[BrokerPlace, dict[str, BrokerStatus]]:
+    """The ready leader, and what every node that answers says, by name."""
+    places = {place.address: place for place in layout.groups[group]}
+    deadline = asyncio.get_running_loop().time() + _LEADER_TIMEOUT_S
+    while True:
+        answers = await ask_all(list(places), access_of(layout))
+        ready = [(status.term, at) for at, status in answers.items() if status.ready]
+        if ready:
+            by_node = {places[at].node: status for at, status in answers.items()}
+            return places[max(ready)[1]], by_node
+        if asyncio.get_running_loop().time() >= deadline:
+            raise ClusterError(f"{group} has no leader: is it running?")
+        await asyncio.sleep(_POLL_S)
+
+
+async def _request(
+    layout: ClusterLayout, address: str, code: RequestCode, fields: dict[str, str]
+) -> RemotingCommand:
+    client = access_of(layout).client()
+    try:
+        command = RemotingCommand(code=code, ext_fields=fields)
+        return await client.request(address, command, _REQUEST_TIMEOUT_MS)
+    finally:
+        await client.close()
+
+
+async def _await_store(
+    table: ProcessTable, layout: ClusterLayout, directory: Path, place: BrokerPlace
+) -> str:
+    """The identity of the store that the started process made, or had."""
+    disk = OsDisk(layout.store_directory(directory, place))
+    deadline = asyncio.get_running_loop().time() + _START_TIMEOUT_S
+    while True:
+        identity = IdentityFile(disk).peek()
+        answers = await ask_all([place.address], access_of(layout))
+        if identity is not None and answers:
+            return identity.store_id
+        if table.find(place.name) is None:
+            raise ClusterError(f"{place.name} ended at its start:\n{table.output_tail(place.name)}")
+        if asyncio.get_running_loop().time() >= deadline:
+            raise ClusterError(f"{place.name} did not come up within {_START_TIMEOUT_S:g} s")
+        await asyncio.sleep(_POLL_S)
+
+
+# What is written -------------------------------------------------------------------------------
+
+
+def _group(layout: ClusterLayout, group: str | None) -> str:
+    names = list(layout.groups)
+    if group is None:
+        if len(names) == 1:
+            return names[0]
+        raise ClusterError(f"there are several groups, name one: {', '.join(names)}")
+    if group not in names:
+        raise ClusterError(f"there is no group {group}; there is {', '.join(names)}")
+    return group
+
+
+def _check_name(node: str) -> None:
+    legal = node.isascii() and node.replace("-", "").replace("_", "").isalnum()
+    if not legal or len(node) > _NODE_NAME_LENGTH_MAX:
+        raise ClusterError(f"{node!r} is no name of a node: letters, digits, - and _")
+
+
+def _new_place(directory: Path, layout: ClusterLayout, group: str, node: str) -> BrokerPlace:
+    """Where a node of that name stood before, if the ports are free; else on free ones."""
+    place = BrokerPlace(group=group, node=node, address="", raft_address="")
+    old = directory / "config" / f"{place.name}.toml"
+    if old.exists():
+        settings = tomllib.loads(old.read_text(encoding="utf-8"))
+        addresses = [str(settings["listen"]), str(settings["raft_listen"])]
+        try:
+            check_ports_free({int(a.rpartition(":")[2]): place.name for a in addresses})
+        except PortInUseError:
+            addresses = []
+        if addresses:
+            return dataclasses.replace(place, address=addresses[0], raft_address=addresses[1])
+    remoting, raft = free_ports(2, random.Random(secrets.randbits(64)))
+    return dataclasses.replace(place, address=f"{HOST}:{remoting}", raft_address=f"{HOST}:{raft}")
+
+
+def _with_members(layout: ClusterLayout, brokers: tuple[BrokerPlace, ...]) -> ClusterLayout:
+    return dataclasses.replace(layout, brokers=brokers, members_changed=True)
+
+
+def _traces(directory: Path, layout: ClusterLayout) -> bool:
+    """Whether this cluster was started with Raft traces."""
+    config = directory / "config" / f"{layout.brokers[0].name}.toml"
+    return bool(tomllib.loads(config.read_text(encoding="utf-8")).get("trace", False))
+
+
+def _pid(table: ProcessTable, name: str) -> int | None:
+    process = table.find(name)
+    return None if process is None else process.pid

@@ -1,0 +1,467 @@
+"""One experiment, from a scenario to a run directory that the verifier can read.
+
+Place in the data path: `ledgermq chaos run` calls `run_experiment`; this drives a World through
+the phases and puts workload, nemesis, watch and progress side by side.
+
+    start   cluster up, topics made
+    load    workload at work, faults injected on time and healed
+    heal    senders have stopped; every node is back and caught up, transactions settle
+    drain   every queue is read to its end, consumer groups catch up, offsets are read
+    stop    clients leave, brokers stop cleanly
+    export  the tables are whole, run.json is written last
+
+History and traces become tables meanwhile, in a process of its own (`chaos.recording.live_tables`).
+
+Invariants: whatever happens, faults are healed and no process is left; a harness error ends as a
+run that is not complete, which the verifier calls unknown, never as a failure of the cluster; all
+randomness comes from the seed.
+
+Source: the run format; design section 7.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import importlib.metadata
+import random
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+import uvloop
+
+from chaos.cluster.cluster import plan_ports
+from chaos.cluster.layout import ENGINES, ClusterLayout, LayoutError, lay_out
+from chaos.cluster.processes import ProcessError
+from chaos.cluster.stop_signals import heeded_stop_signals
+from chaos.experiment.nemesis_runner import Nemesis
+from chaos.experiment.phases import Phases
+from chaos.experiment.progress import Progress
+from chaos.experiment.quiesce import await_caught_up, await_settled, drain_all, read_system_queues
+from chaos.recording.history import HistoryError, HistoryWriter
+from chaos.recording.live_tables import LiveTables
+from chaos.recording.run_export import ExportResult, export_run, sources_of
+from chaos.recording.run_manifest import describe_environment, write_manifest
+from chaos.recording.sparse_files import cut_trailing_holes
+from chaos.recording.table_converter import HISTORY_FILE
+from chaos.scenario.scenario import Scenario
+from chaos.workload.context import WorkContext
+from chaos.workload.load import TOOL_SLOT, Workload, slot_names
+from chaos.workload.offset_reader import make_tool
+from chaos.workload.topics import make_topics
+from chaos.worlds.base import World, WorldError
+from chaos.worlds.local import LocalWorld
+from chaos.worlds.watch import ClusterWatch
+from client.errors import ClientError
+
+__all__ = [
+    "WORLDS",
+    "ExperimentError",
+    "ExperimentInterrupted",
+    "NothingBegunError",
+    "run_experiment",
+]
+
+WORLDS: Final = ("local",)
+START_SECONDS_MAX: Final = 60.0
+CLIENTS_END_SECONDS_MAX: Final = 60.0
+
+
+class ExperimentError(Exception):
+    """The experiment could not be carried out: says nothing about the cluster. `run` is where
+    what there is of it lies, None where nothing was begun."""
+
+    def __init__(self, text: str, run: Path | None = None) -> None:
+        super().__init__(text)
+        self.run = run
+
+
+class ExperimentInterrupted(KeyboardInterrupt):
+    """A stop signal ended the experiment: no process is left, `run` holds what was recorded."""
+
+    def __init__(self, run: Path) -> None:
+        super().__init__()
+        self.run = run
+
+
+class NothingBegunError(ExperimentError):
+    """The world or the directory asked for can't be used: no process was started."""
+
+
+def run_experiment(
+    scenario: Scenario,
+    *,
+    world: str = "local",
+    seed: int,
+    engine: str | None = None,
+    toxiproxy_url: str | None = None,
+    out: Path | None = None,
+    on_drain: Callable[[], None] | None = None,
+) -> Path:
+    """Carry it out; the run directory. A stop signal cleans up and raises ExperimentInterrupted.
+
+    `engine` None: the scenario's. `out` must not exist or be empty; None:
+    runs/<scenario>-<time>-<seed>. `on_drain` is called once nothing is left but to read what was
+    sent; it must not block. Raises ExperimentError, NothingBegunError among them.
+    """
+    if engine is not None:
+        cluster = dataclasses.replace(scenario.cluster, engine=engine)
+        scenario = dataclasses.replace(scenario, cluster=cluster)
+    if scenario.cluster.engine not in ENGINES:
+        raise NothingBegunError(
+            f"unknown engine {scenario.cluster.engine!r}: known are {', '.join(ENGINES)}"
+        )
+    if world not in WORLDS:
+        raise NothingBegunError(f"unknown world {world!r}: known are {', '.join(WORLDS)}")
+    if toxiproxy_url is not None:
+        _check_url(toxiproxy_url)
+    started = datetime.now(UTC)
+    run = out or Path("runs") / f"{scenario.name}-{started:%Y%m%dT%H%M%S}-{seed}"
+    _make_empty(run)
+    try:
+        experiment = _Experiment(
+            scenario,
+            run.resolve(),
+            seed=seed,
+            toxiproxy_url=toxiproxy_url,
+            started=started,
+            on_drain=on_drain,
+        )
+    except (LayoutError, ProcessError) as error:  # no ports are free, say
+        raise NothingBegunError(str(error)) from error
+    try:
+        # What it ran, to run it again with; the manifest has the same text.
+        (run / "scenario.toml").write_text(scenario.text, encoding="utf-8")
+        result = experiment.run()
+    except (asyncio.CancelledError, KeyboardInterrupt) as error:
+        experiment.give_up("interrupted")
+        raise ExperimentInterrupted(run) from error
+    except (
+        ClientError,
+        HistoryError,
+        LayoutError,
+        OSError,
+        ProcessError,
+        TimeoutError,
+        WorldError,
+    ) as error:
+        experiment.give_up(f"{type(error).__name__}: {error}")
+        raise ExperimentError(f"{type(error).__name__}: {error}", run) from error
+    except ExceptionGroup as errors:
+        first = _first_of(errors)
+        experiment.give_up(f"{type(first).__name__}: {first}")
+        raise ExperimentError(f"{type(first).__name__}: {first}", run) from errors
+    experiment.progress.say(
+        f"{result.ops} operations, {result.faults} faults and {result.raft} Raft events in {run}"
+    )
+    return run
+
+
+@dataclass(slots=True)
+class _Parts:
+    """What runs side by side while the cluster is up."""
+
+    world: World
+    history: HistoryWriter
+    watch: ClusterWatch
+    nemesis: Nemesis
+    workload: Workload
+    context: WorkContext
+
+
+class _Experiment:
+    def __init__(
+        self,
+        scenario: Scenario,
+        run: Path,
+        *,
+        seed: int,
+        toxiproxy_url: str | None,
+        started: datetime,
+        on_drain: Callable[[], None] | None,
+    ) -> None:
+        self._scenario = scenario
+        self._run = run
+        self._seed = seed
+        self._toxiproxy_url = toxiproxy_url
+        self._started = started
+        self._on_drain = on_drain
+        self._rng = random.Random(seed)
+        self._layout = _lay_out(scenario)
+        self._started_ns = time.monotonic_ns()
+        self._phases = Phases(lambda: time.monotonic_ns() - self._started_ns)
+        self._queues: list[dict[str, object]] = []
+        self._left_behind: list[dict[str, str]] = []
+        self._consumer_groups: dict[str, dict[str, object]] = {}
+        self.progress = Progress(f"{scenario.name}, seed {seed}")
+
+    def run(self) -> ExportResult:
+        """All of it. Raises what a phase of it raises; `give_up` is then what is left to do."""
+        with LiveTables(sources_of(self._run, self._layout, started_ns=self._started_ns)) as tables:
+            tables.start()
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                runner.run(self._carry_out())
+            self.progress.say("all processes have stopped; writing tables")
+            facts = {**self._facts(), "complete": True}
+            return export_run(self._run, tables.finish(), facts)
+
+    async def _carry_out(self) -> None:
+        """Everything up to the stop of the last process."""
+        with _stop_signals():
+            slots = slot_names(self._scenario.workload)
+            world = LocalWorld(
+                self._run,
+                self._layout,
+                slots,
+                toxiproxy_url=self._toxiproxy_url,
+                seed=self._rng.getrandbits(31),
+                rng=random.Random(self._rng.getrandbits(64)),
+            )
+            progress = asyncio.create_task(self.progress.run(), name="progress")
+            try:
+                await world.start()
+                with HistoryWriter(
+                    self._run / HISTORY_FILE, started_ns=self._started_ns
+                ) as history:
+                    await self._with_cluster(world, history)
+                self.progress.phase = "stop"
+                await world.stop()
+            finally:
+                progress.cancel()
+                await asyncio.shield(world.abort())
+
+    def give_up(self, reason: str) -> None:
+        """Leave a manifest that says that the run did not end, and why."""
+        if (self._run / "nodes").is_dir():
+            cut_trailing_holes(self._run / "nodes")
+        facts = {**self._facts(), "complete": False, "harness_error": reason}
+        write_manifest(self._run, facts, {})
+
+    async def _with_cluster(self, world: World, history: HistoryWriter) -> None:
+        context = await self._make_context(world, history)
+        watch = ClusterWatch(world)
+        parts = _Parts(
+            world=world,
+            history=history,
+            watch=watch,
+            nemesis=Nemesis(world, history, watch, random.Random(self._rng.getrandbits(64))),
+            workload=Workload(context, random.Random(self._rng.getrandbits(64))),
+            context=context,
+        )
+        self._consumer_groups = parts.workload.consumer_groups()
+        self.progress.attach(world, history, watch, parts.nemesis)
+        async with asyncio.TaskGroup() as tasks:
+            watching = tasks.create_task(watch.run(), name="watch")
+            working = tasks.create_task(parts.workload.run(), name="workload")
+            await self._load(parts)
+            await self._heal(parts)
+            await self._drain(parts)
+            parts.workload.end_readers()
+            await _within(working, CLIENTS_END_SECONDS_MAX, parts.workload)
+            watching.cancel()
+        history.note("phases", self._phases.as_json())
+
+    async def _make_context(self, world: World, history: HistoryWriter) -> WorkContext:
+        """Make the topics; until then nobody knows the queues."""
+        context = WorkContext(
+            scenario=self._scenario,
+            world=world,
+            history=history,
+            queues=(),
+            nodes={place.address: place.node for place in self._layout.brokers},
+        )
+        work = self._scenario.workload
+        slot = context.slot(TOOL_SLOT, random.Random(self._rng.getrandbits(64)))
+        async with make_tool(context, slot) as tool:
+            queues = await make_topics(
+                tool,
+                list(self._layout.groups),
+                work.topics,
+                queues=work.queues,
+                deadline_s=asyncio.get_running_loop().time() + START_SECONDS_MAX,
+            )
+        return WorkContext(
+            scenario=self._scenario,
+            world=world,
+            history=history,
+            queues=queues,
+            nodes=context.nodes,
+        )
+
+    async def _load(self, parts: _Parts) -> None:
+        loop = asyncio.get_running_loop()
+        self.progress.phase = "load"
+        with self._phases.measured("load"):
+            end = loop.time() + self._scenario.load.seconds
+            # Faults end within the load, but seeing the last one healed may take longer.
+            await parts.nemesis.run(self._scenario.faults)
+            await asyncio.sleep(max(0.0, end - loop.time()))
+
+    async def _heal(self, parts: _Parts) -> None:
+        self.progress.phase = "heal"
+        loop = asyncio.get_running_loop()
+        with self._phases.measured("heal"):
+            parts.workload.stop_sending()
+            await _within(parts.workload.senders_done(), CLIENTS_END_SECONDS_MAX, parts.workload)
+            deadline_s = loop.time() + self._scenario.load.heal_seconds_max
+            behind = await await_caught_up(parts.world, parts.watch, deadline_s=deadline_s)
+            self._left_behind = [
+                {"broker_group": place.group, "node": place.node} for place in behind
+            ]
+            if behind:
+                self.progress.say(
+                    f"{', '.join(place.name for place in behind)} did not come back within"
+                    f" {self._scenario.load.heal_seconds_max:g} s"
+                )
+                deadline_s = loop.time() + self._scenario.load.heal_seconds_max
+            await await_settled(
+                parts.workload,
+                parts.history,
+                self._scenario.transactions,
+                deadline_s=deadline_s,
+            )
+            parts.workload.end_transactions()
+
+    async def _drain(self, parts: _Parts) -> None:
+        self.progress.phase = "drain"
+        if self._on_drain is not None:
+            self._on_drain()
+        deadline_s = asyncio.get_running_loop().time() + self._scenario.load.drain_seconds_max
+        with self._phases.measured("drain"):
+            drained = await drain_all(parts.context, parts.workload, deadline_s=deadline_s)
+            system = await read_system_queues(
+                parts.context,
+                self._run,
+                parts.context.slot(TOOL_SLOT, random.Random(self._rng.getrandbits(64))),
+            )
+        self._queues = [
+            {
+                "broker_group": item.queue.broker_name,
+                "topic": item.queue.topic,
+                "queue": item.queue.queue_id,
+                "min_offset": item.min_offset,
+                "max_offset": item.max_offset,
+                "drained": item.drained,
+            }
+            for item in (*drained, *system)
+        ]
+
+    def _facts(self) -> dict[str, object]:
+        scenario = self._scenario
+        limits = scenario.limits
+        return {
+            "system": "ledgermq",
+            "engine": scenario.cluster.engine,
+            "version": importlib.metadata.version("ledgermq"),
+            "world": "local",
+            "scenario": {"name": scenario.name, "text": scenario.text},
+            "seed": self._seed,
+            "started_at": self._started.isoformat(),
+            "environment": describe_environment(),
+            "phases": self._phases.as_json(),
+            "groups": {
+                name: [place.node for place in places]
+                for name, places in self._layout.groups.items()
+            },
+            "queues": self._queues,
+            "left_behind": self._left_behind,
+            "consumer_groups": self._consumer_groups,
+            "transactions": {
+                "timeout_ms": scenario.transactions.timeout_ms,
+                "check_interval_ms": scenario.transactions.check_interval_ms,
+                "check_max": scenario.transactions.check_max,
+            },
+            "dedupe": {"window_ms": scenario.dedupe.window_ms},
+            "limits": None if limits is None else dataclasses.asdict(limits),
+        }
+
+
+def _make_empty(run: Path) -> None:
+    try:
+        run.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise NothingBegunError(f"{run} can't be made: {error.strerror}") from error
+    if any(run.iterdir()):
+        raise NothingBegunError(f"{run} exists and is not empty")
+
+
+def _check_url(url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # of brackets, or of a port that is no number
+        usable = False
+    if not usable:
+        raise NothingBegunError(f"{url!r} is no URL of a Toxiproxy, such as http://127.0.0.1:8474")
+
+
+def _lay_out(scenario: Scenario) -> ClusterLayout:
+    cluster = scenario.cluster
+    ports = plan_ports(
+        groups=cluster.groups,
+        replicas=cluster.replicas,
+        name_servers=cluster.name_servers,
+        namesrv_port=0,
+        base_port=0,
+    )
+    return lay_out(
+        groups=cluster.groups,
+        replicas=cluster.replicas,
+        name_servers=cluster.name_servers,
+        ports=ports,
+        engine=cluster.engine,
+        raft_settings=scenario.raft_settings,
+        broker_settings=scenario.broker_settings,
+    )
+
+
+async def _within(ending: Awaitable[None], seconds: float, workload: Workload) -> None:
+    """A client that does not end is a bug of the client or of the laboratory: name it."""
+    task = asyncio.ensure_future(ending)
+    done, _ = await asyncio.wait([task], timeout=seconds)
+    if not done:
+        left = ", ".join(workload.working())
+        task.cancel()
+        raise WorldError(f"clients did not end within {seconds:.0f} s: {left}")
+    await task
+
+
+@contextlib.contextmanager
+def _stop_signals() -> Iterator[None]:
+    """A stop signal cancels the experiment, which then cleans up; a second one changes
+    nothing, so that the clean-up itself is not torn."""
+    loop = asyncio.get_running_loop()
+    task = asyncio.current_task()
+    assert task is not None
+    stopping = False
+
+    def stop() -> None:
+        nonlocal stopping
+        if not stopping:
+            stopping = True
+            task.cancel()
+
+    numbers = heeded_stop_signals()
+    for number in numbers:
+        loop.add_signal_handler(number, stop)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+
+
+def _first_of(errors: ExceptionGroup[Exception]) -> Exception:
+    """The first error of a group of groups. A bug among them is raised as it is."""
+    known = (ClientError, HistoryError, LayoutError, OSError, ProcessError, WorldError)
+    _, bugs = errors.split(known)
+    if bugs is not None:
+        raise bugs
+    first = errors.exceptions[0]
+    return _first_of(first) if isinstance(first, ExceptionGroup) else first

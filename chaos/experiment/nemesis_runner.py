@@ -1,0 +1,179 @@
+"""Takes the scenario's faults through their lives, on time, and records each with its effect.
+
+Place in the data path: started by `chaos.experiment.experiment` for the load phase; writes fault
+rows to `chaos.recording.history`.
+
+Invariants: every fault that was injected is healed, also when the experiment is cancelled in its
+middle; a fault counts as taken only where a probe saw its effect; one that found no target or
+whose effect was not seen is `not_taken`, one that could not be probed is `unknown`. What a fault
+raises ends up in its own evidence and never stops the others.
+
+Source: the run format (faults); Jepsen's nemesis.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from chaos.nemesis.base import Fault, FaultContext, FaultNotPossibleError, Observation
+from chaos.nemesis.catalogue import CATALOGUE
+from chaos.recording.history import HistoryWriter
+from chaos.scenario.scenario import FaultStep
+from chaos.worlds.base import World, WorldError
+from chaos.worlds.watch import ClusterWatch
+
+__all__ = ["ActiveFault", "Nemesis"]
+
+EFFECT_TIMEOUT_S: Final = 3.0
+HEALED_TIMEOUT_S: Final = 20.0
+LEADER_TIMEOUT_S: Final = 6.0
+PROBE_PAUSE_S: Final = 0.02
+EVIDENCE_MAX: Final = 2000
+
+
+@dataclass(slots=True)
+class ActiveFault:
+    """One injection as it is known now; what live progress shows and a fault row says."""
+
+    number: int
+    step: FaultStep
+    targets: list[str]
+    t_start: int
+    t_effect: int | None = None
+    t_heal: int | None = None
+    t_healed: int | None = None
+    effect: str = "unknown"
+    evidence: str = ""
+
+
+class Nemesis:
+    """Runs one scenario's faults against one world."""
+
+    def __init__(
+        self,
+        world: World,
+        history: HistoryWriter,
+        watch: ClusterWatch,
+        rng: random.Random,
+    ) -> None:
+        self._world = world
+        self._history = history
+        self._watch = watch
+        self._rng = rng
+        self.faults: list[ActiveFault] = []
+
+    @property
+    def active(self) -> list[ActiveFault]:
+        """Injected and not yet seen healed."""
+        return [fault for fault in self.faults if fault.targets and fault.t_healed is None]
+
+    async def run(self, steps: Sequence[FaultStep]) -> None:
+        """Returns when every fault is over. Times of the steps count from now."""
+        begin = asyncio.get_running_loop().time()
+        groups = list(self._world.layout.groups)
+        async with asyncio.TaskGroup() as tasks:
+            for number, step in enumerate(steps):
+                rng = random.Random(self._rng.getrandbits(64))
+                group = step.group or rng.choice(groups)
+                tasks.create_task(self._run_step(begin, number, step, group, rng))
+
+    async def _run_step(
+        self, begin: float, number: int, step: FaultStep, group: str, rng: random.Random
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(max(0.0, begin + step.at_s - loop.time()))
+        record = ActiveFault(number=number, step=step, targets=[], t_start=self._history.now_ns())
+        self.faults.append(record)
+        context = FaultContext(
+            world=self._world,
+            rng=rng,
+            group=group,
+            tag=f"fault-{number}",
+            params=step.params,
+            leader=self._watch.leader,
+            statuses=lambda: self._watch.statuses,
+        )
+        fault = CATALOGUE[step.name].make(context)
+        notes: list[str] = []
+        try:
+            await self._watch.await_leader(group, LEADER_TIMEOUT_S)
+            await fault.setup()
+        except (FaultNotPossibleError, WorldError) as error:
+            record.effect = "not_taken"
+            record.evidence = str(error)
+            record.t_heal = record.t_healed = self._history.now_ns()
+            self._write(record, step.params)
+            return
+        record.targets = fault.targets
+        record.t_start = self._history.now_ns()
+        self._write(record, step.params)
+        before = self._watch.describe(group)
+        try:
+            await self._inject(fault, record, notes)
+            self._write(record, step.params)
+            await asyncio.sleep(max(0.0, begin + step.at_s + step.duration_s - loop.time()))
+            notes.append(f"leader before: {before}; before the heal: {self._watch.describe(group)}")
+        finally:
+            # A cancelled experiment must not leave a paused or cut node behind.
+            await asyncio.shield(self._heal(fault, record, notes))
+            record.evidence = " | ".join(notes)[:EVIDENCE_MAX]
+            self._write(record, step.params)
+
+    async def _inject(self, fault: Fault, record: ActiveFault, notes: list[str]) -> None:
+        try:
+            await fault.inject()
+            seen, observation = await self._await_seen(fault.probe, EFFECT_TIMEOUT_S)
+        except WorldError as error:
+            record.effect = "unknown"
+            notes.append(f"injection failed: {error}")
+            return
+        notes.append(f"effect: {observation.evidence}")
+        if observation.seen:
+            record.effect = "taken"
+            record.t_effect = seen
+        else:
+            record.effect = "unknown" if observation.seen is None else "not_taken"
+
+    async def _heal(self, fault: Fault, record: ActiveFault, notes: list[str]) -> None:
+        record.t_heal = self._history.now_ns()
+        try:
+            await fault.heal()
+            seen, observation = await self._await_seen(fault.probe_healed, HEALED_TIMEOUT_S)
+        except WorldError as error:
+            notes.append(f"heal failed: {error}")
+            return
+        notes.append(f"healed: {observation.evidence}")
+        if observation.seen:
+            record.t_healed = seen
+
+    async def _await_seen(
+        self, probe: Callable[[], Awaitable[Observation]], timeout_s: float
+    ) -> tuple[int, Observation]:
+        """Repeat a probe until it sees, or time is up. The time returned is when the probe that
+        saw began: from then on, at the latest, the thing was so."""
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        while True:
+            began = self._history.now_ns()
+            observation = await probe()
+            if observation.seen or asyncio.get_running_loop().time() >= deadline:
+                return began, observation
+            await asyncio.sleep(PROBE_PAUSE_S)
+
+    def _write(self, record: ActiveFault, params: Mapping[str, object]) -> None:
+        self._history.fault(
+            record.number,
+            name=record.step.name,
+            targets=record.targets,
+            params=json.dumps({"duration_s": record.step.duration_s, **params}),
+            t_start=record.t_start,
+            t_effect=record.t_effect,
+            t_heal=record.t_heal,
+            t_healed=record.t_healed,
+            effect=record.effect,
+            evidence=record.evidence,
+        )

@@ -1,0 +1,144 @@
+"""After the load: the cluster is whole again, transactions are settled, everything has been read.
+
+Place in the data path: the heal and drain phases of `chaos.experiment.experiment`.
+
+A verdict needs a history that is closed: a message that is appended after the maximum offset was
+read makes its queue undrained, so nothing is drained before the last check of a transaction is
+past. Nobody tells the laboratory that a broker has nothing left to ask; it sees it from the
+silence: a broker asks about every undecided half once per interval.
+
+Invariants: what is not reached in time is left as it is and shows in the run (undrained queues,
+replicas left behind), never waited for without bound.
+
+Source: the run format (phases, queues); RocketMQ's check of half messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Final
+
+from chaos.cluster.layout import BrokerPlace
+from chaos.recording.history import HistoryWriter
+from chaos.scenario.scenario import TransactionsSection
+from chaos.workload.context import Slot, WorkContext
+from chaos.workload.final_drain import DrainedQueue, drain
+from chaos.workload.load import Workload
+from chaos.workload.offset_reader import make_tool, read_min_offset
+from chaos.worlds.base import World, WorldError
+from chaos.worlds.watch import ClusterWatch
+from client.errors import ClientError
+from client.message import MessageQueue
+
+__all__ = ["await_caught_up", "await_settled", "drain_all", "read_system_queues"]
+
+POLL_S: Final = 0.1
+CHECK_MARGIN_MS: Final = 1_000
+DRAIN_ROUNDS_MAX: Final = 5
+
+
+async def await_caught_up(
+    world: World, watch: ClusterWatch, *, deadline_s: float
+) -> list[BrokerPlace]:
+    """Until every node answers, every group has a ready leader, and every node has applied what
+    its leader had committed. The nodes that did not come back in time; raises WorldError where a
+    group is left without a leader, so that nothing can be read."""
+    layout = world.layout
+    while True:
+        statuses = watch.statuses
+        behind = [place for place in layout.brokers if place.name not in statuses]
+        leaderless = []
+        for group, places in layout.groups.items():
+            leader = watch.leader(group)
+            if leader is None:
+                leaderless.append(group)
+                continue
+            commit = statuses[leader].commit_index
+            behind += [
+                place
+                for place in places
+                if place.name in statuses and statuses[place.name].applied_index < commit
+            ]
+        if not behind and not leaderless:
+            return []
+        if asyncio.get_running_loop().time() >= deadline_s:
+            if leaderless:
+                raise WorldError(
+                    f"the cluster did not come back: no leader of {', '.join(leaderless)}"
+                )
+            return behind
+        await asyncio.sleep(POLL_S)
+
+
+async def await_settled(
+    workload: Workload,
+    history: HistoryWriter,
+    checks: TransactionsSection,
+    *,
+    deadline_s: float,
+) -> None:
+    """Until no check has come for so long that no undecided half can be left, or the deadline."""
+    began_ns = history.now_ns()
+    quiet_ms = 2 * checks.check_interval_ms + CHECK_MARGIN_MS
+    while asyncio.get_running_loop().time() < deadline_s:
+        since_ns = max(began_ns + checks.timeout_ms * 1_000_000, workload.last_check_ns())
+        if history.now_ns() - since_ns >= quiet_ms * 1_000_000:
+            return
+        await asyncio.sleep(POLL_S)
+
+
+async def drain_all(
+    context: WorkContext, workload: Workload, *, deadline_s: float
+) -> list[DrainedQueue]:
+    """Drain until two rounds find the same end, then let the consumer groups come to it."""
+    drained = await drain(context, workload.drain_slot, deadline_s)
+    for _ in range(DRAIN_ROUNDS_MAX):
+        ends = {item.queue: item.max_offset for item in drained}
+        while not workload.readers_reached(ends):
+            if asyncio.get_running_loop().time() >= deadline_s:
+                return drained
+            await asyncio.sleep(POLL_S)
+        again = await drain(context, workload.drain_slot, deadline_s)
+        if {item.queue: item.max_offset for item in again} == ends:
+            return again
+        drained = again
+    return [
+        DrainedQueue(
+            queue=item.queue,
+            min_offset=item.min_offset,
+            max_offset=item.max_offset,
+            drained=False,
+        )
+        for item in drained
+    ]
+
+
+async def read_system_queues(context: WorkContext, run: Path, slot: Slot) -> list[DrainedQueue]:
+    """Every queue that has a ConsumeQueue on some replica and is none of the workload's."""
+    known = set(context.queues)
+    found: list[MessageQueue] = []
+    for group in context.world.layout.groups:
+        stores = run / "nodes" / group
+        names = {
+            (queue.parent.name, int(queue.name))
+            for queue in stores.glob("*/consumequeue/*/*")
+            if queue.name.isdecimal()
+        }
+        found += [MessageQueue(topic, group, number) for topic, number in sorted(names)]
+    result = []
+    async with make_tool(context, slot) as tool:
+        for topic in context.scenario.workload.topics:
+            await tool.queues(topic)  # so that the client knows the groups' leaders
+        for queue in found:
+            if queue in known:
+                continue
+            low = await read_min_offset(tool, queue)
+            try:
+                high = await tool.max_offset(queue)
+            except ClientError as error:
+                raise WorldError(f"no maximum offset of {queue} after the heal: {error}") from error
+            if low is None:
+                raise WorldError(f"no minimum offset of {queue} after the heal")
+            result.append(DrainedQueue(queue=queue, min_offset=low, max_offset=high, drained=False))
+    return result

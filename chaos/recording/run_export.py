@@ -1,0 +1,69 @@
+"""Turns a run directory that an experiment has filled into one that the verifier may read.
+
+Place in the data path: the last step of `chaos.experiment.experiment`, after every process has
+stopped and history and traces have become Parquet (`chaos.recording.live_tables`): files of stores
+are cut to what was written of them and listed with their digests, run.json is written last.
+
+Invariant: nothing in the run directory changes after run.json has appeared.
+
+Source: the run format, version 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from chaos.cluster.layout import ClusterLayout
+from chaos.recording.run_manifest import list_node_files, write_manifest
+from chaos.recording.sparse_files import cut_trailing_holes
+from chaos.recording.table_converter import ConvertedTables, RunSources
+from chaos.recording.trace_rows import TraceFolder
+
+__all__ = ["ExportResult", "export_run", "sources_of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportResult:
+    """Rows by table."""
+
+    manifest: Path
+    ops: int
+    faults: int
+    raft: int
+
+
+def sources_of(run: Path, layout: ClusterLayout, *, started_ns: int) -> RunSources:
+    """What the tables of a run are made of, whose brokers lie in `run` as `layout` says."""
+    return RunSources(
+        run=run,
+        traces=tuple(
+            TraceFolder(
+                group=place.group,
+                node=place.node,
+                path=layout.store_directory(run, place) / "trace",
+            )
+            for place in layout.brokers
+        ),
+        started_ns=started_ns,
+    )
+
+
+def export_run(run: Path, tables: ConvertedTables, facts: Mapping[str, object]) -> ExportResult:
+    """`facts`: every key of the manifest but format and tables. Raises OSError: then there is no
+    manifest."""
+    cut_trailing_holes(run / "nodes")
+    listed = {
+        "ops": [tables.ops],
+        "faults": [tables.faults],
+        "raft": [tables.raft],
+        "nodes": list_node_files(run),
+    }
+    manifest = write_manifest(run, facts, listed)
+    return ExportResult(
+        manifest=manifest,
+        ops=tables.ops.rows,
+        faults=tables.faults.rows,
+        raft=tables.raft.rows,
+    )

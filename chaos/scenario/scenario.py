@@ -1,0 +1,375 @@
+"""Scenarios: what an experiment runs, for how long, and what it breaks, as small TOML files.
+
+Place in the data path: `chaos.experiment.experiment` reads one; its sections configure the cluster,
+the workload and the nemesis. The text itself goes into the manifest, so that a run can be repeated.
+
+Invariants: every key is known and of its type and range, every fault is in the catalogue with
+known parameters, every fault heals within the load phase; otherwise ScenarioError names the key
+and its near matches before any process is started.
+
+Source: the run format (transactions, dedupe, limits) and this project's scenarios/ directory.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from chaos.nemesis.catalogue import CATALOGUE
+from chaos.scenario.ranges import (
+    fault_number_problem,
+    group_names,
+    layout_problem,
+    number_problems,
+    text_problems,
+    with_matches,
+)
+
+__all__ = [
+    "SECTIONS",
+    "ClusterSection",
+    "DedupeSection",
+    "FaultStep",
+    "LimitsSection",
+    "LoadSection",
+    "Scenario",
+    "ScenarioError",
+    "TransactionsSection",
+    "WorkloadSection",
+    "load_scenario",
+    "parse_scenario",
+]
+
+SCENARIO_SIZE_MAX: Final = 1 << 20
+FAULTS_MAX: Final = 1000
+SECTIONS: Final = ("cluster", "load", "workload", "transactions", "dedupe", "limits")
+# An index file of 8.4 MB in place of 420: a run has few keys, and more files are more to get wrong.
+_SMALL_INDEX: Final = {"max_hash_slot_num": 100_000, "max_index_num": 400_000}
+_FAULT_KEYS: Final = ("name", "at_s", "duration_s", "repeat", "every_s", "group")
+
+
+class ScenarioError(ValueError):
+    """The file is no scenario; the text names the key and what was wrong with it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSection:
+    """The cluster under test. `raft`, `broker`: settings handed to each broker as they are;
+    `profile` names the times of `raft.profiles`."""
+
+    groups: int = 1
+    replicas: int = 3
+    name_servers: int = 2
+    engine: str = "raft"
+    profile: str = "lan"
+    raft: Mapping[str, int] = field(default_factory=dict)
+    broker: Mapping[str, int | bool] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadSection:
+    """Lengths of the phases. Heal and drain end as soon as they are done; these are bounds."""
+
+    seconds: float = 60.0
+    heal_seconds_max: float = 60.0
+    drain_seconds_max: float = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadSection:
+    """Clients, processes per client, and rates (over all processes of a kind, per second).
+
+    Shares are parts of 1. `*_restart_s`: mean time between restarts of a client of that kind,
+    0: none. `commit_share + rollback_share <= 1`; the rest of the transactions are left to the
+    broker's check, `undecided_share` of all are never decided by anybody, so that the broker gives
+    them up. `impatient_share` of the sends and decisions are given up after
+    `impatient_timeout_ms`, so that outcomes stay unknown and are retried by the application;
+    `batch_share` of the sends are batches of two to four messages, after `repeat_share`
+    of the answers the message is sent again, as by an application that lost the answer, at most as
+    often as a failed one is. A push listener takes
+    `consume_ms` for a batch, on average.
+    """
+
+    topics: tuple[str, ...] = ("orders", "payments")
+    queues: int = 4
+    body_bytes: int = 256
+    plain_clients: int = 2
+    plain_processes: int = 4
+    send_rate: float = 180.0
+    shard_share: float = 0.5
+    shards: int = 16
+    send_timeout_ms: int = 3000
+    send_retries_max: int = 3
+    impatient_share: float = 0.2
+    impatient_timeout_ms: int = 150
+    batch_share: float = 0.05
+    repeat_share: float = 0.02
+    transaction_clients: int = 3
+    transaction_processes: int = 4
+    transaction_rate: float = 90.0
+    commit_share: float = 0.75
+    rollback_share: float = 0.15
+    undecided_share: float = 0.0
+    transaction_crash_s: float = 20.0
+    push_clients: int = 2
+    push_restart_s: float = 15.0
+    reconsume_share: float = 0.002
+    consume_ms: int = 5
+    pull_clients: int = 1
+    pull_restart_s: float = 20.0
+    offset_reads_rate: float = 5.0
+    key_queries_rate: float = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionsSection:
+    """The broker's check of undecided halves, as configured and as the manifest tells it."""
+
+    timeout_ms: int = 3000
+    check_interval_ms: int = 2000
+    check_max: int = 15
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DedupeSection:
+    """How long a UNIQ_KEY is remembered; a retry that comes later is refused."""
+
+    window_ms: int = 600_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitsSection:
+    """Bounds that A14 and A16 judge; without this section they are measured only.
+
+    `acked_share_min`: of the sends outside of fault windows, how many must be acknowledged.
+    """
+
+    rto_ms: int
+    gap_ms: int
+    lag_ms: int
+    acked_share_min: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultStep:
+    """One injection: `at_s` from the beginning of the load, healed `duration_s` later."""
+
+    name: str
+    at_s: float
+    duration_s: float
+    group: str | None
+    params: Mapping[str, str | int | float | bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """`text` is the file as it was read."""
+
+    name: str
+    description: str
+    text: str
+    cluster: ClusterSection
+    load: LoadSection
+    workload: WorkloadSection
+    transactions: TransactionsSection
+    dedupe: DedupeSection
+    limits: LimitsSection | None
+    faults: tuple[FaultStep, ...]
+
+    @property
+    def raft_settings(self) -> dict[str, int | str]:
+        """What each broker's configuration gets under [raft]."""
+        return {"profile": self.cluster.profile, **self.cluster.raft}
+
+    @property
+    def broker_settings(self) -> dict[str, int | bool | str]:
+        """What each broker's configuration gets under [broker]."""
+        return {
+            "transaction_timeout_ms": self.transactions.timeout_ms,
+            "transaction_check_interval_ms": self.transactions.check_interval_ms,
+            "transaction_check_max": self.transactions.check_max,
+            "dedupe_window_ms": self.dedupe.window_ms,
+            **_SMALL_INDEX,
+            **self.cluster.broker,
+        }
+
+
+def load_scenario(path: Path) -> Scenario:
+    """Raises ScenarioError; OSError where the file can't be read."""
+    if path.stat().st_size > SCENARIO_SIZE_MAX:
+        raise ScenarioError(f"{path}: larger than {SCENARIO_SIZE_MAX} bytes, which no scenario is")
+    try:
+        return parse_scenario(path.read_text(encoding="utf-8"), name=path.stem)
+    except UnicodeDecodeError as error:
+        raise ScenarioError(f"{path}: not UTF-8 text: {error}") from error
+    except ScenarioError as error:
+        raise ScenarioError(f"{path}: {error}") from error
+
+
+def parse_scenario(text: str, *, name: str) -> Scenario:
+    """`name` is used where the text gives none."""
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ScenarioError(f"not TOML: {error}") from error
+    _check_keys("", data, ("name", "description", "faults", *SECTIONS))
+    _need(
+        any(key in data for key in (*SECTIONS, "faults")),
+        "it is empty: no section and no fault, so nothing is asked for",
+    )
+    load = _section(LoadSection, "load", data)
+    limits = _section(LimitsSection, "limits", data) if "limits" in data else None
+    scenario = Scenario(
+        name=_typed("name", data.get("name", name), str),
+        description=_typed("description", data.get("description", ""), str),
+        text=text,
+        cluster=_section(ClusterSection, "cluster", data),
+        load=load,
+        workload=_section(WorkloadSection, "workload", data),
+        transactions=_section(TransactionsSection, "transactions", data),
+        dedupe=_section(DedupeSection, "dedupe", data),
+        limits=limits,
+        faults=_faults(data.get("faults", []), load),
+    )
+    _check_values(scenario)
+    return scenario
+
+
+def _section(kind: type[Any], name: str, data: Mapping[str, object]) -> Any:
+    table = _typed(name, data.get(name, {}), dict)
+    fields = {each.name: each for each in dataclasses.fields(kind)}
+    _check_keys(name, table, fields)
+    hints = typing.get_type_hints(kind)
+    values = {key: _typed(f"{name}.{key}", value, hints[key]) for key, value in table.items()}
+    for each in fields.values():
+        no_default = each.default is dataclasses.MISSING
+        if no_default and each.default_factory is dataclasses.MISSING and each.name not in values:
+            raise ScenarioError(f"{name}.{each.name} is missing")
+    return kind(**values)
+
+
+def _faults(items: object, load: LoadSection) -> tuple[FaultStep, ...]:
+    steps: list[FaultStep] = []
+    for number, item in enumerate(_typed("faults", items, list)):
+        where = f"faults[{number}]"
+        table = _typed(where, item, dict)
+        if "name" not in table:
+            raise ScenarioError(f"{where}.name is missing")
+        name = _typed(f"{where}.name", table["name"], str)
+        if name not in CATALOGUE:
+            raise ScenarioError(f"{where}: unknown fault {with_matches(name, CATALOGUE)}")
+        known = CATALOGUE[name].parameters
+        _check_keys(f"{where} ({name})", table, (*_FAULT_KEYS, *known))
+        params = dict(known)
+        for key, default in known.items():
+            if key in table:
+                params[key] = _typed(f"{where}.{key}", table[key], type(default))
+                problem = fault_number_problem(f"{where}.{key}", params[key])
+                _need(problem is None, str(problem))
+        choices = CATALOGUE[name].choices
+        for key, allowed in choices.items():
+            if params[key] not in allowed:
+                hint = f"{with_matches(str(params[key]), allowed)}; one of {', '.join(allowed)}"
+                raise ScenarioError(f"{where}.{key}: unknown {hint}")
+        at_s = _typed(f"{where}.at_s", table.get("at_s", 0.0), float)
+        duration_s = _typed(f"{where}.duration_s", table.get("duration_s", 3.0), float)
+        repeat = _typed(f"{where}.repeat", table.get("repeat", 1), int)
+        every_s = _typed(f"{where}.every_s", table.get("every_s", 0.0), float)
+        group = table.get("group")
+        _need(at_s >= 0, f"{where}.at_s must not be negative")
+        _need(duration_s > 0, f"{where}.duration_s must be above 0")
+        _need(1 <= repeat <= FAULTS_MAX, f"{where}.repeat must be 1..{FAULTS_MAX}")
+        _need(repeat == 1 or every_s > 0, f"{where}.every_s must be above 0 where it repeats")
+        last = at_s + every_s * (repeat - 1) + duration_s
+        _need(
+            last <= load.seconds,
+            f"{where}: it would last until {last:g} s, beyond load.seconds = {load.seconds:g}",
+        )
+        steps += [
+            FaultStep(
+                name=name,
+                at_s=at_s + every_s * i,
+                duration_s=duration_s,
+                group=None if group is None else _typed(f"{where}.group", group, str),
+                params=params,
+            )
+            for i in range(repeat)
+        ]
+        _need(len(steps) <= FAULTS_MAX, f"more than {FAULTS_MAX} faults")
+    return tuple(sorted(steps, key=lambda step: step.at_s))
+
+
+def _check_values(scenario: Scenario) -> None:
+    """Raise ScenarioError for the first value that the cluster or the workload can't work with."""
+    cluster, work = scenario.cluster, scenario.workload
+    problems = text_problems(
+        name=scenario.name, topics=work.topics, engine=cluster.engine, profile=cluster.profile
+    )
+    for name in SECTIONS:
+        section = getattr(scenario, name)
+        if section is not None:
+            fields = dataclasses.fields(section)
+            problems += number_problems(name, {f.name: getattr(section, f.name) for f in fields})
+    total = work.commit_share + work.rollback_share
+    if total > 1:
+        problems.append("workload.commit_share + workload.rollback_share must be at most 1")
+    longest = work.send_timeout_ms * (work.send_retries_max + 1)
+    if scenario.dedupe.window_ms < longest:
+        problems.append(f"dedupe.window_ms must cover the workload's retries ({longest} ms)")
+    if not problems:
+        refused = layout_problem(
+            groups=cluster.groups,
+            replicas=cluster.replicas,
+            name_servers=cluster.name_servers,
+            engine=cluster.engine,
+            raft_settings=scenario.raft_settings,
+            broker_settings=scenario.broker_settings,
+        )
+        problems += [] if refused is None else [refused]
+    _need(not problems, "; ".join(problems))
+    groups = group_names(cluster.groups)
+    for step in scenario.faults:
+        _need(
+            step.group is None or step.group in groups,
+            f"faults ({step.name}): unknown group {with_matches(str(step.group), groups)}",
+        )
+
+
+def _typed(where: str, value: object, kind: Any) -> Any:
+    """The value as `kind`, an int being good for a float. Raises ScenarioError."""
+    origin = typing.get_origin(kind)
+    if origin is tuple:
+        items = _typed(where, value, list)
+        return tuple(_typed(f"{where}[{i}]", item, str) for i, item in enumerate(items))
+    if origin is not None and not isinstance(kind, types.UnionType):
+        table = _typed(where, value, dict)
+        for key, item in table.items():
+            if not isinstance(item, int):
+                raise ScenarioError(f"{where}.{key} must be an integer or a boolean")
+        return table
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        names = {dict: "a table", list: "a list", str: "text", int: "an integer"}
+        names |= {float: "a number", bool: "true or false"}
+        raise ScenarioError(f"{where} must be {names.get(kind, kind)}, not {value!r}")
+    return value
+
+
+def _check_keys(where: str, table: Mapping[str, object], known: Iterable[str]) -> None:
+    names = list(known)
+    for key in table:
+        if key not in names:
+            place = f" in {where}" if where else ""
+            raise ScenarioError(f"unknown key {with_matches(key, names)}{place}")
+
+
+def _need(condition: bool, text: str) -> None:
+    if not condition:
+        raise ScenarioError(text)

@@ -1,0 +1,78 @@
+"""What a seed is: bare cores or a whole group, of how many nodes, with which faults.
+
+Place in the data path: `campaign` and `shrink` make every run here. Of each four seeds three drive
+bare cores, whose shell can be nastier than any real one and whose steps are cheap, and one drives
+a whole group; bare cores alternate 3 and 5 nodes, of the groups one in four has 5.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from chaos.sim.cores.cluster import SimCluster
+from chaos.sim.cores.core_fixture import Parts
+from chaos.sim.groups.cluster import GroupCluster
+from chaos.sim.machine.trace import Trace
+from chaos.sim.seed.core_options import CALMABLE, draw_options
+from chaos.sim.seed.coverage import Coverage
+from chaos.sim.seed.group_options import GROUP_CALMABLE, draw_group_options
+from chaos.sim.seed.schedule import Schedule
+
+__all__ = ["KINDS", "Run", "calmable_of", "kind_of_seed", "make_run", "node_count_of_seed"]
+
+KINDS = ("core", "group")
+_GROUP_EVERY = 4
+
+
+class Run(Protocol):
+    """One seed, not run yet."""
+
+    schedule: Schedule
+    coverage: Coverage
+    trace: Trace
+
+    def run(self) -> None:
+        """Raises Violation."""
+
+    def describe(self) -> list[str]:
+        """What the seed is made of, `name=value` each."""
+
+
+def kind_of_seed(seed: int, kind: str | None = None) -> str:
+    """`kind` None: as the seed has it."""
+    if kind is not None:
+        return kind
+    return "group" if seed % _GROUP_EVERY == _GROUP_EVERY - 1 else "core"
+
+
+def node_count_of_seed(seed: int, kind: str, nodes: int | None) -> int:
+    if nodes is not None:
+        return nodes
+    if kind == "core":
+        return 3 if seed % 2 == 0 else 5
+    return 5 if seed // _GROUP_EVERY % _GROUP_EVERY == 0 else 3
+
+
+def calmable_of(kind: str) -> tuple[str, ...]:
+    """Options that shrinking may switch off."""
+    return CALMABLE if kind == "core" else GROUP_CALMABLE
+
+
+def make_run(
+    seed: int,
+    nodes: int | None = None,
+    *,
+    kind: str | None = None,
+    parts: Parts | None = None,
+    schedule: Schedule | None = None,
+    traced: bool = False,
+) -> Run:
+    """The same arguments: the same run. `schedule` takes the place of the seed's own faults."""
+    kind = kind_of_seed(seed, kind)
+    node_count = node_count_of_seed(seed, kind, nodes)
+    if kind == "core":
+        options = draw_options(seed, node_count)
+        return SimCluster(options, parts=parts, schedule=schedule, traced=traced)
+    return GroupCluster(
+        draw_group_options(seed, node_count), parts=parts, schedule=schedule, traced=traced
+    )

@@ -1,0 +1,67 @@
+"""What a simulated node is made of and what is around it.
+
+Place in the data path: `chaos.sim.cores.cluster` is the one `World`; `chaos.sim.cores.node` sees it
+through this protocol. `Parts` is where a test puts a substitute with a bug: the product's own parts
+know nothing of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from chaos.sim.cores.client_checker import Promises
+from chaos.sim.cores.invariants import Invariants
+from chaos.sim.cores.network import Network
+from chaos.sim.machine.scheduler import Scheduler
+from chaos.sim.machine.trace import Trace
+from chaos.sim.seed.core_options import SimOptions
+from chaos.sim.seed.coverage import Coverage
+from raft.core.core import Core
+from raft.log.segment_log import SegmentLog
+from raft.messages import Message
+
+if TYPE_CHECKING:
+    from chaos.sim.cores.node import SimNode
+
+__all__ = ["Parts", "World", "message_line"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What a node is made of: the product's own parts, or a test's substitutes with a bug."""
+
+    core: type[Core] = Core
+    log: type[SegmentLog] = SegmentLog
+
+
+class World(Protocol):
+    """What a node is in; `chaos.sim.cores.cluster` is one."""
+
+    options: SimOptions
+    parts: Parts
+    scheduler: Scheduler
+    network: Network
+    invariants: Invariants
+    promises: Promises
+    coverage: Coverage
+    trace: Trace
+
+    def send(self, message: Message) -> None:
+        """Over the network, between the stores that sender and receiver have now."""
+
+    def on_death(self, node: SimNode) -> None:
+        """The node has died by itself; somebody may restart it."""
+
+
+def message_line(message: Message) -> str:
+    """A message in one line of a trace."""
+    fields = []
+    for name in message.__slots__:
+        value = getattr(message, name)
+        if name in {"sender", "receiver"}:
+            continue
+        if name == "entries":
+            value = f"[{', '.join(f'{entry.index}@{entry.term}' for entry in value)}]"
+        fields.append(f"{name}={value}")
+    return f"{message.sender}->{message.receiver} {type(message).__name__} {' '.join(fields)}"

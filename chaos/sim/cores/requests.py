@@ -1,0 +1,144 @@
+"""What reaches a simulated node from outside: messages, and what clients and operators ask.
+
+Place in the data path: network, workload and nemesis call it; what `raft.node.core_shell` would ask
+before it steps the core is asked here, then the core is stepped: is there room; and, as
+`raft.peers.transport` does, votes and acknowledgements count only from the store that the
+configuration in force names for their sender. A paused node takes nothing in: what comes waits, and
+is handled when it goes on.
+
+Invariant: nothing is done for a node that is dead, and what waits dies with it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from chaos.sim.cores.core_fixture import World, message_line
+from raft.events import (
+    ChangeMembership,
+    PeerUnreachable,
+    Propose,
+    ReadIndexRequest,
+    Receive,
+    TransferLeadership,
+)
+from raft.log.log_format import HEADER_SIZE
+from raft.membership import MembershipChange
+from raft.messages import (
+    AppendEntries,
+    AppendEntriesReply,
+    InstallSnapshotReply,
+    Message,
+    NodeId,
+    RequestVoteReply,
+)
+
+if TYPE_CHECKING:
+    from chaos.sim.cores.node import SimNode
+
+__all__ = ["Requests"]
+
+_WAITING_COUNT_MAX = 5_000  # events of a paused node
+_COUNTED = (AppendEntriesReply, InstallSnapshotReply, RequestVoteReply)
+
+
+class Requests:
+    """Of one node, in all its lives; `forget` at the end of each."""
+
+    def __init__(self, node: SimNode, world: World, rng: random.Random) -> None:
+        self._node = node
+        self._rng = rng
+        self._counts = world.coverage.counts
+        self._trace = world.trace
+        self.forget()
+
+    def forget(self) -> None:
+        self.paused = False
+        self._waiting: list[Callable[[], None]] = []
+
+    @property
+    def waiting_count(self) -> int:
+        return len(self._waiting)
+
+    def when_awake(self, action: Callable[[], None]) -> None:
+        """Now, or once a paused node goes on; not at all where it is dead, or too much waits."""
+        if not self._node.alive:
+            return
+        if not self.paused:
+            action()
+        elif len(self._waiting) < _WAITING_COUNT_MAX:
+            self._waiting.append(action)
+
+    def resume(self) -> None:
+        self.paused = False
+        node, incarnation = self._node, self._node.incarnation
+        waiting, self._waiting = self._waiting, []
+        if waiting and self._rng.random() < 0.5:
+            waiting.append(waiting.pop(0))
+        for action in waiting:
+            if node.incarnation == incarnation and node.alive:
+                action()
+
+    def receive(self, message: Message, sender_store: str) -> None:
+        self.when_awake(partial(self._receive, message, sender_store))
+
+    def peer_unreachable(self, peer: NodeId) -> None:
+        self.when_awake(partial(self._peer_unreachable, peer))
+
+    def propose(self, payload: bytes) -> None:
+        self.when_awake(partial(self._propose, payload))
+
+    def read(self, request_id: int) -> None:
+        self.when_awake(partial(self._read, request_id))
+
+    def transfer(self, target: NodeId) -> None:
+        self.when_awake(partial(self.transfer_now, target))
+
+    def change(self, change: MembershipChange) -> None:
+        self.when_awake(partial(self._change, change))
+
+    def _receive(self, message: Message, sender_store: str) -> None:
+        if self._trace.on:
+            self._trace.add(self._node.name, f"<- {message_line(message)}")
+        if isinstance(message, _COUNTED):
+            member = self._node.membership.member(message.sender)
+            if member is not None and member.store_id not in {"", sender_store}:
+                self._counts["messages_of_lost_stores"] += 1
+                return
+        if isinstance(message, InstallSnapshotReply) and message.installed:
+            self._node.snapshots.ended(message.sender)
+        if type(message) is AppendEntries and message.entries and self._node.room.writable:
+            self._has_room(sum(HEADER_SIZE + len(entry.payload) for entry in message.entries))
+        if self._node.alive:
+            self._node.step(Receive(now_ms=self._node.now_ms(), message=message))
+
+    def _has_room(self, size: int) -> bool:
+        """False also where the node died of the question."""
+        incarnation, answers = self._node.incarnation, [False]
+        self._node.guard(lambda: answers.append(self._node.room.has(size)))
+        return answers[-1] and self._node.alive and self._node.incarnation == incarnation
+
+    def _peer_unreachable(self, peer: NodeId) -> None:
+        self._node.step(PeerUnreachable(now_ms=self._node.now_ms(), peer=peer))
+
+    def transfer_now(self, target: NodeId) -> None:
+        if self._node.leads:
+            self._node.step(TransferLeadership(now_ms=self._node.now_ms(), target=target))
+
+    def _change(self, change: MembershipChange) -> None:
+        if self._trace.on:
+            self._trace.add(self._node.name, f"is asked to {change}")
+        self._node.step(ChangeMembership(now_ms=self._node.now_ms(), change=change))
+
+    def _propose(self, payload: bytes) -> None:
+        # Refused for certain, where it is not ready or has no room: nothing was appended.
+        if not self._node.is_ready or not self._has_room(HEADER_SIZE + len(payload)):
+            return
+        self._node.applying.add_proposal(self._node.core.last_index + 1, self._node.term, payload)
+        self._node.step(Propose(now_ms=self._node.now_ms(), payload=payload))
+
+    def _read(self, request_id: int) -> None:
+        self._node.step(ReadIndexRequest(now_ms=self._node.now_ms(), request_id=request_id))

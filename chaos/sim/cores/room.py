@@ -1,0 +1,97 @@
+"""Whether a simulated node's log has room for entries, found out before anything is written.
+
+Place in the data path: what `raft.node.core_shell` does with `SegmentLog.reserve`: `SimNode` asks
+before it proposes and before it hands entries of a leader to the core; here the core is told where
+the answer changes, a leader without room hands over, and room that came back is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+from chaos.sim.machine.scheduler import Scheduler
+from raft.core.core import Core
+from raft.log.segment_log import SegmentLog
+from raft.messages import NodeId
+
+__all__ = ["Room"]
+
+
+class Owner(Protocol):
+    """The node whose room it is."""
+
+    name: NodeId
+
+    @property
+    def core(self) -> Core: ...
+
+    @property
+    def log(self) -> SegmentLog: ...
+
+    def when_awake(self, action: Callable[[], None]) -> None: ...
+
+    def guard(self, action: Callable[[], None]) -> bool: ...
+
+    def step_room(self, *, writable: bool) -> None: ...
+
+    def step_transfer(self, target: NodeId) -> None: ...
+
+
+class Room:
+    """Of one incarnation: `stopped` once the node is dead. `size_min` is kept free behind every
+    entry; 0: nobody asks, and a full disk stops the node."""
+
+    def __init__(
+        self,
+        owner: Owner,
+        scheduler: Scheduler,
+        counts: dict[str, int],
+        *,
+        size_min: int,
+        look_every_us: int,
+    ) -> None:
+        self._owner = owner
+        self._scheduler = scheduler
+        self._counts = counts
+        self._size_min = size_min
+        self._look_every_us = look_every_us
+        self.writable = True
+        self.stopped = False
+
+    def has(self, size: int) -> bool:
+        """Whether the log takes so many more bytes. Raises OSError, and CrashNow."""
+        if not self._size_min or self._owner.log.reserve(size + self._size_min):
+            return True
+        if self.writable:
+            self.writable = False
+            self._counts["logs_without_room"] += 1
+            self._owner.step_room(writable=False)
+            self._leave()
+            self._look_later()
+        return False
+
+    def _leave(self) -> None:
+        """A leader without room hands over to whoever is better off."""
+        if self.stopped:
+            return
+        core = self._owner.core
+        target = core.successor()
+        if target is not None and core.progress[target].writable and core.ready:
+            self._owner.step_transfer(target)
+
+    def _look_later(self) -> None:
+        self._scheduler.after(self._look_every_us, partial(self._owner.when_awake, self._look))
+
+    def _look(self) -> None:
+        if not self.stopped:
+            self._owner.guard(self._look_again)
+
+    def _look_again(self) -> None:
+        if self._owner.log.reserve(2 * self._size_min):
+            self.writable = True
+            self._counts["rooms_found_again"] += 1
+            self._owner.step_room(writable=True)
+        else:
+            self._look_later()

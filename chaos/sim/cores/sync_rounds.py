@@ -1,0 +1,242 @@
+"""Making durable, round by round, in virtual time: the fsync thread of a simulated node.
+
+Place in the data path: `SimNode` says here what each Ready wants durable. The rounds are those of
+the product's `GroupCommit`; what stands here is the thread that carries them out, each step an
+action of its own, so that the node may die, or go on appending and truncating, in between.
+
+Nasty on purpose: an fsync takes time, and a crash in it finds as much of it done as chance has it;
+a truncation may come meanwhile, and the core then hears a late report of entries that are gone; it
+may hear of a hard state, or find it proved by an entry; what speaks for a term that has passed may
+leave all the same.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol
+
+from chaos.sim.cores.invariants import Invariants
+from chaos.sim.machine.disk import SimDisk
+from chaos.sim.machine.scheduler import Scheduler
+from chaos.sim.seed.core_options import SimOptions
+from raft.log.segment_log import SyncedTo
+from raft.messages import HardState, Index, Message, NodeId, Term
+from raft.node.group_commit import GroupCommit, SyncRound
+from raft.store.node_store import NodeStore
+
+__all__ = ["Shell", "SyncRounds"]
+
+_HARD_STATE_TOLD_RATE = 0.5
+_STALE_SENT_RATE = 0.5
+_HANDOVER_US_MAX = 100  # between threads; the disk's own time comes on top
+
+
+class Shell(Protocol):
+    """The node whose rounds these are."""
+
+    name: NodeId
+    disk: SimDisk
+    sync_slow_us: int
+
+    @property
+    def paused(self) -> bool: ...
+
+    @property
+    def term(self) -> Term: ...
+
+    def when_awake(self, action: Callable[[], None]) -> None: ...
+
+    def guard(self, action: Callable[[], object]) -> bool:
+        """Do it; False if the node died of it."""
+
+    def send(self, message: Message) -> None: ...
+
+    def place(self, what: str) -> None:
+        """Between two effects: here the node may die."""
+
+    def step_durable(self, index: Index, term: Term) -> None: ...
+
+    def step_hard_state_durable(self, term: Term) -> None: ...
+
+
+_Phase = tuple[bool, Callable[[], object]]  # whether it takes the disk's time, and what is done
+
+
+class SyncRounds:
+    """Of one incarnation: `stopped` once the node is dead, and nothing happens any more."""
+
+    def __init__(
+        self,
+        shell: Shell,
+        store: NodeStore,
+        *,
+        options: SimOptions,
+        scheduler: Scheduler,
+        invariants: Invariants,
+        rng: random.Random,
+        counts: dict[str, int],
+    ) -> None:
+        self._shell = shell
+        self._log = store.log
+        self._hard_state_file = store.hard_state_file
+        self._group_commit = GroupCommit(
+            store.log, store.hard_state_file, self._on_done, self._carry_out
+        )
+        self._sync_us_min = options.sync_us_min
+        self._sync_us_spread = max(1, options.sync_us_max - options.sync_us_min)
+        self._scheduler = scheduler
+        self._invariants = invariants
+        self._random = rng.random
+        self._counts = counts
+        self.stopped = False
+        self._told = store.hard_state  # that it is durable
+        self._wants_hard_state = False
+        self._phases: list[_Phase] = []  # of the round under way
+        self._covered: SyncedTo | None = None  # where the log ended when it began
+
+    # --- what is wanted ------------------------------------------------------------------------
+
+    def want_hard_state(self, state: HardState) -> None:
+        """Before the entries of the same Ready are appended."""
+        self._wants_hard_state = True
+        self._group_commit.want_hard_state(state, own_vote=state.voted_for == self._shell.name)
+
+    def want_log(self) -> None:
+        self._group_commit.want_log()
+
+    def before_truncation(self) -> None:
+        """The log's lock: a truncation waits for the fsync under way."""
+        self._shell.disk.complete_sync()
+
+    def after_truncation(self) -> None:
+        """The round's report comes later all the same, and must not name what is gone."""
+        self._group_commit.log_truncated()
+
+    def send(self, messages: Sequence[Message]) -> None:
+        """Once all is durable that was wanted before."""
+        if messages and not self._group_commit.defer(messages):
+            for message in messages:
+                self._shell.send(message)
+
+    def maybe_begin(self) -> None:
+        """Begin the next round, unless one is under way or nothing waits."""
+        if not self.stopped:
+            self._group_commit.begin()
+
+    def end(self) -> None:
+        """At a clean stop: the round under way comes to its end, and then nobody hears of it."""
+        self.stopped = True
+        self._group_commit.end()
+        while self._phases:
+            self._phases.pop(0)[1]()
+
+    def persist_rest(self) -> None:
+        """After `end`: all that was wanted is durable now."""
+        self._group_commit.persist_rest()
+        self._tell_hard_state()
+        self._invariants.on_fsync(self._shell.name, self._log.last_index)
+
+    # --- one round -----------------------------------------------------------------------------
+
+    def _carry_out(
+        self, steps: Sequence[Callable[[], object]], done: Callable[[BaseException | None], None]
+    ) -> None:
+        self._covered = SyncedTo(index=self._log.last_index, term=self._log.last_term)
+        for step in steps:
+            if step == self._log.sync:
+                self._phases += [(False, self._begin_log_sync), (True, self._end_log_sync)]
+            else:
+                self._phases.append((self._wants_hard_state, partial(self._save, step)))
+        self._wants_hard_state = False
+        self._phases.append((False, partial(done, None)))
+        self._schedule(done)
+
+    def _schedule(self, done: Callable[[BaseException | None], None]) -> None:
+        delay_us = int(self._random() * _HANDOVER_US_MAX)
+        if self._phases[0][0]:
+            delay_us += self._sync_us_min + int(self._random() ** 2 * self._sync_us_spread)
+            delay_us += self._shell.sync_slow_us
+        self._scheduler.after(delay_us, partial(self._run, done))
+
+    def _run(self, done: Callable[[BaseException | None], None]) -> None:
+        if self.stopped:
+            return
+        if self._shell.paused:
+            self._shell.when_awake(partial(self._run, done))
+            return
+        phase = self._phases.pop(0)[1]
+        if not self._phases:
+            self._shell.guard(phase)  # the report; another round may have begun with it
+        elif self._shell.guard(partial(self._do, phase, done)) and self._phases:
+            self._schedule(done)
+
+    def _do(
+        self, phase: Callable[[], object], done: Callable[[BaseException | None], None]
+    ) -> None:
+        try:
+            phase()
+        except OSError as error:
+            self._phases.clear()
+            done(error)
+
+    def _save(self, step: Callable[[], object]) -> None:
+        step()
+        self._tell_hard_state()
+
+    def _tell_hard_state(self) -> None:
+        state = self._hard_state_file.state
+        if state != self._told:
+            self._told = state
+            self._counts["hard_states_saved"] += 1
+            self._invariants.on_hard_state_durable(self._shell.name, state)
+
+    def _begin_log_sync(self) -> None:
+        disk = self._shell.disk
+        disk.begin_sync()
+        try:
+            self._log.sync()
+        finally:
+            disk.end_begin_sync()
+
+    def _end_log_sync(self) -> None:
+        self._shell.disk.complete_sync()
+        self._counts["syncs"] += 1
+        self._tell_hard_state()
+
+    # --- its end -------------------------------------------------------------------------------
+
+    def _on_done(self, done: SyncRound, error: BaseException | None) -> None:
+        """As `raft.node.core_shell` does: send what waited, then report to the core."""
+        if error is not None:
+            raise error
+        if not self._is_running():
+            return
+        durable, covered = done.durable, self._covered
+        if durable is not None:
+            self._invariants.on_fsync(self._shell.name, durable.index)
+        self._shell.place("send after sync")
+        for message in done.messages:
+            if message.term >= self._shell.term or self._random() < _STALE_SENT_RATE:
+                self._shell.send(message)
+        if done.hard_state is not None and self._random() < _HARD_STATE_TOLD_RATE:
+            self._shell.step_hard_state_durable(done.hard_state.current_term)
+        if not self._is_running():
+            return
+        if durable is not None:
+            self._shell.step_durable(durable.index, durable.term)
+        elif done.syncs_log and covered is not None and not self._has(covered):
+            # The core must tell entries that are gone from those in their place.
+            self._shell.step_durable(covered.index, covered.term)
+        self.maybe_begin()  # unless it has died of the report
+
+    def _is_running(self) -> bool:
+        """A node may die of each step."""
+        return not self.stopped
+
+    def _has(self, covered: SyncedTo) -> bool:
+        index = covered.index
+        if index < self._log.base.index:
+            return True
+        return index <= self._log.last_index and self._log.term(index) == covered.term

@@ -1,0 +1,81 @@
+"""What a failure of power leaves of the files that a broker writes beside its log.
+
+Place in the data path: ConsumeQueues and their checks are real files in memory
+(`settings.memory_directory`); `broker_machine` notes here what was fsynced, and when the power
+fails, takes from the rest what a disk might have lost.
+
+What it models: of a file's bytes since its last fsync each sector is there or is what it was; a
+file that never was fsynced may be gone, empty, all zeros, or lack some of its sectors. Names are
+not lost by themselves. A file that was made anew under its name has nothing of the one before: no
+disk shows a file what stood in another. They are told apart by their inodes, whose numbers a tmpfs
+gives once.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+from chaos.sim.machine.disk import Survival
+
+__all__ = ["DerivedState"]
+
+_SECTOR = 64
+_DIRECTORY = "consumequeue"
+
+
+class DerivedState:
+    """Of the store of one machine, over all its processes."""
+
+    def __init__(self, store: Path, rng: random.Random) -> None:
+        self._store = store
+        self._rng = rng
+        self._synced: dict[Path, tuple[int, bytes]] = {}  # inode and bytes
+        self.lost_files = 0
+
+    def forget(self) -> None:
+        """The disk was wiped."""
+        self._synced.clear()
+
+    def on_fsync(self, descriptor: int) -> None:
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        if path.is_file() and path.is_relative_to(self._store / _DIRECTORY):
+            file = os.fstat(descriptor)
+            self._synced[path] = file.st_ino, os.pread(descriptor, file.st_size, 0)
+
+    def power_failure(self, survival: Survival) -> None:
+        if survival is Survival.ALL or not self._store.is_dir():
+            return
+        directory = self._store / _DIRECTORY
+        paths = [path for path in sorted(directory.rglob("*")) if path.is_file()]
+        for path in paths:
+            if survival is Survival.NONE or self._rng.random() < 0.5:
+                self._lose(path)
+
+    def _lose(self, path: Path) -> None:
+        now = path.read_bytes()
+        inode, then = self._synced.get(path, (None, None))
+        if inode != path.stat().st_ino:
+            then = None
+        if now == then:
+            return
+        self.lost_files += 1
+        if then is None:
+            match self._rng.randrange(4):
+                case 0:
+                    path.unlink()
+                    return
+                case 1:
+                    path.write_bytes(b"")
+                    return
+                case 2:
+                    path.write_bytes(bytes(len(now)))
+                    return
+            then = b""
+        data = bytearray(now)
+        then = then.ljust(len(now), b"\0")
+        for start in range(0, len(now), _SECTOR):
+            if self._rng.random() < 0.5:
+                data[start : start + _SECTOR] = then[start : start + _SECTOR][: len(now) - start]
+        path.write_bytes(bytes(data))

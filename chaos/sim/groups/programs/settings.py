@@ -1,0 +1,87 @@
+"""How the programs of a simulated group are configured.
+
+Place in the data path: `cluster` asks for one BrokerConfig per broker, and for the program that a
+name server's machine runs. Files that do not go through `raft.storage.Disk` lie below a directory
+in memory, one per seed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from broker.config.config import BrokerConfig
+from broker.state.state import StateLimits
+from chaos.sim.seed.group_options import GroupOptions
+from namesrv.config import NameServerConfig
+from namesrv.server import NameServer
+
+__all__ = ["GROUP", "NameServerProgram", "broker_config", "memory_directory"]
+
+GROUP: Final = "broker-a"
+_SHARED: Final = "nodes of a simulated group hold this in common"
+_REGISTRATION_INTERVAL_MS: Final = 5_000
+
+
+def broker_config(
+    options: GroupOptions,
+    root: Path,
+    node: str,
+    hosts: Mapping[str, str],
+    name_servers: Sequence[str],
+) -> BrokerConfig:
+    """`hosts`: the address of every node."""
+    secret = root / "secret"
+    if not secret.exists():
+        secret.write_text(_SHARED)
+    return BrokerConfig(
+        group=GROUP,
+        node=node,
+        listen=f"{hosts[node]}:10911",
+        raft_listen=f"{hosts[node]}:10915",
+        store=root / node,
+        name_servers=tuple(name_servers),
+        secret_file=secret,
+        trace=True,
+        peers={name: f"{ip}:10915" for name, ip in hosts.items()},
+        brokers={name: f"{ip}:10911" for name, ip in hosts.items()},
+        heartbeat_ms=options.heartbeat_ms,
+        election_timeout_ms_min=options.election_timeout_ms_min,
+        election_timeout_ms_max=options.election_timeout_ms_max,
+        segment_size_bytes_max=options.segment_size_bytes_max,
+        log_size_bytes_max=options.log_size_bytes_max,
+        message_index_enable=False,  # beside the data path, and its files are no simulated ones
+        transaction_timeout_ms=options.transaction_timeout_ms,
+        transaction_check_interval_ms=options.transaction_check_interval_ms,
+        transaction_check_max=options.transaction_check_max,
+        registration_interval_ms=_REGISTRATION_INTERVAL_MS,
+        limits=StateLimits(
+            dedupe_window_ms=options.dedupe_window_ms,
+            dedupe_keys_max=options.dedupe_keys_max,
+            dedupe_evicted_keys_max=options.dedupe_evicted_keys_max,
+        ),
+    )
+
+
+class NameServerProgram:
+    """A name server that listens on `address`, until it is cancelled."""
+
+    def __init__(self, address: str) -> None:
+        self._config = NameServerConfig(listen=address)
+        self.server: NameServer | None = None
+
+    async def run(self) -> None:
+        self.server = server = NameServer(self._config)
+        await server.start()
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            await server.stop()
+
+
+def memory_directory() -> str | None:
+    """Where files cost no disk; None: wherever temporary files go."""
+    directory = Path("/dev/shm")  # noqa: S108  # only a directory of its own is used there
+    return str(directory) if directory.is_dir() else None

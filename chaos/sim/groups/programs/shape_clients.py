@@ -1,0 +1,209 @@
+"""Administrators who change a topic's queues and permissions, and settings of running brokers.
+
+Place in the data path: `programs` has them run on client machines; what becomes of a topic's shape
+ends in `shape_model`, messages in `promises`. Each is the only one who changes what it changes, and
+tries in between what should be refused now.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+from chaos.sim.groups.models.shape_model import Shape
+from chaos.sim.groups.programs.clients import PAUSE_AFTER_ERROR_S, TOPIC, Desk, insist, until_known
+from chaos.sim.groups.programs.readers import show_pull
+from chaos.sim.groups.programs.settings import GROUP
+from chaos.sim.machine.violation import Violation
+from chaos.sim.machine.virtual_host import current
+from client.connection.broker_call import call_group
+from client.connection.retry import RetryPolicy
+from client.consume.pull_consumer import PullConsumer, PullConsumerSettings
+from client.errors import ClientError
+from client.message import Message, MessageQueue
+from client.produce.producer import Producer, ProducerSettings
+from remoting.errors import RemotingError
+from remoting.protocol.codes import RequestCode
+from remoting.protocol.command import RemotingCommand
+
+__all__ = ["SHAPED_TOPIC", "Reshaper", "Tuner"]
+
+SHAPED_TOPIC = "S"
+_TIMEOUT_MS = 3_000
+_QUEUES_MAX = 6
+_PERMS = (6, 6, 6, 4, 2, 0)
+_READABLE = 4
+_RESHAPE_RATE = 0.3
+_PULL_RATE = 0.4
+_CHANGE_RATE = 0.4
+_TUNER_PACE = 3  # so many times rarer than sends
+
+
+class Reshaper:
+    """Changes the topic's shape, sends to queues that it has and has not, and pulls from them: also
+    from what it has again, after it had fewer."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._told = 0  # number of the change that was answered as done last
+
+    async def run(self) -> None:
+        desk, rng = self._desk, current().rng
+        producer = Producer(
+            "PS", desk.name_servers, settings=ProducerSettings(timeout_ms=_TIMEOUT_MS)
+        )
+        consumer = PullConsumer(
+            "CS", desk.name_servers, settings=PullConsumerSettings(timeout_ms=_TIMEOUT_MS)
+        )
+        await producer.start()
+        await consumer.start()
+        await until_known(lambda: consumer.queues(TOPIC))
+        while True:
+            await asyncio.sleep(rng.expovariate(1) * desk.options.send_interval_ms / 1000)
+            if not desk.sending:
+                continue
+            try:
+                if rng.random() < _RESHAPE_RATE:
+                    await self._reshape(consumer, rng)
+                elif rng.random() < _PULL_RATE:
+                    await self._pull(consumer, rng)
+                else:
+                    await self._send(producer, rng)
+            except ClientError:
+                desk.counts["reads_failed"] += 1
+
+    async def _reshape(self, consumer: PullConsumer, rng: random.Random) -> None:
+        shape = Shape(rng.randint(1, _QUEUES_MAX), rng.randint(1, _QUEUES_MAX), rng.choice(_PERMS))
+        fields = {
+            "topic": SHAPED_TOPIC,
+            "defaultTopic": "TBW102",
+            "readQueueNums": str(shape.read),
+            "writeQueueNums": str(shape.write),
+            "perm": str(shape.perm),
+            "topicFilterType": "SINGLE_TAG",
+            "topicSysFlag": "0",
+            "order": "false",
+        }
+        await call_group(
+            consumer.instance,
+            GROUP,
+            lambda: RemotingCommand(
+                code=RequestCode.UPDATE_AND_CREATE_TOPIC, ext_fields=dict(fields)
+            ),
+            topic=TOPIC,
+            timeout_ms=_TIMEOUT_MS,
+            policy=RetryPolicy(attempts_max=rng.choice((1, 64))),
+        )
+        self._told = self._desk.promises.shapes.on_told(SHAPED_TOPIC, shape, self._told)
+        self._desk.counts["topics_reshaped"] += 1
+
+    async def _send(self, producer: Producer, rng: random.Random) -> None:
+        queue_id = rng.randrange(_QUEUES_MAX)
+        value = self._desk.promises.new_value()
+        message = Message(topic=SHAPED_TOPIC, body=f"{value.name} ".encode())
+        queue = MessageQueue(SHAPED_TOPIC, GROUP, queue_id)
+        told = self._told
+        result = await insist(self._desk, [value], lambda: producer.send(message, queue=queue), rng)
+        shapes = self._desk.promises.shapes.since(SHAPED_TOPIC, told)
+        if all(one is not None and queue_id >= max(one.read, one.write) for one in shapes):
+            if result is not None and shapes:
+                raise Violation("shapes", f"a send to queue {queue_id} is stored: {shapes}")
+            self._desk.counts["shapes_kept"] += 1
+
+    async def _pull(self, consumer: PullConsumer, rng: random.Random) -> None:
+        desk = self._desk
+        queue = MessageQueue(SHAPED_TOPIC, GROUP, rng.randrange(_QUEUES_MAX))
+        offset = rng.randint(0, desk.promises.end_of(SHAPED_TOPIC, queue.queue_id))
+        told, leaders = self._told, desk.leaders()
+        result = None
+        try:
+            result = await consumer.pull(queue, offset)
+        finally:
+            shapes = desk.promises.shapes.since(SHAPED_TOPIC, told)
+            is_wrong = bool(shapes) and all(
+                one is not None and (queue.queue_id >= one.read or not one.perm & _READABLE)
+                for one in shapes
+            )
+            desk.counts["shapes_kept"] += is_wrong and result is None
+        show_pull(desk, queue, offset, result)
+        # Any other replica may not have heard of the change.
+        if is_wrong and leaders == desk.leaders() == {result.address}:
+            raise Violation("shapes", f"{queue} is read, in force are {shapes}")
+
+
+class Tuner:
+    """Changes settings of one broker after the other, and looks whether they are kept: over deaths
+    and starts too, but not over the loss of a disk."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._told: dict[tuple[str, str], str] = {}  # by address and name
+        self._wiped = 0
+
+    async def run(self) -> None:
+        desk, rng = self._desk, current().rng
+        consumer = PullConsumer(
+            "CU", desk.name_servers, settings=PullConsumerSettings(timeout_ms=_TIMEOUT_MS)
+        )
+        await consumer.start()
+        await until_known(lambda: consumer.queues(TOPIC))
+        self._told.clear()  # what the one before heard last, it may not have heard
+        while True:
+            pace = _TUNER_PACE * desk.options.send_interval_ms / 1000
+            await asyncio.sleep(rng.expovariate(1) * pace)
+            address = rng.choice(desk.brokers())
+            try:
+                if desk.sending and rng.random() < _CHANGE_RATE:
+                    await self._change(consumer, address, rng)
+                else:
+                    await self._look(consumer, address)
+            except RemotingError:
+                desk.counts["reads_failed"] += 1
+                await asyncio.sleep(PAUSE_AFTER_ERROR_S)
+
+    async def _ask(
+        self, consumer: PullConsumer, address: str, code: RequestCode, body: bytes = b""
+    ) -> RemotingCommand:
+        connection = await consumer.instance.rpc.connect(address)
+        return await connection.request(RemotingCommand(code=code, body=body), _TIMEOUT_MS)
+
+    async def _change(self, consumer: PullConsumer, address: str, rng: random.Random) -> None:
+        name, value = _draw(rng)
+        self._told.pop((address, name), None)  # until it is known how that ends
+        body = f"{name}={value}\n".encode()
+        wiped = self._desk.counts["disks_wiped"]
+        answer = await self._ask(consumer, address, RequestCode.UPDATE_BROKER_CONFIG, body)
+        if answer.code == 0 and wiped == self._desk.counts["disks_wiped"]:
+            self._told[address, name] = value
+            self._desk.counts["settings_changed"] += 1
+
+    async def _look(self, consumer: PullConsumer, address: str) -> None:
+        answer = await self._ask(consumer, address, RequestCode.GET_BROKER_CONFIG)
+        wiped = self._desk.counts["disks_wiped"]
+        if wiped != self._wiped:
+            self._wiped = wiped
+            self._told.clear()
+        if answer.code != 0:
+            return
+        shown = dict(line.partition("=")[::2] for line in answer.body.decode().splitlines())
+        for (told_by, name), value in self._told.items():
+            if told_by == address and shown[name] != value:
+                raise Violation(
+                    "settings", f"{address}: {name}={value} was told, {shown[name]} is shown"
+                )
+
+
+def _draw(rng: random.Random) -> tuple[str, str]:
+    """What may change while the group is judged as ever."""
+    return rng.choice(
+        (
+            ("transactionCheckMax", str(rng.randint(2, 15))),
+            ("transactionCheckInterval", str(rng.randint(300, 2_000))),
+            ("transactionTimeOut", str(rng.randint(300, 3_000))),
+            ("maxTransferCountOnMessageInMemory", str(rng.randint(1, 64))),
+            ("maxTransferBytesOnMessageInMemory", str(rng.randint(1, 20_000))),
+            ("recallMessageEnable", rng.choice(("true", "false"))),
+            ("rejectTransactionMessage", rng.choice(("true", "false"))),
+            ("enablePropertyFilter", rng.choice(("true", "false"))),
+        )
+    )

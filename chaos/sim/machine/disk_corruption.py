@@ -1,0 +1,78 @@
+"""What a disk does to bytes that were durable: the storage faults beyond crashes.
+
+Place in the data path: the nemesis spoils a node's `SimDisk` with it, while the node is down or
+while it runs; the node has to find out, serve none of it, and have it mended by its peers.
+
+Invariant: `spoil_one` changes bytes, or says that it has not; it never touches two files, but for
+the one kind that swaps them.
+
+Source: Bairavasundaram et al., "An Analysis of Data Corruption in the Storage Stack" (FAST '08):
+bit rot, torn, lost and misdirected writes.
+"""
+
+from __future__ import annotations
+
+import enum
+import random
+from collections.abc import Sequence
+
+from chaos.sim.machine.disk import SimDisk
+
+__all__ = ["Rot", "log_files", "spoil_one"]
+
+
+class Rot(enum.Enum):
+    """Kinds of damage."""
+
+    FLIPPED_BIT = "flipped_bit"
+    ZEROED_PAGE = "zeroed_page"
+    MISDIRECTED_BLOCK = "misdirected_block"  # a block of another place, of this file or another
+    SWAPPED_FILES = "swapped_files"
+    SHORTENED_FILE = "shortened_file"
+    LOST_FILE = "lost_file"
+
+
+def log_files(disk: SimDisk, directory: str = "commitlog") -> list[str]:
+    """The segments of a node's log."""
+    paths = (path for path in disk.paths() if path.startswith(f"{directory}/"))
+    return [path for path in paths if path.rpartition("/")[2].isdecimal()]
+
+
+def spoil_one(disk: SimDisk, rng: random.Random, kind: Rot, paths: Sequence[str]) -> str | None:
+    """Spoil one of `paths`; its name, or None where it came to nothing.
+
+    A page is of a size that suits a simulation's small files.
+    """
+    if not paths:
+        return None
+    path = rng.choice(paths)
+    before = disk.content(path)
+    if kind is Rot.LOST_FILE:
+        disk.lose(path)
+        return path
+    if not before:
+        return None
+    page = rng.choice((16, 64, 512, 4096))
+    start = int(rng.random() * len(before)) // page * page
+    end = min(len(before), start + page)
+    after = bytearray(before)
+    match kind:
+        case Rot.FLIPPED_BIT:
+            after[int(rng.random() * len(after))] ^= 1 << int(rng.random() * 8)
+        case Rot.ZEROED_PAGE:
+            after[start:end] = bytes(end - start)
+        case Rot.MISDIRECTED_BLOCK:
+            source = disk.content(rng.choice(paths))
+            place = int(rng.random() * max(1, len(source))) // page * page
+            block = source[place : place + end - start]
+            after[start : start + len(block)] = block
+        case Rot.SWAPPED_FILES:
+            other = rng.choice(paths)
+            after = bytearray(disk.content(other))
+            disk.spoil(other, before)
+        case Rot.SHORTENED_FILE:
+            del after[int(rng.random() * len(after)) :]
+    if bytes(after) == before:
+        return None
+    disk.spoil(path, bytes(after))
+    return path

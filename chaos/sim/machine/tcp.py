@@ -1,0 +1,364 @@
+"""TCP between simulated processes: listeners, connections, and what can happen to them.
+
+Place in the data path: `virtual_loop` hands the product's create_connection and create_server to
+it; the nemesis of whole-group seeds cuts, slows and resets the links between machines here.
+
+What it models: bytes arrive in order, whole or not at all; a process that dies resets its
+connections (its kernel lives on), a machine that loses power says nothing, and its peers find out
+when they send; a cut swallows one direction between two machines, and after it the connection
+either brings everything late or is reset; bytes that stay unacknowledged for `USER_TIMEOUT_US`
+break a connection; a middleman garbles frames (`chaos.sim.machine.garbling`), and whoever has read
+one that is none has to close the connection; a paused process neither reads nor writes, and its
+kernel still acknowledges.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import random
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from chaos.sim.machine.garbling import Garbled, garbled
+from chaos.sim.machine.scheduler import Scheduler
+from chaos.sim.machine.tcp_transport import Address, SimServer, SimTransport
+from chaos.sim.machine.trace import Trace
+from chaos.sim.machine.violation import Violation
+
+if TYPE_CHECKING:
+    from chaos.sim.machine.virtual_host import VirtualProcess
+    from chaos.sim.machine.virtual_loop import VirtualLoop
+
+__all__ = ["SimTcp"]
+
+USER_TIMEOUT_US = 5_000_000
+_CLOSED_WITHIN_US = 1_000_000  # of a process that has read a frame which is none
+_FIRST_EPHEMERAL_PORT = 40_000
+
+
+class _Link:
+    """One direction between two machines."""
+
+    __slots__ = ("cut_since_us", "cuts", "garbles_left", "garbling", "held", "slow_us")
+
+    def __init__(self) -> None:
+        self.cuts = 0
+        self.cut_since_us = 0
+        self.slow_us = 0
+        self.garbles_left = 0  # so many writes
+        self.garbling = random.Random(0)
+        self.held: deque[Callable[[], None]] = deque()
+
+
+class SimTcp:
+    """`delay_us` draws how long a packet takes between two machines."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        rng: random.Random,
+        counts: dict[str, int],
+        trace: Trace,
+        *,
+        delay_us_min: int,
+        delay_us_max: int,
+        held_survive_rate: float,
+    ) -> None:
+        self._scheduler = scheduler
+        self._random = rng.random
+        self._counts = counts
+        self._trace = trace
+        self._delay_us_min = delay_us_min
+        self._delay_us_spread = max(0, delay_us_max - delay_us_min)
+        self._held_survive_rate = held_survive_rate
+        self._links: dict[tuple[str, str], _Link] = {}
+        self._listeners: dict[Address, SimServer] = {}
+        self._transports: dict[SimTransport, None] = {}
+        self._machines: dict[str, str] = {}  # by ip
+        self._ips: dict[str, str] = {}
+        self._dark: set[str] = set()  # machines without power
+        self._port = _FIRST_EPHEMERAL_PORT
+
+    def add_machine(self, machine: str, ip: str) -> None:
+        self._machines[ip] = machine
+        self._ips[machine] = ip
+
+    # --- what loops ask ------------------------------------------------------------------------
+
+    def listen(
+        self, loop: VirtualLoop, factory: Callable[[], asyncio.BaseProtocol], address: Address
+    ) -> SimServer:
+        if address in self._listeners:
+            raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+        server = SimServer(self, loop, factory, address)
+        self._listeners[address] = server
+        return server
+
+    def stop_listening(self, server: SimServer) -> None:
+        if self._listeners.get(server.address) is server:
+            del self._listeners[server.address]
+
+    def is_listening(self, server: SimServer) -> bool:
+        return self._listeners.get(server.address) is server
+
+    async def connect(
+        self, loop: VirtualLoop, factory: Callable[[], asyncio.BaseProtocol], address: Address
+    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+        """A handshake: one packet there, one back. Raises ConnectionRefusedError."""
+        own_host, peer_host = loop.process.host, self._machines[address[0]]
+        answer: asyncio.Future[SimTransport] = loop.create_future()
+        there = partial(self._on_syn, loop, address, answer)
+        self._packet(own_host, peer_host, there)
+        transport = await answer
+        if transport.lost:  # reset before it was even told
+            raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
+        protocol = factory()
+        transport.open(protocol)
+        return transport, protocol
+
+    def _on_syn(
+        self, loop: VirtualLoop, address: Address, answer: asyncio.Future[SimTransport]
+    ) -> None:
+        own_host, peer_host = loop.process.host, self._machines[address[0]]
+        server = self._listeners.get(address)
+        if server is None:
+            if peer_host not in self._dark:
+                self._packet(peer_host, own_host, partial(_refuse, loop, answer))
+            return
+        self._port += 1
+        near_address = (self._ips[own_host], self._port)
+        near = SimTransport(self, loop, near_address, address, peer_host)
+        far = SimTransport(self, server.loop, address, near_address, own_host)
+        near.peer, far.peer = far, near
+        self._transports[near] = None
+        self._transports[far] = None
+        self._counts["tcp_connections"] += 1
+        server.loop.call_soon(_accept, server, far)
+        self._packet(peer_host, own_host, partial(_established, loop, answer, near))
+
+    # --- packets -------------------------------------------------------------------------------
+
+    def transmit(self, sender: SimTransport, data: bytes | None) -> None:
+        """Bytes, or None for the end of them, to the other side."""
+        receiver = sender.peer
+        assert receiver is not None
+        link = self._link(receiver.peer_host, sender.peer_host)
+        changed = garbled(data, link.garbling) if link.garbles_left and data else None
+        if changed is None:
+            deliver = partial(self._deliver, sender, receiver, data)
+        else:
+            link.garbles_left -= 1
+            self._counts["frames_garbled"] += 1
+            deliver = partial(self._deliver_garbled, sender, receiver, changed)
+        if link.cuts:
+            self._hold(link, sender, deliver)
+            return
+        delay_us = self._delay_us_min + int(self._random() * self._delay_us_spread) + link.slow_us
+        sender.arrival_us = max(sender.arrival_us, self._scheduler.now_us + delay_us)
+        self._scheduler.at(sender.arrival_us, partial(self._arrive, link, sender, deliver))
+
+    def _arrive(self, link: _Link, sender: SimTransport, deliver: Callable[[], None]) -> None:
+        if link.cuts:
+            self._hold(link, sender, deliver)
+        else:
+            deliver()
+
+    def _deliver(self, sender: SimTransport, receiver: SimTransport, data: bytes | None) -> None:
+        machine = sender.peer_host
+        if machine in self._dark:  # nobody there acknowledges
+            self._scheduler.after(USER_TIMEOUT_US, partial(_time_out, sender))
+            return
+        if receiver.lost or receiver.loop.dead:
+            # What still runs on that machine knows no such connection.
+            self._packet(machine, receiver.peer_host, partial(_reset, sender))
+            return
+        self._counts["tcp_deliveries"] += 1
+        if self._trace.on:
+            what = "end" if data is None else f"{len(data)} bytes"
+            self._trace.add(machine, f"<- {receiver.peer_host} {sender.name}: {what}")
+        receiver.arrive(data)
+
+    def _deliver_garbled(
+        self, sender: SimTransport, receiver: SimTransport, changed: Garbled
+    ) -> None:
+        if self._trace.on:
+            self._trace.add(sender.peer_host, f"{receiver.name}: garbled, {changed.kind}")
+        self._deliver(sender, receiver, changed.data)
+        if changed.is_cut:
+            for side in (sender, receiver):
+                _reset(side)
+        else:
+            self._scheduler.after(_CLOSED_WITHIN_US, partial(self._check_closed, receiver, changed))
+
+    def _check_closed(self, receiver: SimTransport, changed: Garbled) -> None:
+        if receiver.lost or receiver.loop.dead:
+            self._counts["garbled_connections_closed"] += 1
+        elif receiver.has_unread:  # it is paused, or lets its peer wait
+            self._scheduler.after(_CLOSED_WITHIN_US, partial(self._check_closed, receiver, changed))
+        else:
+            raise Violation(
+                "garbled", f"{receiver.name} has read a garbled frame ({changed.kind}), and is open"
+            )
+
+    def send_reset(self, sender: SimTransport) -> None:
+        receiver = sender.peer
+        assert receiver is not None
+        self._packet(receiver.peer_host, sender.peer_host, partial(_reset, receiver))
+
+    def _packet(self, source: str, target: str, arrive: Callable[[], None]) -> None:
+        """One packet outside of a stream: lost where the link is cut."""
+        link = self._link(source, target)
+        if link.cuts:
+            link.held.append(arrive)  # it is sent again until it gets through
+            return
+        delay_us = self._delay_us_min + int(self._random() * self._delay_us_spread) + link.slow_us
+        self._scheduler.after(delay_us, arrive)
+
+    def _hold(self, link: _Link, sender: SimTransport, deliver: Callable[[], None]) -> None:
+        self._counts["tcp_held_by_cuts"] += 1
+        link.held.append(deliver)
+        self._scheduler.after(USER_TIMEOUT_US, partial(self._give_up, link, sender, deliver))
+
+    def _give_up(self, link: _Link, sender: SimTransport, deliver: Callable[[], None]) -> None:
+        if link.cuts and deliver in link.held:
+            _time_out(sender)
+
+    def forget(self, transport: SimTransport) -> None:
+        self._transports.pop(transport, None)
+
+    def _link(self, source: str, target: str) -> _Link:
+        link = self._links.get((source, target))
+        if link is None:
+            link = self._links[source, target] = _Link()
+        return link
+
+    # --- faults --------------------------------------------------------------------------------
+
+    def process_died(self, process: VirtualProcess) -> None:
+        """Its kernel closes everything it had; the machine itself goes on."""
+        self._drop_listeners(process)
+        for transport in [t for t in self._transports if t.loop is process.loop]:
+            self.send_reset(transport)
+            transport.lost = True
+            self.forget(transport)
+
+    def power_lost(self, process: VirtualProcess) -> None:
+        """Nobody hears of it; whoever sends there waits in vain until the machine is back."""
+        self._dark.add(process.host)
+        self._drop_listeners(process)
+        for transport in [t for t in self._transports if t.loop is process.loop]:
+            transport.lost = True
+            self.forget(transport)
+
+    def power_restored(self, machine: str) -> None:
+        """It knows none of the connections that others believe they have with it."""
+        if machine not in self._dark:
+            return
+        self._dark.discard(machine)
+        for transport in list(self._transports):
+            if transport.peer_host == machine:
+                self._packet(machine, transport.loop.process.host, partial(_reset, transport))
+
+    def cut(self, source: str, target: str) -> None:
+        """Nothing gets from `source` to `target` until as many heals."""
+        self._link(source, target).cuts += 1
+
+    def heal(self, source: str, target: str) -> None:
+        link = self._link(source, target)
+        assert link.cuts > 0, f"{source} to {target} was not cut"
+        link.cuts -= 1
+        if link.cuts:
+            return
+        held = list(link.held)
+        link.held.clear()
+        if held and self._random() >= self._held_survive_rate:
+            self.reset(source, target)
+        now_us = self._scheduler.now_us
+        for deliver in held:
+            self._scheduler.at(now_us + self._delay_us_min, deliver)
+
+    def slow(self, source: str, target: str, delay_us: int) -> None:
+        self._link(source, target).slow_us = delay_us
+
+    def garble(self, source: str, target: str, count: int, rng: random.Random) -> None:
+        """The next of what goes from `source` to `target` arrives as `rng` makes of it."""
+        link = self._link(source, target)
+        link.garbles_left, link.garbling = count, rng
+
+    def leave(self, source: str, target: str) -> None:
+        """Garble no more there."""
+        self._link(source, target).garbles_left = 0
+
+    def reset(self, source: str, target: str) -> None:
+        """Every connection between the two machines breaks, on both sides."""
+        self._counts["connections_lost"] += 1
+        for transport in list(self._transports):
+            if transport.loop.process.host == source and transport.peer_host == target:
+                peer = transport.peer
+                assert peer is not None
+                for side in (transport, peer):
+                    delay_us = int(self._random() * 5_000)
+                    self._scheduler.after(delay_us, partial(_reset, side))
+
+    def reset_node(self, machine: str) -> None:
+        for transport in list(self._transports):
+            if transport.loop.process.host == machine:
+                self.reset(machine, transport.peer_host)
+
+    def calm(self, *, delay_us_max: int) -> None:
+        """From now on a healthy network."""
+        self._delay_us_min = min(self._delay_us_min, delay_us_max // 2)
+        self._delay_us_spread = min(self._delay_us_spread, delay_us_max - self._delay_us_min)
+        self.heal_all()
+
+    def heal_all(self) -> None:
+        for (source, target), link in self._links.items():
+            link.slow_us = 0
+            link.garbles_left = 0
+            while link.cuts:
+                self.heal(source, target)
+
+    def _drop_listeners(self, process: VirtualProcess) -> None:
+        for server in [s for s in self._listeners.values() if s.loop is process.loop]:
+            self.stop_listening(server)
+
+
+def _accept(server: SimServer, transport: SimTransport) -> None:
+    if transport.lost:
+        return
+    transport.open(server.factory())
+
+
+def _refuse(loop: VirtualLoop, answer: asyncio.Future[SimTransport]) -> None:
+    error = ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
+    loop.call_soon(_fail, answer, error)
+
+
+def _fail(answer: asyncio.Future[SimTransport], error: Exception) -> None:
+    if not answer.done():
+        answer.set_exception(error)
+
+
+def _established(
+    loop: VirtualLoop, answer: asyncio.Future[SimTransport], transport: SimTransport
+) -> None:
+    loop.call_soon(_succeed, answer, transport)
+
+
+def _succeed(answer: asyncio.Future[SimTransport], transport: SimTransport) -> None:
+    if not answer.done():
+        answer.set_result(transport)
+    else:  # whoever dialled has given up
+        transport.abort()
+
+
+def _reset(transport: SimTransport) -> None:
+    transport.lose(ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET)))
+
+
+def _time_out(transport: SimTransport) -> None:
+    transport.lose(TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT)))

@@ -1,0 +1,31 @@
+"""The course of a seed in lines, for a person who replays it, and for telling two runs apart.
+
+Place in the data path: everybody in the simulator writes here; off in a campaign, where only the
+counters of `coverage` are kept. Callers ask `on` before they build a line.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from chaos.sim.machine.scheduler import Scheduler
+
+__all__ = ["Trace"]
+
+
+class Trace:
+    __slots__ = ("_scheduler", "lines", "on")
+
+    def __init__(self, scheduler: Scheduler, *, on: bool) -> None:
+        self._scheduler = scheduler
+        self.on = on
+        self.lines: list[str] = []
+
+    def add(self, who: str, what: str) -> None:
+        """`who` is a node, or the part of the simulator that acts."""
+        if self.on:
+            self.lines.append(f"{self._scheduler.now_us / 1000:12.3f}ms {who:8} {what}")
+
+    def digest(self) -> str:
+        """SHA-256 over all lines."""
+        return hashlib.sha256("\n".join(self.lines).encode()).hexdigest()

@@ -1,0 +1,211 @@
+"""What a campaign has really exercised: a rule that was never put to the test proves nothing.
+
+Place in the data path: the parts of the simulator count here, `campaign` adds the seeds up and
+says which counter stayed 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from chaos.sim.seed.core_options import FAULTS
+from chaos.sim.seed.group_options import GROUP_FAULTS
+
+__all__ = ["COMMON_COUNTERS", "CORE_COUNTERS", "GROUP_COUNTERS", "Coverage"]
+
+RARE_COUNTERS: tuple[str, ...] = (
+    "resets_ended_by_late_pulls",
+    "resets_followed_behind",
+    "oneway_commits_lost",
+    "stray_disks_started",
+)
+"""Of what a campaign may well not come upon."""
+
+COMMON_COUNTERS: tuple[str, ...] = (
+    "virtual_ms",
+    "crashes",
+    "crashes_in_disk_operations",
+    "crashes_in_steps",
+    "power_failures",
+    "lost_unsynced_bytes",
+    "torn_writes",
+    "disk_errors",
+    "pauses",
+    "connections_lost",
+)
+"""Of every seed."""
+
+CORE_COUNTERS: tuple[str, ...] = (
+    "steps",
+    "elections",
+    "campaigns",
+    "pre_vote_rejections",
+    "vote_rejections",
+    "step_downs_by_term",
+    "step_downs_by_check_quorum",
+    "entries_appended",
+    "entries_committed",
+    "truncations",
+    "truncations_of_durable_entries",
+    "log_refusals",
+    "proposals",
+    "proposals_acknowledged",
+    "proposals_truncated",
+    "proposals_unknown",
+    "proposals_at_stale_leaders",
+    "reads_served",
+    "reads_refused",
+    "syncs",
+    "hard_states_saved",
+    "restarts",
+    "torn_tails_cut",
+    "tails_survived_unsynced",
+    "messages_delivered",
+    "messages_swallowed_by_cuts",
+    "messages_lost_with_connections",
+    "messages_dropped",
+    "messages_delivered_stale",
+    "messages_duplicated",
+    "messages_of_lost_stores",
+    "recoveries_of_hints",
+    "snapshots_taken",
+    "states_restored",
+    "logs_shortened",
+    "install_chunks",
+    "installs",
+    "changes_refused",
+    "configurations_in_force",
+    "configurations_taken_back",
+    "configurations_committed",
+    "learners_promoted",
+    "learners_left_as_such",
+    "learners_removed",
+    "crashes_armed_in_openings",
+    "errors_armed_in_openings",
+    "crashes_in_openings",
+    "errors_in_openings",
+    "logs_without_room",
+    "rooms_found_again",
+    "replays",
+    "leaderships_of_preferred_nodes",
+    "adoptions_broken_off",
+    "drops_broken_off",
+    "power_lost_soon_after",
+    "clean_stops_begun",
+    "clean_stops_ended",
+    "members_removed",
+    "leaders_removed",
+    "disks_wiped",
+    "wiped_members_replaced",
+)
+"""Of seeds that drive bare cores."""
+
+GROUP_COUNTERS: tuple[str, ...] = (
+    "seeds_of_whole_groups",
+    "tcp_connections",
+    "tcp_deliveries",
+    "tcp_held_by_cuts",
+    "frames_garbled",
+    "garbled_connections_closed",
+    "clean_stops",
+    "openings_troubled",
+    "sends",
+    "batches",
+    "halves",
+    "sends_acknowledged",
+    "sends_refused",
+    "sends_unknown",
+    "sends_deduplicated",
+    "leaderships_transferred",
+    "files_spoilt",
+    "logs_begun_late",
+    "derived_files_lost",
+    "damages_mended",
+    "decisions_acknowledged",
+    "decisions_commit",
+    "decisions_rollback",
+    "decisions_discard",
+    "checks_counted",
+    "check_backs",
+    "delayed_deliveries",
+    "timers_delivered",
+    "timers_recalled",
+    "recalls_told",
+    "recalls_failed",
+    "messages_popped",
+    "messages_acknowledged",
+    "acknowledgements_told",
+    "acknowledgements_void",
+    "messages_postponed",
+    "messages_revived",
+    "topics_deleted",
+    "deletions_told",
+    "waiting_deleted",
+    "topics_reshaped",
+    "shapes_kept",
+    "settings_changed",
+    "clients_crashed_in_transactions",
+    "clock_jumps_when_calm",
+    "messages_read",
+    "reads_failed",
+    "offsets_committed",
+    "offsets_fetched",
+    "offsets_moved",
+    "offsets_reset",
+    "resets_followed",
+    "queues_granted",
+    "queues_taken_over",
+    "queues_claimed_anew",
+    "unlocks_said_again",
+    "messages_consumed_in_order",
+    "messages_popped_in_order",
+    "messages_acknowledged_in_order",
+    "registry_changes",
+    "halves_resumed",
+    "oneway_commits_seen",
+    "requests_told",
+    "requests_refused",
+    "max_offsets_read",
+    "queues_drained",
+    "serve_ms",
+    "trace:start",
+    "trace:role",
+    "trace:vote",
+    "trace:append",
+    "trace:truncate",
+    "trace:fsync",
+    "trace:commit",
+    "trace:apply",
+    "trace:read",
+    "trace:config",
+    "trace:install",
+    "trace:state",
+)
+"""Of seeds that run whole groups."""
+
+_OF_KIND = {"core": (*CORE_COUNTERS,), "group": (*GROUP_COUNTERS,)}
+_FAULTS_OF_KIND = {"core": FAULTS, "group": GROUP_FAULTS}
+
+
+class Coverage:
+    """Counters by name; a name that is no counter and no fault's is a KeyError."""
+
+    __slots__ = ("counts",)
+
+    def __init__(self) -> None:
+        names = (*COMMON_COUNTERS, *CORE_COUNTERS, *GROUP_COUNTERS, *RARE_COUNTERS)
+        self.counts: dict[str, int] = dict.fromkeys(names, 0)
+        self.counts.update((f"fault:{name}", 0) for name in (*FAULTS, *GROUP_FAULTS))
+
+    def add(self, counts: Mapping[str, int]) -> None:
+        for name, count in counts.items():
+            self.counts[name] += count
+
+    @staticmethod
+    def zeros(counts: Mapping[str, int], kinds: Collection[str]) -> list[str]:
+        """Counters that seeds of these kinds should have moved, and did not."""
+        names = dict.fromkeys(COMMON_COUNTERS)
+        for kind in kinds:
+            names.update(dict.fromkeys(_OF_KIND[kind]))
+            names.update((f"fault:{name}", None) for name in _FAULTS_OF_KIND[kind])
+        return [name for name in names if not counts[name]]

@@ -1,0 +1,72 @@
+"""Who leads, in which term: asked of every node itself, several times a second.
+
+Place in the data path: `chaos.nemesis` finds its leader here, live progress shows it. Asked past
+every proxy (request 60001), so it sees both sides of a partition.
+
+Invariant: of two nodes that say they lead, the one of the higher term counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from chaos.cluster.broker_status import BrokerStatus
+from chaos.worlds.base import World
+
+__all__ = ["ClusterWatch"]
+
+PERIOD_S: Final = 0.2
+
+
+class ClusterWatch:
+    """Runs as one task; everything it knows is in `statuses`."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._changed = asyncio.Event()
+        self.statuses: dict[str, BrokerStatus] = {}
+        self.leader_changes = 0
+
+    async def run(self) -> None:
+        """Until cancelled. A paused node keeps nobody waiting: each is asked by its own task."""
+        async with asyncio.TaskGroup() as tasks:
+            for place in self._world.layout.brokers:
+                tasks.create_task(self._follow(place.name))
+
+    def leader(self, group: str) -> str | None:
+        """Process name of the group's ready leader, as last seen."""
+        leading = [
+            (status.term, name)
+            for name, status in self.statuses.items()
+            if status.group == group and status.role == "leader" and status.ready
+        ]
+        return max(leading)[1] if leading else None
+
+    def describe(self, group: str) -> str:
+        leader = self.leader(group)
+        return "none" if leader is None else f"{leader} term {self.statuses[leader].term}"
+
+    async def await_leader(self, group: str, timeout_s: float) -> str | None:
+        """The leader, as soon as there is one; None where there is none in time."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while (leader := self.leader(group)) is None:
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            return None
+        return leader
+
+    async def _follow(self, name: str) -> None:
+        while True:
+            status = await self._world.status(name)
+            before = self.leader(status.group) if status is not None else None
+            if status is None:
+                self.statuses.pop(name, None)
+            else:
+                self.statuses[name] = status
+                if self.leader(status.group) not in {before, None}:
+                    self.leader_changes += 1
+            self._changed.set()
+            await asyncio.sleep(PERIOD_S)

@@ -1,0 +1,4 @@
+"""The administrator's calls: topics, groups, offsets, progress, the cluster.
+
+May import: `client`, `client.connection`, `remoting`.
+"""

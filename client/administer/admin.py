@@ -1,0 +1,407 @@
+"""The administrator: topics, groups, their progress and offsets, cluster, routes.
+
+Place in the data path: tools and tests; whatever an application needs before it sends. What
+concerns all broker groups is asked of each group's leader; one that fails ends the call, and what
+was done at the others before stays done.
+
+Source: RocketMQ DefaultMQAdminExt (request codes 12, 17, 33, 105, 106, 200, 207, 208, 215, 216,
+222); code 60001 is ledgermq's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Generic, TypeVar
+
+import msgspec
+
+from client.connection.answers import error_of, error_of_remoting
+from client.connection.broker_call import call_group
+from client.connection.instance import ClientInstance, InstanceSettings
+from client.connection.lifecycle import StartsAndStops
+from client.connection.retry import RetryPolicy
+from client.connection.route_view import TopicRoute
+from client.connection.send_codec import MessageRefusedError
+from client.delivery import delivered_message
+from client.errors import ClientError, MalformedAnswerError, NoRouteError
+from client.message import DeliveredMessage, MessageQueue
+from remoting.errors import BodyError, RecordError, RemotingError
+from remoting.protocol import fastjson
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import RemotingCommand
+from remoting.protocol.headers import CreateTopicRequestHeader
+from remoting.protocol.queue_table import parse_queue_name
+from remoting.protocol.route import PERM_READ, PERM_WRITE, ClusterInfo
+from remoting.records.message import decode_records
+from remoting.records.message_id import parse_offset_msg_id
+
+__all__ = ["Admin", "AdminSettings", "QueueProgress", "ReplicaStatus"]
+
+_DEFAULT_TOPIC: Final = "TBW102"
+_ROUTE_POLL_MS: Final = 50
+_V = TypeVar("_V")
+
+
+class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """How one replica of a group stands. `ready`: it leads and serves. Indexes as in Raft."""
+
+    group: str
+    node: str
+    pid: int
+    address: str
+    role: str
+    term: int
+    leader: str | None
+    ready: bool
+    first_index: int
+    last_index: int
+    commit_index: int
+    applied_index: int
+    voters: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueProgress:
+    """How far a group has come in one queue. Offsets are the next to be written and consumed."""
+
+    broker_offset: int
+    consumer_offset: int
+
+    @property
+    def lag(self) -> int:
+        return self.broker_offset - self.consumer_offset
+
+
+class _Offsets(msgspec.Struct):
+    brokerOffset: int
+    consumerOffset: int
+
+
+class _Table(msgspec.Struct, Generic[_V]):
+    offsetTable: dict[str, _V] = {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdminSettings:
+    timeout_ms: int = 5_000
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    instance: InstanceSettings = field(default_factory=InstanceSettings)
+
+
+class Admin(StartsAndStops):
+    """Use as an async context manager, or `start`/`stop`. All requests raise ClientError."""
+
+    def __init__(
+        self,
+        name_servers: str | Sequence[str],
+        dial: Mapping[str, str] | None = None,
+        *,
+        settings: AdminSettings | None = None,
+    ) -> None:
+        self.settings = settings or AdminSettings()
+        self.instance = ClientInstance(name_servers, dial=dial, settings=self.settings.instance)
+
+    async def start(self) -> None:
+        await self.instance.start()
+
+    async def stop(self) -> None:
+        await self.instance.stop()
+
+    async def cluster_info(self) -> ClusterInfo:
+        """All broker groups and their nodes, as a name server knows them."""
+        answer = await self.instance.routes.name_server_request(
+            lambda: RemotingCommand(code=RequestCode.GET_BROKER_CLUSTER_INFO)
+        )
+        try:
+            info = fastjson.decode(answer.body, ClusterInfo)
+        except BodyError as error:
+            raise MalformedAnswerError(f"cluster info: {error}") from error
+        for name, broker in info.broker_addr_table.items():
+            self.instance.routes.learn_group(name, broker.broker_addrs)
+        return info
+
+    async def topic_route(self, topic: str) -> TopicRoute:
+        """The topic's route, asked for now. Raises NoRouteError where there is none."""
+        return await self.instance.routes.refresh(topic)
+
+    async def create_topic(
+        self,
+        topic: str,
+        *,
+        queues: int = 4,
+        perm: int = PERM_READ | PERM_WRITE,
+        broker_names: Sequence[str] = (),
+    ) -> None:
+        """Create or change `topic` at the leaders of `broker_names` (none given: of all groups).
+
+        Returns when a name server's route shows all of its queues. Raises NoRouteError where that
+        does not come about in time.
+        """
+        names = tuple(broker_names) or await self._broker_names()
+        fields = CreateTopicRequestHeader(
+            topic=self.instance.namespace.wrap(topic),
+            default_topic=_DEFAULT_TOPIC,
+            read_queue_nums=queues,
+            write_queue_nums=queues,
+            perm=perm,
+            topic_filter_type="SINGLE_TAG",
+        ).to_ext_fields()
+        await self._ask_leaders(RequestCode.UPDATE_AND_CREATE_TOPIC, fields, names=names)
+        await self._await_route(topic, names, queues)
+
+    async def delete_topic(self, topic: str) -> None:
+        """Delete `topic` at all broker groups, then its route at every name server."""
+        fields = {"topic": self.instance.namespace.wrap(topic)}
+        await self._ask_leaders(RequestCode.DELETE_TOPIC_IN_BROKER, fields)
+        for address in self.instance.routes.name_servers:
+            await self._ask_one(
+                address,
+                RemotingCommand(code=RequestCode.DELETE_TOPIC_IN_NAMESRV, ext_fields=dict(fields)),
+            )
+
+    async def create_group(
+        self, group: str, *, retry_times_max: int = 16, retry_queues: int = 1
+    ) -> None:
+        """Create or change a consumer group at all broker groups.
+
+        A message that failed more than `retry_times_max` times goes to `%DLQ%group`; with
+        `retry_queues` 0 none is ever retried.
+        """
+        config = {
+            "groupName": self.instance.namespace.wrap(group),
+            "consumeEnable": True,
+            "consumeFromMinEnable": True,
+            "consumeBroadcastEnable": True,
+            "retryQueueNums": retry_queues,
+            "retryMaxTimes": retry_times_max,
+            "brokerId": 0,
+            "whichBrokerWhenConsumeSlowly": 1,
+            "notifyConsumerIdsChangedEnable": True,
+        }
+        body = msgspec.json.encode(config)
+        await self._ask_leaders(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, body=body)
+
+    async def delete_group(self, group: str, *, clean_offsets: bool = False) -> None:
+        """Delete a consumer group at all broker groups; with `clean_offsets` its offsets, too."""
+        fields = {
+            "groupName": self.instance.namespace.wrap(group),
+            "cleanOffset": "true" if clean_offsets else "false",
+        }
+        await self._ask_leaders(RequestCode.DELETE_SUBSCRIPTIONGROUP, fields)
+
+    async def consumer_progress(
+        self, group: str, topic: str | None = None
+    ) -> dict[MessageQueue, QueueProgress]:
+        """How far `group` has come, in `topic` or in all topics that it consumes."""
+        namespace = self.instance.namespace
+        fields = {"consumerGroup": namespace.wrap(group)}
+        if topic is not None:
+            fields["topic"] = namespace.wrap(topic)
+        progress = {}
+        for answer in await self._ask_leaders(RequestCode.GET_CONSUME_STATS, fields):
+            for queue, told in self._by_queue(answer, _Table[_Offsets]).items():
+                progress[queue] = QueueProgress(
+                    broker_offset=told.brokerOffset, consumer_offset=told.consumerOffset
+                )
+        return progress
+
+    async def reset_offsets(
+        self, group: str, topic: str, timestamp_ms: int
+    ) -> dict[MessageQueue, int]:
+        """Have `group` go on at the messages stored at Unix time `timestamp_ms`; -1: at the end.
+
+        Returns the offsets by queue. Members that are online hear of it from the brokers.
+        """
+        namespace = self.instance.namespace
+        fields = {
+            "group": namespace.wrap(group),
+            "topic": namespace.wrap(topic),
+            "timestamp": str(timestamp_ms),
+            "isForce": "true",
+        }
+        offsets: dict[MessageQueue, int] = {}
+        names = sorted({queue.broker_name for queue in (await self.topic_route(topic)).read_queues})
+        code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
+        for answer in await self._ask_leaders(code, fields, names=names):
+            offsets |= self._by_queue(answer, _Table[int])
+        return offsets
+
+    async def view_message(self, offset_msg_id: str) -> DeliveredMessage:
+        """The message that a broker calls by this id (`SendResult.offset_msg_id`).
+
+        Raises MessageRefusedError for what is no such id, and whatever the broker refuses with.
+        """
+        try:
+            address, position = _place_of(offset_msg_id)
+        except RecordError as error:
+            raise MessageRefusedError(
+                f"{offset_msg_id[:64]!r} is no message id: {error}"
+            ) from error
+        answer = await self._ask_one(
+            address,
+            RemotingCommand(
+                code=RequestCode.VIEW_MESSAGE_BY_ID, ext_fields={"offset": str(position)}
+            ),
+        )
+        if self.instance.routes.broker_name_of(address) is None:
+            await self.cluster_info()
+        name = self.instance.routes.broker_name_of(address) or ""
+        found = self._messages(answer, name)
+        if len(found) != 1:
+            raise MalformedAnswerError(f"{address} answered with {len(found)} messages")
+        return found[0]
+
+    async def query_messages(
+        self,
+        topic: str,
+        key: str,
+        *,
+        count_max: int = 32,
+        begin_ms: int = 0,
+        end_ms: int = (1 << 63) - 1,
+        unique: bool = False,
+    ) -> list[DeliveredMessage]:
+        """Messages of `topic` that have `key`, by the brokers' index; with `unique`, by UNIQ_KEY.
+
+        Times are Unix ms of storing. Empty where there is none; oldest first.
+        """
+        fields = {
+            "topic": self.instance.namespace.wrap(topic),
+            "key": key,
+            "maxNum": str(count_max),
+            "beginTimestamp": str(begin_ms),
+            "endTimestamp": str(end_ms),
+        }
+        if unique:
+            fields["_UNIQUE_KEY_QUERY"] = "true"
+        names = sorted({queue.broker_name for queue in (await self.topic_route(topic)).read_queues})
+        answers = await self._ask_leaders(
+            RequestCode.QUERY_MESSAGE,
+            fields,
+            names=names,
+            accept=frozenset({0, ResponseCode.QUERY_NOT_FOUND.value}),
+        )
+        found = [
+            message
+            for name, answer in zip(names, answers, strict=True)
+            if answer.code == 0
+            for message in self._messages(answer, name)
+            # A broker of RocketMQ compares hashes only.
+            if key in ({message.uniq_key} if unique else message.keys)
+        ]
+        found.sort(key=lambda message: message.store_timestamp_ms)
+        return found[:count_max]
+
+    async def replica_status(self, address: str, timeout_ms: int | None = None) -> ReplicaStatus:
+        """How the broker at table address `address` stands; no promise goes with it."""
+        try:
+            answer = await self.instance.rpc.request(
+                address,
+                RemotingCommand(code=RequestCode.LEDGERMQ_STATUS),
+                timeout_ms or self.settings.timeout_ms,
+            )
+        except RemotingError as error:
+            raise error_of_remoting(error, address) from error
+        if answer.code != 0:
+            raise error_of(answer.code, answer.remark, address)
+        try:
+            return msgspec.json.decode(answer.body, type=ReplicaStatus)
+        except msgspec.DecodeError as error:
+            raise MalformedAnswerError(f"status of {address}: {error}") from error
+
+    # Internals.
+
+    async def _broker_names(self) -> tuple[str, ...]:
+        names = tuple(sorted((await self.cluster_info()).broker_addr_table))
+        if not names:
+            raise NoRouteError("no broker is registered")
+        return names
+
+    async def _ask_leaders(
+        self,
+        code: RequestCode,
+        fields: Mapping[str, str],
+        *,
+        names: Sequence[str] | None = None,
+        body: bytes = b"",
+        accept: Container[int] = frozenset({0}),
+    ) -> list[RemotingCommand]:
+        """The answers of the leaders of `names` (None: of all groups), in that order."""
+        answers = []
+        for name in await self._broker_names() if names is None else names:
+            answer, _ = await call_group(
+                self.instance,
+                name,
+                lambda: RemotingCommand(code=code, ext_fields=dict(fields), body=body),
+                topic=_DEFAULT_TOPIC,
+                timeout_ms=self.settings.timeout_ms,
+                policy=self.settings.retry,
+                accept=accept,
+            )
+            answers.append(answer)
+        return answers
+
+    async def _ask_one(self, address: str, command: RemotingCommand) -> RemotingCommand:
+        """The answer of one node or name server."""
+        try:
+            answer = await self.instance.rpc.request(address, command, self.settings.timeout_ms)
+        except RemotingError as error:
+            raise error_of_remoting(error, address) from error
+        if answer.code != 0:
+            raise error_of(answer.code, answer.remark, address)
+        return answer
+
+    def _messages(self, answer: RemotingCommand, broker_name: str) -> list[DeliveredMessage]:
+        """Those in an answer's body. Raises MalformedAnswerError."""
+        namespace = self.instance.namespace
+        try:
+            return [
+                delivered_message(
+                    record,
+                    MessageQueue(namespace.unwrap(record.topic), broker_name, record.queue_id),
+                    namespace,
+                )
+                for record in decode_records(answer.body)
+            ]
+        except RecordError as error:
+            raise MalformedAnswerError(f"records of {broker_name}: {error}") from error
+
+    def _by_queue(self, answer: RemotingCommand, kind: type[_Table[_V]]) -> dict[MessageQueue, _V]:
+        """A body's offsetTable. Raises MalformedAnswerError."""
+        unwrap = self.instance.namespace.unwrap
+        table = {}
+        try:
+            for key, value in fastjson.decode(answer.body, kind).offsetTable.items():
+                name = parse_queue_name(key)
+                queue = MessageQueue(unwrap(name.topic), name.broker_name, name.queue_id)
+                table[queue] = value
+        except BodyError as error:
+            raise MalformedAnswerError(f"table by queues: {error}") from error
+        return table
+
+    async def _await_route(self, topic: str, names: Sequence[str], queues: int) -> None:
+        last: ClientError | None = None
+        try:
+            async with asyncio.timeout(self.settings.timeout_ms / 1000):
+                while True:
+                    try:
+                        route = await self.topic_route(topic)
+                    except ClientError as error:
+                        last = error
+                    else:
+                        there = {*route.read_queues, *route.write_queues}
+                        counts = Counter(queue.broker_name for queue in there)
+                        if all(counts[name] == queues for name in names):
+                            return
+                    await asyncio.sleep(_ROUTE_POLL_MS / 1000)
+        except TimeoutError as error:
+            raise NoRouteError(f"topic {topic} is created, but not routed yet: {last}") from error
+
+
+def _place_of(offset_msg_id: str) -> tuple[str, int]:
+    """Address and log position. Raises RecordError."""
+    host, port, position = parse_offset_msg_id(offset_msg_id)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}", position

@@ -1,0 +1,254 @@
+"""The clients for scripts: the same calls, blocking, without asyncio.
+
+Place in the data path: a `Session` runs one event loop in a thread of its own; the producers and
+consumers that it opens are the asyncio ones; each call here hands theirs to that loop and waits.
+
+    with Session("127.0.0.1:9876") as session:
+        producer = session.producer("orders")
+        print(producer.send(Message(topic="Orders", body=b"hello")))
+
+Invariants: errors are those of the asyncio clients, unchanged; what a session has opened is stopped
+in reverse order when it ends, and its thread with it; listeners run in threads of their own, so
+that they may block. A call from the loop's own thread is refused instead of waiting for itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Any, Protocol, Self, TypeAlias, TypeVar
+
+from client.administer.admin import Admin, AdminSettings
+from client.blocking.sync_clients import (
+    LoopThread,
+    Opened,
+    Stoppable,
+    SyncAdmin,
+    SyncLitePullConsumer,
+    SyncPopConsumer,
+    SyncProducer,
+    SyncPullConsumer,
+    SyncPushConsumer,
+    SyncTransactionProducer,
+)
+from client.connection.heartbeat import ExpressionType
+from client.consume.listener import ConsumerObserver, ConsumeStatus, PushConsumerSettings
+from client.consume.lite_pull_consumer import LitePullConsumer, LitePullSettings
+from client.consume.pop_consumer import PopConsumer, PopConsumerSettings
+from client.consume.pull_consumer import PullConsumer, PullConsumerSettings
+from client.consume.push_consumer import PushConsumer
+from client.message import DeliveredMessage, Message
+from client.produce.producer import Producer, ProducerSettings
+from client.produce.transaction_producer import (
+    Decision,
+    HalfMessage,
+    TransactionProducer,
+    TransactionSettings,
+)
+
+__all__ = [
+    "BlockingListener",
+    "BlockingTransactionListener",
+    "Session",
+    "SyncAdmin",
+    "SyncLitePullConsumer",
+    "SyncPopConsumer",
+    "SyncProducer",
+    "SyncPullConsumer",
+    "SyncPushConsumer",
+    "SyncTransactionProducer",
+]
+
+BlockingListener: TypeAlias = Callable[[Sequence[DeliveredMessage]], ConsumeStatus]
+
+
+class BlockingTransactionListener(Protocol):
+    """As `client.produce.transaction_producer.TransactionListener`; it may block."""
+
+    def execute_local(self, message: Message, half: HalfMessage) -> Decision: ...
+
+    def check_local(self, message: DeliveredMessage) -> Decision: ...
+
+
+_C = TypeVar("_C", bound=Stoppable)
+
+
+class Session:
+    """Opens clients for one cluster. Use as a context manager, or `close` it.
+
+    `name_servers` and `dial` as for the asyncio clients. `listener_threads` bounds how many
+    listeners run at a time, over all consumers of the session.
+    """
+
+    def __init__(
+        self,
+        name_servers: str | Sequence[str],
+        dial: Mapping[str, str] | None = None,
+        *,
+        listener_threads: int = 20,
+    ) -> None:
+        self._name_servers = name_servers
+        self._dial = dial
+        self._loop = LoopThread()
+        self._listeners = ThreadPoolExecutor(listener_threads, "ledgermq-listener")
+        self._opened: list[Opened[Any]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop what is still open, the last one first; then end the thread. Again: nothing.
+
+        Raises what stopping raised, once everything is stopped.
+        """
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._listeners.shutdown)
+            stack.callback(self._loop.close)
+            for opened in list(self._opened):
+                stack.callback(opened.stop)
+
+    def producer(self, group: str, *, settings: ProducerSettings | None = None) -> SyncProducer:
+        """A started producer."""
+
+        def make() -> Producer:
+            return Producer(group, self._name_servers, self._dial, settings=settings)
+
+        return self._open(SyncProducer, make)
+
+    def transaction_producer(
+        self,
+        group: str,
+        listener: BlockingTransactionListener,
+        *,
+        settings: TransactionSettings | None = None,
+    ) -> SyncTransactionProducer:
+        """A started transactional producer."""
+        threads = self._listeners
+
+        class Listener:
+            async def execute_local(self, message: Message, half: HalfMessage) -> Decision:
+                loop = asyncio.get_running_loop()
+                return await loop.run_in_executor(threads, listener.execute_local, message, half)
+
+            async def check_local(self, message: DeliveredMessage) -> Decision:
+                loop = asyncio.get_running_loop()
+                return await loop.run_in_executor(threads, listener.check_local, message)
+
+        def make() -> TransactionProducer:
+            return TransactionProducer(
+                group, self._name_servers, Listener(), self._dial, settings=settings
+            )
+
+        return self._open(SyncTransactionProducer, make)
+
+    def pop_consumer(
+        self, group: str, *, settings: PopConsumerSettings | None = None
+    ) -> SyncPopConsumer:
+        """A started POP consumer."""
+
+        def make() -> PopConsumer:
+            return PopConsumer(group, self._name_servers, self._dial, settings=settings)
+
+        return self._open(SyncPopConsumer, make)
+
+    def pull_consumer(
+        self, group: str, *, settings: PullConsumerSettings | None = None
+    ) -> SyncPullConsumer:
+        """A started pull consumer."""
+
+        def make() -> PullConsumer:
+            return PullConsumer(group, self._name_servers, self._dial, settings=settings)
+
+        return self._open(SyncPullConsumer, make)
+
+    def lite_pull_consumer(
+        self,
+        group: str,
+        subscriptions: Mapping[str, str | tuple[str, ExpressionType]],
+        *,
+        settings: LitePullSettings | None = None,
+    ) -> SyncLitePullConsumer:
+        """A started lite pull consumer. `subscriptions`: as for a push consumer."""
+
+        def make() -> LitePullConsumer:
+            consumer = LitePullConsumer(group, self._name_servers, self._dial, settings=settings)
+            for topic, wanted in subscriptions.items():
+                consumer.subscribe(topic, *_expression(wanted))
+            return consumer
+
+        return self._open(SyncLitePullConsumer, make)
+
+    def push_consumer(
+        self,
+        group: str,
+        listener: BlockingListener,
+        subscriptions: Mapping[str, str | tuple[str, ExpressionType]],
+        *,
+        settings: PushConsumerSettings | None = None,
+        observer: ConsumerObserver | None = None,
+    ) -> SyncPushConsumer:
+        """A started push consumer. `subscriptions`: topic -> expression, or (expression, kind)."""
+
+        async def listen(messages: Sequence[DeliveredMessage]) -> ConsumeStatus:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._listeners, listener, messages)
+
+        def make() -> PushConsumer:
+            consumer = PushConsumer(
+                group,
+                self._name_servers,
+                listen,
+                self._dial,
+                settings=settings,
+                observer=observer,
+            )
+            for topic, wanted in subscriptions.items():
+                consumer.subscribe(topic, *_expression(wanted))
+            return consumer
+
+        return self._open(SyncPushConsumer, make)
+
+    def admin(self, *, settings: AdminSettings | None = None) -> SyncAdmin:
+        """A started administrator."""
+        return self._open(
+            SyncAdmin, lambda: Admin(self._name_servers, self._dial, settings=settings)
+        )
+
+    # Internals.
+
+    def _open(
+        self,
+        kind: Callable[[LoopThread, _C, Callable[[Opened[Any]], None]], _O],
+        make: Callable[[], _C],
+    ) -> _O:
+        async def start() -> _C:
+            client = make()
+            await client.start()
+            return client
+
+        opened = kind(self._loop, self._loop.call(start()), self._stop_one)
+        self._opened.append(opened)
+        return opened
+
+    def _stop_one(self, opened: Opened[Any]) -> None:
+        if opened in self._opened:
+            self._opened.remove(opened)
+            self._loop.call(opened.client.stop())
+
+
+_O = TypeVar("_O", bound=Opened[Any])
+
+
+def _expression(wanted: str | tuple[str, ExpressionType]) -> tuple[str, ExpressionType]:
+    return (wanted, ExpressionType.TAG) if isinstance(wanted, str) else wanted

@@ -1,0 +1,333 @@
+"""The asyncio clients one by one, with blocking calls.
+
+Place in the data path: `client.blocking.sync` opens them; a call hands the asyncio client's to the
+session's loop and waits. See there for the invariants.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import CancelledError
+from types import TracebackType
+from typing import Any, Generic, Protocol, Self, TypeVar
+
+from client.administer.admin import Admin, QueueProgress
+from client.connection.heartbeat import ALL_TAGS, ExpressionType
+from client.connection.route_view import TopicRoute
+from client.consume.lite_pull_consumer import LitePullConsumer
+from client.consume.pop_consumer import PopConsumer, PoppedMessage
+from client.consume.pull_consumer import PullConsumer, PullResult
+from client.consume.push_consumer import PushConsumer
+from client.errors import ClientClosedError
+from client.message import DeliveredMessage, Message, MessageQueue, SendResult
+from client.produce.producer import Producer, QueueSelector
+from client.produce.transaction_producer import TransactionProducer, TransactionResult
+from remoting.protocol.route import PERM_READ, PERM_WRITE, ClusterInfo
+
+__all__ = [
+    "LoopThread",
+    "Opened",
+    "Stoppable",
+    "SyncAdmin",
+    "SyncLitePullConsumer",
+    "SyncPopConsumer",
+    "SyncProducer",
+    "SyncPullConsumer",
+    "SyncPushConsumer",
+    "SyncTransactionProducer",
+]
+
+_T = TypeVar("_T")
+
+
+class Stoppable(Protocol):
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+
+_C = TypeVar("_C", bound=Stoppable)
+
+
+class LoopThread:
+    """An event loop that runs in a thread from construction to `close`."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="ledgermq-client", daemon=True
+        )
+        self._thread.start()
+
+    def call(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
+        """The coroutine's result or error. Interrupted, it is cancelled on the loop."""
+        if threading.current_thread() is self._thread or self._loop.is_closed():
+            coroutine.close()
+            if self._loop.is_closed():
+                raise ClientClosedError("the session has ended")
+            raise RuntimeError("a blocking call on the loop's own thread would wait for itself")
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            return future.result()
+        except CancelledError as error:
+            raise ClientClosedError("the session ended meanwhile") from error
+        except KeyboardInterrupt:
+            future.cancel()
+            raise
+
+    def close(self) -> None:
+        if self._loop.is_closed():
+            return
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.close()
+
+
+class Opened(Generic[_C]):
+    """A client that runs on the session's loop; a context manager that stops it."""
+
+    def __init__(self, loop: LoopThread, client: _C, stop: Callable[[Opened[Any]], None]) -> None:
+        self._stop = stop
+        self._call = loop.call
+        self.client = client
+        """The asyncio client; to be used on the session's loop only."""
+
+    def stop(self) -> None:
+        """Stop it before the session ends. Again: nothing."""
+        self._stop(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+
+class SyncProducer(Opened[Producer]):
+    """See `client.produce.producer.Producer`."""
+
+    def send(
+        self,
+        message: Message,
+        timeout_ms: int | None = None,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+    ) -> SendResult:
+        """Store one message and return where. Raises ClientError."""
+        return self._call(self.client.send(message, timeout_ms, queue=queue, selector=selector))
+
+    def send_batch(
+        self,
+        messages: Sequence[Message],
+        timeout_ms: int | None = None,
+        *,
+        queue: MessageQueue | None = None,
+    ) -> SendResult:
+        """Store several messages of one topic, all or none. Raises ClientError."""
+        return self._call(self.client.send_batch(messages, timeout_ms, queue=queue))
+
+    def send_oneway(self, message: Message, *, queue: MessageQueue | None = None) -> None:
+        """Send and forget. Raises ClientError where it could not even be sent."""
+        self._call(self.client.send_oneway(message, queue=queue))
+
+    def request(self, message: Message, timeout_ms: int | None = None) -> DeliveredMessage:
+        """Send `message` and return its reply. Raises ClientError, NoReplyError among them."""
+        return self._call(self.client.request(message, timeout_ms))
+
+    def reply(
+        self, request: DeliveredMessage, body: bytes, timeout_ms: int | None = None
+    ) -> SendResult:
+        """Answer a consumed `request`. Raises ClientError."""
+        return self._call(self.client.reply(request, body, timeout_ms))
+
+    def recall(self, sent: SendResult, timeout_ms: int | None = None) -> str:
+        """Take a timer message back before its time. Raises ClientError."""
+        return self._call(self.client.recall(sent, timeout_ms))
+
+    def queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        return self._call(self.client.queues(topic))
+
+
+class SyncTransactionProducer(Opened[TransactionProducer]):
+    """See `TransactionProducer`; its listener runs in threads."""
+
+    def send_in_transaction(
+        self,
+        message: Message,
+        timeout_ms: int | None = None,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+    ) -> TransactionResult:
+        """Send a half, run the local transaction, tell the decision.
+
+        Raises ClientError where the half is not known to be stored, and whatever the listener
+        raises.
+        """
+        return self._call(
+            self.client.send_in_transaction(message, timeout_ms, queue=queue, selector=selector)
+        )
+
+
+class SyncPopConsumer(Opened[PopConsumer]):
+    """See `client.consume.pop_consumer.PopConsumer`. All calls raise ClientError."""
+
+    def pop(
+        self,
+        topic: str,
+        *,
+        count_max: int = 32,
+        invisible_ms: int = 60_000,
+        poll_ms: int = 15_000,
+        expression: str = ALL_TAGS,
+        kind: ExpressionType = ExpressionType.TAG,
+    ) -> list[PoppedMessage]:
+        return self._call(
+            self.client.pop(
+                topic,
+                count_max=count_max,
+                invisible_ms=invisible_ms,
+                poll_ms=poll_ms,
+                expression=expression,
+                kind=kind,
+            )
+        )
+
+    def ack(self, popped: PoppedMessage) -> None:
+        """It is done: nobody gets it again."""
+        self._call(self.client.ack(popped))
+
+    def change_invisible(self, popped: PoppedMessage, invisible_ms: int) -> PoppedMessage:
+        """It is hidden so long from now on; the one returned is to be acknowledged."""
+        return self._call(self.client.change_invisible(popped, invisible_ms))
+
+
+class SyncPullConsumer(Opened[PullConsumer]):
+    """See `client.consume.pull_consumer.PullConsumer`."""
+
+    def queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        return self._call(self.client.queues(topic))
+
+    def pull(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        max_count: int = 32,
+        timeout_ms: int | None = None,
+        *,
+        suspend_ms: int = 0,
+        expression: str = ALL_TAGS,
+        kind: ExpressionType = ExpressionType.TAG,
+    ) -> PullResult:
+        return self._call(
+            self.client.pull(
+                queue,
+                offset,
+                max_count,
+                timeout_ms,
+                suspend_ms=suspend_ms,
+                expression=expression,
+                kind=kind,
+            )
+        )
+
+    def max_offset(self, queue: MessageQueue) -> int:
+        return self._call(self.client.max_offset(queue))
+
+    def min_offset(self, queue: MessageQueue) -> int:
+        return self._call(self.client.min_offset(queue))
+
+    def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        return self._call(self.client.search_offset(queue, timestamp_ms))
+
+    def fetch_offset(self, queue: MessageQueue) -> int | None:
+        return self._call(self.client.fetch_offset(queue))
+
+    def commit_offset(self, queue: MessageQueue, offset: int) -> None:
+        self._call(self.client.commit_offset(queue, offset))
+
+
+class SyncLitePullConsumer(Opened[LitePullConsumer]):
+    """See `client.consume.lite_pull_consumer.LitePullConsumer`."""
+
+    @property
+    def queues(self) -> tuple[MessageQueue, ...]:
+        """The queues owned now."""
+        return self.client.queues
+
+    def poll(self, timeout_ms: int | None = None) -> list[DeliveredMessage]:
+        """The next messages; those of the last poll are consumed herewith."""
+        return self._call(self.client.poll(timeout_ms))
+
+    def commit(self) -> None:
+        self._call(self.client.commit())
+
+    def seek(self, queue: MessageQueue, offset: int) -> None:
+        self._call(self.client.seek(queue, offset))
+
+
+class SyncPushConsumer(Opened[PushConsumer]):
+    """See `client.consume.push_consumer.PushConsumer`; its listener runs in threads."""
+
+    @property
+    def queues(self) -> tuple[MessageQueue, ...]:
+        """The queues owned now."""
+        return self.client.queues
+
+    def commit(self) -> None:
+        self._call(self.client.commit())
+
+
+class SyncAdmin(Opened[Admin]):
+    """See `client.administer.admin.Admin`."""
+
+    def cluster_info(self) -> ClusterInfo:
+        return self._call(self.client.cluster_info())
+
+    def topic_route(self, topic: str) -> TopicRoute:
+        return self._call(self.client.topic_route(topic))
+
+    def create_topic(
+        self, topic: str, *, queues: int = 4, perm: int = PERM_READ | PERM_WRITE
+    ) -> None:
+        self._call(self.client.create_topic(topic, queues=queues, perm=perm))
+
+    def delete_topic(self, topic: str) -> None:
+        self._call(self.client.delete_topic(topic))
+
+    def create_group(self, group: str, *, retry_times_max: int = 16, retry_queues: int = 1) -> None:
+        self._call(
+            self.client.create_group(
+                group, retry_times_max=retry_times_max, retry_queues=retry_queues
+            )
+        )
+
+    def delete_group(self, group: str, *, clean_offsets: bool = False) -> None:
+        self._call(self.client.delete_group(group, clean_offsets=clean_offsets))
+
+    def consumer_progress(
+        self, group: str, topic: str | None = None
+    ) -> dict[MessageQueue, QueueProgress]:
+        return self._call(self.client.consumer_progress(group, topic))
+
+    def reset_offsets(self, group: str, topic: str, timestamp_ms: int) -> dict[MessageQueue, int]:
+        return self._call(self.client.reset_offsets(group, topic, timestamp_ms))
+
+    def view_message(self, offset_msg_id: str) -> DeliveredMessage:
+        return self._call(self.client.view_message(offset_msg_id))
+
+    def query_messages(
+        self, topic: str, key: str, *, count_max: int = 32, unique: bool = False
+    ) -> list[DeliveredMessage]:
+        return self._call(
+            self.client.query_messages(topic, key, count_max=count_max, unique=unique)
+        )

@@ -1,0 +1,315 @@
+"""One client: its connections, routes, heartbeats and background tasks.
+
+Place in the data path: every producer and consumer owns one instance; several of them in a process
+share nothing, so that each can be cut off, crashed and watched by itself.
+
+Invariants:
+- Heartbeats go to every node of every group known: at start, every `heartbeat_interval_ms`, and at
+  once where a route or a leader is news, so that a new leader knows the client before it needs it
+  (to ask for a transaction's outcome, to tell of a change in the group). RocketMQ's Java producer
+  tells the masters only and learns of a new one at the next route poll.
+- After `stop` or `abort` no task and no connection is left.
+
+Source: RocketMQ MQClientInstance; clientId is `ip@pid#nanos`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import ssl
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from client.connection.heartbeat import ConsumerGroup, heartbeat_body
+from client.connection.route_view import TopicRoute
+from client.connection.routes import RouteSettings, RouteTable
+from client.connection.task_scope import TaskScope
+from client.errors import ClientClosedError
+from client.namespace import Namespace
+from remoting.connections.connection import Connection
+from remoting.connections.rpc import RemotingClient
+from remoting.errors import RemotingError
+from remoting.protocol.acl_signature import Signer
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import RemotingCommand
+from remoting.records.message import UniqueIdGenerator
+
+__all__ = ["ClientInstance", "InstanceSettings", "name_server_list"]
+
+RequestListener: TypeAlias = Callable[[Connection, RemotingCommand], None]
+
+_HEARTBEAT_TIMEOUT_MS: Final = 1_000
+_HEARTBEAT_RETRY_MS: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceSettings:
+    """`ip` stands in client id and UNIQ_KEYs; `seed` fixes jitter and unique ids' random part.
+
+    `signer` is the account whose signature every request carries (RocketMQ's ACL). `tls` is what
+    brokers and name servers are dialled with, see `remoting.connections.tls.client_context`; None:
+    plain text. `namespace` is put in front of every topic and group on the wire, and taken off
+    again.
+    """
+
+    routes: RouteSettings = field(default_factory=RouteSettings)
+    heartbeat_interval_ms: int = 30_000
+    ip: str = "127.0.0.1"
+    seed: int | None = None
+    signer: Signer | None = None
+    tls: ssl.SSLContext | None = None
+    namespace: str = ""
+
+    def __post_init__(self) -> None:
+        if self.heartbeat_interval_ms < 1:
+            raise ValueError(
+                f"heartbeat_interval_ms must be positive, not {self.heartbeat_interval_ms}"
+            )
+
+
+def name_server_list(name_servers: str | Sequence[str]) -> tuple[str, ...]:
+    """`host:port` addresses; a string may hold several, separated by `;`."""
+    parts = name_servers.split(";") if isinstance(name_servers, str) else name_servers
+    return tuple(part.strip() for part in parts if part.strip())
+
+
+class ClientInstance:
+    """Made by a producer or consumer, which adds its groups before `start`."""
+
+    def __init__(
+        self,
+        name_servers: str | Sequence[str],
+        *,
+        dial: Mapping[str, str] | None = None,
+        settings: InstanceSettings | None = None,
+        on_leader: Callable[[str, str], None] | None = None,
+    ) -> None:
+        self.settings = settings or InstanceSettings()
+        self.random = random.Random(self.settings.seed)
+        self.client_id = f"{self.settings.ip}@{os.getpid()}#{time.monotonic_ns()}"
+        self.namespace = Namespace(self.settings.namespace)
+        signer = self.settings.signer
+        self.rpc = RemotingClient(
+            dial,
+            on_request=self._on_request,
+            on_close=self._on_close,
+            tls=self.settings.tls,
+            sign=None if signer is None else signer.sign,
+        )
+        self.routes = RouteTable(
+            self.rpc,
+            name_server_list(name_servers),
+            settings=self.settings.routes,
+            first=self.random.randrange(1 << 16),
+            on_leader=self._on_leader,
+            on_route=self._on_route,
+            namespace=self.namespace,
+        )
+        self.scope = TaskScope()
+        self._ids = UniqueIdGenerator(
+            ip=self.settings.ip, pid=os.getpid(), instance=self.random.getrandbits(32)
+        )
+        self._name_servers = name_server_list(name_servers)
+        self._listener_on_leader = on_leader
+        self._producer_groups: list[str] = []
+        self._consumer_groups: list[ConsumerGroup] = []
+        self._listeners: dict[int, RequestListener] = {}
+        self._greeted: set[str] = set()
+        self._greeting: set[str] = set()
+        self._wake_heartbeat = asyncio.Event()
+        self._closed = False
+
+    # Before start.
+
+    def add_producer_group(self, name: str) -> None:
+        self._producer_groups.append(self.namespace.wrap(name))
+
+    def set_consumer_groups(self, groups: Sequence[ConsumerGroup]) -> None:
+        """Replace what heartbeats say about consumer groups; nodes hear of it at once.
+
+        Names are those of the wire, that is wrapped in the namespace already.
+        """
+        self._consumer_groups = list(groups)
+        self._greeted.clear()
+        self._wake_heartbeat.set()
+
+    def listen(self, code: int, listener: RequestListener) -> None:
+        """Call `listener` for each request with `code` that a broker sends; it must not block."""
+        self._listeners[code] = listener
+
+    # Life.
+
+    async def start(self) -> None:
+        """Begin the background work; nodes are greeted once a route names them."""
+        await self.scope.start()
+        self.scope.spawn(self.routes.run(), "client-routes")
+        self.scope.spawn(self._send_heartbeats(), "client-heartbeats")
+
+    async def stop(self) -> None:
+        """Unregister the groups where nodes still listen, then close everything.
+
+        Raises what a background loop failed with, as an exception group.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        await self._unregister()
+        try:
+            await self.scope.stop()
+        finally:
+            await self.rpc.close()
+
+    async def abort(self) -> None:
+        """Vanish as a killed process would: nothing is sent any more, connections are dropped."""
+        self._closed = True
+        for address in sorted({*self._name_servers, *self.routes.nodes(), *self._greeted}):
+            connection = self.rpc.connection(address)
+            if connection is not None:
+                connection.abort("the client crashes")
+        # Side by side, so that nothing is dialled anew while the tasks end.
+        results = await asyncio.gather(self.scope.stop(), self.rpc.close(), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def check_running(self) -> None:
+        """Raises ClientClosedError where the client is not started, or is stopped."""
+        if self._closed or not self.scope.running:
+            raise ClientClosedError("the client is not running")
+
+    # Small services.
+
+    def now_ms(self) -> float:
+        """Milliseconds of the loop's clock, for deadlines."""
+        return asyncio.get_running_loop().time() * 1000
+
+    def next_uniq_key(self, wall_ms: int) -> str:
+        return self._ids.next_id(wall_ms)
+
+    def address_of(self, connection: Connection) -> str | None:
+        """The table address behind one of our connections."""
+        for address in self.routes.nodes():
+            if self.rpc.connection(address) is connection:
+                return address
+        return None
+
+    def greet_soon(self, address: str) -> None:
+        """Have the background send a heartbeat to one node at once."""
+        self._greeted.discard(address)
+        self._wake_heartbeat.set()
+
+    async def greet_all(self) -> None:
+        """Have every node known heard of this client, as far as they answer."""
+        missing = [node for node in self.routes.nodes() if node not in self._greeted]
+        await asyncio.gather(*(self._greet_quietly(node) for node in missing))
+
+    async def greet(self, address: str) -> None:
+        """Send a heartbeat to one node now and await its answer. Raises RemotingError."""
+        command = RemotingCommand(code=RequestCode.HEART_BEAT, body=self._heartbeat_body())
+        answer = await self.rpc.request(address, command, _HEARTBEAT_TIMEOUT_MS)
+        if answer.code == ResponseCode.SUCCESS:
+            self._greeted.add(address)
+
+    # Internals.
+
+    def _heartbeat_body(self) -> bytes:
+        return heartbeat_body(
+            client_id=self.client_id,
+            producer_groups=self._producer_groups,
+            consumer_groups=self._consumer_groups,
+            namespace=self.namespace,
+        )
+
+    def _on_request(self, connection: Connection, command: RemotingCommand) -> None:
+        listener = self._listeners.get(command.code)
+        if listener is not None and not self._closed:
+            listener(connection, command)
+        elif not command.is_oneway:
+            connection.send(
+                command.response(
+                    ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+                    f"this client takes no request {command.code}",
+                )
+            )
+
+    def _on_close(self, _: Connection) -> None:
+        # A broker forgets a client when its connection ends: say hello again, at once.
+        self._wake_heartbeat.set()
+
+    def _on_leader(self, broker_name: str, address: str) -> None:
+        self.greet_soon(address)
+        if self._listener_on_leader is not None:
+            self._listener_on_leader(broker_name, address)
+
+    def _on_route(self, route: TopicRoute) -> None:
+        if any(
+            address not in self._greeted
+            for addresses in route.groups.values()
+            for address in addresses.values()
+        ):
+            self._wake_heartbeat.set()
+
+    async def _send_heartbeats(self) -> None:
+        """Greet every node each interval, and new or silent ones sooner."""
+        loop = asyncio.get_running_loop()
+        interval = self.settings.heartbeat_interval_ms / 1000
+        next_round = loop.time() + interval
+        while True:
+            missing = [node for node in self.routes.nodes() if node not in self._greeted]
+            soon = min(next_round, loop.time() + _HEARTBEAT_RETRY_MS / 1000)
+            try:
+                async with asyncio.timeout_at(soon if missing else next_round):
+                    await self._wake_heartbeat.wait()
+            except TimeoutError:
+                if loop.time() >= next_round:
+                    self._greeted.clear()
+                    next_round = loop.time() + interval
+            self._wake_heartbeat.clear()
+            self._forget_lost_connections()
+            for node in self.routes.nodes():
+                if node not in self._greeted and node not in self._greeting:
+                    self._greeting.add(node)
+                    self.scope.spawn(self._greet_quietly(node), f"client-greet-{node}")
+
+    def _forget_lost_connections(self) -> None:
+        self._greeted = {node for node in self._greeted if self.rpc.connection(node) is not None}
+
+    async def _greet_quietly(self, address: str) -> None:
+        try:
+            await self.greet(address)
+        except RemotingError:
+            # It is asked again in a second; nothing depends on a single heartbeat.
+            return
+        finally:
+            self._greeting.discard(address)
+
+    async def _unregister(self) -> None:
+        if not self._producer_groups and not self._consumer_groups:
+            return
+        nodes = [node for node in sorted(self._greeted) if self.rpc.connection(node) is not None]
+        fields = [
+            *({"producerGroup": name} for name in self._producer_groups),
+            *({"consumerGroup": group.name} for group in self._consumer_groups),
+        ]
+        await asyncio.gather(
+            *(self._unregister_quietly(node, field) for node in nodes for field in fields)
+        )
+
+    async def _unregister_quietly(self, address: str, field: dict[str, str]) -> None:
+        command = RemotingCommand(
+            code=RequestCode.UNREGISTER_CLIENT,
+            ext_fields={"clientID": self.client_id, **field},
+        )
+        try:
+            await self.rpc.request(address, command, _HEARTBEAT_TIMEOUT_MS)
+        except RemotingError:
+            # The closing connection, or the broker's expiry of silent clients, does the same.
+            return

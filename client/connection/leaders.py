@@ -1,0 +1,79 @@
+"""Which node of a broker group to ask; pure.
+
+Place in the data path: `client.connection.routes` keeps one `GroupLeader` per broker group; every
+request to a group goes to `address`, and its end is told back by `confirm`, `hint` or `fail`.
+
+The route names a leader (broker id 0), but it is only as fresh as the last poll and may still name
+a node that is gone. So an answer beats the route: a node that answered as the leader stays, a hint
+moves to the node it names, and a failure moves on around the group, so that every node is tried in
+turn until one answers or hints.
+
+Source: RocketMQ's clients know the master from the route only; the hints are ledgermq's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from remoting.protocol.route import MASTER_ID
+
+__all__ = ["GroupLeader"]
+
+
+class GroupLeader:
+    """The node of one broker group that most likely leads it."""
+
+    __slots__ = ("_current", "_master", "_nodes", "broker_name")
+
+    def __init__(self, broker_name: str) -> None:
+        self.broker_name = broker_name
+        self._nodes: tuple[str, ...] = ()
+        self._master: str | None = None
+        self._current: str | None = None
+
+    @property
+    def address(self) -> str | None:
+        """Table address of the node to ask; None where the group has no known node."""
+        return self._current
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """All known nodes, by broker id."""
+        return self._nodes
+
+    @property
+    def has_master(self) -> bool:
+        """True where the route names a leader."""
+        return self._master is not None
+
+    def update(self, addresses: Mapping[int, str]) -> None:
+        """Take a fresh route: broker id -> table address.
+
+        A leader that the route did not name before is news and is asked next; one that it named
+        already is not, since what was learnt from answers meanwhile is fresher.
+        """
+        self._nodes = tuple(address for _, address in sorted(addresses.items()))
+        master = addresses.get(MASTER_ID)
+        if master is not None and master != self._master:
+            self._current = master
+        elif self._current is None and self._nodes:
+            self._current = self._nodes[0]
+        self._master = master
+
+    def confirm(self, address: str) -> None:
+        """`address` answered as only the leader does."""
+        self._current = address
+
+    def hint(self, address: str) -> None:
+        """A node of the group named `address` as its leader."""
+        self._current = address
+
+    def fail(self, address: str) -> None:
+        """`address` did not answer, or is not the leader and knows none."""
+        if address != self._current or not self._nodes:
+            return
+        if address in self._nodes:
+            position = self._nodes.index(address) + 1
+            self._current = self._nodes[position % len(self._nodes)]
+        else:
+            self._current = self._nodes[0]

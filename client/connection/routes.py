@@ -1,0 +1,298 @@
+"""The routes that one client knows, and where each broker group's leader is.
+
+Place in the data path: producers and consumers ask for a topic's queues and for the node to send a
+request to; what requests learn (who answered, who failed, who is said to lead) comes back here.
+
+Invariants:
+- A route once known stays until a newer one comes: a name server that is down, or that has just
+  lost sight of the brokers, takes nobody's queues away.
+- One lookup per topic is under way at a time, and failing requests cause at most one lookup per
+  topic in `refresh_interval_ms_min`.
+- Name servers are asked in turn: the one that answered last first, the next where it fails.
+
+Source: RocketMQ MQClientInstance (route poll 30 s, TBW102 as the default topic).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from client.connection.answers import error_of
+from client.connection.leaders import GroupLeader
+from client.connection.route_view import TopicRoute, decode_topic_route
+from client.connection.send_codec import DEFAULT_TOPIC
+from client.errors import MalformedAnswerError, NameServerError, NoRouteError
+from client.namespace import NO_NAMESPACE, Namespace
+from remoting.connections.rpc import RemotingClient
+from remoting.errors import RemotingError
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import RemotingCommand
+
+__all__ = ["RouteSettings", "RouteTable"]
+
+_TOPICS_MAX: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteSettings:
+    """How routes are kept. A lookup asks each name server for at most `lookup_timeout_ms`."""
+
+    poll_interval_ms: int = 30_000
+    refresh_interval_ms_min: int = 100
+    lookup_timeout_ms: int = 500
+
+    def __post_init__(self) -> None:
+        for name in ("poll_interval_ms", "refresh_interval_ms_min", "lookup_timeout_ms"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be positive, not {getattr(self, name)}")
+
+
+class RouteTable:
+    """`on_leader(broker_name, address)` hears of every change of the node to ask in a group.
+
+    `first` is the name server to begin with (spread it over clients).
+    """
+
+    def __init__(
+        self,
+        rpc: RemotingClient,
+        name_servers: Sequence[str],
+        *,
+        settings: RouteSettings,
+        first: int = 0,
+        on_leader: Callable[[str, str], None] | None = None,
+        on_route: Callable[[TopicRoute], None] | None = None,
+        namespace: Namespace = NO_NAMESPACE,
+    ) -> None:
+        if not name_servers:
+            raise ValueError("a client needs at least one name server")
+        self._rpc = rpc
+        self._name_servers = tuple(name_servers)
+        self._settings = settings
+        self._current = first % len(self._name_servers)
+        self._on_leader = on_leader
+        self._on_route = on_route
+        self._namespace = namespace
+        self._routes: dict[str, TopicRoute] = {}
+        self._leaders: dict[str, GroupLeader] = {}
+        self._lookups: dict[str, asyncio.Lock] = {}
+        self._looked_up: dict[str, float] = {}
+        self._wanted: set[str] = set()
+        self._wake = asyncio.Event()
+
+    # What is known.
+
+    def cached(self, topic: str) -> TopicRoute | None:
+        """The route as last seen, without asking anybody."""
+        return self._routes.get(topic)
+
+    def leader(self, broker_name: str) -> GroupLeader | None:
+        return self._leaders.get(broker_name)
+
+    @property
+    def name_servers(self) -> tuple[str, ...]:
+        return self._name_servers
+
+    @property
+    def broker_names(self) -> tuple[str, ...]:
+        return tuple(self._leaders)
+
+    def nodes(self) -> list[str]:
+        """Table addresses of all nodes of all groups known."""
+        return [address for leader in self._leaders.values() for address in leader.nodes]
+
+    def broker_name_of(self, address: str) -> str | None:
+        """The group that has a node at table address `address`."""
+        for leader in self._leaders.values():
+            if address in leader.nodes or address == leader.address:
+                return leader.broker_name
+        return None
+
+    # What requests learn.
+
+    def learn_group(self, broker_name: str, addresses: Mapping[int, str]) -> None:
+        """A name server told a group's nodes: broker id -> table address."""
+        leader = self._leaders.get(broker_name)
+        if leader is None:
+            leader = self._leaders[broker_name] = GroupLeader(broker_name)
+        before = leader.address
+        leader.update(addresses)
+        if leader.address != before:
+            self._leader_changed(leader)
+
+    def confirm(self, broker_name: str, address: str) -> None:
+        """`address` answered as the group's leader."""
+        leader = self._leaders[broker_name]
+        if leader.address != address:
+            leader.confirm(address)
+            self._leader_changed(leader)
+
+    def hint(self, broker_name: str, address: str) -> None:
+        """A node of the group said that `address` leads."""
+        leader = self._leaders[broker_name]
+        if leader.address != address:
+            leader.hint(address)
+            self._leader_changed(leader)
+
+    def fail(self, broker_name: str, address: str) -> None:
+        """`address` did not answer or does not lead; ask another node next."""
+        leader = self._leaders[broker_name]
+        before = leader.address
+        leader.fail(address)
+        if leader.address != before:
+            self._leader_changed(leader)
+
+    def want_refresh(self, topic: str) -> None:
+        """Look the topic up soon, in the background; many calls cost one lookup."""
+        self._wanted.add(topic)
+        self._wake.set()
+
+    # Lookups.
+
+    async def route(self, topic: str, *, timeout_ms: float, or_default: bool = False) -> TopicRoute:
+        """The topic's route, looked up where it is not known yet.
+
+        With `or_default`, the default topic's route stands in for an unknown topic's. Raises
+        NoRouteError and NameServerError.
+        """
+        known = self._routes.get(topic)
+        if known is not None:
+            return known
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                try:
+                    return await self.refresh(topic)
+                except NoRouteError:
+                    if not or_default:
+                        raise
+                    return (await self._default_route()).as_default_for(topic)
+        except TimeoutError as error:
+            raise NameServerError(
+                f"no name server of {self._name_servers} told the route of {topic}"
+                f" within {timeout_ms} ms"
+            ) from error
+
+    async def refresh(self, topic: str) -> TopicRoute:
+        """Look the topic up now; calls that come meanwhile share the lookup.
+
+        Raises NoRouteError where the name servers don't know the topic (a route known before is
+        kept), NameServerError where none of them answers.
+        """
+        if topic not in self._lookups and len(self._lookups) >= _TOPICS_MAX:
+            raise NoRouteError(f"topic {topic}: {_TOPICS_MAX} topics are in use already")
+        asked = asyncio.get_running_loop().time()
+        async with self._lookups.setdefault(topic, asyncio.Lock()):
+            known = self._routes.get(topic)
+            if known is not None and self._looked_up.get(topic, -1.0) >= asked:
+                return known
+            route = await self._look_up(topic)
+            self._looked_up[topic] = asyncio.get_running_loop().time()
+            self._install(route)
+            return route
+
+    async def run(self) -> None:
+        """Poll the known topics, and look up those that are wanted, until cancelled."""
+        loop = asyncio.get_running_loop()
+        settings = self._settings
+        next_poll = loop.time() + settings.poll_interval_ms / 1000
+        while True:
+            try:
+                async with asyncio.timeout_at(next_poll):
+                    await self._wake.wait()
+            except TimeoutError:
+                self._wanted.update(self._routes)
+                next_poll = loop.time() + settings.poll_interval_ms / 1000
+            self._wake.clear()
+            wanted, self._wanted = self._wanted, set()
+            for topic in sorted(wanted):
+                await self._refresh_quietly(topic)
+            await asyncio.sleep(settings.refresh_interval_ms_min / 1000)
+
+    async def _refresh_quietly(self, topic: str) -> None:
+        try:
+            await self.refresh(topic)
+        except (NameServerError, NoRouteError):
+            # What is known stays in use; whoever needs the route meets the error itself, and
+            # the next failing request or poll asks again.
+            return
+
+    async def _default_route(self) -> TopicRoute:
+        return self._routes.get(DEFAULT_TOPIC) or await self.refresh(DEFAULT_TOPIC)
+
+    async def _look_up(self, topic: str) -> TopicRoute:
+        failures: list[str] = []
+        for _ in self._name_servers:
+            address = self._next_name_server()
+            try:
+                route = await self._ask(address, topic)
+            except (RemotingError, NameServerError) as error:
+                failures.append(f"{address}: {error}")
+            else:
+                self._stay_with(address)
+                return route
+        raise NameServerError(f"route of topic {topic}: " + "; ".join(failures))
+
+    async def _ask(self, address: str, topic: str) -> TopicRoute:
+        answer = await self._rpc.request(
+            address,
+            RemotingCommand(
+                code=RequestCode.GET_ROUTEINFO_BY_TOPIC,
+                ext_fields={
+                    "topic": self._namespace.wrap(topic),
+                    "acceptStandardJsonOnly": "true",
+                },
+            ),
+            self._settings.lookup_timeout_ms,
+        )
+        if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+            self._stay_with(address)
+            raise NoRouteError(f"name server {address} has no route of topic {topic}")
+        if answer.code != ResponseCode.SUCCESS:
+            raise NameServerError(str(error_of(answer.code, answer.remark, address)))
+        try:
+            return decode_topic_route(topic, answer.body)
+        except MalformedAnswerError as error:  # Nothing was asked of a broker: no cause for doubt.
+            raise NameServerError(f"name server {address}: {error}") from error
+
+    def _next_name_server(self) -> str:
+        # Moved on before the answer is there, so that a lookup that its caller gives up on leaves
+        # the silent name server behind, too.
+        address = self._name_servers[self._current]
+        self._current = (self._current + 1) % len(self._name_servers)
+        return address
+
+    def _stay_with(self, address: str) -> None:
+        self._current = self._name_servers.index(address)
+
+    def _install(self, route: TopicRoute) -> None:
+        self._routes[route.topic] = route
+        for broker_name, addresses in route.groups.items():
+            self.learn_group(broker_name, addresses)
+        if self._on_route is not None:
+            self._on_route(route)
+
+    def _leader_changed(self, leader: GroupLeader) -> None:
+        if self._on_leader is not None and leader.address is not None:
+            self._on_leader(leader.broker_name, leader.address)
+
+    async def name_server_request(self, make: Callable[[], RemotingCommand]) -> RemotingCommand:
+        """Ask the name servers in turn until one answers with success.
+
+        Raises NameServerError where none answers, BrokerRefusedError for another answer.
+        """
+        failures: list[str] = []
+        for _ in self._name_servers:
+            address = self._next_name_server()
+            try:
+                answer = await self._rpc.request(address, make(), self._settings.lookup_timeout_ms)
+            except RemotingError as error:
+                failures.append(f"{address}: {error}")
+                continue
+            self._stay_with(address)
+            if answer.code != ResponseCode.SUCCESS:
+                raise error_of(answer.code, answer.remark, address)
+            return answer
+        raise NameServerError("no name server answers: " + "; ".join(failures))

@@ -1,0 +1,100 @@
+"""The background tasks of one client: the only place of this package where tasks are made.
+
+Place in the data path: `client.connection.instance` owns one `TaskScope`; poll and heartbeat loops,
+pull loops and asynchronous sends run in it.
+
+Invariants: no task outlives `stop`; an unexpected error of a loop ends all tasks of the client and
+is raised by `stop` (later uses find the client not running), never swallowed. The error of a
+launched request belongs to whoever awaits it and ends nothing else.
+
+`start` and `stop` may be called from different tasks, which is why one owner task holds the
+TaskGroup.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import TypeVar
+
+from client.errors import ClientClosedError
+
+__all__ = ["TaskScope"]
+
+_T = TypeVar("_T")
+
+
+class TaskScope:
+    """Runs tasks between `start` and `stop`."""
+
+    def __init__(self) -> None:
+        self._group: asyncio.TaskGroup | None = None
+        self._owner: asyncio.Task[None] | None = None
+        self._stopping = asyncio.Event()
+        self._draining = False
+        self._loops: set[asyncio.Task[None]] = set()
+        self._launched: set[asyncio.Task[object]] = set()
+
+    @property
+    def running(self) -> bool:
+        return self._group is not None and not self._stopping.is_set()
+
+    async def start(self) -> None:
+        assert self._owner is None, "a scope starts once"
+        ready = asyncio.Event()
+        self._owner = asyncio.get_running_loop().create_task(self._own(ready), name="client-scope")
+        await ready.wait()
+
+    async def drain(self, timeout_ms: int) -> None:
+        """Launch nothing more, and give what is launched `timeout_ms` to end by itself."""
+        self._draining = True
+        if self._launched:
+            await asyncio.wait(self._launched, timeout=timeout_ms / 1000)
+
+    async def stop(self) -> None:
+        """Cancel all tasks and wait for their end. Raises what a loop failed with, as a group."""
+        self._stopping.set()
+        for task in list(self._loops):
+            task.cancel()
+        if self._owner is not None:
+            await self._owner
+
+    def spawn(self, coroutine: Coroutine[object, object, None], name: str) -> asyncio.Task[None]:
+        """Run a loop whose failure is the failure of the client.
+
+        Raises ClientClosedError where the scope does not run.
+        """
+        if self._group is None or self._stopping.is_set():
+            coroutine.close()
+            raise ClientClosedError("the client is not running")
+        task = self._group.create_task(coroutine, name=name)
+        self._loops.add(task)
+        task.add_done_callback(self._loops.discard)
+        return task
+
+    def launch(self, coroutine: Coroutine[object, object, _T]) -> asyncio.Task[_T]:
+        """Run a request; its result or error is for whoever awaits the task.
+
+        Raises ClientClosedError where the scope does not run.
+        """
+        if not self.running or self._draining:
+            coroutine.close()
+            raise ClientClosedError("the client is not running")
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._launched.add(task)
+        task.add_done_callback(self._launched.discard)
+        return task
+
+    async def _own(self, ready: asyncio.Event) -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._group = group
+                ready.set()
+                await self._stopping.wait()
+        finally:
+            self._group = None
+            launched = list(self._launched)
+            for task in launched:
+                task.cancel()
+            if launched:
+                await asyncio.wait(launched)

@@ -1,0 +1,184 @@
+"""The lite pull consumer: a member of a consumer group whose application asks for messages.
+
+Place in the data path: a push consumer inside shares queues, pulls ahead and commits; its listener
+lays messages out here, and `poll` hands them to the application.
+
+Invariants:
+- What `poll` has returned counts as consumed when `poll` or `commit` is called again, or at `stop`;
+  before that it is not committed, so that what a killed application had in its hands comes again.
+- Of a queue that is lost to another member nothing is handed out any more, and what the application
+  still has of it comes again at its new owner.
+- What is laid out is bounded: one batch per queue, behind it what a queue may hold.
+
+Source: RocketMQ DefaultLitePullConsumerImpl (subscribe mode), which commits what it has handed out,
+consumed or not. To choose queues and offsets oneself, use `client.consume.pull_consumer`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from client.connection.heartbeat import ALL_TAGS, ExpressionType
+from client.connection.lifecycle import StartsAndStops
+from client.consume.listener import ConsumeStatus, PushConsumerSettings
+from client.consume.push_consumer import PushConsumer
+from client.message import DeliveredMessage, MessageQueue
+
+__all__ = ["LitePullConsumer", "LitePullSettings"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LitePullSettings:
+    """`consumer` are those of the push consumer inside; how it retries and batches has no effect.
+
+    `release_timeout_ms` is how long a queue that goes to another member waits for the next poll.
+    """
+
+    poll_batch_max: int = 32
+    poll_timeout_ms: int = 5_000
+    release_timeout_ms: int = 1_000
+    consumer: PushConsumerSettings = field(default_factory=PushConsumerSettings)
+
+    def __post_init__(self) -> None:
+        for name in ("poll_batch_max", "poll_timeout_ms", "release_timeout_ms"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be positive, not {getattr(self, name)}")
+
+
+@dataclass(slots=True, eq=False)
+class _Batch:
+    """Messages of one queue, laid out until they are consumed."""
+
+    messages: Sequence[DeliveredMessage]
+    consumed: asyncio.Future[None]
+
+
+class LitePullConsumer(StartsAndStops):
+    """A member of consumer group `group`. Subscribe first, then `start`, then `poll`."""
+
+    def __init__(
+        self,
+        group: str,
+        name_servers: str | Sequence[str],
+        dial: Mapping[str, str] | None = None,
+        *,
+        settings: LitePullSettings | None = None,
+    ) -> None:
+        self.settings = settings or LitePullSettings()
+        self._consumer = PushConsumer(
+            group,
+            name_servers,
+            self._lay_out,
+            dial,
+            settings=dataclasses.replace(
+                self.settings.consumer,
+                consume_batch_max=self.settings.poll_batch_max,
+                stop_timeout_ms=self.settings.release_timeout_ms,
+            ),
+        )
+        self._laid_out: list[_Batch] = []
+        self._handed_out: list[_Batch] = []
+        self._arrived = asyncio.Event()
+
+    @property
+    def client_id(self) -> str:
+        return self._consumer.client_id
+
+    @property
+    def queues(self) -> tuple[MessageQueue, ...]:
+        """The queues owned now."""
+        return self._consumer.queues
+
+    def subscribe(
+        self,
+        topic: str,
+        expression: str = ALL_TAGS,
+        kind: ExpressionType = ExpressionType.TAG,
+    ) -> None:
+        """As `PushConsumer.subscribe`."""
+        self._consumer.subscribe(topic, expression, kind)
+
+    def unsubscribe(self, topic: str) -> None:
+        """As `PushConsumer.unsubscribe`."""
+        self._consumer.unsubscribe(topic)
+
+    def pause(self, queues: Iterable[MessageQueue]) -> None:
+        """Pull nothing more of these queues until `resume`; what is here is still handed out."""
+        self._consumer.suspend(queues)
+
+    def resume(self, queues: Iterable[MessageQueue]) -> None:
+        self._consumer.resume(queues)
+
+    async def start(self) -> None:
+        """As `PushConsumer.start`."""
+        await self._consumer.start()
+
+    async def stop(self) -> None:
+        """What was polled is consumed; commit, and leave the group."""
+        await self._settle()
+        await self._consumer.stop()
+
+    async def crash(self) -> None:
+        """Vanish as a killed process would: nothing is committed, connections are dropped."""
+        await self._consumer.crash()
+
+    async def poll(self, timeout_ms: int | None = None) -> list[DeliveredMessage]:
+        """The next messages, at most `poll_batch_max`; empty where none come in time.
+
+        Messages of a queue come in its order. Those of the last poll are consumed herewith.
+        """
+        self._consumer.instance.check_running()
+        await self._settle()
+        if not self._laid_out:
+            self._arrived.clear()
+            try:
+                async with asyncio.timeout((timeout_ms or self.settings.poll_timeout_ms) / 1000):
+                    await self._arrived.wait()
+            except TimeoutError:
+                return []
+        messages: list[DeliveredMessage] = []
+        while self._laid_out:
+            batch = self._laid_out[0]
+            if messages and len(messages) + len(batch.messages) > self.settings.poll_batch_max:
+                break
+            self._handed_out.append(self._laid_out.pop(0))
+            messages += batch.messages
+        return messages
+
+    async def commit(self) -> None:
+        """What was polled is consumed; commit it now. It is committed from time to time anyway."""
+        await self._settle()
+        await self._consumer.commit()
+
+    async def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Go on at `offset` in an owned queue, for the whole group."""
+        await self._settle()
+        for batch in [each for each in self._laid_out if each.messages[0].queue == queue]:
+            self._laid_out.remove(batch)
+            batch.consumed.set_result(None)  # the reset below says where the queue goes on
+        await self._consumer.reset({queue: offset})
+
+    async def _lay_out(self, messages: Sequence[DeliveredMessage]) -> ConsumeStatus:
+        """The listener: returns when the application has consumed them."""
+        batch = _Batch(messages, asyncio.get_running_loop().create_future())
+        self._laid_out.append(batch)
+        self._arrived.set()
+        try:
+            await batch.consumed
+        finally:  # else the queue is given up
+            for batches in (self._laid_out, self._handed_out):
+                if batch in batches:
+                    batches.remove(batch)
+        return ConsumeStatus.CONSUME_SUCCESS
+
+    async def _settle(self) -> None:
+        """What was handed out is consumed."""
+        handed_out, self._handed_out = self._handed_out, []
+        for batch in handed_out:
+            if not batch.consumed.done():
+                batch.consumed.set_result(None)
+        if handed_out:
+            await asyncio.sleep(0)  # the queues take note

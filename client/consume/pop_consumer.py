@@ -1,0 +1,266 @@
+"""The POP consumer: takes messages for a while, and says of each one whether it is done.
+
+Place in the data path: nobody owns queues here; the broker hands each message to one of the group's
+consumers and hides it for the time asked for. An acknowledged message is gone for the group; one
+that is not comes again when its time is over, through `%RETRY%group_topic`, and after its last
+attempt goes to `%DLQ%group`.
+
+Invariants: a message counts as done only by `ack`; a pop that was not answered costs nothing but
+time, since what it hid comes again.
+
+Source: RocketMQ 5's PopConsumer requests (200050, 200051, 200053), MQClientAPIImpl.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from client.connection.broker_call import call_group
+from client.connection.heartbeat import (
+    ALL_TAGS,
+    ConsumeFrom,
+    ConsumerGroup,
+    ExpressionType,
+    MessageModel,
+    Subscription,
+)
+from client.connection.instance import ClientInstance, InstanceSettings
+from client.connection.lifecycle import StartsAndStops
+from client.connection.retry import RetryPolicy
+from client.consume.pop_codec import PopAnswer, PopHandle, PopHandleError
+from client.delivery import delivered_message, matches_tags
+from client.errors import MalformedAnswerError, NoRouteError
+from client.message import DeliveredMessage, MessageQueue
+from remoting.errors import RecordError
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import RemotingCommand
+from remoting.records.message import decode_records
+
+__all__ = ["PopConsumer", "PopConsumerSettings", "PoppedMessage"]
+
+_ANY_QUEUE: Final = -1
+_POP_CK: Final = "POP_CK"
+_FOUND_NOTHING: Final = frozenset(
+    {
+        ResponseCode.PULL_NOT_FOUND.value,
+        ResponseCode.PULL_RETRY_IMMEDIATELY.value,
+        ResponseCode.POLLING_FULL.value,
+        ResponseCode.POLLING_TIMEOUT.value,
+    }
+)
+_ANSWERS: Final = _FOUND_NOTHING | {ResponseCode.SUCCESS.value}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PopConsumerSettings:
+    """`timeout_ms` bounds each request; of a pop, what comes on top of its `poll_ms`."""
+
+    timeout_ms: int = 5_000
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    instance: InstanceSettings = field(default_factory=InstanceSettings)
+
+    def __post_init__(self) -> None:
+        if self.timeout_ms < 1:
+            raise ValueError(f"timeout_ms must be positive, not {self.timeout_ms}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoppedMessage:
+    """A message, and by what it is acknowledged or postponed."""
+
+    message: DeliveredMessage
+    handle: PopHandle
+
+
+class PopConsumer(StartsAndStops):
+    """Consumes on behalf of group `group`. All requests raise ClientError."""
+
+    def __init__(
+        self,
+        group: str,
+        name_servers: str | Sequence[str],
+        dial: Mapping[str, str] | None = None,
+        *,
+        settings: PopConsumerSettings | None = None,
+    ) -> None:
+        if not group:
+            raise ValueError("a consumer needs a group name")
+        self.group = group
+        self.settings = settings or PopConsumerSettings()
+        self.instance = ClientInstance(name_servers, dial=dial, settings=self.settings.instance)
+        self._wire_group = self.instance.namespace.wrap(group)
+        self._turn = self.instance.random.randrange(1 << 16)
+        self._subscriptions: dict[str, Subscription] = {}
+
+    @property
+    def client_id(self) -> str:
+        return self.instance.client_id
+
+    async def start(self) -> None:
+        await self.instance.start()
+
+    async def stop(self) -> None:
+        """Close. What is popped and not acknowledged comes again when its time is over."""
+        await self.instance.stop()
+
+    async def crash(self) -> None:
+        """Vanish as a killed process would."""
+        await self.instance.abort()
+
+    async def pop(
+        self,
+        topic: str,
+        *,
+        count_max: int = 32,
+        invisible_ms: int = 60_000,
+        poll_ms: int = 0,
+        expression: str = ALL_TAGS,
+        kind: ExpressionType = ExpressionType.TAG,
+        from_end: bool = False,
+    ) -> list[PoppedMessage]:
+        """Up to `count_max` messages, hidden from the rest of the group for `invisible_ms`.
+
+        Each call asks one broker group, the next in turn, which holds the request up to `poll_ms`
+        while it has nothing. A group that is new begins at the topic's start, or with `from_end`
+        at its end. Messages with another tag of the same hash are left out, and acknowledged.
+        """
+        subscription = self._subscribe(topic, expression, kind)
+        broker_name = await self._next_broker(topic)
+        policy = dataclasses.replace(
+            self.settings.retry,
+            attempt_timeout_ms=poll_ms + self.settings.retry.attempt_timeout_ms,
+        )
+        fields = {
+            "consumerGroup": self._wire_group,
+            "topic": self.instance.namespace.wrap(topic),
+            "queueId": str(_ANY_QUEUE),
+            "maxMsgNums": str(count_max),
+            "invisibleTime": str(invisible_ms),
+            "pollTime": str(poll_ms),
+            "initMode": "1" if from_end else "0",
+            "expType": kind.value,
+            "exp": expression,
+            "order": "false",
+            "bname": broker_name,
+        }
+        answer, address = await call_group(
+            self.instance,
+            broker_name,
+            lambda: RemotingCommand(
+                code=RequestCode.POP_MESSAGE,
+                ext_fields={**fields, "bornTime": str(time.time_ns() // 1_000_000)},
+            ),
+            topic=topic,
+            timeout_ms=poll_ms + self.settings.timeout_ms,
+            policy=policy,
+            accept=_ANSWERS,
+        )
+        if answer.code in _FOUND_NOTHING:
+            return []
+        try:
+            popped = self._popped(answer, topic, broker_name)
+        except (PopHandleError, RecordError) as error:
+            raise MalformedAnswerError(f"pop from {address}: {error}") from error
+        tags = frozenset(subscription.tags)
+        wanted = [each for each in popped if not tags or matches_tags(each.message, tags)]
+        for each in popped:
+            if each not in wanted:
+                await self.ack(each)
+        return wanted
+
+    async def ack(self, popped: PoppedMessage) -> None:
+        """The message is done; returns when that is stored."""
+        await self._tell(RequestCode.ACK_MESSAGE, popped, {})
+
+    async def change_invisible(self, popped: PoppedMessage, invisible_ms: int) -> PoppedMessage:
+        """Have the message come again `invisible_ms` from now; the result replaces `popped`."""
+        answer, address = await self._tell(
+            RequestCode.CHANGE_MESSAGE_INVISIBLETIME, popped, {"invisibleTime": str(invisible_ms)}
+        )
+        try:
+            handle = dataclasses.replace(
+                popped.handle,
+                start_offset=popped.handle.offset,
+                pop_time_ms=int(answer.ext_fields["popTime"]),
+                invisible_ms=int(answer.ext_fields["invisibleTime"]),
+                revive_queue_id=int(answer.ext_fields["reviveQid"]),
+            )
+        except (KeyError, ValueError) as error:
+            raise MalformedAnswerError(f"{address}: the answer lacks or garbles {error}") from error
+        return dataclasses.replace(popped, handle=handle)
+
+    # Internals.
+
+    def _subscribe(self, topic: str, expression: str, kind: ExpressionType) -> Subscription:
+        """Brokers hear by heartbeat what is popped, and so of the group."""
+        known = self._subscriptions.get(topic)
+        if known is not None and (known.expression, known.kind) == (expression, kind):
+            return known
+        made = Subscription(
+            topic=topic, expression=expression, kind=kind, version=time.time_ns() // 1_000_000
+        )
+        self._subscriptions[topic] = made
+        self.instance.set_consumer_groups(
+            [
+                ConsumerGroup(
+                    name=self._wire_group,
+                    push=False,
+                    message_model=MessageModel.CLUSTERING,
+                    consume_from=ConsumeFrom.FIRST,
+                    subscriptions=tuple(self._subscriptions.values()),
+                )
+            ]
+        )
+        return made
+
+    async def _next_broker(self, topic: str) -> str:
+        self.instance.check_running()
+        route = await self.instance.routes.route(topic, timeout_ms=self.settings.timeout_ms)
+        names = sorted({queue.broker_name for queue in route.read_queues})
+        if not names:
+            raise NoRouteError(f"topic {topic} has no queue that can be read")
+        self._turn = (self._turn + 1) & 0x7FFF_FFFF
+        return names[self._turn % len(names)]
+
+    def _popped(self, answer: RemotingCommand, topic: str, broker_name: str) -> list[PoppedMessage]:
+        """Raises PopHandleError, RecordError."""
+        told = PopAnswer(answer.ext_fields, broker_name)
+        found = []
+        for record in decode_records(answer.body):
+            queue = MessageQueue(topic, broker_name, record.queue_id)
+            message = delivered_message(record, queue, self.instance.namespace)
+            own = message.properties.get(_POP_CK)
+            handle = (
+                told.handle(record.topic, record.queue_id, record.queue_offset)
+                if own is None
+                else PopHandle.parse(own)
+            )
+            found.append(PoppedMessage(message=message, handle=handle))
+        return found
+
+    async def _tell(
+        self, code: RequestCode, popped: PoppedMessage, more: Mapping[str, str]
+    ) -> tuple[RemotingCommand, str]:
+        handle = popped.handle
+        topic = popped.message.queue.topic
+        fields = {
+            "consumerGroup": self._wire_group,
+            "topic": handle.topic_read(self.instance.namespace.wrap(topic), self._wire_group),
+            "queueId": str(handle.queue_id),
+            "extraInfo": handle.text,
+            "offset": str(handle.offset),
+            "bname": handle.broker_name,
+            **more,
+        }
+        return await call_group(
+            self.instance,
+            handle.broker_name,
+            lambda: RemotingCommand(code=code, ext_fields=fields),
+            topic=topic,
+            timeout_ms=self.settings.timeout_ms,
+            policy=self.settings.retry,
+        )

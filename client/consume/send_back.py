@@ -1,0 +1,166 @@
+"""A message that the listener could not handle, on its way to the group's retry or dead letters.
+
+Place in the data path: `client.consume.queue_consumer` hands a failed message over here; only what
+a broker surely stored again counts as consumed, everything else stays with the consumer and comes
+again.
+
+Invariants: a request whose outcome is unknown is never followed by another kind of request, so that
+no second copy comes of it; the copy that the client sends by itself keeps the message's UNIQ_KEY
+and counts of attempts, by which the broker chooses between `%RETRY%group` and `%DLQ%group`.
+
+Source: RocketMQ DefaultMQPushConsumerImpl.sendMessageBack (request 36, or else a send to the retry
+topic), ConsumeMessageOrderlyService.sendMessageBack. RocketMQ's client sends its copy after any
+error, timeouts too.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from client.connection.answers import error_of, error_of_remoting
+from client.connection.broker_call import call_group
+from client.connection.instance import ClientInstance
+from client.connection.send_codec import Compression, PreparedSend, prepare_message, send_status
+from client.consume.listener import PushConsumerSettings
+from client.errors import ClientError, NoRouteError, RequestNotSupportedError
+from client.message import DeliveredMessage, Message, PropertyName, retry_topic
+from remoting.errors import RemotingError
+from remoting.protocol.codes import RequestCode
+from remoting.protocol.command import RemotingCommand
+from remoting.protocol.headers import ConsumerSendMsgBackRequestHeader
+
+__all__ = ["SendBack"]
+
+_log = logging.getLogger(__name__)
+
+_PAUSE_MS: Final = 60_000
+_LEVEL_FIRST: Final = 3  # ten seconds
+_LEVEL_MAX: Final = 18
+_INNER_GROUP: Final = "CLIENT_INNER_PRODUCER"
+_DROPPED: Final = frozenset(
+    {
+        PropertyName.TRAN_MSG,
+        PropertyName.UNIQ_KEY,
+        PropertyName.TAGS,
+        PropertyName.KEYS,
+        PropertyName.SHARDING_KEY,
+        PropertyName.PGROUP,
+        "REAL_TOPIC",
+        "REAL_QID",
+        "MIN_OFFSET",
+        "MAX_OFFSET",
+        "CONSUME_START_TIME",
+        "MSG_REGION",
+        "TRACE_ON",
+        "CLUSTER",
+    }
+)
+"""Properties that the copy gets anew, or must not have."""
+
+
+class SendBack:
+    """On behalf of one group; `wire_group` as brokers know it."""
+
+    def __init__(
+        self, instance: ClientInstance, wire_group: str, settings: PushConsumerSettings
+    ) -> None:
+        self._instance = instance
+        self._wire_group = wire_group
+        self._settings = settings
+        self._no_request_until_ms = 0.0
+
+    async def again(self, message: DeliveredMessage) -> bool:
+        """Have the broker keep `message` for later; False where it did not surely do so."""
+        if self._instance.now_ms() >= self._no_request_until_ms:
+            try:
+                await self._request(message)
+            except RequestNotSupportedError:
+                self._no_request_until_ms = self._instance.now_ms() + _PAUSE_MS
+            except ClientError as error:
+                _log.info("%s was not taken back: %s", message.uniq_key, error)
+                if not error.definite:
+                    return False
+            else:
+                return True
+        return await self._copy(message)
+
+    async def to_dead_letters(self, message: DeliveredMessage) -> bool:
+        """Give up on `message` after its last attempt; False where it is not surely put aside.
+
+        A copy with so many attempts goes to `%DLQ%group`, by the broker's own rule.
+        """
+        return await self._copy(message)
+
+    async def _request(self, message: DeliveredMessage) -> None:
+        """CONSUMER_SEND_MSG_BACK. Raises ClientError."""
+        queue = message.queue
+        fields = ConsumerSendMsgBackRequestHeader(
+            offset=message.physical_offset,
+            group=self._wire_group,
+            delay_level=self._settings.retry_delay_level,
+            origin_msg_id=message.offset_msg_id,
+            origin_topic=self._instance.namespace.wrap(message.topic),
+            max_reconsume_times=self._settings.reconsume_limit,
+        ).to_ext_fields()
+        fields["bname"] = queue.broker_name
+        await call_group(
+            self._instance,
+            queue.broker_name,
+            lambda: RemotingCommand(code=RequestCode.CONSUMER_SEND_MSG_BACK, ext_fields=fields),
+            topic=queue.topic,
+            timeout_ms=self._settings.timeout_ms,
+            policy=self._settings.retry,
+        )
+
+    async def _copy(self, message: DeliveredMessage) -> bool:
+        """Store the message once more in the group's retry topic; one attempt."""
+        try:
+            await self._send_copy(message)
+        except ClientError as error:
+            _log.info("%s is kept here for its retry: %s", message.uniq_key, error)
+            return False
+        return True
+
+    async def _send_copy(self, message: DeliveredMessage) -> None:
+        instance, settings = self._instance, self._settings
+        broker_name = message.queue.broker_name
+        command = self._prepared(message).command(message.queue)
+        command.ext_fields["e"] = "0"  # a retry topic has at least the one queue
+        leader = instance.routes.leader(broker_name)
+        if leader is None or leader.address is None:
+            raise NoRouteError(f"no node of broker group {broker_name} is known")
+        try:
+            answer = await instance.rpc.request(leader.address, command, settings.timeout_ms)
+        except RemotingError as error:
+            raise error_of_remoting(error, leader.address) from error
+        if send_status(answer.code) is None:
+            raise error_of(answer.code, answer.remark, leader.address)
+
+    def _prepared(self, message: DeliveredMessage) -> PreparedSend:
+        """The copy. Raises MessageRefusedError."""
+        limit, attempts = self._settings.reconsume_limit, message.reconsume_times + 1
+        level = self._settings.retry_delay_level or _LEVEL_FIRST + message.reconsume_times
+        properties = {
+            name: value for name, value in message.properties.items() if name not in _DROPPED
+        }
+        wire_topic = self._instance.namespace.wrap(message.topic)
+        properties.setdefault(PropertyName.RETRY_TOPIC, wire_topic)
+        properties.setdefault(PropertyName.ORIGIN_MESSAGE_ID, message.offset_msg_id)
+        properties[PropertyName.DELAY] = str(min(level, _LEVEL_MAX))
+        copy = Message(
+            topic=retry_topic(self._wire_group),
+            body=message.body,
+            tags=message.tags,
+            keys=message.keys,
+            shard=message.shard,
+            flag=message.flag,
+            properties=properties,
+            uniq_key=message.uniq_key,
+            born_timestamp_ms=message.born_timestamp_ms,
+        )
+        prepared = prepare_message(copy, group=_INNER_GROUP, compression=Compression())
+        # At level -1 the message has had its attempts, whatever their number.
+        prepared.fields["j"] = str(limit + 1 if self._settings.retry_delay_level < 0 else attempts)
+        prepared.fields["l"] = str(limit)
+        return prepared

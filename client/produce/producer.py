@@ -1,0 +1,488 @@
+"""The producer: sends messages and tells honestly what became of them.
+
+Place in the data path: the application's `Message` enters here, is stamped (UNIQ_KEY,
+bornTimestamp), encoded by `client.connection.send_codec`, sent to the leader of a broker group over
+`client.connection.instance`, and tried again as `client.connection.retry` decides.
+
+Invariants:
+- A `SendResult` means that a broker said it has the message. An error with `definite` means that
+  no broker has it; any other error means that nobody here can tell.
+- After an attempt without an answer, all further ones go to the same queue of the same group with
+  the same UNIQ_KEY, wherever its leader moves, so that the group stores the message once.
+- Sends in flight through `send_async` are bounded by `in_flight_max`.
+
+Source: RocketMQ DefaultMQProducerImpl; differences are listed in docs/DIVERGENCE.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from client.connection.answers import error_of, error_of_remoting
+from client.connection.broker_call import call_group, learn
+from client.connection.drain_gate import UnderWay
+from client.connection.instance import ClientInstance, InstanceSettings
+from client.connection.lifecycle import StartsAndStops
+from client.connection.retry import Place, Retries, RetryPolicy
+from client.connection.send_codec import (
+    Compression,
+    MessageRefusedError,
+    PreparedSend,
+    prepare_batch,
+    prepare_message,
+    send_result,
+    send_status,
+)
+from client.errors import ClientError, NoRouteError, NotLeaderError
+from client.message import (
+    DeliveredMessage,
+    Message,
+    MessageQueue,
+    PropertyName,
+    SendResult,
+)
+from client.produce.latency_faults import LatencyFaults
+from client.produce.queue_choice import QueueChoice
+from client.produce.request_reply import NoReplyError, Replies, reply_message
+from client.trace.send_trace import send_trace
+from client.trace.tracer import TRACE_GROUP_PREFIX, Tracer, TraceSettings
+from remoting.errors import RemotingError
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import RemotingCommand
+
+__all__ = ["NotRecalledError", "Producer", "ProducerSettings", "QueueSelector"]
+
+_RECALL_ANSWERS: Final = frozenset({0, ResponseCode.ILLEGAL_OPERATION.value})
+
+QueueSelector: TypeAlias = Callable[[Sequence[MessageQueue], Message], MessageQueue]
+
+
+class NotRecalledError(ClientError):
+    """The message was delivered, or is about to be."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerSettings:
+    """`compression` says which bodies are deflated, and how; None: none is.
+
+    With `latency_faults`, broker groups that were slow or failed are left alone for a while where
+    there are others. With `trace`, what was sent is told in RocketMQ's trace topic.
+    """
+
+    timeout_ms: int = 3_000
+    in_flight_max: int = 1_024
+    compression: Compression | None = field(default_factory=Compression)
+    latency_faults: bool = False
+    trace: TraceSettings | None = None
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    instance: InstanceSettings = field(default_factory=InstanceSettings)
+
+    def __post_init__(self) -> None:
+        if self.timeout_ms < 1:
+            raise ValueError(f"timeout_ms must be positive, not {self.timeout_ms}")
+        if self.in_flight_max < 1:
+            raise ValueError(f"in_flight_max must be positive, not {self.in_flight_max}")
+
+
+class Producer(StartsAndStops):
+    """Sends on behalf of a producer group.
+
+    `name_servers` are table addresses (a list, or one string separated by `;`); `dial` maps a
+    table address to the one really dialled. Use as an async context manager, or `start`/`stop`.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        name_servers: str | Sequence[str],
+        dial: Mapping[str, str] | None = None,
+        *,
+        settings: ProducerSettings | None = None,
+    ) -> None:
+        if not group:
+            raise ValueError("a producer needs a group name")
+        self.group = group
+        self.settings = settings or ProducerSettings()
+        self.instance = ClientInstance(name_servers, dial=dial, settings=self.settings.instance)
+        self.instance.add_producer_group(group)
+        self._slots = asyncio.Semaphore(self.settings.in_flight_max)
+        self._replies = Replies(self.instance)
+        self._choice = QueueChoice(
+            self.instance.random.randrange(1 << 16),
+            LatencyFaults() if self.settings.latency_faults else None,
+        )
+        self._tracer: Tracer | None = None
+        if self.settings.trace is not None:
+            plain = dataclasses.replace(self.settings, trace=None)
+            sender = Producer(TRACE_GROUP_PREFIX + group, name_servers, dial, settings=plain)
+            self._tracer = Tracer(sender, self.settings.trace)
+        self._under_way = UnderWay()
+
+    @property
+    def client_id(self) -> str:
+        return self.instance.client_id
+
+    async def start(self) -> None:
+        """Begin the background work. Brokers are dialled at the first send."""
+        await self.instance.start()
+        if self._tracer is not None:
+            await self._tracer.start(self.instance.scope)
+
+    async def stop(self) -> None:
+        """Let what is under way end, for as long as a send may take; unregister and close.
+
+        New calls raise ClientClosedError meanwhile.
+        """
+        await self.instance.scope.drain(self.settings.timeout_ms)
+        await self._under_way.close(self.settings.timeout_ms)
+        if self._tracer is not None:
+            await self._tracer.stop()
+        await self.instance.stop()
+
+    async def crash(self) -> None:
+        """Vanish as a killed process would: nothing more is sent, connections are dropped."""
+        await self.instance.abort()
+        if self._tracer is not None:
+            await self._tracer.crash()
+
+    # Sending.
+
+    async def send(
+        self,
+        message: Message,
+        timeout_ms: int | None = None,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+    ) -> SendResult:
+        """Store one message and return where.
+
+        To an explicit `queue`, or to the one that `selector` chooses, the send stays in its group
+        whatever happens. Raises ClientError; its `definite` tells whether the message surely was
+        not stored. The same object may be sent again: it keeps its UNIQ_KEY.
+        """
+        with self._under_way:
+            self._stamp(message)
+            prepared = self._prepare(message)
+            return await self._deliver(prepared, message, timeout_ms, queue, selector)
+
+    async def send_async(
+        self,
+        message: Message,
+        timeout_ms: int | None = None,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+    ) -> asyncio.Future[SendResult]:
+        """Begin a send; the future has what `send` would have returned or raised.
+
+        Waits only while `in_flight_max` sends are under way already.
+        """
+        await self._slots.acquire()
+        try:
+            future = self.instance.scope.launch(
+                self.send(message, timeout_ms, queue=queue, selector=selector)
+            )
+        except ClientError:
+            self._slots.release()
+            raise
+        future.add_done_callback(self._free_slot)
+        return future
+
+    async def send_batch(
+        self,
+        messages: Sequence[Message],
+        timeout_ms: int | None = None,
+        *,
+        queue: MessageQueue | None = None,
+    ) -> SendResult:
+        """Store several messages of one topic in one queue, all or none. Raises as `send`."""
+        for message in messages:
+            self._stamp(message)
+        namespace = self.instance.namespace
+        prepared = prepare_batch(messages, group=namespace.wrap(self.group), namespace=namespace)
+        with self._under_way:
+            return await self._deliver(prepared, messages[0], timeout_ms, queue, None)
+
+    async def send_oneway(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+    ) -> None:
+        """Send and forget: one attempt, no answer, outcome unknown.
+
+        Raises ClientError, definite, where the message could not even be sent.
+        """
+        self.instance.check_running()
+        self._stamp(message)
+        prepared = self._prepare(message)
+        timeout_ms = self.settings.timeout_ms
+        target = await self._choose(
+            message, queue=queue, selector=selector, avoid=None, timeout_ms=timeout_ms
+        )
+        address = await self._address(target, timeout_ms)
+        try:
+            await self.instance.rpc.oneway(address, prepared.command(target))
+        except RemotingError as error:
+            raise error_of_remoting(error, address) from error
+
+    async def request(
+        self,
+        message: Message,
+        timeout_ms: int | None = None,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+    ) -> DeliveredMessage:
+        """Send `message` and return the reply of who consumed it, all within `timeout_ms`.
+
+        Raises ClientError where it was not sent, and NoReplyError where no reply came in time.
+        """
+        timeout_ms = timeout_ms or self.settings.timeout_ms
+        deadline_ms = self.instance.now_ms() + timeout_ms
+        with self._under_way:
+            self.instance.check_running()
+            self._stamp(message)
+            await self.instance.routes.route(message.topic, timeout_ms=timeout_ms, or_default=True)
+            await self.instance.greet_all()  # a reply needs a connection to come back on
+            correlation_id, reply = self._replies.expect()
+            try:
+                prepared = self._prepare(
+                    message,
+                    extra={
+                        PropertyName.CORRELATION_ID: correlation_id,
+                        PropertyName.REPLY_TO_CLIENT: self.client_id,
+                        PropertyName.TTL: str(timeout_ms),
+                    },
+                )
+                left_ms = max(1, round(deadline_ms - self.instance.now_ms()))
+                sent = await self._deliver(prepared, message, left_ms, queue, selector)
+                left_ms = max(1, round(deadline_ms - self.instance.now_ms()))
+                try:
+                    return await asyncio.wait_for(reply, left_ms / 1000)
+                except TimeoutError as error:
+                    raise NoReplyError(
+                        f"no reply to {sent.msg_id} of topic {message.topic} in {timeout_ms} ms"
+                    ) from error
+            finally:
+                self._replies.forget(correlation_id)
+
+    async def reply(
+        self, request: DeliveredMessage, body: bytes, timeout_ms: int | None = None
+    ) -> SendResult:
+        """Answer a consumed `request`; returns once the client that asked has the reply.
+
+        Raises ClientError. It goes through the broker group that the request came from, to which
+        who asked is connected.
+        """
+
+        def same_group(queues: Sequence[MessageQueue], _: Message) -> MessageQueue:
+            ours = [queue for queue in queues if queue.broker_name == request.queue.broker_name]
+            return (ours or queues)[0]
+
+        message = reply_message(request, body)
+        return await self.send(message, timeout_ms, selector=same_group)
+
+    async def recall(self, sent: SendResult, timeout_ms: int | None = None) -> str:
+        """Take a timer message back before its time; returns its message id.
+
+        Success says that it will not be delivered. Raises ClientError: MessageRefusedError where it
+        is no timer message, NotRecalledError where it is too late.
+        """
+        if sent.recall_handle is None:
+            raise MessageRefusedError(f"{sent.msg_id} is no timer message of a broker that recalls")
+        namespace = self.instance.namespace
+        fields = {
+            "producerGroup": namespace.wrap(self.group),
+            "topic": namespace.wrap(sent.queue.topic),
+            "recallHandle": sent.recall_handle,
+            "bname": sent.queue.broker_name,
+        }
+        answer, _ = await call_group(
+            self.instance,
+            sent.queue.broker_name,
+            lambda: RemotingCommand(code=RequestCode.RECALL_MESSAGE, ext_fields=dict(fields)),
+            topic=sent.queue.topic,
+            timeout_ms=timeout_ms or self.settings.timeout_ms,
+            policy=self.settings.retry,
+            accept=_RECALL_ANSWERS,
+        )
+        if answer.code != 0:
+            raise NotRecalledError(f"{sent.msg_id} is not recalled: {answer.remark}")
+        return answer.ext_fields.get("msgId", "")
+
+    async def queues(self, topic: str, timeout_ms: int | None = None) -> tuple[MessageQueue, ...]:
+        """The queues that a send to `topic` may go to. Raises NoRouteError, NameServerError."""
+        self.instance.check_running()
+        route = await self.instance.routes.route(
+            topic, timeout_ms=timeout_ms or self.settings.timeout_ms, or_default=True
+        )
+        return route.write_queues
+
+    # Internals.
+
+    def _free_slot(self, _: asyncio.Future[SendResult]) -> None:
+        self._slots.release()
+
+    def _stamp(self, message: Message) -> None:
+        if message.born_timestamp_ms is None:
+            message.born_timestamp_ms = time.time_ns() // 1_000_000
+        if message.uniq_key is None:
+            message.uniq_key = self.instance.next_uniq_key(message.born_timestamp_ms)
+
+    def _prepare(
+        self,
+        message: Message,
+        *,
+        transactional: bool = False,
+        extra: Mapping[str, str] | None = None,
+    ) -> PreparedSend:
+        namespace = self.instance.namespace
+        return prepare_message(
+            message,
+            group=namespace.wrap(self.group),
+            compression=self.settings.compression,
+            transactional=transactional,
+            extra=extra,
+            namespace=namespace,
+        )
+
+    async def _deliver(
+        self,
+        prepared: PreparedSend,
+        message: Message,
+        timeout_ms: int | None,
+        queue: MessageQueue | None,
+        selector: QueueSelector | None,
+    ) -> SendResult:
+        """The attempts of one send. Raises ClientError."""
+        instance = self.instance
+        retries = Retries(
+            self.settings.retry,
+            deadline_ms=instance.now_ms() + (timeout_ms or self.settings.timeout_ms),
+            may_move=queue is None and selector is None,
+        )
+        target = queue
+        avoid: str | None = None
+        last: ClientError | None = None
+        while True:
+            budget_ms = retries.begin_attempt(instance.now_ms())
+            if budget_ms <= 0:
+                raise retries.out_of_time(last) from last
+            address = None
+            try:
+                instance.check_running()
+                if target is None or avoid is not None:
+                    target = await self._choose(
+                        message, queue=queue, selector=selector, avoid=avoid, timeout_ms=budget_ms
+                    )
+                address = await self._address(target, budget_ms)
+                began_ms = instance.now_ms()
+                result = await self._attempt(prepared, target, address, budget_ms, retries.attempts)
+            except ClientError as error:
+                last = error
+            else:
+                self._sent(prepared, message, result, began_ms)
+                return result
+            if target is not None:
+                # A group between two leaders is not slow.
+                if not isinstance(last, NotLeaderError):
+                    self._choice.failed(target.broker_name, instance.now_ms())
+                learn(instance, target.broker_name, address, last)
+            now_ms = instance.now_ms()
+            again = retries.after(last, now_ms=now_ms, luck=instance.random.random())
+            if isinstance(again, ClientError):
+                raise again from last
+            if again.refresh_route:
+                instance.routes.want_refresh(prepared.topic)
+            moves = again.place is Place.ANOTHER_GROUP and target is not None
+            avoid = target.broker_name if moves and target is not None else None
+            if again.wait_ms:
+                await asyncio.sleep(again.wait_ms / 1000)
+
+    async def _attempt(
+        self,
+        prepared: PreparedSend,
+        target: MessageQueue,
+        address: str,
+        timeout_ms: float,
+        attempts: int,
+    ) -> SendResult:
+        instance = self.instance
+        try:
+            answer = await instance.rpc.request(
+                address, prepared.command(target), max(1, round(timeout_ms))
+            )
+        except RemotingError as error:
+            raise error_of_remoting(error, address) from error
+        status = send_status(answer.code)
+        if status is None:
+            raise error_of(answer.code, answer.remark, address)
+        instance.routes.confirm(target.broker_name, address)
+        return send_result(
+            answer,
+            status=status,
+            prepared=prepared,
+            queue=target,
+            attempts=attempts,
+            address=address,
+        )
+
+    async def _choose(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None,
+        selector: QueueSelector | None,
+        avoid: str | None,
+        timeout_ms: float,
+    ) -> MessageQueue:
+        """The queue for the next attempt; not of broker group `avoid` where there is another."""
+        if queue is not None:
+            return queue
+        routes = self.instance.routes
+        route = routes.cached(message.topic) or await routes.route(
+            message.topic, timeout_ms=timeout_ms, or_default=True
+        )
+        queues = route.write_queues
+        if not queues:
+            raise NoRouteError(f"topic {message.topic} has no queue that takes messages")
+        if selector is not None:
+            chosen = selector(queues, message)
+            if chosen not in queues:
+                raise MessageRefusedError(f"the selector chose {chosen}, no queue of the topic")
+            return chosen
+        return self._choice.next(queues, avoid, self.instance.now_ms())
+
+    def _sent(
+        self, prepared: PreparedSend, message: Message, result: SendResult, began_ms: float
+    ) -> None:
+        now_ms = self.instance.now_ms()
+        self._choice.succeeded(result.queue.broker_name, now_ms - began_ms, now_ms)
+        if self._tracer is not None and result.is_traced:
+            trace = send_trace(
+                self.group,
+                message,
+                result,
+                is_half=prepared.is_half,
+                cost_ms=round(now_ms - began_ms),
+                wall_ms=time.time_ns() // 1_000_000,
+            )
+            self._tracer.add([trace])
+
+    async def _address(self, queue: MessageQueue, timeout_ms: float) -> str:
+        routes = self.instance.routes
+        leader = routes.leader(queue.broker_name)
+        if leader is None:
+            await routes.route(queue.topic, timeout_ms=timeout_ms, or_default=True)
+            leader = routes.leader(queue.broker_name)
+        if leader is None or leader.address is None:
+            raise NoRouteError(f"no node of broker group {queue.broker_name} is known")
+        return leader.address

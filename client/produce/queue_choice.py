@@ -1,0 +1,52 @@
+"""Which queue of a topic a producer sends to next; pure.
+
+Place in the data path: `client.produce.producer` asks for a queue before each attempt that may
+move, and tells how each attempt went.
+
+Invariants: queues are taken in turn; a group to avoid is taken only where there is no other one;
+with latency faults, groups that were slow or failed are passed over while there are others.
+
+Source: RocketMQ TopicPublishInfo.selectOneMessageQueue, MQFaultStrategy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from client.message import MessageQueue
+from client.produce.latency_faults import FAILURE_MS, LatencyFaults
+
+__all__ = ["QueueChoice"]
+
+
+class QueueChoice:
+    """`turn` is where to begin; without `faults` all groups are equal. Times are ms."""
+
+    __slots__ = ("_faults", "_turn")
+
+    def __init__(self, turn: int, faults: LatencyFaults | None = None) -> None:
+        self._turn = turn
+        self._faults = faults
+
+    def succeeded(self, broker_name: str, took_ms: float, now_ms: float) -> None:
+        if self._faults is not None:
+            self._faults.note(broker_name, took_ms, now_ms)
+
+    def failed(self, broker_name: str, now_ms: float) -> None:
+        if self._faults is not None:
+            self._faults.note(broker_name, FAILURE_MS, now_ms)
+
+    def next(
+        self, queues: Sequence[MessageQueue], avoid: str | None, now_ms: float
+    ) -> MessageQueue:
+        """One of `queues`, which must not be empty; not of group `avoid` where there is another."""
+        fallback: MessageQueue | None = None
+        for _ in queues:
+            self._turn = (self._turn + 1) & 0x7FFF_FFFF
+            chosen = queues[self._turn % len(queues)]
+            if chosen.broker_name == avoid:
+                continue
+            if self._faults is None or self._faults.is_available(chosen.broker_name, now_ms):
+                return chosen
+            fallback = fallback or chosen
+        return fallback or queues[self._turn % len(queues)]

@@ -1,0 +1,453 @@
+"""The transaction producer: half message, local transaction, decision, and answers to check-backs.
+
+Place in the data path: a half is sent as any message, marked; the listener runs the local
+transaction; END_TRANSACTION tells the broker group that holds the half; where that never arrives,
+the broker asks back (CHECK_TRANSACTION_STATE) and the listener tells what its database says.
+
+Invariants:
+- The local transaction runs only after SEND_OK; any other status of the half is rolled back.
+- A decision goes to the leader of the half's broker group, wherever it moves, and may be repeated:
+  our brokers take the first one and answer a repeated one as done, a contrary one with 604.
+- A check is never answered from memory: the listener is asked each time, by a bounded number of
+  workers; checks beyond a bounded queue are dropped, since the broker asks again.
+
+Source: RocketMQ DefaultMQProducerImpl.sendMessageInTransaction, ClientRemotingProcessor. RocketMQ
+sends END_TRANSACTION oneway and never learns of its loss; here it is a request by default.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from client.connection.broker_call import call_group
+from client.delivery import delivered_message
+from client.errors import BrokerUnreachableError, ClientError, MalformedAnswerError, NoRouteError
+from client.listener_guard import ListenerGuard
+from client.message import DeliveredMessage, Message, MessageQueue, SendResult, SendStatus
+from client.produce.producer import Producer, ProducerSettings, QueueSelector
+from client.trace.codec import TraceEnd
+from remoting.connections.connection import Connection
+from remoting.errors import RecordError, RemotingError
+from remoting.protocol.codes import RequestCode
+from remoting.protocol.command import RemotingCommand
+from remoting.protocol.headers import (
+    CheckTransactionStateRequestHeader,
+    EndTransactionRequestHeader,
+)
+from remoting.records.message import decode_record, parse_offset_msg_id
+
+__all__ = [
+    "Decision",
+    "EndOutcome",
+    "EndResult",
+    "HalfMessage",
+    "TransactionListener",
+    "TransactionObserver",
+    "TransactionProducer",
+    "TransactionResult",
+    "TransactionSettings",
+    "half_message",
+]
+
+_log = logging.getLogger(__name__)
+
+
+class Decision(enum.Enum):
+    """What becomes of a half message."""
+
+    COMMIT = "commit"
+    ROLLBACK = "rollback"
+    UNKNOWN = "unknown"
+
+
+_DECISION_BITS: Final = {Decision.COMMIT: 8, Decision.ROLLBACK: 12, Decision.UNKNOWN: 0}
+_STATES: Final = {
+    Decision.COMMIT: "COMMIT_MESSAGE",
+    Decision.ROLLBACK: "ROLLBACK_MESSAGE",
+    Decision.UNKNOWN: "UNKNOW",
+}
+"""RocketMQ's names, its spelling included."""
+
+
+class EndOutcome(enum.Enum):
+    """How telling a decision ended: carried out, surely not carried out, or nobody knows."""
+
+    OK = "ok"
+    FAIL = "fail"
+    INFO = "info"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndResult:
+    """`error` is None only where the outcome is OK, or INFO of a oneway request."""
+
+    outcome: EndOutcome
+    error: ClientError | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HalfMessage:
+    """A half message that is stored, and where. `offset` is its place in the half topic."""
+
+    topic: str
+    broker_name: str
+    msg_id: str
+    transaction_id: str | None
+    offset: int
+    commit_log_offset: int
+    status: SendStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionResult:
+    """What `send_in_transaction` did. `end` is None where no decision was told."""
+
+    send: SendResult
+    half: HalfMessage
+    decision: Decision
+    end: EndResult | None
+
+
+class TransactionListener(Protocol):
+    """The application's side of a transaction."""
+
+    async def execute_local(self, message: Message, half: HalfMessage) -> Decision:
+        """Run the local transaction. UNKNOWN leaves the decision to a later check."""
+        ...
+
+    async def check_local(self, message: DeliveredMessage) -> Decision:
+        """Tell how the local transaction of an undecided half ended, from durable memory."""
+        ...
+
+
+class TransactionObserver:
+    """Hooks for whoever wants to watch each step. Times are CLOCK_MONOTONIC, in ns.
+
+    All do nothing here; they are called on the loop and must not block.
+    """
+
+    def half_sent(
+        self,
+        message: Message,
+        result: SendResult | None,
+        error: ClientError | None,
+        *,
+        t_invoke: int,
+        t_complete: int,
+    ) -> None:
+        """A half was stored (`result`) or not, or nobody knows (`error`)."""
+
+    def local_decided(
+        self, message: Message, decision: Decision, *, t_invoke: int, t_complete: int
+    ) -> None:
+        """The listener's local transaction ended."""
+
+    def end_told(
+        self,
+        half: HalfMessage,
+        decision: Decision,
+        result: EndResult,
+        *,
+        from_check: bool,
+        t_invoke: int,
+        t_complete: int,
+    ) -> None:
+        """A decision was told, or could not be."""
+
+    def check_received(
+        self, message: DeliveredMessage, half: HalfMessage, *, t_invoke: int
+    ) -> None:
+        """The broker asked about a half."""
+
+    def check_answered(
+        self,
+        message: DeliveredMessage,
+        half: HalfMessage,
+        decision: Decision,
+        result: EndResult,
+        *,
+        t_complete: int,
+    ) -> None:
+        """The answer to a check was told, or could not be."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionSettings:
+    """`end_oneway` sends decisions without awaiting an answer, as RocketMQ's clients do."""
+
+    end_timeout_ms: int = 3_000
+    end_oneway: bool = False
+    check_workers: int = 4
+    checks_waiting_max: int = 2_000
+    producer: ProducerSettings = field(default_factory=ProducerSettings)
+
+    def __post_init__(self) -> None:
+        for name in ("end_timeout_ms", "check_workers", "checks_waiting_max"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be positive, not {getattr(self, name)}")
+
+
+class TransactionProducer(Producer):
+    """A producer whose halves are decided by `listener`.
+
+    `send_in_transaction` does all steps; `send_half` and `end` do them one by one.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        name_servers: str | Sequence[str],
+        listener: TransactionListener,
+        dial: Mapping[str, str] | None = None,
+        *,
+        settings: TransactionSettings | None = None,
+        observer: TransactionObserver | None = None,
+    ) -> None:
+        self.transaction_settings = settings or TransactionSettings()
+        super().__init__(group, name_servers, dial, settings=self.transaction_settings.producer)
+        self._listener = listener
+        self._observer = observer or TransactionObserver()
+        self._checks: asyncio.Queue[tuple[DeliveredMessage, HalfMessage]] = asyncio.Queue(
+            self.transaction_settings.checks_waiting_max
+        )
+        self.checks_dropped = 0
+        """Checks that could not be taken: too many waiting, or unreadable."""
+        self.instance.listen(RequestCode.CHECK_TRANSACTION_STATE, self._take_check)
+
+    async def start(self) -> None:
+        """Begin the background work.
+
+        Brokers ask about halves only once they know this producer, that is once it knows a route:
+        one that sends nothing yet calls `queues(topic)` first.
+        """
+        await super().start()
+        for number in range(self.transaction_settings.check_workers):
+            self.instance.scope.spawn(self._answer_checks(), f"client-check-{number}")
+
+    async def send_in_transaction(
+        self,
+        message: Message,
+        timeout_ms: int | None = None,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+    ) -> TransactionResult:
+        """Send a half, run the local transaction, tell the decision.
+
+        Raises ClientError where the half was not stored, or nobody knows (the broker's check finds
+        a half that was stored all the same), and whatever the listener raises: then the half stays
+        undecided until the broker asks.
+        """
+        with self._under_way:
+            send = await self._send_half(message, timeout_ms, queue, selector)
+            half = half_message(send)
+            if send.status is SendStatus.SEND_OK:
+                began = time.monotonic_ns()
+                decision = await self._listener.execute_local(message, half)
+                self._observer.local_decided(
+                    message, decision, t_invoke=began, t_complete=time.monotonic_ns()
+                )
+            else:
+                decision = Decision.ROLLBACK
+            end = None
+            if decision is not Decision.UNKNOWN:
+                end = await self.end(half, decision)
+            return TransactionResult(send=send, half=half, decision=decision, end=end)
+
+    async def send_half(
+        self,
+        message: Message,
+        timeout_ms: int | None = None,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+    ) -> SendResult:
+        """Store a half message; `half_message(result)` is what `end` wants. Raises as `send`."""
+        with self._under_way:
+            return await self._send_half(message, timeout_ms, queue, selector)
+
+    async def _send_half(
+        self,
+        message: Message,
+        timeout_ms: int | None,
+        queue: MessageQueue | None,
+        selector: QueueSelector | None,
+    ) -> SendResult:
+        self._stamp(message)
+        prepared = self._prepare(message, transactional=True)
+        began = time.monotonic_ns()
+        try:
+            result = await self._deliver(prepared, message, timeout_ms, queue, selector)
+        except ClientError as error:
+            self._observer.half_sent(
+                message, None, error, t_invoke=began, t_complete=time.monotonic_ns()
+            )
+            raise
+        self._observer.half_sent(
+            message, result, None, t_invoke=began, t_complete=time.monotonic_ns()
+        )
+        return result
+
+    async def end(
+        self,
+        half: HalfMessage,
+        decision: Decision,
+        *,
+        from_check: bool = False,
+        timeout_ms: int | None = None,
+        oneway: bool | None = None,
+    ) -> EndResult:
+        """Tell the decision about a half. Never raises ClientError: the result says all.
+
+        UNKNOWN is always oneway, since brokers don't answer it; a oneway request that left is INFO.
+        """
+        began = time.monotonic_ns()
+        as_oneway = self.transaction_settings.end_oneway if oneway is None else oneway
+        try:
+            if as_oneway or decision is Decision.UNKNOWN:
+                await self._end_oneway(half, decision, from_check)
+                result = EndResult(outcome=EndOutcome.INFO)
+            else:
+                await call_group(
+                    self.instance,
+                    half.broker_name,
+                    lambda: self._end_command(half, decision, from_check),
+                    topic=half.topic,
+                    timeout_ms=timeout_ms or self.transaction_settings.end_timeout_ms,
+                    policy=self.settings.retry,
+                )
+                result = EndResult(outcome=EndOutcome.OK)
+        except ClientError as error:
+            outcome = EndOutcome.FAIL if error.definite else EndOutcome.INFO
+            result = EndResult(outcome=outcome, error=error)
+        if self._tracer is not None:
+            self._tracer.add([self._end_trace(half, decision, from_check)])
+        self._observer.end_told(
+            half,
+            decision,
+            result,
+            from_check=from_check,
+            t_invoke=began,
+            t_complete=time.monotonic_ns(),
+        )
+        return result
+
+    # Internals.
+
+    def _end_trace(self, half: HalfMessage, decision: Decision, from_check: bool) -> TraceEnd:
+        leader = self.instance.routes.leader(half.broker_name)
+        return TraceEnd(
+            time_ms=time.time_ns() // 1_000_000,
+            region="DefaultRegion",
+            group=self.group,
+            topic=half.topic,
+            msg_id=half.msg_id,
+            tags=None,
+            keys=(),
+            store_host=(leader and leader.address) or "",
+            transaction_id=half.transaction_id or "",
+            state=_STATES[decision],
+            is_from_check=from_check,
+        )
+
+    def _end_command(
+        self, half: HalfMessage, decision: Decision, from_check: bool
+    ) -> RemotingCommand:
+        namespace = self.instance.namespace
+        header = EndTransactionRequestHeader(
+            producer_group=namespace.wrap(self.group),
+            tran_state_table_offset=half.offset,
+            commit_log_offset=half.commit_log_offset,
+            commit_or_rollback=_DECISION_BITS[decision],
+            msg_id=half.msg_id,
+            from_transaction_check=from_check,
+            transaction_id=half.transaction_id,
+            topic=namespace.wrap(half.topic),
+        )
+        fields = header.to_ext_fields()
+        fields["bname"] = half.broker_name
+        return RemotingCommand(code=RequestCode.END_TRANSACTION, ext_fields=fields)
+
+    async def _end_oneway(self, half: HalfMessage, decision: Decision, from_check: bool) -> None:
+        self.instance.check_running()
+        leader = self.instance.routes.leader(half.broker_name)
+        if leader is None or leader.address is None:
+            raise NoRouteError(f"no node of broker group {half.broker_name} is known")
+        command = self._end_command(half, decision, from_check)
+        try:
+            await self.instance.rpc.oneway(leader.address, command)
+        except RemotingError as error:
+            raise BrokerUnreachableError(f"broker {leader.address}: {error}") from error
+
+    def _take_check(self, connection: Connection, command: RemotingCommand) -> None:
+        """A broker's question; oneway, so there is nothing to answer on this connection."""
+        try:
+            header = CheckTransactionStateRequestHeader.from_ext_fields(command.ext_fields)
+            record = decode_record(command.body)
+            broker_name = header.broker_name or self._broker_name(connection)
+            topic = self.instance.namespace.unwrap(record.topic)
+            queue = MessageQueue(topic, broker_name, record.queue_id)
+            message = delivered_message(record, queue, self.instance.namespace)
+        except (RemotingError, NoRouteError) as error:
+            self.checks_dropped += 1
+            _log.warning("a transaction check from %s can't be read: %s", connection.peer, error)
+            return
+        half = HalfMessage(
+            topic=topic,
+            broker_name=broker_name,
+            msg_id=header.msg_id or message.uniq_key,
+            transaction_id=header.transaction_id,
+            offset=header.tran_state_table_offset,
+            commit_log_offset=header.commit_log_offset,
+            status=SendStatus.SEND_OK,
+        )
+        try:
+            self._checks.put_nowait((message, half))
+        except asyncio.QueueFull:
+            self.checks_dropped += 1
+            return
+        self._observer.check_received(message, half, t_invoke=time.monotonic_ns())
+
+    def _broker_name(self, connection: Connection) -> str:
+        address = self.instance.address_of(connection)
+        name = None if address is None else self.instance.routes.broker_name_of(address)
+        if name is None:
+            raise NoRouteError(f"{connection.peer} belongs to no broker group known here")
+        return name
+
+    async def _answer_checks(self) -> None:
+        while True:
+            message, half = await self._checks.get()
+            decision = Decision.UNKNOWN
+            with ListenerGuard(f"the broker will ask again about {half.msg_id}"):
+                decision = await self._listener.check_local(message)
+            result = EndResult(outcome=EndOutcome.INFO)
+            try:
+                result = await self.end(half, decision, from_check=True)
+            finally:
+                self._observer.check_answered(
+                    message, half, decision, result, t_complete=time.monotonic_ns()
+                )
+
+
+def half_message(result: SendResult) -> HalfMessage:
+    """The half that `send_half` stored. Raises MalformedAnswerError where its id is garbled."""
+    try:
+        _, _, commit_log_offset = parse_offset_msg_id(result.offset_msg_id)
+    except RecordError as error:
+        raise MalformedAnswerError(f"half message stored by {result.address}: {error}") from error
+    return HalfMessage(
+        topic=result.queue.topic,
+        broker_name=result.queue.broker_name,
+        msg_id=result.msg_id,
+        transaction_id=result.transaction_id,
+        offset=result.queue_offset,
+        commit_log_offset=commit_log_offset,
+        status=result.status,
+    )

@@ -1,0 +1,128 @@
+"""Sends a client's message traces to the trace topic, in the background.
+
+Place in the data path: producers and push consumers with `TraceSettings` tell a `Tracer` what they
+did; it sends the records, many in one message, through a producer of its own.
+
+Invariants: tracing delays nothing and fails nothing: records that find no room, and those of a
+message that could not be sent, are counted in `lost` and told in the log. `stop` sends what waits.
+
+Source: RocketMQ AsyncTraceDispatcher (queue of 2,048, at most 100 records in a message).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from client.connection.task_scope import TaskScope
+from client.errors import ClientError
+from client.message import Message
+from client.trace.codec import TraceRecord, record_keys, record_text
+
+__all__ = ["TRACE_GROUP_PREFIX", "TraceSender", "TraceSettings", "Tracer"]
+
+_log = logging.getLogger(__name__)
+
+TRACE_GROUP_PREFIX: Final = "_INNER_TRACE_PRODUCER-"
+_BODY_SIZE_MAX: Final = 120_000
+_KEYS_SIZE_MAX: Final = 20_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceSettings:
+    """Records wait at most `linger_ms` for others to be sent with."""
+
+    topic: str = "RMQ_SYS_TRACE_TOPIC"
+    waiting_max: int = 2_048
+    batch_max: int = 100
+    linger_ms: int = 100
+
+    def __post_init__(self) -> None:
+        for name in ("waiting_max", "batch_max", "linger_ms"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be positive, not {getattr(self, name)}")
+
+
+class TraceSender(Protocol):
+    """The producer that the tracer has to itself."""
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+    async def crash(self) -> None: ...
+
+    async def send(self, message: Message) -> object: ...
+
+
+class Tracer:
+    """`add` from anywhere on the loop, between `start` and `stop`."""
+
+    def __init__(self, sender: TraceSender, settings: TraceSettings) -> None:
+        self._sender = sender
+        self._settings = settings
+        self._waiting: deque[TraceRecord] = deque()
+        self._wake = asyncio.Event()
+        self.lost = 0
+        """Records that were dropped, or whose message was not surely stored."""
+
+    async def start(self, scope: TaskScope) -> None:
+        await self._sender.start()
+        scope.spawn(self._run(), "client-trace")
+
+    async def stop(self) -> None:
+        """Send what waits, and close."""
+        await self._send_waiting()
+        await self._sender.stop()
+
+    async def crash(self) -> None:
+        """Vanish with what waits."""
+        self._waiting.clear()
+        await self._sender.crash()
+
+    def add(self, records: Iterable[TraceRecord]) -> None:
+        for record in records:
+            if len(self._waiting) >= self._settings.waiting_max:
+                self.lost += 1
+                if self.lost == 1:
+                    _log.warning("message traces are lost: too many wait to be sent")
+            else:
+                self._waiting.append(record)
+        self._wake.set()
+
+    async def _run(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            await asyncio.sleep(self._settings.linger_ms / 1000)
+            await self._send_waiting()
+
+    async def _send_waiting(self) -> None:
+        while self._waiting:
+            message, count = self._next_message()
+            try:
+                await self._sender.send(message)
+            except ClientError as error:
+                self.lost += count
+                _log.warning("%d message traces are lost: %s", count, error)
+
+    def _next_message(self) -> tuple[Message, int]:
+        texts: list[str] = []
+        keys: dict[str, None] = {}
+        body_size = keys_size = 0
+        while self._waiting and len(texts) < self._settings.batch_max:
+            record = self._waiting[0]
+            text, names = record_text(record), record_keys(record)
+            body_size += len(text)
+            keys_size += sum(len(name) + 1 for name in names)
+            if texts and (body_size > _BODY_SIZE_MAX or keys_size > _KEYS_SIZE_MAX):
+                break
+            self._waiting.popleft()
+            texts.append(text)
+            keys.update(dict.fromkeys(names))
+        body = "".join(texts).encode()
+        return Message(topic=self._settings.topic, body=body, keys=tuple(keys)), len(texts)

@@ -1,0 +1,104 @@
+"""Which configuration is in force on one node, and which was before it.
+
+Place in the data path: `raft.core.core` tells it what is appended, truncated and installed; whoever
+takes a snapshot asks which configuration belongs to it.
+
+A configuration is in force from its append, committed or not (4.1), so a truncation takes it back.
+Under those that stand in the log lies a first one, which no truncation reaches: the configuration
+of the newest snapshot, or the one that the group begins with.
+
+The snapshot may be newer than the log's end: after an install, or where a crash took the log's
+last entries but not the snapshot. Then its configuration is in force although its entry is not in
+the log yet. That is safe, since it is committed: a majority of it holds that entry, so that this
+node can't win an election before it does, too.
+
+Invariants: in force is the one with the highest index; at most one in a log is not committed, for
+no leader takes a change before the last one is committed and an entry of its own term, too.
+
+Source: Ongaro's dissertation 4.1 and 5.1 (what a snapshot holds).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
+
+from raft.ids import Index
+from raft.membership import Configuration, decode_membership
+from raft.messages import Entry, EntryKind
+from raft.storage import LogStorage
+
+__all__ = ["Configurations"]
+
+_KEPT_COUNT_MAX = 64
+"""Of those in the log. All but the newest are committed, so the oldest may become the first."""
+
+_by_index = attrgetter("index")
+
+
+class Configurations:
+    """`first` as told above; those of the log are read from `storage`.
+
+    Raises MembershipError where a CONFIG entry of the log holds none.
+    """
+
+    __slots__ = ("_first", "_in_log", "in_force")
+
+    def __init__(self, first: Configuration, storage: LogStorage) -> None:
+        self._first = first
+        self._in_log: list[Configuration] = []  # ascending
+        self.in_force = first
+        # Those up to the first one are contained in it, and may be damaged by now.
+        for index in storage.config_indexes[-_KEPT_COUNT_MAX - 1 :]:
+            if index > first.index:
+                entries = storage.entries(index, index + 1, 0)
+                assert entries, f"the configuration at {index} can't be read"
+                self.append(entries)
+
+    def at(self, index: Index) -> Configuration:
+        """The one that a snapshot at `index` holds: the newest at or before it."""
+        place = bisect_right(self._in_log, index, key=_by_index)
+        found = self._in_log[place - 1] if place else self._first
+        if found.index <= self._first.index <= index:
+            found = self._first
+        assert found.index <= index, f"the configuration at {index} is not known any more"
+        return found
+
+    @property
+    def replaced(self) -> Configuration | None:
+        """The one that the one in force replaced; None where that is not known any more."""
+        if self.in_force == self._first:
+            return None
+        return self._in_log[-2] if len(self._in_log) > 1 else self._first
+
+    def append(self, entries: Iterable[Entry]) -> None:
+        """Those among `entries`, which stand at the log's end."""
+        for entry in entries:
+            if entry.kind is EntryKind.CONFIG:
+                membership = decode_membership(entry.payload)
+                self._in_log.append(Configuration(index=entry.index, membership=membership))
+        if len(self._in_log) > _KEPT_COUNT_MAX:
+            self._keep_first(self._in_log[:-_KEPT_COUNT_MAX])
+            del self._in_log[:-_KEPT_COUNT_MAX]
+        self._choose()
+
+    def truncate_from(self, index: Index) -> None:
+        """The log loses `index` and all after it."""
+        while self._in_log and self._in_log[-1].index >= index:
+            self._in_log.pop()
+        self._choose()
+
+    def install(self, configuration: Configuration) -> None:
+        """The log loses everything; the snapshot in its place holds `configuration`."""
+        self._in_log.clear()
+        self._keep_first((configuration,))
+        self._choose()
+
+    def _keep_first(self, others: Sequence[Configuration]) -> None:
+        self._first = max((self._first, *others), key=_by_index)
+
+    def _choose(self) -> None:
+        self.in_force = self._first
+        if self._in_log and self._in_log[-1].index >= self._first.index:
+            self.in_force = self._in_log[-1]

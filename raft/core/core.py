@@ -1,0 +1,499 @@
+"""Raft as a pure state machine: `step(event) -> Ready`.
+
+Place in the data path: the shell (`raft.node.node`, or the simulator) turns sockets, fsyncs and
+timers into events and carries each Ready out in the order that `raft.events` states. No clock,
+socket, file, thread or randomness of its own: time comes with each event, a seeded `Random` at
+construction.
+
+State changes here alone, and in the parts that this class owns: roles, term and vote in
+`Elections`, its base, through `_become_follower`, `_become_pre_candidate`, `_become_candidate` and
+`_become_leader`; the log through `RaftLog`; who belongs to the group through `Configurations`; what
+only a leader has through `Leadership`, what a follower does with its leader's messages through
+`Following`. What leaves when is decided by `Outbox`.
+
+Invariants:
+- current_term and commit_index never fall; voted_for changes once per term;
+- at most one leader per term: an AppendEntries of the own term never reaches a leader;
+- a committed entry is never truncated, a leader never truncates;
+- only a voter of the configuration in force campaigns, or one whose removal is not known to be
+  committed, and only voters' votes count; but messages are taken from whoever sends them, for the
+  sender may know a newer configuration (4.2.3);
+- a change of members is taken only once the one before it, and an entry of the leader's own term,
+  are committed: else two leaders could each take a change, and commit by majorities that share
+  nobody.
+
+Source: Raft, figure 2 and section 7; Ongaro's dissertation 3.10 (transfer), chapter 4 (membership)
+with its correction (raft-dev, "bug in single-server membership changes", 2015), 6.2
+(check-quorum), 6.4 (ReadIndex), 9.6 (pre-vote). Differences: `docs/DIVERGENCE.md`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, assert_never
+
+from raft.config import RaftConfig
+from raft.core.configurations import Configurations
+from raft.core.election_timer import ElectionTimer
+from raft.core.elections import Elections
+from raft.core.follower_role import Following
+from raft.core.leader_role import Leadership
+from raft.core.membership_rules import change_refusal
+from raft.core.progress import Progress
+from raft.core.raft_log import RaftLog
+from raft.core.ready_builder import Outbox
+from raft.core.vote_tally import Ballot
+from raft.events import (
+    ChangeMembership,
+    ChangeRefusal,
+    ChangeRefused,
+    ChunkStored,
+    Event,
+    HardStateDurable,
+    LogDurable,
+    PeerUnreachable,
+    Propose,
+    ReadIndexRequest,
+    ReadState,
+    Ready,
+    Receive,
+    ReplayChanged,
+    Role,
+    RoomChanged,
+    SnapshotStored,
+    Tick,
+    TransferLeadership,
+)
+from raft.membership import (
+    Configuration,
+    Member,
+    MembershipChange,
+    changed,
+    encode_membership,
+    make_membership,
+)
+from raft.messages import (
+    AppendEntries,
+    AppendEntriesReply,
+    Entry,
+    EntryKind,
+    HardState,
+    Index,
+    InstallSnapshot,
+    InstallSnapshotReply,
+    Message,
+    NodeId,
+    RequestVote,
+    RequestVoteReply,
+    Term,
+    TimeoutNow,
+)
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from raft.storage import LogStorage
+
+__all__ = ["Core"]
+
+
+class Core(Elections):
+    """One node of a group.
+
+    `storage` and `hard_state` are what recovery found, both durable. `commit_index` is a hint
+    that is never above the true one: the checkpoint's, or the index of the newest snapshot if that
+    is higher; it is cut to the log's end.
+
+    `configuration`: that of the newest snapshot; without one, at index 0, the members that the
+    group begins with, which the first leader writes into the log; or a membership without anybody
+    for a node that is to join a group and hears from its leader who belongs to it. None: the
+    voters of `config`, of which nothing but the names is known and nothing is written.
+
+    `store_id`: the store that this node lives on. A node that lost its store and was added again
+    reads configurations, as it catches up, in which its name is a voter: that voter is not it.
+
+    Caller's duty: feed events with times that never fall, carry each Ready out, its appends
+    before the next step, and step with a Tick at `next_deadline_ms`. Give it messages only of
+    peers that live on the store that `configuration` names for them, where it names one, and that
+    meant this store: a vote of another store is not that voter's.
+    """
+
+    def __init__(
+        self,
+        config: RaftConfig,
+        storage: LogStorage,
+        hard_state: HardState,
+        rng: Random,
+        now_ms: int,
+        *,
+        commit_index: Index = 0,
+        configuration: Configuration | None = None,
+        store_id: str = "",
+    ) -> None:
+        self._config = config
+        self._log = log = RaftLog(
+            storage,
+            commit_index=commit_index,
+            cache_size_bytes_max=config.log_cache_size_bytes_max,
+        )
+        self._writes_first = configuration is not None
+        if configuration is None:
+            voters = make_membership(Member(node_id=name) for name in config.voters)
+            configuration = Configuration(index=0, membership=voters)
+        self._configurations = Configurations(configuration, storage)
+        self._configuration = self._configurations.in_force
+        outbox = Outbox()
+        super().__init__(
+            node_id=config.node_id,
+            store_id=store_id,
+            membership=self._configuration.membership,
+            hard_state=hard_state,
+            ballot=Ballot(config.node_id, log, outbox),
+            timer=ElectionTimer(config, rng, now_ms),
+            outbox=outbox,
+            now_ms=now_ms,
+        )
+        self._following = Following(config.node_id, log, self._configurations, outbox)
+        self._leadership: Leadership | None = None
+        if log.last_term > self._current_term:
+            # A crash may leave un-fsynced entries of a term but lose the hard state of their
+            # Ready. Nothing of that term has left then, no vote either: enter it, save it first.
+            self._enter_term(log.last_term, None)
+
+    # What the shell may read.
+
+    @property
+    def commit_index(self) -> Index:
+        return self._log.commit_index
+
+    @property
+    def last_index(self) -> Index:
+        return self._log.last_index
+
+    @property
+    def durable_index(self) -> Index:
+        """Up to here the log is known to be fsynced on this node."""
+        return self._log.durable_index
+
+    @property
+    def configuration(self) -> Configuration:
+        """The one in force, committed or not."""
+        return self._configuration
+
+    def configuration_at(self, index: Index) -> Configuration:
+        """The one that a snapshot at `index`, which is applied here, holds."""
+        return self._configurations.at(index)
+
+    @property
+    def peer_ids(self) -> frozenset[NodeId]:
+        """Whom this node may have to send to: all other members, and as a leader also members
+        that were just removed and are still told of it."""
+        membership = self._configuration.membership
+        ids = {*membership.voter_ids, *membership.learner_ids, *self.progress}
+        return frozenset(ids - {self._node_id})
+
+    @property
+    def ready(self) -> bool:
+        """Leader, its no-op committed, neither handing leadership over nor being removed:
+        proposals are welcome."""
+        leadership = self._leadership
+        return (
+            leadership is not None
+            and leadership.transfer_target is None
+            and leadership.committed_own_term
+            and self._is_voter
+        )
+
+    @property
+    def progress(self) -> dict[NodeId, Progress]:
+        """The peers as this leader knows them, to look at only; empty unless leader."""
+        return {} if self._leadership is None else self._leadership.progress
+
+    def successor(self) -> NodeId | None:
+        """Whom this leader had best hand over to; None if it is no leader or the only voter."""
+        return None if self._leadership is None else self._leadership.successor()
+
+    @property
+    def next_deadline_ms(self) -> int:
+        """When the next Tick is due."""
+        if self._leadership is not None:
+            return self._leadership.next_deadline_ms
+        return self._timer.deadline_ms
+
+    def change_refusal(self, change: MembershipChange, now_ms: int) -> ChangeRefused | None:
+        """Why a ChangeMembership of `now_ms` would be refused, if it came next; None: taken."""
+        leadership = self._leadership
+        if leadership is None:
+            return ChangeRefused(reason=ChangeRefusal.NOT_LEADER)
+        return change_refusal(
+            change,
+            leadership=leadership,
+            configuration=self._configuration,
+            log=self._log,
+            now_ms=now_ms,
+        )
+
+    # The one way in.
+
+    def step(self, event: Event) -> Ready:
+        """Take one event; what it says has happened, has."""
+        log = self._log
+        assert event.now_ms >= self._now_ms, f"time fell from {self._now_ms} to {event.now_ms}"
+        log.check_storage()
+        term_before, commit_before = self._current_term, log.commit_index
+        self._now_ms = event.now_ms
+        self._take(event)
+        assert self._current_term >= term_before
+        assert commit_before <= log.commit_index <= log.last_index
+        assert log.durable_index <= log.last_index
+        assert (self._role is Role.LEADER) == (self._leadership is not None)
+        return self._outbox.take(
+            role=self._role,
+            term=self._current_term,
+            voted_for=self._voted_for,
+            leader_id=self._leader_id,
+            commit_index=log.commit_index,
+        )
+
+    def _take(self, event: Event) -> None:
+        match event:
+            case Receive(message=message):
+                self._receive(message)
+            case Propose(payload=payload):
+                self._propose(payload)
+            case LogDurable(index=index, term=term):
+                self._on_log_durable(index, term)
+            case HardStateDurable(term=term):
+                if term == self._current_term:
+                    self._outbox.term_is_durable = True
+            case Tick():
+                self._on_tick()
+            case ReadIndexRequest(request_id=request_id):
+                self._on_read_request(request_id)
+            case PeerUnreachable(peer=peer):
+                self._on_peer_unreachable(peer)
+            case TransferLeadership(target=target):
+                if self._leadership is not None:
+                    self._leadership.begin_transfer(target, self._now_ms)
+            case ChangeMembership(change=change):
+                self._on_change(change)
+            case RoomChanged(writable=writable, can_begin=can_begin):
+                self._following.writable = writable
+                self._note_room(writable=writable, can_begin=can_begin)
+            case ReplayChanged(replaying=replaying):
+                self._timer.is_replaying = replaying
+            case ChunkStored():
+                if self._follows(event.leader):
+                    self._following.on_chunk_stored(event, self._current_term)
+            case SnapshotStored():
+                self._on_snapshot_stored(event)
+            case _:
+                assert_never(event)
+
+    # Events.
+
+    def _receive(self, message: Message) -> None:
+        assert message.receiver == self._node_id, f"a message for {message.receiver}"
+        if message.term < self._current_term:
+            self._answer_stale(message)
+            return
+        match message:
+            case AppendEntries():
+                self._follow(message.sender, message.term)
+                self._following.on_append_entries(message)
+                self._note_configuration()
+            case AppendEntriesReply():
+                self._on_append_entries_reply(message)
+            case RequestVote():
+                self._on_request_vote(message)
+            case RequestVoteReply():
+                self._on_request_vote_reply(message)
+            case TimeoutNow():
+                self._on_timeout_now(message)
+            case InstallSnapshot():
+                self._follow(message.sender, message.term)
+                self._following.on_install_snapshot(message)
+            case InstallSnapshotReply():
+                self._on_install_reply(message)
+            case _:
+                assert_never(message)
+
+    def _answer_stale(self, message: Message) -> None:
+        """A request of an earlier term is refused with the current one, so that a deposed leader
+        or a candidate that was cut off learns of it; a reply of an earlier term says nothing."""
+        match message:
+            case AppendEntries():
+                self._following.refuse(message, self._current_term)
+            case InstallSnapshot():
+                # Nothing is said of the transfer: the term alone is news to the sender.
+                event = ChunkStored(
+                    now_ms=self._now_ms,
+                    leader=message.sender,
+                    base_index=message.base.index,
+                    snapshot_index=message.snapshot_index,
+                    next_offset=message.offset,
+                )
+                self._following.on_chunk_stored(event, self._current_term)
+            case RequestVote():
+                self._ballot.reply(message, self._current_term, granted=False)
+            case _:
+                return
+
+    def _propose(self, payload: bytes) -> None:
+        leadership = self._leadership
+        assert leadership is not None, "only a leader takes proposals"
+        assert len(payload) <= self._config.entry_size_bytes_max, f"{len(payload)} bytes"
+        self._append((EntryKind.DATA, payload))
+        leadership.replicate(self._now_ms)
+
+    def _on_log_durable(self, index: Index, term: Term) -> None:
+        if not self._log.durable_to(index, term):
+            return  # truncated meanwhile
+        if term == self._current_term:
+            self._outbox.term_is_durable = True
+        if self._leadership is not None:
+            self._after_progress(self._leadership)
+
+    def _on_tick(self) -> None:
+        if self._leadership is not None:
+            if not self._leadership.tick(self._now_ms):
+                self._become_follower(self._current_term, None)
+        elif self._now_ms >= self._timer.deadline_ms:
+            self._campaign()
+
+    def _on_read_request(self, request_id: int) -> None:
+        leadership = self._leadership
+        if leadership is None or not leadership.request_read(request_id):
+            self._outbox.answer_reads([ReadState(request_id=request_id, index=None)])
+            return
+        self._outbox.answer_reads(leadership.serve_reads())
+
+    def _on_peer_unreachable(self, peer: NodeId) -> None:
+        if self._leadership is not None:
+            self._leadership.on_unreachable(peer, self._now_ms)
+        elif peer == self._leader_id and not self._leader_is_unreachable:
+            self._leader_is_unreachable = True
+            self._timer.lost_leader(self._now_ms)
+
+    def _on_snapshot_stored(self, event: SnapshotStored) -> None:
+        if self._role in {Role.PRE_CANDIDATE, Role.CANDIDATE}:
+            self._become_follower(self._current_term, None)  # with another log than it asked with
+        # A leader has every committed entry, the base too: it installs nothing.
+        self._following.install(event)
+        self._note_configuration()
+        if self._follows(event.leader):
+            self._following.on_installed(event, self._current_term)
+
+    # Members.
+
+    def _on_change(self, change: MembershipChange) -> None:
+        leadership = self._leadership
+        refused = self.change_refusal(change, self._now_ms)
+        if leadership is None or refused is not None:
+            self._outbox.change_refused = refused
+            return
+        membership = changed(self._configuration.membership, change)
+        self._append((EntryKind.CONFIG, encode_membership(membership)))
+        leadership.replicate(self._now_ms)
+        self._after_progress(leadership)
+
+    def _note_configuration(self) -> None:
+        """What `Configurations` has in force is lived by from here on."""
+        configuration = self._configurations.in_force
+        if configuration == self._configuration:
+            return
+        self._configuration = configuration
+        self._vote_in(configuration.membership)
+        self._outbox.configuration = configuration
+        if self._leadership is not None:
+            self._leadership.change_members(
+                configuration, self._now_ms, counts_itself=self._is_voter
+            )
+
+    def _may_campaign(self) -> bool:
+        """A voter may that has room for a leader's first entries; so may one whose removal is not
+        known to be committed, for its log may be what the others need (4.2.2). Its own vote does
+        not count then."""
+        if not self._can_begin:
+            return False
+        if self._is_voter:
+            return True
+        before = self._configurations.replaced
+        return (
+            before is not None
+            and before.membership.has_voter(self._node_id, self._store_id)
+            and self._configuration.index > self._log.commit_index
+        )
+
+    # What `Elections` leaves to its heir.
+
+    def _begin_leading(self) -> None:
+        self._leadership = Leadership(
+            config=self._config,
+            term=self._current_term,
+            configuration=self._configuration,
+            counts_itself=self._is_voter,
+            log=self._log,
+            outbox=self._outbox,
+            now_ms=self._now_ms,
+        )
+        begin = [(EntryKind.NOOP, b"")]
+        if self._writes_first and self._configuration.index == 0:
+            # The voters stay the same, so no rule of changes is touched.
+            payload = encode_membership(self._configuration.membership)
+            begin.append((EntryKind.CONFIG, payload))
+        self._append(*begin)
+        self._leadership.replicate(self._now_ms)
+
+    def _end_leading(self) -> None:
+        assert self._leadership is not None
+        self._outbox.answer_reads(
+            ReadState(request_id=request_id, index=None)
+            for request_id in self._leadership.open_reads()
+        )
+        self._leadership = None
+
+    def _hears_majority(self) -> bool:
+        assert self._leadership is not None
+        lease_ms = self._config.election_timeout_ms_min
+        return self._leadership.has_quorum_contact(self._now_ms, lease_ms)
+
+    # The log, as a leader.
+
+    def _on_append_entries_reply(self, reply: AppendEntriesReply) -> None:
+        if reply.term > self._current_term:
+            self._become_follower(reply.term, None)
+            return
+        leadership = self._leadership
+        if leadership is None:
+            return  # stepped down since, within the term
+        leadership.on_reply(reply, self._now_ms)
+        self._after_progress(leadership)
+
+    def _on_install_reply(self, reply: InstallSnapshotReply) -> None:
+        if reply.term > self._current_term:
+            self._become_follower(reply.term, None)
+        elif self._leadership is not None:
+            self._leadership.on_install_reply(reply, self._now_ms)
+
+    def _after_progress(self, leadership: Leadership) -> None:
+        has_committed = leadership.maybe_commit(self._now_ms)
+        self._outbox.answer_reads(leadership.serve_reads())
+        if (
+            has_committed
+            and not self._is_voter
+            and self._configuration.index <= self._log.commit_index
+        ):
+            # Its own removal is committed (4.2.2): others go on at once.
+            leadership.resign()
+            self._become_follower(self._current_term, None)
+
+    def _append(self, *kinds_and_payloads: tuple[EntryKind, bytes]) -> None:
+        index = self._log.last_index
+        entries = tuple(
+            Entry(index=index + place, term=self._current_term, kind=kind, payload=payload)
+            for place, (kind, payload) in enumerate(kinds_and_payloads, start=1)
+        )
+        self._configurations.append(entries)
+        self._note_configuration()
+        self._log.append(entries)
+        self._outbox.append(entries)

@@ -1,0 +1,212 @@
+"""What a follower does with what its leader sends: the log's entries, and snapshots.
+
+Place in the data path: `raft.core.core` has judged term and sender, and asks this module to take
+the entries into the log or to say where the leader should go on. Answers go into the outbox.
+
+Invariants:
+- a stale or repeated AppendEntries never shortens the log: only an entry whose term differs does;
+- an acknowledgement says what is durable when it leaves;
+- without room nothing is appended or truncated, what is held already is still acknowledged;
+- the log's beginning is replaced only where it lacks the snapshot's base: what it held then is
+  covered by the snapshot or was never committed, whoever leads by now.
+
+Source: Raft 5.3, section 7, figure 2.
+"""
+
+from __future__ import annotations
+
+from raft.core.configurations import Configurations
+from raft.core.raft_log import RaftLog
+from raft.core.ready_builder import Outbox
+from raft.events import ChunkStored, Install, SnapshotStored
+from raft.ids import Index, NodeId, Term
+from raft.messages import (
+    AppendEntries,
+    AppendEntriesReply,
+    Entry,
+    InstallSnapshot,
+    InstallSnapshotReply,
+)
+
+__all__ = ["Following"]
+
+
+class Following:
+    """All three are shared with the core; it reads `configurations` after each call."""
+
+    __slots__ = ("_configurations", "_log", "_node_id", "_outbox", "writable")
+
+    def __init__(
+        self, node_id: NodeId, log: RaftLog, configurations: Configurations, outbox: Outbox
+    ) -> None:
+        self._node_id = node_id
+        self._log = log
+        self._configurations = configurations
+        self._outbox = outbox
+        self.writable = True
+
+    # Entries.
+
+    def on_append_entries(self, message: AppendEntries) -> None:
+        """Of the current term."""
+        log = self._log
+        prev_log_index = message.prev_log_index
+        if not log.has(prev_log_index, message.prev_log_term):
+            self.refuse(message, message.term)
+            return
+        entries = message.entries
+        if entries:
+            assert entries[0].index == prev_log_index + 1
+            assert entries[-1].term <= message.term
+            held_count = self._held_count(entries)
+            if held_count < len(entries):
+                if self.writable:
+                    self._append(entries[held_count:])
+                else:
+                    entries = entries[:held_count]
+        last_known_index = prev_log_index + len(entries)
+        log.commit_to(min(message.leader_commit, last_known_index))
+        # Even if all of them were here already: an earlier fsync may still be under way. A
+        # heartbeat needs none, so that a slow disk does not cost the leader its quorum.
+        is_durable = not entries and self._outbox.term_is_durable
+        match_index = min(last_known_index, log.durable_index) if is_durable else last_known_index
+        reply = AppendEntriesReply(
+            sender=self._node_id,
+            receiver=message.sender,
+            term=message.term,
+            success=True,
+            match_index=match_index,
+            rejected_prev_index=0,
+            conflict_index=0,
+            conflict_term=0,
+            read_round=message.read_round,
+            writable=self.writable,
+        )
+        if is_durable:
+            self._outbox.send(reply)
+        else:
+            self._outbox.send_after_sync(reply)
+
+    def refuse(self, message: AppendEntries, current_term: Term) -> None:
+        """Tell where to go on (5.3): skip a whole term at once, or go to the log's end."""
+        log = self._log
+        conflict_index, conflict_term = log.last_index + 1, 0
+        if log.first_index <= message.prev_log_index <= log.last_index:
+            known_term = log.term(message.prev_log_index)
+            if known_term is not None:  # else the entry is committed, and the leader an earlier one
+                conflict_term = known_term
+                conflict_index = log.first_index_of_term_at(message.prev_log_index)
+        # The rounds of an earlier term are not those of this one, which the sender may lead too.
+        read_round = message.read_round if message.term == current_term else 0
+        self._outbox.send(
+            AppendEntriesReply(
+                sender=self._node_id,
+                receiver=message.sender,
+                term=current_term,
+                success=False,
+                match_index=0,
+                rejected_prev_index=message.prev_log_index,
+                conflict_index=conflict_index,
+                conflict_term=conflict_term,
+                read_round=read_round,
+                writable=self.writable,
+            )
+        )
+
+    def _held_count(self, entries: tuple[Entry, ...]) -> int:
+        """How many of them, from the first on, the log holds already."""
+        log = self._log
+        if entries[0].index > log.last_index:
+            return 0
+        for count, entry in enumerate(entries):
+            if not log.has(entry.index, entry.term):
+                return count
+        return len(entries)
+
+    def _append(self, entries: tuple[Entry, ...]) -> None:
+        """They are new. Only an entry with another term truncates (figure 2)."""
+        log = self._log
+        first_index = entries[0].index
+        if first_index <= log.last_index:
+            log.truncate_from(first_index)
+            self._configurations.truncate_from(first_index)
+            self._outbox.truncate_from = first_index
+        log.append(entries)
+        self._configurations.append(entries)
+        self._outbox.append(entries)
+
+    # Snapshots.
+
+    def on_install_snapshot(self, message: InstallSnapshot) -> None:
+        """Of the current term. A log that holds the base needs no snapshot to go on."""
+        base = message.base
+        if self._log.has(base.index, base.term):
+            self._log.commit_to(base.index)  # what a log begins behind is committed
+            self._answer_install(
+                message.sender,
+                message.term,
+                base_index=base.index,
+                snapshot_index=message.snapshot_index,
+                next_offset=message.offset,
+                installed=True,
+            )
+        else:
+            self._outbox.received_chunk = message
+
+    def on_chunk_stored(self, event: ChunkStored, term: Term) -> None:
+        """`event.leader` leads in `term`."""
+        self._answer_install(
+            event.leader,
+            term,
+            base_index=event.base_index,
+            snapshot_index=event.snapshot_index,
+            next_offset=event.next_offset,
+            installed=False,
+        )
+
+    def install(self, event: SnapshotStored) -> None:
+        """Replace the log, if it still lacks what the snapshot covers."""
+        base = event.base
+        if self._log.has(base.index, base.term):
+            return
+        self._log.install(base)
+        self._configurations.install(event.configuration)
+        self._outbox.install = Install(
+            base=base, configuration=event.configuration, snapshot_index=event.snapshot_index
+        )
+
+    def on_installed(self, event: SnapshotStored, term: Term) -> None:
+        """`event.leader` leads in `term`."""
+        self._answer_install(
+            event.leader,
+            term,
+            base_index=event.base.index,
+            snapshot_index=event.snapshot_index,
+            next_offset=event.next_offset,
+            installed=True,
+        )
+
+    def _answer_install(
+        self,
+        leader: NodeId,
+        term: Term,
+        *,
+        base_index: Index,
+        snapshot_index: Index,
+        next_offset: int,
+        installed: bool,
+    ) -> None:
+        reply = InstallSnapshotReply(
+            sender=self._node_id,
+            receiver=leader,
+            term=term,
+            base_index=base_index,
+            snapshot_index=snapshot_index,
+            next_offset=next_offset,
+            installed=installed,
+        )
+        if installed:
+            # Of what the log holds the last fsync may still be under way.
+            self._outbox.send_after_sync(reply)
+        else:
+            self._outbox.send(reply)

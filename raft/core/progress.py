@@ -1,0 +1,198 @@
+"""What a leader knows of one peer: how far it is, and what is on its way to it.
+
+Place in the data path: `raft.core.leader_role` keeps one per member of the group, for one term.
+
+PROBE: it is not known where the peer's log ends. One AppendEntries is out at a time; a reply or
+the next heartbeat, which is a probe too, lets the next go.
+REPLICATE: the peer follows. AppendEntries are pipelined within the window, `next_index` moves on
+as they are sent; a refusal, or a broken connection, leads back to PROBE.
+SNAPSHOT: the peer's log ends before this one begins. One chunk of a snapshot is out at a time; the
+peer says which it wants next, and once it is done the leader probes behind the snapshot's base.
+What was said of a transfer is kept over a broken connection, so that it goes on where it broke.
+
+Invariants: match_index < next_index; match_index never falls within a term (everything a peer
+acknowledges is durable there); the window is empty unless replicating. Only an answer to an
+AppendEntries raises match_index, and only if that was sent after this progress was begun: a store
+that was lost may have answered for this name before (`round_min`).
+
+Source: Raft 5.3, section 7, figure 2; dissertation 10.2.1 (pipelining).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import deque
+from dataclasses import dataclass
+
+from raft.messages import Index, InstallSnapshotReply, NodeId
+
+__all__ = ["Progress", "ProgressState", "Transfer"]
+
+
+class ProgressState(enum.Enum):
+    PROBE = "probe"
+    REPLICATE = "replicate"
+    SNAPSHOT = "snapshot"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transfer:
+    """Which bytes of which snapshot a peer wants next; None: nothing is begun."""
+
+    snapshot_index: Index | None = None
+    base_index: Index = 0
+    next_offset: int = 0
+
+
+class Progress:
+    """Mutated by `Leadership` alone, through the methods where more than one field moves."""
+
+    __slots__ = (
+        "_inflight",
+        "asked_ms",
+        "commit_sent",
+        "contact_ms",
+        "inflight_size_bytes",
+        "leaves_at_index",
+        "leaves_by_ms",
+        "match_index",
+        "next_index",
+        "node_id",
+        "probe_sent",
+        "read_round",
+        "round_min",
+        "state",
+        "steady_since_ms",
+        "transfer",
+        "writable",
+    )
+
+    def __init__(
+        self, node_id: NodeId, *, next_index: Index, now_ms: int, round_min: int = 0
+    ) -> None:
+        self.node_id = node_id
+        self.state = ProgressState.PROBE
+        self.match_index: Index = 0
+        self.next_index = next_index
+        self.probe_sent = False  # PROBE: one is out, wait for its reply or for a heartbeat
+        self.contact_ms = now_ms  # when it last answered in this term
+        self.steady_since_ms = now_ms  # since when it follows without a break
+        self.writable = True  # it had room for entries when it last answered
+        self.round_min = round_min  # answers to earlier rounds are not this peer's
+        self.read_round = 0  # the last round of confirmation that it answered
+        self.commit_sent: Index = 0  # the highest leader_commit sent to it
+        self.leaves_at_index: Index | None = None  # the CONFIG entry that removed it
+        self.leaves_by_ms = 0  # and until when it is told of it
+        self.transfer = Transfer()  # SNAPSHOT: what was asked for last
+        self.asked_ms: int | None = None  # SNAPSHOT: when; None: not yet
+        self._inflight: deque[tuple[Index, int]] = deque()  # last index and bytes of each message
+        self.inflight_size_bytes = 0
+
+    @property
+    def inflight_count(self) -> int:
+        return len(self._inflight)
+
+    def may_send(self, *, count_max: int, size_bytes_max: int) -> bool:
+        """Whether entries may go out now."""
+        if not self.writable or self.state is ProgressState.SNAPSHOT:
+            return False
+        if self.state is ProgressState.PROBE:
+            return not self.probe_sent
+        return len(self._inflight) < count_max and self.inflight_size_bytes < size_bytes_max
+
+    def on_sent(self, last_index: Index, size_bytes: int) -> None:
+        """Entries up to `last_index` have gone out."""
+        assert last_index >= self.next_index, f"{last_index} was sent before {self.next_index}"
+        if self.state is ProgressState.PROBE:
+            self.probe_sent = True
+            return
+        self._inflight.append((last_index, size_bytes))
+        self.inflight_size_bytes += size_bytes
+        self.next_index = last_index + 1
+
+    def on_contact(self, now_ms: int, *, writable: bool, silence_ms_max: int) -> None:
+        """It answered. What was sent to a peer without room was not taken: go back to it."""
+        if not writable or now_ms > self.contact_ms + silence_ms_max:
+            self.steady_since_ms = now_ms
+        self.contact_ms = now_ms
+        if self.writable and not writable and self.state is ProgressState.REPLICATE:
+            self.become_probe(self.match_index + 1)
+        self.writable = writable
+
+    def on_success(self, match_index: Index, *, first_index: Index) -> bool:
+        """The peer has everything up to `match_index`, durable; True if that is news.
+        `first_index` is where this log begins: the peer can go on from there."""
+        is_news = match_index > self.match_index
+        if is_news:
+            self.match_index = match_index
+        inflight = self._inflight
+        while inflight and inflight[0][0] <= self.match_index:
+            self.inflight_size_bytes -= inflight.popleft()[1]
+        if self.state is ProgressState.PROBE or (
+            self.state is ProgressState.SNAPSHOT and self.match_index + 1 >= first_index
+        ):
+            self.state = ProgressState.REPLICATE
+            self.next_index = self.match_index + 1
+            self.probe_sent = False
+        elif self.next_index <= self.match_index:
+            self.next_index = self.match_index + 1
+        assert self.match_index < self.next_index
+        return is_news
+
+    def on_refusal(self, *, rejected_prev_index: Index, next_index: Index, now_ms: int) -> bool:
+        """The peer does not have what precedes `rejected_prev_index + 1`; go on at `next_index`.
+        False if the refusal answers something long overtaken."""
+        if self.is_stale_refusal(rejected_prev_index):
+            return False
+        self.steady_since_ms = now_ms
+        # At least one step back, so that probing ends; never below what is known to match.
+        self.become_probe(max(min(next_index, rejected_prev_index), self.match_index + 1))
+        return True
+
+    def is_stale_refusal(self, rejected_prev_index: Index) -> bool:
+        if self.state is ProgressState.SNAPSHOT:
+            return True  # that it lacks the log's beginning is known
+        if self.state is ProgressState.REPLICATE:
+            return rejected_prev_index <= self.match_index
+        return rejected_prev_index != self.next_index - 1
+
+    def on_unreachable(self, now_ms: int) -> None:
+        """What was on its way may be lost."""
+        self.steady_since_ms = now_ms
+        self.become_probe(self.match_index + 1)
+
+    def become_probe(self, next_index: Index) -> None:
+        assert next_index > self.match_index
+        self.state = ProgressState.PROBE
+        self.next_index = next_index
+        self.probe_sent = False
+        self._inflight.clear()
+        self.inflight_size_bytes = 0
+
+    def become_snapshot(self) -> None:
+        """It needs what this log no longer has."""
+        assert self.state is not ProgressState.SNAPSHOT
+        self.become_probe(self.next_index)
+        self.state = ProgressState.SNAPSHOT
+        self.asked_ms = None
+
+    def on_install_reply(self, reply: InstallSnapshotReply) -> bool:
+        """The peer wants the bytes that the reply names; False if that is nothing new: asked for
+        already, or said before later bytes were asked for."""
+        wanted = Transfer(
+            snapshot_index=reply.snapshot_index,
+            base_index=reply.base_index,
+            next_offset=reply.next_offset,
+        )
+        last = self.transfer
+        is_same = (last.snapshot_index, last.base_index) == (
+            wanted.snapshot_index,
+            wanted.base_index,
+        )
+        # From the beginning again: the whole was wrong, or the peer has lost it.
+        if is_same and wanted.next_offset != 0 and wanted.next_offset <= last.next_offset:
+            return False
+        if wanted == last:
+            return False
+        self.transfer = wanted
+        return True

@@ -1,0 +1,88 @@
+"""Asking for votes, giving them, counting them.
+
+Place in the data path: `raft.core.core` decides when a campaign begins and what its outcome means;
+this module makes the messages and holds the answers.
+
+Invariants: a vote leaves only once it is durable; a node answers for its log as it is when it
+answers; only the votes of voters count, and each voter's first answer.
+
+Source: Raft 5.2, 5.4.1; dissertation 9.6 (pre-vote).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from raft.core.quorum import VoteResult, vote_result
+from raft.core.raft_log import RaftLog
+from raft.core.ready_builder import Outbox
+from raft.ids import NodeId, Term
+from raft.messages import RequestVote, RequestVoteReply
+
+__all__ = ["Ballot"]
+
+
+class Ballot:
+    """`log` and `outbox` are shared with the core."""
+
+    __slots__ = ("_log", "_node_id", "_outbox", "_votes")
+
+    def __init__(self, node_id: NodeId, log: RaftLog, outbox: Outbox) -> None:
+        self._node_id = node_id
+        self._log = log
+        self._outbox = outbox
+        self._votes: dict[NodeId, bool] = {}
+
+    def open(
+        self,
+        voters: Collection[NodeId],
+        *,
+        term: Term,
+        counts_itself: bool,
+        pre_vote: bool,
+        leadership_transfer: bool,
+    ) -> None:
+        """Ask every other voter; this node votes for itself, if that counts. `term` as in
+        RequestVote."""
+        self._votes = {self._node_id: True} if counts_itself else {}
+        for voter in voters:
+            if voter == self._node_id:
+                continue
+            self._outbox.send(
+                RequestVote(
+                    sender=self._node_id,
+                    receiver=voter,
+                    term=term,
+                    last_log_index=self._log.last_index,
+                    last_log_term=self._log.last_term,
+                    pre_vote=pre_vote,
+                    leadership_transfer=leadership_transfer,
+                )
+            )
+
+    def close(self) -> None:
+        self._votes = {}
+
+    def note(self, reply: RequestVoteReply) -> None:
+        self._votes.setdefault(reply.sender, reply.granted)
+
+    def result(self, voters: Collection[NodeId]) -> VoteResult:
+        return vote_result(voters, self._votes)
+
+    def is_up_to_date(self, request: RequestVote) -> bool:
+        """Whether the candidate's log holds at least as much as this one (5.4.1)."""
+        asked = (request.last_log_term, request.last_log_index)
+        return asked >= (self._log.last_term, self._log.last_index)
+
+    def reply(self, request: RequestVote, current_term: Term, *, granted: bool) -> None:
+        reply = RequestVoteReply(
+            sender=self._node_id,
+            receiver=request.sender,
+            term=request.term if granted else current_term,
+            granted=granted,
+            pre_vote=request.pre_vote,
+        )
+        if granted and not request.pre_vote:
+            self._outbox.send_after_sync(reply)
+        else:
+            self._outbox.send(reply)

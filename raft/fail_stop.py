@@ -1,0 +1,59 @@
+"""The node's edge to the event loop: whatever is raised inside stops the node.
+
+Place in the data path: every callback by which loop, transport and fsync thread enter
+`raft.node.node` goes through it, and so do the broker's calls where they step the core.
+
+Invariant: a failed write, a broken invariant and a state machine that raises all end in one
+place, `fail`, and none of them in a log line of the loop with the node going on.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
+
+__all__ = ["Edge", "stops_node"]
+
+_P = ParamSpec("_P")
+
+
+class Edge:
+    """Hands what is raised inside to `fail`; it goes further only if it is to end the process."""
+
+    __slots__ = ("_fail",)
+
+    def __init__(self, fail: Callable[[BaseException], None]) -> None:
+        self._fail = fail
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
+    ) -> bool:
+        if error is not None:
+            self._fail(error)
+        return isinstance(error, Exception)
+
+
+class _Guarded(Protocol):
+    stopped: bool
+    edge: Edge
+
+
+_G = TypeVar("_G", bound=_Guarded)
+
+
+def stops_node(
+    method: Callable[Concatenate[_G, _P], None],
+) -> Callable[Concatenate[_G, _P], None]:
+    """Makes a method an entry: it does nothing once the node has stopped."""
+
+    @functools.wraps(method)
+    def entry(node: _G, /, *args: _P.args, **kwargs: _P.kwargs) -> None:
+        if not node.stopped:
+            with node.edge:
+                method(node, *args, **kwargs)
+
+    return entry

@@ -1,0 +1,111 @@
+"""The operating system's files behind the `Disk` protocol of `raft.storage`.
+
+Place in the data path: `raft.log.segment_log` and `raft.log.hard_state` write through it; the
+simulator puts its own disk in its place.
+
+Invariants: a directory operation (create, rename, remove) is durable only after `sync_directory`;
+data and size of a file only after `sync`. Writes go through pwritev, so that a full disk is an
+OSError here and never a SIGBUS; a write inside of what was allocated needs no block.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+__all__ = ["OsDisk", "OsDiskFile", "make_durable_directory"]
+
+_BUFFERS_PER_WRITE_MAX = 1024  # IOV_MAX of Linux; the caller loops on short writes anyway
+
+
+class OsDiskFile:
+    """One open file descriptor. `sync` may run on another thread while the owner writes."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def pread(self, size: int, offset: int) -> bytes:
+        return os.pread(self._fd, size, offset)
+
+    def pwritev(self, buffers: Sequence[bytes], offset: int) -> int:
+        """At most IOV_MAX buffers a call: the count returned is short where there are more."""
+        if len(buffers) > _BUFFERS_PER_WRITE_MAX:
+            buffers = buffers[:_BUFFERS_PER_WRITE_MAX]
+        return os.pwritev(self._fd, buffers, offset)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+
+    def allocate(self, size: int) -> None:
+        os.posix_fallocate(self._fd, 0, size)
+
+    def drop_cache(self, offset: int = 0, size: int = 0) -> None:
+        """Only clean pages go: what was not synced yet stays."""
+        os.posix_fadvise(self._fd, offset, size, os.POSIX_FADV_DONTNEED)
+
+    def sync(self) -> None:
+        os.fdatasync(self._fd)
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+class OsDisk:
+    """The directory tree below `root`; paths are relative to it, "/" between the parts."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def open(self, path: str, *, create: bool) -> OsDiskFile:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        return OsDiskFile(os.open(self._root / path, flags, 0o644))
+
+    def list(self, path: str) -> list[str]:
+        """Names in a directory, sorted. Raises FileNotFoundError where there is none."""
+        return sorted(entry.name for entry in (self._root / path).iterdir())
+
+    def rename(self, source: str, target: str) -> None:
+        (self._root / source).replace(self._root / target)
+
+    def remove(self, path: str) -> None:
+        (self._root / path).unlink()
+
+    def make_directory(self, path: str) -> None:
+        """Also its parents; nothing happens where it is there already."""
+        (self._root / path).mkdir(parents=True, exist_ok=True)
+
+    def sync_directory(self, path: str) -> None:
+        fd = os.open(self._root / path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+def make_durable_directory(path: Path) -> None:
+    """Make the directory and its parents; a failure of power takes none of them. Raises OSError."""
+    missing = [one for one in (path, *path.parents) if not one.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    # The directory's own name too where it was there: whoever made it may have been killed.
+    for one in missing or (path,):
+        _sync_names_in(one.parent)
+
+
+def _sync_names_in(directory: Path) -> None:
+    try:
+        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except PermissionError:
+        os.sync()  # a parent that may be walked through and not be read
+        return
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

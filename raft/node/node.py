@@ -1,0 +1,583 @@
+"""A node of a replication group: its life, from an opened store to a clean stop; asyncio.
+
+Place in the data path: the broker proposes and applies through `raft.replicated_log`, which this
+class implements; peers' messages come and go through `raft.peers.transport`. What the core decides
+is carried out by `raft.node.core_shell`, in the order that is stated there.
+
+A node lives through phases. RECOVERING: the store is opened and the newest snapshot restored, on a
+thread. UNBORN: the store is empty, and introductions find out whether it may take part
+(`raft.bootstrap.store_gossip`). REPAIRING: what was durable is damaged, good copies are fetched
+(`raft.repair.log_repairer`). SERVING: there is a core. Before that the node neither votes nor
+acknowledges anything, but hands out the entries that it has. Damage that is found while SERVING is
+mended meanwhile.
+
+Invariants:
+- a failed write or fsync, a broken invariant and a state machine that raises all stop the node:
+  nothing is sent after it, `wait_failed` tells it;
+- a birth is durable before the node takes part;
+- the commit index that a checkpoint holds is durable on this node.
+
+Over 500 lines, because it is where the parts of a node are put together: each callback that stands
+here joins two of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import functools
+import logging
+import time
+from collections.abc import Callable, Iterable
+
+from raft.bootstrap.store_gossip import (
+    BORN_INTERVAL_MS,
+    INTERVAL_MS,
+    Introductions,
+    initial_configuration,
+)
+from raft.events import ChunkStored, Install, Role, SnapshotStored
+from raft.fail_stop import Edge, stops_node
+from raft.log.damage import DamagedLogError
+from raft.membership import Configuration, Membership, MembershipChange
+from raft.messages import (
+    FetchEntries,
+    FetchEntriesReply,
+    Index,
+    InstallSnapshot,
+    Introduce,
+    LogBase,
+    NodeId,
+    PeerMessage,
+)
+from raft.node.core_shell import CoreShell
+from raft.node.node_config import NodeConfig
+from raft.peers.handshake import Identity
+from raft.peers.transport import TcpTransport, Transport
+from raft.repair.log_repairer import Mender
+from raft.replicated_log import (
+    LogStatus,
+    NotLeaderError,
+    Phase,
+    ProposalResult,
+    RestorableStateMachine,
+    RetentionBounds,
+    Slot,
+)
+from raft.snapshots.install import Received
+from raft.snapshots.install_stream import InstallStream
+from raft.snapshots.snapshot import SnapshotHeader
+from raft.snapshots.snapshot_keeper import SnapshotKeeper, WrittenState
+from raft.stalls import Stalls
+from raft.storage import Disk
+from raft.store.checkpoint import hint
+from raft.store.node_store import NodeStore
+from raft.store.restore import RestoredState, do_without, restore_newest
+
+__all__ = ["RaftNode"]
+
+_ROOM_INTERVAL_S = 1.0
+# A file of 64 MiB takes some 30 ms to remove, and heartbeats go on between two.
+_DROPPED_AT_ONCE_MAX = 2
+_DROP_PAUSE_S = 0.1
+_DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG})
+
+_log = logging.getLogger(__name__)
+
+
+class RaftNode:
+    """Implements `ReplicatedLog`. `disk` and `transport` are replaced in tests only."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        state_machine: RestorableStateMachine,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        disk: Disk | None = None,
+        transport: Transport | None = None,
+        stalls: Stalls | None = None,
+    ) -> None:
+        self._config = config
+        self._stalls = stalls
+        self._state_machine = state_machine
+        self._clock = clock
+        self._disk = disk
+        self._transport: Transport = transport or TcpTransport(
+            Identity(
+                group=config.group,
+                node_id=config.node_id,
+                secret=config.secret,
+                address=config.peers[config.node_id],
+            ),
+            listen=config.listen,
+            peers={peer: a for peer, a in config.peers.items() if peer != config.node_id},
+            dial=config.dial,
+        )
+        self._background: asyncio.Task[None] | None = None
+        self._shell: CoreShell | None = None  # from SERVING on
+        self._phase = Phase.RECOVERING
+        self._restored: RestoredState | None = None
+        self._was_mended = asyncio.Event()
+        self._asked_in_vain = False
+        self._prepared: tuple[LogBase, Callable[[], None]] | None = None  # to be installed
+        self.edge = Edge(self.fail)
+        self.stopped = True  # until started, and after a stop or a failure
+
+    # --- start and stop ------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Recover, listen, join the group.
+
+        Raises OSError (also StoreLockedError, WrongStoreError, and an address in use),
+        CorruptLogError, and ValueError where a snapshot holds no state; the node is as before
+        then.
+        """
+        self._loop = asyncio.get_running_loop()
+        self._failed: asyncio.Future[BaseException] = self._loop.create_future()
+        # On a thread: recovery of a long log takes seconds.
+        self._store = store = await asyncio.to_thread(NodeStore, self._config, self._disk)
+        with contextlib.ExitStack() as on_failure:
+            on_failure.callback(store.close)
+            await self._restore()
+            self._assemble(store)
+            await self._transport.start(
+                self._on_message, self._on_unreachable, store_id=store.identity.store_id
+            )
+            on_failure.pop_all()
+        self.stopped = False
+        self._begin_phase()
+        self._introduce()
+        # The one task without a group: it outlives this call, `stop` and `fail` end it.
+        self._background = asyncio.create_task(self._run_background(), name="raft-node")
+        self._background.add_done_callback(self._on_background_done)
+
+    async def _restore(self) -> None:
+        """The state as the newest snapshot has it, unless something damaged is needed for it."""
+        store = self._store
+        store.write_checkpoint(store.checkpoint.commit_index, 0, clean=False)
+        if store.log.damages and not (
+            self._asked_in_vain and await asyncio.to_thread(do_without, store.log, store.snapshots)
+        ):
+            return
+        try:
+            self._restored = await asyncio.to_thread(
+                restore_newest,
+                store.log,
+                store.snapshots,
+                self._state_machine,
+                commit_index=store.checkpoint.commit_index,
+            )
+        except DamagedLogError as error:
+            _log.error("the log is damaged: %s", error)
+
+    def _assemble(self, store: NodeStore) -> None:
+        config = self._config
+        self._introductions = Introductions(
+            node_id=config.node_id,
+            store_id=store.identity.store_id,
+            born=store.identity.born,
+            addresses=config.peers,
+        )
+        self._snapshots = SnapshotKeeper(
+            store.log,
+            store.snapshots,
+            self._state_machine,
+            interval_size_bytes=config.snapshot_interval_size_bytes,
+            configuration_at=self._configuration_at,
+            on_written=self._on_state_written,
+            stalls=self._stalls,
+        )
+        self._installs = InstallStream(
+            config.node_id,
+            store.snapshots,
+            lambda: store.log.base,
+            chunk_size_bytes=config.raft.install_chunk_size_bytes,
+            rate_bytes_per_s=config.install_rate_bytes_per_s,
+            size_bytes_max=config.install_size_bytes_max,
+            now_ms=self._now_ms,
+            send=self._send_now,
+            accept=self._prepare_install,
+            stored=self._on_chunk_stored,
+        )
+        self._mender = Mender(
+            config.node_id,
+            store.log,
+            scrub_rate_bytes_per_s=config.scrub_rate_bytes_per_s,
+            scrub_interval_s=config.scrub_interval_ms / 1000,
+            now_ms=self._now_ms,
+            peers=self._peers,
+            commit_index=self._commit_index,
+            send=self._send_now,
+            end_at=self._end_at,
+            mended=self._was_mended.set,
+            in_vain=self._on_in_vain,
+        )
+
+    async def stop(self) -> None:
+        """Leave cleanly: hand leadership over, make everything appended durable, take a snapshot,
+        write the checkpoint.
+
+        Safe to call after a failure, and twice.
+        """
+        if not self.stopped and self._shell is not None:
+            await self._shell.hand_over()
+        was_running = not self.stopped
+        self.stopped = True
+        self._shut()
+        if self._background is None:
+            return
+        self._background.cancel()
+        await asyncio.wait([self._background])
+        if self._shell is not None:
+            await self._shell.end_rounds()
+        self._background = None
+        try:
+            if was_running and self._shell is not None:
+                # A failure here still tells that what was written may not be safe.
+                self._shell.trace.flush()
+                applied_index = self._shell.applier.applied_index
+                await asyncio.to_thread(
+                    self._store.end_cleanly,
+                    self._shell.group_commit.persist_rest,
+                    functools.partial(self._snapshots.write_last, applied_index),
+                    commit_index=self._shell.core.commit_index,
+                    applied_index=applied_index,
+                )
+                self._shell.trace.flush()
+        finally:
+            self._store.close()
+
+    def _on_state_written(self, state: WrittenState) -> None:
+        """On the loop, or while it waits for the last one at a stop."""
+        if self._shell is not None:
+            self._shell.trace.state_written(self._shell.core.current_term, state)
+
+    async def wait_failed(self) -> BaseException:
+        return await asyncio.shield(self._failed)
+
+    def fail(self, error: BaseException) -> None:
+        """Stop for good: nothing is sent, appended or applied any more."""
+        if self.stopped:
+            return
+        # A disk that fails is for a person to mend; anything else is a bug and shows its way here.
+        trace = None if isinstance(error, OSError) and error.errno in _DISK_ERRORS else error
+        _log.error("the node stops: %s: %s", type(error).__name__, error, exc_info=trace)
+        self.stopped = True
+        self._shut()
+        if self._background is not None:
+            self._background.cancel()
+        if not self._failed.done():
+            self._failed.set_result(error)
+
+    def _shut(self) -> None:
+        if self._shell is not None:
+            self._shell.shut()
+
+    # --- phases --------------------------------------------------------------------------------
+
+    def _begin_phase(self) -> None:
+        roster = self._introductions.born_alone()
+        if roster is not None:
+            self._store.bear(roster)
+        if not self._store.identity.born:
+            self._phase = Phase.UNBORN
+            _log.info("the store is new: waiting to hear from %s", ", ".join(self._config.peers))
+        elif self._restored is None:
+            self._phase = Phase.REPAIRING
+        else:
+            self._serve(self._restored)
+
+    async def _serve_when_mended(self) -> None:
+        """Raises what `start` does."""
+        while True:
+            await self._was_mended.wait()
+            self._was_mended.clear()
+            if self._phase is Phase.REPAIRING:
+                with self._mender.leaving_alone():
+                    await self._restore()
+                # What was told before the restore is answered by it, also where it was in vain.
+                self._was_mended.clear()
+                self._begin_phase()
+
+    def _serve(self, restored: RestoredState) -> None:
+        """Take part in the group from now on."""
+        store = self._store
+        configuration = restored.configuration
+        if configuration is None and store.identity.roster:
+            configuration = initial_configuration(store.identity.roster)
+        self._snapshots.begin_with(restored.kept)
+        self._shell = CoreShell(
+            self._config,
+            store,
+            restored,
+            self._state_machine,
+            self._transport,
+            configuration=configuration,
+            clock=self._clock,
+            fail=self.fail,
+            on_configuration=self._on_configuration,
+            on_segment_end=self._snapshots.segment_ended,
+            on_install=self._on_install,
+            on_chunk_wanted=self._installs.want,
+            on_chunk=self._installs.receive,
+            stalls=self._stalls,
+        )
+        self._phase = Phase.SERVING
+        self._shell.begin()
+
+    @stops_node
+    def _introduce(self) -> None:
+        """Often until the store is born, then now and then."""
+        configuration = None if self._shell is None else self._shell.core.configuration
+        if self._phase is not Phase.REPAIRING:
+            members = () if configuration is None else configuration.membership.members
+            names = [member.node_id for member in members]
+            for message in self._introductions.to_all(configuration, names):
+                self._transport.send(message)
+            self._transport.flush()
+        interval_ms = INTERVAL_MS if self._phase is Phase.UNBORN else BORN_INTERVAL_MS
+        self._loop.call_later(interval_ms / 1000, self._introduce)
+
+    def _on_introduce(self, message: Introduce) -> None:
+        configuration = None if self._shell is None else self._shell.core.configuration
+        roster, answers = self._introductions.hear(message, configuration)
+        if roster is not None:
+            _log.info("the store is born")
+            self._store.bear(roster)
+            self._begin_phase()
+            answers = self._introductions.to_all(initial_configuration(roster))
+        for answer in answers:
+            self._transport.send(answer)
+        self._transport.flush()
+
+    # --- background ----------------------------------------------------------------------------
+
+    async def _run_background(self) -> None:
+        """Connections, checkpoints, snapshots, until the node stops."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._transport.run())
+                group.create_task(self._checkpoint_regularly())
+                group.create_task(self._snapshots.run())
+                group.create_task(self._installs.run())
+                group.create_task(self._look_for_room())
+                group.create_task(self._mender.run())
+                group.create_task(self._serve_when_mended())
+        finally:
+            # Also after a failure: peers learn of it by the connections that break.
+            await self._transport.stop()
+
+    def _on_background_done(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        if error is not None:
+            self.fail(error)
+
+    async def _checkpoint_regularly(self) -> None:
+        while True:
+            await asyncio.sleep(self._config.checkpoint_interval_ms / 1000)
+            shell = self._shell
+            if shell is None:
+                continue
+            core = shell.core
+            commit_index = hint(commit_index=core.commit_index, durable_index=core.durable_index)
+            if self._store.checkpoint.commit_index != commit_index:
+                await asyncio.to_thread(
+                    self._store.write_checkpoint,
+                    commit_index,
+                    shell.applier.applied_index,
+                    clean=False,
+                )
+
+    async def _look_for_room(self) -> None:
+        while True:
+            await asyncio.sleep(_ROOM_INTERVAL_S)
+            if self._shell is not None:
+                self._shell.look_for_room()
+
+    # --- what the broker calls -----------------------------------------------------------------
+
+    def status(self) -> LogStatus:
+        if self._shell is not None:
+            return self._shell.status()
+        log = self._store.log
+        return LogStatus(
+            role=Role.FOLLOWER,
+            term=self._store.hard_state.current_term,
+            leader_id=None,
+            ready=False,
+            first_index=log.first_index,
+            last_index=log.last_index,
+            commit_index=self._commit_index(),
+            applied_index=0,
+            voters=(),
+            learners=(),
+            begin_position=log.base.position,
+            writable=False,
+            phase=self._phase,
+            store_id=self._store.identity.store_id,
+        )
+
+    def propose(self, fill: Callable[[Slot], bytes]) -> asyncio.Future[ProposalResult]:
+        """See `ReplicatedLog.propose`. ValueError also where too many proposals are open."""
+        return self._serving().propose(fill)
+
+    async def read_index(self) -> Index:
+        """See `ReplicatedLog.read_index`. NotLeaderError also where too many reads are open."""
+        return await self._serving().read_index()
+
+    def membership(self) -> Membership:
+        """See `ReplicatedLog.membership`; nobody before this node takes part."""
+        return Membership() if self._shell is None else self._shell.core.configuration.membership
+
+    async def change_membership(self, change: MembershipChange) -> ProposalResult:
+        """See `ReplicatedLog.change_membership`."""
+        return await self._serving().change_membership(change)
+
+    async def transfer_leadership(self, target: NodeId) -> None:
+        """See `ReplicatedLog.transfer_leadership`."""
+        await self._serving().transfer_leadership(target)
+
+    def read(self, position: int, size: int) -> bytes:
+        """See `ReplicatedLog.read`."""
+        return self._store.log.read(position, size)
+
+    def retention_bounds(self) -> RetentionBounds:
+        """See `ReplicatedLog.retention_bounds`."""
+        log = self._store.log
+        return RetentionBounds(
+            begin_position=log.base.position,
+            end_position=log.end_position,
+            follower_position=None if self._shell is None else self._shell.follower_position(),
+        )
+
+    async def retain_from(self, position: int) -> int:
+        """See `ReplicatedLog.retain_from`."""
+        log = self._store.log
+        while not self.stopped:
+            with self.edge:
+                before, safe_position = log.base, self._snapshots.safe_position
+                if log.drop_before(min(position, safe_position), _DROPPED_AT_ONCE_MAX) == before:
+                    if safe_position < log.first_segment_end <= position:
+                        self._snapshots.want()
+                    break
+                self._state_machine.trim(log.base.position)
+            await asyncio.sleep(_DROP_PAUSE_S)
+        return log.base.position
+
+    def _serving(self) -> CoreShell:
+        if self._shell is None:
+            raise NotLeaderError(None)
+        return self._shell
+
+    # --- entries from the loop -----------------------------------------------------------------
+
+    @stops_node
+    def _on_message(self, message: PeerMessage) -> None:
+        match message:
+            case Introduce():
+                self._on_introduce(message)
+            case FetchEntries():
+                self._mender.on_fetch(message)
+            case FetchEntriesReply():
+                self._mender.on_reply(message)
+            case _:
+                if self._shell is not None:
+                    self._shell.on_message(message)
+
+    @stops_node
+    def _on_unreachable(self, peer: NodeId) -> None:
+        if self._shell is not None:
+            self._shell.on_unreachable(peer)
+
+    # --- what the mender asks and tells --------------------------------------------------------
+
+    def _peers(self) -> frozenset[NodeId]:
+        """Who may have good copies."""
+        if self._shell is not None:
+            return self._shell.core.peer_ids
+        names = set(self._config.peers)
+        if self._store.identity.roster:
+            roster = initial_configuration(self._store.identity.roster).membership
+            names |= {member.node_id for member in roster.members}
+        return frozenset(names - {self._config.node_id})
+
+    def _commit_index(self) -> Index:
+        if self._shell is not None:
+            return self._shell.core.commit_index
+        return min(self._store.checkpoint.commit_index, self._store.log.last_index)
+
+    def _on_in_vain(self) -> None:
+        self._asked_in_vain = True
+        self._was_mended.set()
+
+    def _end_at(self, cut: LogBase) -> None:
+        """While there is a core, only the core truncates; its leader will tell it to."""
+        if self._phase is Phase.REPAIRING:
+            self._store.log.end_at(cut)
+
+    # --- what the core's shell tells -----------------------------------------------------------
+
+    def _on_configuration(self, configuration: Configuration) -> None:
+        self._transport.set_members(configuration.membership.members)
+
+    def _configuration_at(self, index: Index) -> Configuration:
+        assert self._shell is not None, "what is applied is applied by a core's node"
+        return self._shell.core.configuration_at(index)
+
+    def _prepare_install(self, header: SnapshotHeader, chunks: Iterable[bytes]) -> None:
+        """A snapshot that was received is whole: read the state in it, on a thread. Raises
+        OSError, and ValueError where it holds none: a node that can't read its group's state has
+        no place in it, and stops with its log as it was."""
+        index = header.last.index
+        self._prepared = header.last, self._state_machine.prepare_restore(index, chunks)
+
+    def _on_install(self, install: Install) -> None:
+        """The log begins behind `install.base` now: so does the state. Raises OSError."""
+        begin = time.monotonic()
+        index = install.snapshot_index
+        assert self._prepared is not None, "it was accepted before the core heard of it"
+        last, restore = self._prepared
+        assert last.index == index, f"{last.index} was accepted, {index} is installed"
+        restore()
+        self._state_machine.trim(install.base.position)
+        self._snapshots.installed(last)
+        _log.info("installed the state at %d in %.3f s", index, time.monotonic() - begin)
+
+    def _send_now(self, message: PeerMessage) -> None:
+        if not self.stopped:
+            self._transport.send(message)
+            self._transport.flush()
+
+    @stops_node
+    def _on_chunk_stored(self, chunk: InstallSnapshot, received: Received) -> None:
+        assert self._shell is not None
+        now_ms = self._shell.now_ms()
+        if not received.whole:
+            self._shell.step_entry(
+                ChunkStored(
+                    now_ms=now_ms,
+                    leader=chunk.sender,
+                    base_index=chunk.base.index,
+                    snapshot_index=chunk.snapshot_index,
+                    next_offset=received.next_offset,
+                )
+            )
+            return
+        self._shell.step_entry(
+            SnapshotStored(
+                now_ms=now_ms,
+                leader=chunk.sender,
+                base=chunk.base,
+                configuration=chunk.configuration,
+                snapshot_index=chunk.snapshot_index,
+                next_offset=received.next_offset,
+            )
+        )
+        self._prepared = None
+
+    def _now_ms(self) -> int:
+        return int(self._clock() * 1000)

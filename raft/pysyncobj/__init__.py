@@ -1,0 +1,4 @@
+"""PySyncObj behind the same seam: the other engine of the fault matrix, not for keeping data.
+
+May import: `raft`, `raft.log`, `raft.store`.
+"""

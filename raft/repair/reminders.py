@@ -1,0 +1,50 @@
+"""How often something that lasts is told again: at once, then ever more rarely; pure, no clock.
+
+Place in the data path: none; `raft.repair.log_repairer` asks it before it logs what nobody can help
+with, and `raft.node.core_shell` before it logs that it can't apply an entry.
+
+Invariant: what has changed is told at once, what has not at intervals that double up to a bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable
+from dataclasses import dataclass
+
+__all__ = ["Reminders"]
+
+_INTERVAL_MS_MIN = 2_000
+_INTERVAL_MS_MAX = 60_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Told:
+    fact: Hashable
+    again_ms: int
+    interval_ms: int
+
+
+class Reminders:
+    """What was told, by subject. Times never fall."""
+
+    def __init__(self) -> None:
+        self._told: dict[Hashable, _Told] = {}
+
+    def due(self, subject: Hashable, fact: Hashable, now_ms: int) -> bool:
+        """Whether to tell now that `fact` is so of `subject`; True counts as told."""
+        told = self._told.get(subject)
+        if told is None or told.fact != fact:
+            interval_ms = _INTERVAL_MS_MIN
+        elif now_ms < told.again_ms:
+            return False
+        else:
+            interval_ms = min(2 * told.interval_ms, _INTERVAL_MS_MAX)
+        self._told[subject] = _Told(
+            fact=fact, again_ms=now_ms + interval_ms, interval_ms=interval_ms
+        )
+        return True
+
+    def keep(self, subjects: Collection[Hashable]) -> None:
+        """Forget all others: they are no more, and would be news if they came again."""
+        for subject in self._told.keys() - set(subjects):
+            del self._told[subject]

@@ -1,0 +1,212 @@
+"""When the application's state is written to a snapshot file, and what the log must keep for it.
+
+Place in the data path: `raft.node.applier` says where a segment ends, on the loop, between two
+applies; the state is captured there at once and written on a thread while entries go on being
+applied. A clean stop writes a last one.
+
+Invariants:
+- one snapshot is written at a time; a segment that ends meanwhile is passed over, and what an
+  install has overtaken does not count;
+- a snapshot tells who belongs to the group. A node that joined one whose first members stand in no
+  entry (stores older than configurations in the log) hears of them with the first change: what it
+  applied before can't be told from an empty group, and no snapshot of it is taken;
+- before a snapshot counts, the derived files are fsynced, and so is the log up to its index;
+- the two newest good ones are kept, and of the log what lies behind the older of them. While there
+  is only one, the log keeps everything. What retention would let go but for them brings the next
+  two forward.
+
+A snapshot that meets a full disk is given up, and tried again at the next end of a segment: that
+costs a longer replay, not the node. Any other failure stops the node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from xxhash import xxh3_64
+
+from raft.log.segment_log import SegmentLog
+from raft.membership import Configuration, encode_membership
+from raft.messages import Index, LogBase
+from raft.replicated_log import RestorableStateMachine, Snapshot
+from raft.snapshots.snapshot import SnapshotFiles, SnapshotHeader
+from raft.stalls import Stalls, section
+
+__all__ = ["SnapshotKeeper", "WrittenState"]
+
+_SIGN_BIT = 1 << 63
+_KEPT_COUNT = 2
+_PAUSE_NOTED_S = 0.010
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenState:
+    """The state after `index` was applied. `digest`: XXH3-64 of its bytes, as a signed integer;
+    nodes that have applied the same entries have the same."""
+
+    index: Index
+    digest: int
+
+
+class SnapshotKeeper:
+    """`configuration_at` tells which configuration belongs to an index; `on_written` hears of each
+    state once its snapshot is durable."""
+
+    def __init__(
+        self,
+        log: SegmentLog,
+        files: SnapshotFiles,
+        state_machine: RestorableStateMachine,
+        *,
+        interval_size_bytes: int,
+        configuration_at: Callable[[Index], Configuration],
+        on_written: Callable[[WrittenState], None],
+        stalls: Stalls | None = None,
+    ) -> None:
+        self._on_written = on_written
+        self._stalls = stalls
+        self._log = log
+        self._files = files
+        self._state_machine = state_machine
+        self._kept: list[LogBase] = []  # the good ones that there are, ascending
+        self._interval_size_bytes = interval_size_bytes
+        self._configuration_at = configuration_at
+        self._work: asyncio.Event = asyncio.Event()
+        self._wanted = False  # before the interval is over
+        self._captured: tuple[SnapshotHeader, Snapshot] | None = None
+        self._writing = False
+        self._settled = True  # all is written, and what is not kept removed
+        self._write_lock = threading.Lock()  # a stop does not wait for the write that it cancels
+
+    def begin_with(self, kept: Sequence[LogBase]) -> None:
+        """What the start has found."""
+        self._kept = list(kept)
+
+    @property
+    def safe_position(self) -> int:
+        """The log must keep what lies behind this."""
+        return self._kept[-_KEPT_COUNT].position if len(self._kept) >= _KEPT_COUNT else 0
+
+    @property
+    def newest_index(self) -> Index:
+        return self._kept[-1].index if self._kept else 0
+
+    def want(self) -> None:
+        """The log keeps much for the older one alone: capture at the end of the next segment."""
+        self._wanted = True
+
+    def segment_ended(self, index: Index) -> None:
+        """Entry `index`, the last of a segment, was applied: capture, where enough has come."""
+        begin = self._kept[-1].position if self._kept else 0
+        end = self._log.position(index)
+        if self._writing or (end - begin < self._interval_size_bytes and not self._wanted):
+            return
+        self._wanted = False
+        self._captured = self._capture(index)
+        if self._captured is not None:
+            self._writing = True
+            self._begin_work()
+
+    async def run(self) -> None:
+        """Write what is captured, remove what is not kept, until cancelled. Raises OSError."""
+        while True:
+            await self._work.wait()
+            self._work.clear()
+            captured, self._captured = self._captured, None
+            if captured is not None:
+                written = await asyncio.to_thread(self._write, *captured)
+                if written is not None:
+                    self._count(captured[0].last)
+                    self._on_written(written)
+                self._writing = False
+            await asyncio.to_thread(self._files.keep, self._kept_indexes())
+            self._settled = not self._work.is_set()
+
+    def write_last(self, applied_index: Index) -> None:
+        """At a clean stop: nothing is applied any more. Raises OSError."""
+        if applied_index > max(self.newest_index, self._log.base.index):
+            captured = self._capture(applied_index)
+            written = None if captured is None else self._write(*captured)
+            if captured is not None and written is not None:
+                self._count(captured[0].last)
+                self._on_written(written)
+                self._files.keep(self._kept_indexes())
+
+    def installed(self, last: LogBase) -> None:
+        """The state was replaced by the snapshot that ends with `last`, whose file is there."""
+        self._count(last)
+        self._begin_work()
+
+    def _begin_work(self) -> None:
+        self._settled = False
+        self._work.set()
+
+    def _count(self, last: LogBase) -> None:
+        """The snapshot that ends with `last` is durable: it counts, unless a later one does."""
+        if last.index > self.newest_index:
+            self._kept = [*self._kept[1 - _KEPT_COUNT :], last]
+
+    def _kept_indexes(self) -> set[Index]:
+        return {one.index for one in self._kept[-_KEPT_COUNT:]}
+
+    def _capture(self, index: Index) -> tuple[SnapshotHeader, Snapshot] | None:
+        """None where it is not known who belonged to the group at `index`."""
+        begin = time.perf_counter()
+        log = self._log
+        configuration = self._configuration_at(index)
+        if not configuration.membership.voters:
+            return None
+        header = SnapshotHeader(
+            last=LogBase(
+                index=index,
+                term=log.term(index),
+                position=log.entry_end(index),
+                chain=log.chain(index),
+            ),
+            config_index=configuration.index,
+            membership=encode_membership(configuration.membership),
+        )
+        with section(self._stalls, "snapshot capture"):
+            snapshot = self._state_machine.capture()
+        pause_s = time.perf_counter() - begin
+        if pause_s > _PAUSE_NOTED_S:
+            _log.info("capturing the state at %d took %.1f ms", index, pause_s * 1000)
+        return header, snapshot
+
+    def _write(self, header: SnapshotHeader, snapshot: Snapshot) -> WrittenState | None:
+        """On a thread; None where there was no room. Raises OSError."""
+        with self._write_lock:
+            begin = time.monotonic()
+            index = header.last.index
+            self._state_machine.sync_derived()
+            self._log.sync()
+            digest = xxh3_64()
+            try:
+                size = self._files.write(header, _digested(snapshot.encode(), digest))
+            except OSError as error:
+                if error.errno not in _NO_ROOM:
+                    raise
+                _log.warning("no room for a snapshot at %d: %s", index, error)
+                self._files.remove_unfinished(index)
+                return None
+            _log.info("snapshot at %d: %d bytes in %.2f s", index, size, time.monotonic() - begin)
+            unsigned = digest.intdigest()
+            return WrittenState(
+                index=index, digest=unsigned - 2 * _SIGN_BIT if unsigned >= _SIGN_BIT else unsigned
+            )
+
+
+def _digested(chunks: Iterator[bytes], digest: xxh3_64) -> Iterator[bytes]:
+    """The chunks as they are, each added to `digest` on its way."""
+    for chunk in chunks:
+        digest.update(chunk)
+        yield chunk

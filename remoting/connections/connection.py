@@ -1,0 +1,407 @@
+"""One TCP connection that carries RemotingCommands both ways.
+
+Place in the data path: the thin shell between a socket and `remoting.protocol.frame`;
+`remoting.connections.server` makes one per accepted socket, `remoting.connections.rpc` one per
+address.
+
+Invariants:
+- frames sent within one turn of the event loop leave in one write;
+- every request ends once: answered, timed out, or lost with the connection;
+- memory is bounded: one unfinished frame, `pending_requests_max` open requests, and
+  `write_buffer_size_max` unsent bytes, beyond which the connection is aborted. While more than
+  `write_buffer_size_high` bytes are unsent, new requests wait, and an accepted connection is not
+  read from, nor are requests that were read handed on; a dialled one goes on reading (were both
+  ends to stop, neither could ever go on);
+- an accepted connection hands on at most `_REQUESTS_PER_TURN_MAX` requests in one turn of the
+  loop, and none after `_TURN_S`, so that one client's flood holds up neither others nor heartbeats.
+
+Source: RocketMQ NettyRemotingAbstract; the protocol's answers keep the request's opaque.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, TypeAlias, cast
+
+from remoting.errors import (
+    ConnectError,
+    ConnectionLostError,
+    FrameError,
+    OverloadedError,
+    RemotingError,
+    RequestTimeoutError,
+)
+from remoting.protocol.codes import ResponseCode
+from remoting.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
+from remoting.protocol.frame import FRAME_SIZE_MAX, FrameDecoder, encode_head
+from remoting.records.message_id import join_host
+
+__all__ = ["CloseHandler", "Connection", "ConnectionLimits", "RequestHandler"]
+
+_log = logging.getLogger(__name__)
+_OPAQUE_MASK: Final = 0x7FFF_FFFF
+# A body at least this large is handed to the transport as it is instead of being copied.
+_BODY_APART_SIZE_MIN: Final = 16_384
+_REQUESTS_PER_TURN_MAX: Final = 256
+_TURN_S: Final = 0.01
+
+RequestHandler: TypeAlias = Callable[["Connection", RemotingCommand], None]
+CloseHandler: TypeAlias = Callable[["Connection"], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionLimits:
+    """Bounds of one connection, in bytes and counts."""
+
+    frame_size_max: int = FRAME_SIZE_MAX
+    pending_requests_max: int = 65_536
+    write_buffer_size_high: int = 4 * 1024 * 1024
+    """Unsent bytes above which requests wait and an accepted connection is not read from."""
+    write_buffer_size_max: int = 64 * 1024 * 1024
+    """Unsent bytes above which the connection is aborted."""
+
+    def __post_init__(self) -> None:
+        if not 8 <= self.frame_size_max <= FRAME_SIZE_MAX:
+            raise ValueError(f"frame_size_max {self.frame_size_max} is outside 8..{FRAME_SIZE_MAX}")
+        if self.pending_requests_max < 1:
+            raise ValueError("pending_requests_max must be at least 1")
+        if not 0 < self.write_buffer_size_high <= self.write_buffer_size_max:
+            raise ValueError("write_buffer_size_high must be within 1..write_buffer_size_max")
+
+
+class Connection(asyncio.Protocol):
+    """Made by a server or client of this package, never by hand.
+
+    `on_request` is called for each request as it is decoded and must not block; it answers with
+    `send(command.response(...))`, now or later, unless the request is oneway. `on_close` is called
+    exactly once, also for a connection that the server refuses in `on_open`. `on_unfinished` hears
+    by how many bytes the unfinished frame held here has grown or shrunk, `on_unsent` of each write
+    after which more than `write_buffer_size_high` bytes wait here.
+    """
+
+    def __init__(
+        self,
+        on_request: RequestHandler | None = None,
+        on_close: CloseHandler | None = None,
+        *,
+        on_open: Callable[[Connection], None] | None = None,
+        on_unfinished: Callable[[int], None] | None = None,
+        on_unsent: CloseHandler | None = None,
+        accepted: bool = False,
+        peer: str | None = None,
+        limits: ConnectionLimits | None = None,
+    ) -> None:
+        self._on_request = on_request
+        self._on_close = on_close
+        self._on_open = on_open
+        self._on_unfinished = on_unfinished
+        self._on_unsent = on_unsent
+        self._accepted = accepted
+        self._limits = limits or ConnectionLimits()
+        self._loop = asyncio.get_running_loop()
+        self._decoder = FrameDecoder(self._limits.frame_size_max)
+        self._transport: asyncio.Transport | None = None
+        self._closed = False
+        self._close_reason: str | None = None
+        self._unsent: list[bytes] = []
+        self._unsent_size = 0
+        self._flush_is_due = False
+        self._is_write_paused = False
+        self._is_read_paused = False
+        self._read: deque[RemotingCommand] = deque()  # of an accepted one: not handed on yet
+        self._waiting_for_turn: list[asyncio.Future[None]] = []
+        self._opaque = 0
+        self._pending: dict[int, tuple[asyncio.Future[RemotingCommand], asyncio.TimerHandle]] = {}
+        self._told_peer = peer
+        self.peer = peer or "?"
+        """Address of the other end, "ip:port"; whom a proxy speaks for, where `peer` named it."""
+        self.local = "?"
+        """Address of this end, "ip:port"."""
+        self.unfinished_size = 0
+        """Bytes held of a frame that is not complete yet."""
+        self.has_requested = False
+        """Whether a whole frame ever came."""
+        self.last_active = self._loop.time()
+        """Loop time, in seconds, at which bytes last came or a frame was last sent."""
+
+    @property
+    def closed(self) -> bool:
+        """True from the moment that closing began, by either end."""
+        return self._closed
+
+    @property
+    def unsent_size(self) -> int:
+        """Bytes that wait for the peer to take them."""
+        waiting = 0 if self._transport is None else self._transport.get_write_buffer_size()
+        return self._unsent_size + waiting
+
+    def send(self, command: RemotingCommand) -> None:
+        """Queue a frame; nothing happens on a closed connection.
+
+        Raises FrameError where the command can't be a frame; nothing was sent then.
+        """
+        if self._closed:
+            return
+        head = encode_head(command, self._limits.frame_size_max)
+        body = command.body
+        if len(body) < _BODY_APART_SIZE_MIN:
+            self._unsent.append(head + body if body else head)
+        else:
+            self._unsent.append(head)
+            self._unsent.append(body)
+        self._unsent_size += len(head) + len(body)
+        if self._unsent_size > self._limits.write_buffer_size_high:
+            self._flush()
+        elif not self._flush_is_due:
+            self._flush_is_due = True
+            self._loop.call_soon(self._flush)
+
+    async def request(self, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
+        """Send a request and await its answer. `command.opaque` is overwritten.
+
+        While the peer takes no more bytes the request waits its turn, within the deadline.
+        Raises ConnectError (closed already) and OverloadedError (no turn, or too many open), both
+        definite, and RequestTimeoutError and ConnectionLostError, both unknown.
+        """
+        if self._is_write_paused:
+            timeout_ms = await self._wait_for_turn(timeout_ms)
+        if self._closed:
+            raise ConnectError(f"connection to {self.peer} is closed")
+        if len(self._pending) >= self._limits.pending_requests_max:
+            raise OverloadedError(f"{len(self._pending)} requests to {self.peer} are open already")
+        opaque = (self._opaque + 1) & _OPAQUE_MASK
+        while opaque in self._pending:
+            opaque = (opaque + 1) & _OPAQUE_MASK
+        self._opaque = opaque
+        command.opaque = opaque
+        self.send(command)
+        answer: asyncio.Future[RemotingCommand] = self._loop.create_future()
+        timer = self._loop.call_later(
+            timeout_ms / 1000, self._expire, opaque, command.code, timeout_ms
+        )
+        self._pending[opaque] = (answer, timer)
+        try:
+            return await answer
+        finally:
+            timer.cancel()
+            self._pending.pop(opaque, None)
+
+    def oneway(self, command: RemotingCommand) -> None:
+        """Send a request that is never answered. Raises ConnectError where closed (definite)."""
+        if self._closed:
+            raise ConnectError(f"connection to {self.peer} is closed")
+        self._opaque = (self._opaque + 1) & _OPAQUE_MASK
+        command.opaque = self._opaque
+        command.flag |= FLAG_ONEWAY
+        self.send(command)
+
+    def hand_requests_to(self, on_request: RequestHandler | None) -> RequestHandler | None:
+        """Give requests to another handler from now on, also those read already that wait for
+        their turn; returns the one before."""
+        before, self._on_request = self._on_request, on_request
+        return before
+
+    def close(self) -> None:
+        """Send what is queued, then close. Open requests end with ConnectionLostError."""
+        if self._transport is None or self._closed:
+            return
+        self._flush()
+        self._close_reason = self._close_reason or "closed here"
+        self._closed = True
+        self._transport.close()
+
+    def abort(self, reason: str) -> None:
+        """Close at once and drop what is unsent; `reason` is what open requests are told.
+
+        Also ends a `close` that waits for a peer that doesn't read.
+        """
+        if self._transport is None:
+            return
+        self._close_reason = self._close_reason or reason
+        self._closed = True
+        self._unsent.clear()
+        self._unsent_size = 0
+        self._transport.abort()
+
+    # What asyncio calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # A cast, since uvloop's transports do not derive from asyncio.Transport.
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=self._limits.write_buffer_size_high)
+        self.peer = self._told_peer or _address_text(transport.get_extra_info("peername"))
+        self.local = _address_text(transport.get_extra_info("sockname"))
+        if self._on_open is not None:
+            self._on_open(self)
+
+    def data_received(self, data: bytes) -> None:
+        self.last_active = self._loop.time()
+        try:
+            commands = self._decoder.feed(data)
+        except FrameError as error:
+            _log.warning("closing the connection to %s: %s", self.peer, error)
+            self.abort(f"the peer sent no frame: {error}")
+            return
+        if self._decoder.pending_size != self.unfinished_size:
+            self._note_unfinished(self._decoder.pending_size)
+        if self._accepted:
+            self.has_requested = self.has_requested or bool(commands)
+            self._read += commands
+            if not self._is_read_paused:
+                self._hand_on()
+            return
+        for command in commands:
+            if self._closed:
+                return
+            self._take(command)
+
+    def pause_writing(self) -> None:
+        self._is_write_paused = True
+        if self._accepted:
+            self._pause_reading()
+
+    def resume_writing(self) -> None:
+        self._end_write_pause()
+        if self._is_read_paused:
+            self._loop.call_soon(self._hand_on)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._closed = True
+        self._transport = None
+        self._end_write_pause()
+        self._unsent.clear()
+        self._unsent_size = 0
+        self._read.clear()
+        self._note_unfinished(0)
+        reason = self._close_reason or (str(exc) if exc is not None else "closed by the peer")
+        pending = list(self._pending.values())
+        self._pending.clear()
+        for answer, timer in pending:
+            timer.cancel()
+            self._fail(answer, ConnectionLostError(f"connection to {self.peer} lost: {reason}"))
+        on_close, self._on_close = self._on_close, None
+        if on_close is not None:
+            on_close(self)
+
+    # Internals.
+
+    def _hand_on(self) -> None:
+        """Requests in their order, as many as a turn may hold; then reading goes on, or waits."""
+        read = self._read
+        left = _REQUESTS_PER_TURN_MAX
+        end = time.monotonic() + _TURN_S  # the loop's own clock stands still within a turn
+        while read and left and not self._is_write_paused and not self._closed:
+            left -= 1
+            self._take(read.popleft())
+            if time.monotonic() > end:
+                break
+        if self._closed or self._is_write_paused:
+            return  # what was read waits for `resume_writing`, or ends with the connection
+        if read:
+            self._pause_reading()
+            self._loop.call_soon(self._hand_on)
+        elif self._is_read_paused and self._transport is not None:
+            self._is_read_paused = False
+            self._transport.resume_reading()
+
+    def _pause_reading(self) -> None:
+        if not self._is_read_paused and self._transport is not None and not self._closed:
+            self._is_read_paused = True
+            self._transport.pause_reading()
+
+    def _note_unfinished(self, size: int) -> None:
+        grown = size - self.unfinished_size
+        self.unfinished_size = size
+        if self._on_unfinished is not None:
+            self._on_unfinished(grown)
+
+    def _take(self, command: RemotingCommand) -> None:
+        if command.flag & FLAG_RESPONSE:
+            self._take_answer(command)
+        elif self._on_request is not None:
+            self._on_request(self, command)
+        elif not command.is_oneway:
+            self.send(
+                command.response(
+                    ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+                    f"request code {command.code} is not supported here",
+                )
+            )
+
+    async def _wait_for_turn(self, timeout_ms: int) -> int:
+        """Returns what is left of the time once the peer takes bytes again."""
+        deadline = self._loop.time() + timeout_ms / 1000
+        if len(self._waiting_for_turn) >= self._limits.pending_requests_max:
+            raise OverloadedError(f"too many requests to {self.peer} wait for their turn")
+        try:
+            async with asyncio.timeout_at(deadline):
+                while self._is_write_paused:
+                    turn = self._loop.create_future()
+                    self._waiting_for_turn.append(turn)
+                    await turn
+        except TimeoutError as error:
+            raise OverloadedError(
+                f"{self.peer} took no bytes for {timeout_ms} ms; the request was not sent"
+            ) from error
+        return max(1, round((deadline - self._loop.time()) * 1000))
+
+    def _end_write_pause(self) -> None:
+        self._is_write_paused = False
+        waiting, self._waiting_for_turn = self._waiting_for_turn, []
+        for turn in waiting:
+            if not turn.done():
+                turn.set_result(None)
+
+    def _flush(self) -> None:
+        self._flush_is_due = False
+        if not self._unsent or self._closed or self._transport is None:
+            return
+        parts, self._unsent = self._unsent, []
+        self._unsent_size = 0
+        self.last_active = self._loop.time()
+        if len(parts) == 1:
+            self._transport.write(parts[0])
+        else:
+            self._transport.writelines(parts)
+        waiting = self._transport.get_write_buffer_size()
+        if waiting > self._limits.write_buffer_size_max:
+            _log.warning("closing the connection to %s: %d bytes unsent", self.peer, waiting)
+            self.abort(f"the peer did not read: {waiting} bytes unsent")
+        elif waiting > self._limits.write_buffer_size_high and self._on_unsent is not None:
+            self._on_unsent(self)
+
+    def _take_answer(self, command: RemotingCommand) -> None:
+        entry = self._pending.pop(command.opaque, None)
+        if entry is None:  # It came after its deadline, or answers a oneway request.
+            return
+        answer, timer = entry
+        timer.cancel()
+        if not answer.done():
+            answer.set_result(command)
+
+    def _expire(self, opaque: int, code: int, timeout_ms: int) -> None:
+        entry = self._pending.pop(opaque, None)
+        if entry is not None:
+            self._fail(
+                entry[0],
+                RequestTimeoutError(
+                    f"no answer from {self.peer} to request {code} within {timeout_ms} ms"
+                ),
+            )
+
+    @staticmethod
+    def _fail(answer: asyncio.Future[RemotingCommand], error: RemotingError) -> None:
+        if not answer.done():
+            answer.set_exception(error)
+
+
+def _address_text(address: object) -> str:
+    """An address as asyncio gives it: (ip, port) or (ip, port, flow, scope)."""
+    if isinstance(address, tuple) and len(address) >= 2:
+        return join_host(str(address[0]), int(address[1]))
+    return "?"

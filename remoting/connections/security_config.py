@@ -1,0 +1,133 @@
+"""TLS and PROXY settings as a process's configuration file spells them.
+
+Place in the data path: read once by brokers and name servers; made into what
+`remoting.connections.server` and `remoting.connections.rpc` take.
+
+Invariant: a value that makes no sense is refused by its key, before anything is started.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from remoting.connections.greeting import Greeting, parse_networks
+from remoting.connections.tls import (
+    ClientAuth,
+    ServerTls,
+    TlsError,
+    TlsMode,
+    TlsOptions,
+    client_context,
+)
+
+__all__ = ["SECURITY_KEYS", "SecurityConfig", "SecurityConfigError"]
+
+_Choice = TypeVar("_Choice", bound=enum.Enum)
+
+
+class SecurityConfigError(ValueError):
+    """The setting can't be used; names the key."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecurityConfig:
+    """Paths are of PEM files, which are read again when they change; those for dialling are not."""
+
+    tls_mode: TlsMode = TlsMode.DISABLED
+    """"disabled", "permissive" (TLS and plain text on one port) or "enforcing"."""
+    tls_cert_file: Path | None = None
+    tls_key_file: Path | None = None
+    tls_ca_file: Path | None = None
+    """Authorities of clients' certificates."""
+    tls_client_auth: ClientAuth = ClientAuth.NONE
+    """"none", "optional" or "require"."""
+    tls_dial: bool = False
+    """Whether name servers and members of the group are dialled with TLS."""
+    tls_dial_ca_file: Path | None = None
+    """Authorities of their certificates; none: any certificate is taken."""
+    tls_dial_cert_file: Path | None = None
+    tls_dial_key_file: Path | None = None
+    proxy_protocol_from: tuple[str, ...] = ()
+    """Addresses or networks of load balancers whose PROXY preambles are believed."""
+
+    @classmethod
+    def of(cls, values: Mapping[str, object]) -> SecurityConfig:
+        """From a file's values, keys of `SECURITY_KEYS`. Raises SecurityConfigError."""
+        arguments: dict[str, Any] = {}
+        for key, value in values.items():
+            match key:
+                case "tls_mode":
+                    arguments[key] = _choice(key, value, TlsMode)
+                case "tls_client_auth":
+                    arguments[key] = _choice(key, value, ClientAuth)
+                case "tls_dial":
+                    if not isinstance(value, bool):
+                        raise SecurityConfigError(f"{key}: {value!r} is not true or false")
+                    arguments[key] = value
+                case "proxy_protocol_from":
+                    if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
+                        raise SecurityConfigError(f"{key}: must be a list of addresses")
+                    arguments[key] = tuple(value)
+                case _:
+                    if not isinstance(value, str) or not value:
+                        raise SecurityConfigError(f"{key}: must be a path")
+                    arguments[key] = Path(value)
+        return cls(**arguments)
+
+    def __post_init__(self) -> None:
+        try:
+            parse_networks(self.proxy_protocol_from)
+        except ValueError as error:
+            raise SecurityConfigError(f"proxy_protocol_from: {error}") from error
+        try:
+            self._options()
+        except TlsError as error:
+            raise SecurityConfigError(f"tls_mode: {error}") from error
+
+    def greeting(self) -> Greeting:
+        """What the port takes. Raises SecurityConfigError where files can't be used."""
+        options = self._options()
+        try:
+            tls = None if options.mode is TlsMode.DISABLED else ServerTls(options)
+        except TlsError as error:
+            raise SecurityConfigError(f"tls: {error}") from error
+        return Greeting(tls=tls, proxies=parse_networks(self.proxy_protocol_from))
+
+    def dial_context(self) -> ssl.SSLContext | None:
+        """What is dialled with; None: plain text. Raises SecurityConfigError."""
+        if not self.tls_dial:
+            return None
+        try:
+            return client_context(
+                ca_file=self.tls_dial_ca_file,
+                cert_file=self.tls_dial_cert_file,
+                key_file=self.tls_dial_key_file,
+            )
+        except TlsError as error:
+            raise SecurityConfigError(f"tls_dial: {error}") from error
+
+    def _options(self) -> TlsOptions:
+        return TlsOptions(
+            mode=self.tls_mode,
+            cert_file=self.tls_cert_file,
+            key_file=self.tls_key_file,
+            ca_file=self.tls_ca_file,
+            client_auth=self.tls_client_auth,
+        )
+
+
+SECURITY_KEYS = frozenset(field.name for field in dataclasses.fields(SecurityConfig))
+
+
+def _choice(key: str, value: object, kind: type[_Choice]) -> _Choice:
+    try:
+        return kind(value)
+    except ValueError:
+        known = ", ".join(repr(member.value) for member in kind)
+        raise SecurityConfigError(f"{key}: {value!r} is not one of {known}") from None

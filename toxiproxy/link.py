@@ -1,0 +1,246 @@
+"""One direction of one connection: the chain of stages between two sockets.
+
+A chunk read from the source goes through the stages of the proxy's toxics in the order in which
+they were added, then into the destination's write buffer. The link also decides when the source
+must pause: while any stage is full or the destination's write buffer is. So what is held for a
+connection is bounded by the stages' limits and the write buffer's, plus one read.
+
+Whether a toxic hits this link is one draw, compared with the toxicity when the toxic comes and at
+every update, from a generator seeded by server seed, proxy, connection number, direction and toxic
+name: nothing that happens on other connections or toxics moves it. (Toxiproxy draws anew whenever
+the toxic or the one behind it changes, and its draws can't be repeated.)
+
+Invariant: the stages' `out` form one chain that ends in the exit; after the exit has closed or
+reset, nothing is written any more.
+"""
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from toxiproxy.toxic import Toxic
+from toxiproxy.toxics import TOXIC_TYPES, Sink, Stage, Timers
+
+__all__ = ["Endpoint", "Link"]
+
+
+class Endpoint(Protocol):
+    """What a link asks of the socket at either of its ends."""
+
+    def write(self, data: bytes) -> None:
+        """Queue bytes to be sent."""
+
+    def close(self) -> None:
+        """Send what is queued, then close both directions."""
+
+    def pause(self) -> None:
+        """Read no more until `resume`."""
+
+    def resume(self) -> None:
+        """Read again."""
+
+
+class _Exit:
+    """The end of the chain: the destination socket."""
+
+    __slots__ = ("_on_close", "_on_reset", "closed", "write")
+
+    def __init__(
+        self,
+        *,
+        write: Callable[[bytes], None],
+        on_close: Callable[[], None],
+        on_reset: Callable[[], None],
+    ) -> None:
+        self.write = write
+        self._on_close = on_close
+        self._on_reset = on_reset
+        self.closed = False
+
+    def feed(self, data: bytes) -> None:
+        if not self.closed:
+            self.write(data)
+
+    def finish(self) -> None:
+        if not self.closed:
+            self.closed = True
+            self._on_close()
+
+    def reset(self) -> None:
+        if not self.closed:
+            self.closed = True
+            self._on_reset()
+
+
+class Link:
+    """The stages of one direction; `seed` identifies connection and direction.
+
+    `on_route` is called with the fastest callable that takes the source's chunks, whenever it
+    changes: the destination's own `write` while no toxic is at work.
+    """
+
+    __slots__ = (
+        "_destination",
+        "_destination_full",
+        "_entries",
+        "_exit",
+        "_finished",
+        "_head",
+        "_on_route",
+        "_paused",
+        "_seed",
+        "_source",
+        "_timers",
+    )
+
+    def __init__(
+        self,
+        *,
+        source: Endpoint,
+        destination: Endpoint,
+        toxics: Sequence[Toxic],
+        timers: Timers,
+        seed: str,
+        on_reset: Callable[[], None],
+        on_route: Callable[[Callable[[bytes], None]], None],
+    ) -> None:
+        self._source = source
+        self._destination = destination
+        self._timers = timers
+        self._seed = seed
+        self._on_route = on_route
+        self._exit = _Exit(write=destination.write, on_close=self._close, on_reset=on_reset)
+        self._entries: list[tuple[str, Stage | None]] = []
+        self._head: Sink = self._exit
+        self._destination_full = False
+        self._paused = False
+        self._finished = False
+        for toxic in toxics:
+            self._entries.append((toxic.name, self._stage(toxic)))
+        self._rechain()
+
+    def feed(self, data: bytes) -> None:
+        """Take a chunk from the source."""
+        self._head.feed(data)
+        self._balance()
+
+    def finish(self) -> None:
+        """The source will send no more; a second call has no effect."""
+        if not self._finished:
+            self._finished = True
+            self._head.finish()
+
+    def add(self, toxic: Toxic) -> None:
+        """Put a toxic at the end of the chain."""
+        self._entries.append((toxic.name, self._stage(toxic)))
+        self._rechain()
+
+    def update(self, toxic: Toxic) -> None:
+        """Let the toxic's new attributes hold, and ask again whether it hits this link."""
+        place = self._place(toxic.name)
+        if place is None:
+            return
+        stage = self._entries[place][1]
+        hit = self._draw(toxic)
+        if stage is not None and hit:
+            stage.update(toxic.attributes)
+            self._balance()
+            return
+        if stage is not None:
+            self._entries[place] = (toxic.name, None)
+            stage.release()
+        elif hit:
+            self._entries[place] = (toxic.name, self._stage(toxic))
+        self._rechain()
+
+    def remove(self, name: str) -> None:
+        """Take a toxic away; what its stage holds goes on to the stages behind it at once."""
+        place = self._place(name)
+        if place is None:
+            return
+        stage = self._entries.pop(place)[1]
+        if stage is not None:
+            stage.release()
+        self._rechain()
+
+    def destination_full(self, full: bool) -> None:
+        """The destination's write buffer has run full, or has room again."""
+        self._destination_full = full
+        self._balance()
+
+    def close(self) -> None:
+        """The connection is gone: stop all timers, write nothing more."""
+        self._finished = True
+        self._exit.closed = True
+        for _, stage in self._entries:
+            if stage is not None:
+                stage.close()
+        self._on_route(_discard)
+
+    def _stage(self, toxic: Toxic) -> Stage | None:
+        """A stage for the toxic, whose out is the exit; None where the draw spares this link."""
+        if not self._draw(toxic):
+            return None
+        return TOXIC_TYPES[toxic.type_name](
+            attributes=toxic.attributes,
+            out=self._exit,
+            timers=self._timers,
+            rng=random.Random(f"{self._seed}/{toxic.name}"),
+            on_room=self._balance,
+        )
+
+    def _draw(self, toxic: Toxic) -> bool:
+        if toxic.toxicity >= 1:
+            return True
+        return random.Random(f"{self._seed}/{toxic.name}/hit").random() < toxic.toxicity
+
+    def _place(self, name: str) -> int | None:
+        for place, (known, _) in enumerate(self._entries):
+            if known == name:
+                return place
+        return None
+
+    def _rechain(self) -> None:
+        """Tie each stage to the next one, and tell the source its way."""
+        following: Sink = self._exit
+        for _, stage in reversed(self._entries):
+            if stage is not None:
+                stage.out = following
+                following = stage
+        self._head = following
+        if self._exit.closed or self._finished:
+            self._on_route(_discard)
+        elif following is self._exit:
+            self._on_route(self._exit.write)
+        else:
+            self._on_route(self.feed)
+        self._balance()
+
+    def _balance(self) -> None:
+        """Pause or resume the source to match what is held."""
+        full = self._is_full()
+        if full is self._paused or self._exit.closed:
+            return
+        self._paused = full
+        if full:
+            self._source.pause()
+        else:
+            self._source.resume()
+
+    def _is_full(self) -> bool:
+        """Whether anything that the source's next bytes would reach has no room."""
+        for _, stage in self._entries:
+            if stage is not None:
+                if stage.full:
+                    return True
+                if stage.swallows:
+                    return False
+        return self._destination_full
+
+    def _close(self) -> None:
+        self._on_route(_discard)
+        self._destination.close()
+
+
+def _discard(data: bytes) -> None:
+    """For bytes that nobody is left to take."""

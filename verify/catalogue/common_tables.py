@@ -1,0 +1,140 @@
+"""Which WITH tables of a query are read more than once, so that they are made before it.
+
+Place in the data path: between a file of SQL and `verify.spark.engine`, which would otherwise put
+such a table's query wherever it is read, and answer it as often. Pure.
+
+Invariants: the texts that come out are pieces of the one that went in; asked one after the other,
+each with those before it made under their names, they answer what the whole does. A query that
+nothing is gained for, or whose WITH is not a plain list, comes out as it went in.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+
+from sqlglot import Token, TokenType
+from sqlglot.dialects.spark import Spark
+
+__all__ = ["DividedQuery", "SharedTable", "divided"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedTable:
+    """The name under which a WITH table has to be there, and the query that makes it."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DividedQuery:
+    """The tables to make first, each behind those that it reads, and the query over them."""
+
+    shared: Sequence[SharedTable]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Definition:
+    """One table of a WITH: its name, its whole text, its query alone, and the tokens of that."""
+
+    name: str
+    whole: str
+    query: str
+    tokens: Sequence[Token]
+
+
+@lru_cache(maxsize=1024)
+def divided(text: str, *, prefix: str) -> DividedQuery:
+    """`text`, a query that parses as Spark's SQL. The shared tables' names begin with `prefix`."""
+    tokens = Spark().tokenize(text)
+    definitions, rest = _definitions(text, tokens)
+    names = [definition.name for definition in definitions]
+    body = tokens[rest:]
+    reads = Counter(_tables_read(body))
+    for definition in definitions:
+        reads.update(_tables_read(definition.tokens))
+    shared = {name: f"{prefix}__{name}" for name in names if reads[name] > 1}
+    if not shared or len(set(names)) < len(names):
+        return DividedQuery(shared=(), text=text)
+    return DividedQuery(
+        shared=tuple(
+            SharedTable(
+                name=shared[definition.name],
+                text=_with(definitions[:at], shared, definition.tokens) + definition.query,
+            )
+            for at, definition in enumerate(definitions)
+            if definition.name in shared
+        ),
+        text=_with(definitions, shared, body) + text[body[0].start :],
+    )
+
+
+def _definitions(text: str, tokens: Sequence[Token]) -> tuple[list[_Definition], int]:
+    """And the place of the first token behind them; none where there is no plain list."""
+    definitions: list[_Definition] = []
+    at = 1
+    while tokens[0].token_type is TokenType.WITH and _begins_definition(tokens, at):
+        end = _closing(tokens, at + 2)
+        definitions.append(
+            _Definition(
+                tokens[at].text.lower(),
+                text[tokens[at].start : tokens[end].end + 1],
+                text[tokens[at + 3].start : tokens[end].start],
+                tokens[at + 3 : end],
+            )
+        )
+        if tokens[end + 1].token_type is not TokenType.COMMA:
+            return definitions, end + 1
+        at = end + 2
+    return [], 0
+
+
+def _begins_definition(tokens: Sequence[Token], at: int) -> bool:
+    """A name, which may be a word of SQL, AS and a bracket."""
+    kinds = [token.token_type for token in tokens[at + 1 : at + 3]]
+    return kinds == [TokenType.ALIAS, TokenType.L_PAREN]
+
+
+def _closing(tokens: Sequence[Token], opening: int) -> int:
+    depth = 0
+    for at in range(opening, len(tokens)):
+        kind = tokens[at].token_type
+        depth += (kind is TokenType.L_PAREN) - (kind is TokenType.R_PAREN)
+        if not depth:
+            return at
+    raise AssertionError("a query that parses closes what it opens")
+
+
+def _tables_read(tokens: Sequence[Token]) -> Iterator[str]:
+    """Once for each place at which one is read."""
+    for before, token in pairwise(tokens):
+        if before.token_type in {TokenType.FROM, TokenType.JOIN}:
+            yield token.text.lower()
+
+
+def _with(
+    definitions: Sequence[_Definition], shared: Mapping[str, str], tokens: Sequence[Token]
+) -> str:
+    """The WITH of the query of `tokens`: what it needs of `definitions`, which stand before it."""
+    wanted = _words(tokens)
+    needed: list[str] = []
+    for definition in reversed(definitions):
+        if definition.name not in wanted:
+            continue
+        if definition.name in shared:
+            made = shared[definition.name]
+            needed.append(f"{definition.name} as (from {made} select *)")
+        else:
+            needed.append(definition.whole)
+            wanted |= _words(definition.tokens)
+    return f"with {', '.join(reversed(needed))} " if needed else ""
+
+
+def _words(tokens: Sequence[Token]) -> set[str]:
+    """All that may name a table, and more: a definition too many changes nothing."""
+    return {token.text.lower() for token in tokens}

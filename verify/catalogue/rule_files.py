@@ -1,0 +1,237 @@
+"""Rules and stages as files: a header of comments that says what the query is, then one query.
+
+Place in the data path: `verify.judge` reads them once per verification; engines get their text.
+A *rule* yields one row per finding. A *stage* is a table that rules share, made once per run; one
+with a line `-- kept: no` need not be.
+
+    -- A4: lost write
+    -- promise: G1
+    -- needs: ops
+    -- wants: log
+    -- examined: select count(*) from ...
+    -- nothing: no operation read anything
+    -- holds: What a reader learns where nothing is found.
+    -- rule: One sentence, which may go on
+    --   in lines that are indented.
+    -- source: where it comes from
+    select ...
+
+Invariants: a file that lacks a key, has one that is unknown, or is not named after its rule is an
+error that names the file; nothing of a file is ever executed before all of them have been read.
+
+Source: docs/RULE_SQL.md describes header and subset.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+__all__ = [
+    "BUILT_IN_RULES",
+    "BUILT_IN_STAGES",
+    "Rule",
+    "RuleFileError",
+    "Stage",
+    "read_rules",
+    "read_stages",
+]
+
+BUILT_IN_RULES: Final = Path(__file__).parent.parent / "rules"
+BUILT_IN_STAGES: Final = Path(__file__).parent.parent / "stages"
+PROMISES: Final = frozenset(f"G{number}" for number in range(1, 8))
+TABLES: Final = frozenset({"ops", "faults", "raft", "log", "cq"})
+_FILE_SIZE_BYTES_MAX: Final = 256 * 1024
+_FAMILIES: Final = "ASTR"  # in which order a verdict lists them; others follow
+_TITLE: Final = re.compile(r"-- (?P<id>[A-Z]{1,8}[0-9]{1,4}): (?P<name>.+)")
+_ENTRY: Final = re.compile(r"-- (?P<key>[a-z_]+):(?: (?P<text>.*))?")
+_MORE: Final = "--   "
+_REQUIRED: Final = frozenset({"promise", "needs", "examined", "nothing", "holds", "rule", "source"})
+_OPTIONAL: Final = frozenset({"wants", "applies", "listed", "reaches"})
+_NOT_KEPT: Final = "-- kept: no"
+_TRUTHS: Final = {"yes": True, "no": False}
+_ALWAYS: Final = "select true"
+
+
+class RuleFileError(Exception):
+    """A file of rules or stages can't be used; the text names it and says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """A table that rules share. `text` is one query in Spark's SQL. Where it is not to be kept its
+    rows are not worth their memory: an engine may ask the query anew for each that reads it."""
+
+    name: str
+    is_kept: bool = True
+    about: str
+    text: str
+    path: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One rule of the catalogue.
+
+    `needs`: tables without which nothing can be said. `wants`: tables that it looks at where they
+    are. `applies`: a query for one truth value, whether its feature was on and used. `listed`: one
+    that is false where the rule is listed only if it is unknown. `examined`: a query for the number
+    of rows that it looks at; 0 makes it unknown, with `nothing` as the reason. They see the stages
+    of counts and the manifest's tables only. `holds` says what is so where it passes, `rule` what
+    is a violation; `reaches`: what it says holds only where the traces reach all that the logs have
+    committed. `text` yields the findings: plain columns in their order of rank, and `reason`, which
+    says why a row is a doubt and no violation.
+    """
+
+    id: str
+    name: str
+    promise: str | None
+    needs: tuple[str, ...]
+    wants: tuple[str, ...]
+    applies: str
+    listed: str = _ALWAYS
+    examined: str
+    nothing: str
+    holds: str
+    reaches: bool = False
+    rule: str
+    source: str
+    text: str
+    path: Path
+
+
+def read_rules(*folders: Path) -> tuple[Rule, ...]:
+    """All rules of `folders`, by family and number.
+
+    Raises:
+        RuleFileError: a file is no rule, or two have one id.
+    """
+    rules: dict[str, Rule] = {}
+    for path in _files(folders):
+        rule = _rule(path)
+        if rule.id in rules:
+            raise RuleFileError(f"{path} has the id of {rules[rule.id].path}")
+        rules[rule.id] = rule
+    return tuple(sorted(rules.values(), key=_order))
+
+
+def read_stages(*folders: Path) -> Mapping[str, Stage]:
+    """All stages of `folders` by name.
+
+    Raises:
+        RuleFileError: a file is no stage, or two have one name.
+    """
+    stages: dict[str, Stage] = {}
+    for path in _files(folders):
+        if path.stem in stages:
+            raise RuleFileError(f"{path} has the name of {stages[path.stem].path}")
+        header, text = _split(path)
+        is_kept = _NOT_KEPT not in header
+        about = " ".join(line.removeprefix("--").strip() for line in header if line != _NOT_KEPT)
+        if not about:
+            raise RuleFileError(f"{path} does not say what it holds")
+        stages[path.stem] = Stage(
+            name=path.stem, about=about, text=text, path=path, is_kept=is_kept
+        )
+    return stages
+
+
+def _files(folders: Iterable[Path]) -> Iterable[Path]:
+    for folder in folders:
+        if not folder.is_dir():
+            raise RuleFileError(f"{folder} is no directory of rules")
+        yield from sorted(folder.glob("*.sql"))
+
+
+def _split(path: Path) -> tuple[list[str], str]:
+    """The header's lines and the query behind them."""
+    try:
+        if path.stat().st_size > _FILE_SIZE_BYTES_MAX:
+            raise RuleFileError(f"{path} is larger than {_FILE_SIZE_BYTES_MAX} bytes")
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError) as error:
+        raise RuleFileError(f"{path} can't be read: {error}") from error
+    header: list[str] = []
+    for line in lines:
+        if not line.startswith("--"):
+            break
+        header.append(line)
+    text = "\n".join(lines[len(header) :]).strip()
+    if not text:
+        raise RuleFileError(f"{path} has no query")
+    return header, text
+
+
+def _rule(path: Path) -> Rule:
+    header, text = _split(path)
+    title = _TITLE.fullmatch(header[0]) if header else None
+    if title is None:
+        raise RuleFileError(f"{path} does not begin with '-- ID: name'")
+    if title["id"] != path.stem:
+        raise RuleFileError(f"{path} is not named after its rule, {title['id']}")
+    entries = _entries(path, header[1:])
+    promise = entries["promise"]
+    if promise != "none" and promise not in PROMISES:
+        raise RuleFileError(f"{path}: promise {promise!r} is none of {', '.join(sorted(PROMISES))}")
+    return Rule(
+        id=title["id"],
+        name=title["name"],
+        promise=None if promise == "none" else promise,
+        needs=_table_names(path, entries["needs"]),
+        wants=_table_names(path, entries.get("wants", "")),
+        applies=entries.get("applies", _ALWAYS),
+        listed=entries.get("listed", _ALWAYS),
+        examined=entries["examined"],
+        nothing=entries["nothing"],
+        holds=entries["holds"],
+        reaches=_truth(path, "reaches", entries.get("reaches", "no")),
+        rule=entries["rule"],
+        source=entries["source"],
+        text=text,
+        path=path,
+    )
+
+
+def _entries(path: Path, header: Iterable[str]) -> dict[str, str]:
+    entries: dict[str, str] = {}
+    key = ""
+    for line in header:
+        if key and line.startswith(_MORE):
+            entries[key] = f"{entries[key]} {line.removeprefix(_MORE).strip()}".strip()
+            continue
+        entry = _ENTRY.fullmatch(line)
+        if entry is None:
+            raise RuleFileError(f"{path}: the header has the line {line!r}")
+        key = entry["key"]
+        if key not in _REQUIRED | _OPTIONAL:
+            raise RuleFileError(f"{path}: the header has the key {key!r}")
+        if key in entries:
+            raise RuleFileError(f"{path}: the header has {key!r} twice")
+        entries[key] = (entry["text"] or "").strip()
+    missing = sorted(_REQUIRED - {key for key, text in entries.items() if text})
+    if missing:
+        raise RuleFileError(f"{path}: the header lacks {', '.join(missing)}")
+    return entries
+
+
+def _truth(path: Path, key: str, text: str) -> bool:
+    if text not in _TRUTHS:
+        raise RuleFileError(f"{path}: {key} is {text!r}, neither yes nor no")
+    return _TRUTHS[text]
+
+
+def _table_names(path: Path, text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(",") if name.strip() not in {"", "none"})
+    unknown = sorted(set(names) - TABLES)
+    if unknown:
+        raise RuleFileError(f"{path}: {unknown[0]!r} is no table of the format")
+    return names
+
+
+def _order(rule: Rule) -> tuple[int, str, int]:
+    family = rule.id.rstrip("0123456789")
+    place = _FAMILIES.find(family) if len(family) == 1 else -1
+    return (place if place >= 0 else len(_FAMILIES), family, int(rule.id[len(family) :]))

@@ -1,0 +1,60 @@
+"""docs/RULES.md, made of the files of the rules: `python -m verify.catalogue.rule_page`.
+
+Place in the data path: none; a test holds the page against the files.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Final
+
+from verify.catalogue.rule_files import BUILT_IN_RULES, Rule, read_rules
+
+__all__ = ["rule_page"]
+
+_FAMILIES: Final = {
+    "A": "What clients saw",
+    "S": "What the replicas hold",
+    "T": "Transactions",
+    "R": "Consensus, from the replicas' traces",
+}
+
+
+def rule_page() -> str:
+    """The whole page. Each rule has an anchor, its id in lower case."""
+    return "\n".join(_lines()) + "\n"
+
+
+def _lines() -> Iterator[str]:
+    yield "# The rules"
+    yield ""
+    yield (
+        "Made of `verify/rules/*.sql` by `python -m verify.catalogue.rule_page`. Each rule is one "
+        "query "
+        "([how they are written](RULE_SQL.md)); a run is judged by all that apply to it."
+    )
+    for family, rules in groupby(read_rules(BUILT_IN_RULES), key=lambda rule: rule.id[0]):
+        yield ""
+        yield f"## {_FAMILIES[family]}"
+        for rule in rules:
+            yield ""
+            yield from _of_rule(rule)
+
+
+def _of_rule(rule: Rule) -> Iterator[str]:
+    yield f'### <a id="{rule.id.lower()}"></a>{rule.id}: {rule.name}'
+    yield ""
+    yield f"{rule.holds} *Violated by:* {rule.rule}"
+    yield ""
+    tables = ", ".join(rule.needs) or "run.json alone"
+    if rule.wants:
+        tables += f"; {', '.join(rule.wants)} where the run has them"
+    promise = "no promise" if rule.promise is None else rule.promise
+    reach = " Unknown where the traces do not reach." if rule.reaches else ""
+    yield f"Promise: {promise}. Reads {tables}.{reach} Source: {rule.source}."
+
+
+if __name__ == "__main__":
+    sys.stdout.write(rule_page())

@@ -1,0 +1,80 @@
+"""In which order rules are asked, so that few stages are held at a time.
+
+Place in the data path: `verify.judge` asks for it where the engine can drop stages; what a rule
+finds does not depend on when it is asked. Pure.
+
+Invariants: each rule stands in one step; a stage is made in the first step that needs it, behind
+all that it reads itself, and dropped after the last that reads it; what is to be kept is not
+dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from verify.catalogue.dialect import tables_of
+from verify.catalogue.rule_files import Rule, Stage
+from verify.catalogue.stage_order import stages_behind
+
+__all__ = ["Step", "scheduled"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """Stages to make, in that order; rules to ask; stages that nobody reads any more."""
+
+    make: Sequence[str]
+    ask: Sequence[Rule]
+    drop: Sequence[str] = ()
+
+
+def scheduled(
+    rules: Sequence[Rule],
+    stages: Mapping[str, Stage],
+    *,
+    made: Collection[str],
+    keep: Collection[str],
+) -> list[Step]:
+    """One rule per step, always one of those that need the fewest stages more; then what is to be
+    kept and was not needed before.
+
+    `made` are there already and are left alone.
+    """
+    reads = {
+        rule.id: [
+            name
+            for name in stages_behind(tables_of(rule.text, name=rule.id) & set(stages), stages)
+            if name not in made
+        ]
+        for rule in rules
+    }
+    kept = [name for name in stages_behind(keep, stages) if name not in made]
+    waiting = list(rules)
+    held: list[str] = []
+    there = set[str]()  # what was made once
+    steps: list[Step] = []
+    while waiting:
+        rule = min(waiting, key=lambda rule: sum(name not in there for name in reads[rule.id]))
+        waiting.remove(rule)
+        make = [name for name in reads[rule.id] if name not in there]
+        there.update(make)
+        held.extend(make)
+        to_be_made = {
+            name for below in (kept, *(reads[rule.id] for rule in waiting)) for name in below
+        } - there
+        needed = {*keep, *_read_by(waiting), *_read_by(stages[name] for name in to_be_made)}
+        for name in reversed(held):  # what is not kept reads on
+            if name in needed and not stages[name].is_kept:
+                needed.update(_read_by([stages[name]]))
+        drop = [name for name in held if name not in needed]
+        held = [name for name in held if name in needed]
+        steps.append(Step(make=make, ask=[rule], drop=drop))
+    make = [name for name in kept if name not in there]
+    drop = [name for name in (*held, *make) if name not in keep]
+    return [*steps, Step(make=make, ask=(), drop=drop)]
+
+
+def _read_by(queries: Iterable[Rule | Stage]) -> Iterator[str]:
+    for query in queries:
+        yield from tables_of(query.text, name=query.path.stem)

@@ -1,0 +1,384 @@
+"""run.json: what a run says of itself, and whether the files on disk are the ones it names.
+
+Place in the data path: first of all. `load_manifest` parses and validates; `damage` compares every
+listed file with its row count and digest, and looks for parts of stores that are not listed. Either
+one's failure makes the whole run unknown: nothing of a damaged run is proven.
+
+Where the files lie is the business of `verify.sources.run_files`.
+
+Invariants: only listed files are ever read, only below the run directory, and only where they are
+plain files: nothing here waits for a pipe. Numbers fit the columns that they become.
+
+Source: the run format, version 1, `run.json`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+import pyarrow as pa
+
+from verify.sources.run_files import RunFileError, RunFiles
+
+__all__ = [
+    "ConsumerGroup",
+    "ListedFile",
+    "Manifest",
+    "ManifestError",
+    "Queue",
+    "damage",
+    "load_manifest",
+]
+
+FORMAT = 1
+_MANIFEST_SIZE_BYTES_MAX = 64 * 1024 * 1024
+_INT64_MAX = (1 << 63) - 1
+_INT32_MAX = (1 << 31) - 1
+_NUMBER_MAX = 1e12  # milliseconds of 31 years, which are still nanoseconds in an int64
+_PATTERN = frozenset("*?[]{}\\")
+_PARTS_OF_STORES = ("commitlog", "consumequeue")
+_OF_TRANSACTIONS = ("timeout_ms", "check_interval_ms", "check_max")
+
+
+class ManifestError(Exception):
+    """The run can't be judged; the text says what is wrong with its manifest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedFile:
+    """One file of a table. `rows` is None where a file that holds no rows gives none."""
+
+    name: str
+    rows: int | None
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queue:
+    """A queue as read after the heal: [min_offset, max_offset) was there.
+
+    `drained` is false where the manifest does not tell: only user topics need be drained.
+    """
+
+    broker_group: str
+    topic: str
+    queue: int
+    min_offset: int
+    max_offset: int
+    drained: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroup:
+    name: str
+    kind: str
+    at_least_once: bool
+    ordered: bool
+    rebalance_ms: float = 25_000  # how long two members may hold one queue after a change
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """What the checks need of run.json; `raw` is the whole of it, for reports."""
+
+    system: str
+    engine: str  # what replicates; "raft" where it is not told
+    phases: Mapping[str, tuple[int, int]]  # nanoseconds since the run's start
+    groups: Mapping[str, tuple[str, ...]]
+    queues: tuple[Queue, ...]
+    consumer_groups: tuple[ConsumerGroup, ...]
+    transactions: Mapping[str, float] | None
+    dedupe: bool
+    limits: Mapping[str, float] | None
+    tables: Mapping[str, tuple[ListedFile, ...]]
+    left_behind: tuple[tuple[str, str], ...] | None  # (group, node); None: it was not looked
+    dedupe_window_ms: float | None = None  # null where `dedupe` is off, or tells no window
+    clock_error_ns: int = 0  # between the clocks of the run's hosts
+    raw: Mapping[str, object]
+
+    def rows(self) -> int:
+        """Rows of all tables together, as the manifest tells them."""
+        return sum(file.rows or 0 for files in self.tables.values() for file in files)
+
+
+def load_manifest(files: RunFiles) -> Manifest:
+    """The manifest of the run that has `files`.
+
+    Raises:
+        ManifestError: it is missing, unreadable, of another format, incomplete, or not valid.
+    """
+    try:
+        text = files.text("run.json", size_bytes_max=_MANIFEST_SIZE_BYTES_MAX)
+        raw = json.loads(text, parse_constant=_no_number)
+        json.dumps(raw, ensure_ascii=False).encode()  # JSON can spell what is no text
+    except RunFileError as error:
+        raise ManifestError(f"run.json {error}") from error
+    except FileNotFoundError:
+        raise ManifestError("there is no run.json: the run did not end") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise ManifestError(f"run.json can't be read: {error}") from error
+    if not isinstance(raw, dict):
+        raise ManifestError("run.json is not a JSON object")
+    if raw.get("format") != FORMAT:
+        raise ManifestError(f"run.json has format {raw.get('format')!r}, this verifier reads 1")
+    if raw.get("complete") is not True:
+        raise ManifestError("run.json says that the run is not complete")
+    return _parse(raw)
+
+
+def _no_number(text: str) -> None:
+    raise ValueError(f"{text} is no number of JSON")
+
+
+def damage(files: RunFiles, manifest: Manifest) -> str | None:
+    """Why the listed files are not those that the run wrote; None where all are as listed."""
+    for table, listed in manifest.tables.items():
+        for file in listed:
+            reason = _file_damage(files, table, file)
+            if reason is not None:
+                return f"table {table}: {reason}"
+    unlisted = _unlisted_of_stores(files, {file.name for file in manifest.tables.get("nodes", ())})
+    if unlisted is not None:
+        return f"table nodes: {unlisted} lies in a store of the run and is not listed"
+    return None
+
+
+def _unlisted_of_stores(files: RunFiles, listed: Collection[str]) -> str | None:
+    """A segment or ConsumeQueue file of a listed store that the manifest leaves out.
+
+    Where stores are read its entries would be missed and called lost; where `log` and `cq` are
+    listed they may have been made without it.
+    """
+    folders = {
+        PurePosixPath(*parts[:3], part)
+        for parts in (PurePosixPath(name).parts for name in listed)
+        for part in _PARTS_OF_STORES
+        if len(parts) > 3 and parts[0] == "nodes"
+    }
+    for folder in sorted(folders):
+        for path in sorted(map(PurePosixPath, files.below(str(folder)))):
+            if path.name.isdecimal() and str(path) not in listed:
+                return str(path)
+    return None
+
+
+def _file_damage(files: RunFiles, table: str, file: ListedFile) -> str | None:
+    try:
+        sha256 = files.sha256(file.name)
+    except RunFileError as error:
+        return f"{file.name} {error}"
+    except OSError as error:
+        return f"{file.name} can't be read: {error.strerror}"
+    if sha256 != file.sha256:
+        return f"{file.name} is not the file that was listed: its sha256 differs"
+    if table == "nodes":
+        return None
+    try:
+        rows = files.footer(file.name).num_rows
+    except (pa.ArrowException, OSError) as error:
+        return f"{file.name} is not readable Parquet: {error}"
+    if rows != file.rows:
+        return f"{file.name} has {rows} rows, {file.rows} are listed"
+    return None
+
+
+class _Reader:
+    """Typed access to one JSON object; errors name the path of the key."""
+
+    __slots__ = ("_object", "_path")
+
+    def __init__(self, value: object, path: str) -> None:
+        if not isinstance(value, dict):
+            raise ManifestError(f"{path} in run.json is not an object")
+        self._object = value
+        self._path = path
+
+    def raw(self, key: str) -> object:
+        if key not in self._object:
+            raise ManifestError(f"{self._path}.{key} is missing in run.json")
+        return self._object[key]
+
+    def text(self, key: str) -> str:
+        value = self.raw(key)
+        if not isinstance(value, str):
+            raise ManifestError(f"{self._path}.{key} in run.json is not a string")
+        return value
+
+    def integer(self, key: str) -> int:
+        value = self.raw(key)
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise ManifestError(f"{self._path}.{key} in run.json is not an integer")
+        if abs(value) > _INT64_MAX:
+            raise ManifestError(f"{self._path}.{key} in run.json does not fit 64 bits")
+        return value
+
+    def optional_integer(self, key: str) -> int | None:
+        return self.integer(key) if self._object.get(key) is not None else None
+
+    def optional_number(self, key: str, default: float) -> float:
+        return _number(self._object.get(key, default), f"{self._path}.{key}")
+
+    def flag(self, key: str) -> bool:
+        value = self.raw(key)
+        if not isinstance(value, bool):
+            raise ManifestError(f"{self._path}.{key} in run.json is not true or false")
+        return value
+
+    def optional_flag(self, key: str) -> bool:
+        """False where the key is missing or null."""
+        return self._object.get(key) is not None and self.flag(key)
+
+    def items(self, key: str) -> list[object]:
+        value = self.raw(key)
+        if not isinstance(value, list):
+            raise ManifestError(f"{self._path}.{key} in run.json is not a list")
+        return value
+
+    def members(self, key: str) -> dict[str, object]:
+        value = self.raw(key)
+        if not isinstance(value, dict):
+            raise ManifestError(f"{self._path}.{key} in run.json is not an object")
+        return value
+
+
+def _parse(raw: dict[str, object]) -> Manifest:
+    root = _Reader(raw, "run")
+    limits = root.raw("limits")
+    return Manifest(
+        system=root.text("system"),
+        engine=root.text("engine") if "engine" in raw else "raft",
+        phases=_phases(root),
+        groups={name: _strings(name, voters) for name, voters in root.members("groups").items()},
+        queues=_queues(root),
+        consumer_groups=tuple(
+            _consumer_group(name, value) for name, value in root.members("consumer_groups").items()
+        ),
+        transactions=_transactions(root),
+        dedupe=root.raw("dedupe") is not None,
+        limits=None if limits is None else _numbers(limits, "run.limits"),
+        left_behind=_left_behind(root) if "left_behind" in raw else None,
+        dedupe_window_ms=_dedupe_window_ms(root),
+        clock_error_ns=root.optional_integer("clock_error_ns") or 0,
+        tables={name: _files(name, value) for name, value in root.members("tables").items()},
+        raw=raw,
+    )
+
+
+def _phases(root: _Reader) -> dict[str, tuple[int, int]]:
+    phases: dict[str, tuple[int, int]] = {}
+    for name, value in root.members("phases").items():
+        if value is None:
+            continue
+        if (
+            not isinstance(value, list)
+            or len(value) != 2
+            or not all(isinstance(bound, int) and not isinstance(bound, bool) for bound in value)
+            or not all(abs(bound) <= _INT64_MAX for bound in value)
+        ):
+            raise ManifestError(f"run.phases.{name} in run.json is not [from, to]")
+        phases[name] = (value[0], value[1])
+    return phases
+
+
+def _transactions(root: _Reader) -> dict[str, float] | None:
+    """All three numbers, without which nothing can be said of checks; or None: they were off."""
+    value = root.raw("transactions")
+    if value is None:
+        return None
+    numbers = _numbers(value, "run.transactions")
+    for name in _OF_TRANSACTIONS:
+        if numbers.get(name, -1) < 0:
+            raise ManifestError(f"run.transactions.{name} in run.json is no number from 0 on")
+    return numbers
+
+
+def _dedupe_window_ms(root: _Reader) -> float | None:
+    dedupe = root.raw("dedupe")
+    if dedupe is None:
+        return None
+    return _numbers(dedupe, "run.dedupe").get("window_ms")
+
+
+def _left_behind(root: _Reader) -> tuple[tuple[str, str], ...]:
+    readers = [
+        _Reader(item, f"run.left_behind[{place}]")
+        for place, item in enumerate(root.items("left_behind"))
+    ]
+    return tuple((reader.text("broker_group"), reader.text("node")) for reader in readers)
+
+
+def _strings(name: str, value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise ManifestError(f"run.groups.{name} in run.json is not a list of names")
+    return tuple(value)
+
+
+def _numbers(value: object, path: str) -> dict[str, float]:
+    if not isinstance(value, dict):
+        raise ManifestError(f"{path} in run.json is neither null nor an object")
+    return {key: _number(item, f"{path}.{key}") for key, item in value.items() if item is not None}
+
+
+def _number(value: object, path: str) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise ManifestError(f"{path} in run.json is not a number")
+    if not math.isfinite(value) or abs(value) > _NUMBER_MAX:
+        raise ManifestError(f"{path} in run.json is beyond {_NUMBER_MAX:.0e}")
+    return value
+
+
+def _queues(root: _Reader) -> tuple[Queue, ...]:
+    queues: dict[tuple[str, str, int], Queue] = {}
+    for place, item in enumerate(root.items("queues")):
+        reader = _Reader(item, f"run.queues[{place}]")
+        queue = Queue(
+            broker_group=reader.text("broker_group"),
+            topic=reader.text("topic"),
+            queue=reader.integer("queue"),
+            min_offset=reader.integer("min_offset"),
+            max_offset=reader.integer("max_offset"),
+            drained=reader.optional_flag("drained"),
+        )
+        name = (queue.broker_group, queue.topic, queue.queue)
+        if not 0 <= queue.queue <= _INT32_MAX:
+            raise ManifestError(f"run.queues[{place}].queue in run.json is no queue")
+        if name in queues:
+            raise ManifestError(f"run.queues in run.json names {name} twice")
+        queues[name] = queue
+    return tuple(queues.values())
+
+
+def _consumer_group(name: str, value: object) -> ConsumerGroup:
+    reader = _Reader(value, f"run.consumer_groups.{name}")
+    kind = reader.text("kind")
+    if kind not in {"broadcast", "cluster"}:
+        raise ManifestError(f"run.consumer_groups.{name}.kind in run.json is {kind!r}")
+    return ConsumerGroup(
+        name=name,
+        kind=kind,
+        at_least_once=reader.flag("at_least_once"),
+        ordered=reader.flag("ordered"),
+        rebalance_ms=reader.optional_number("rebalance_ms", 25_000),
+    )
+
+
+def _files(table: str, value: object) -> tuple[ListedFile, ...]:
+    path = f"run.tables.{table}"
+    files: dict[str, ListedFile] = {}
+    for place, item in enumerate(_Reader(value, path).items("files")):
+        reader = _Reader(item, f"{path}.files[{place}]")
+        name = reader.text("name")
+        parts = PurePosixPath(name)
+        if parts.is_absolute() or ".." in parts.parts or not parts.parts or "\0" in name:
+            raise ManifestError(f"{path} in run.json names {name!r}, which is no relative path")
+        if table != "nodes" and not _PATTERN.isdisjoint(name):
+            raise ManifestError(f"{path} in run.json names {name!r}, which engines take for many")
+        rows = reader.optional_integer("rows") if table == "nodes" else reader.integer("rows")
+        if str(parts) in files:
+            raise ManifestError(f"{path} in run.json lists {name!r} twice")
+        files[str(parts)] = ListedFile(name=str(parts), rows=rows, sha256=reader.text("sha256"))
+    return tuple(files.values())

@@ -1,0 +1,145 @@
+"""What run.json says, as tables that rules can join.
+
+Place in the data path: beside the run's own tables in every engine; their names begin with `run_`.
+
+    run_settings     one row: what the run is, its phases, its settings; times in nanoseconds
+    run_queues       the queues as they were read after the heal
+    run_groups       the consumer groups
+    run_voters       (broker_group, node) of the voters at the start
+    run_left_behind  (broker_group, node) of replicas that had not caught up
+
+Invariants: a setting that run.json does not have is null; `has_x` says whether the table x is
+listed, or read from the replicas' stores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Final
+
+import pyarrow as pa
+
+from verify.sources.format_tables import TABLES
+from verify.sources.manifest import Manifest
+
+__all__ = ["MANIFEST_TABLES", "OWN_SYSTEM", "manifest_tables"]
+
+OWN_SYSTEM: Final = "ledgermq"
+_MS: Final = 1_000_000
+_PHASES: Final = ("load", "heal", "drain")
+_STRING, _LONG, _BOOL = pa.string(), pa.int64(), pa.bool_()
+
+_SETTINGS: Final = pa.schema(
+    [
+        ("system", _STRING),
+        ("own_system", _BOOL),
+        ("engine", _STRING),
+        *((f"{phase}_{end}", _LONG) for phase in _PHASES for end in ("from", "to")),
+        ("has_transactions", _BOOL),
+        ("timeout_ns", _LONG),
+        ("check_interval_ns", _LONG),
+        ("check_max", _LONG),
+        ("has_dedupe", _BOOL),
+        ("dedupe_window_ns", _LONG),
+        ("has_limits", _BOOL),
+        ("rto_ns", _LONG),
+        ("gap_ns", _LONG),
+        ("lag_ns", _LONG),
+        ("acked_share_min", pa.float64()),
+        ("clock_error_ns", _LONG),
+        ("has_left_behind", _BOOL),
+        *((f"has_{name}", _BOOL) for name in TABLES),
+    ]
+)
+_NODES: Final = pa.schema([("broker_group", _STRING), ("node", _STRING)])
+
+MANIFEST_TABLES: Final[Mapping[str, pa.Schema]] = {
+    "run_settings": _SETTINGS,
+    "run_queues": pa.schema(
+        [
+            ("broker_group", _STRING),
+            ("topic", _STRING),
+            ("queue", pa.int32()),
+            ("min_offset", _LONG),
+            ("max_offset", _LONG),
+            ("drained", _BOOL),
+        ]
+    ),
+    "run_groups": pa.schema(
+        [
+            ("client_group", _STRING),
+            ("kind", _STRING),
+            ("at_least_once", _BOOL),
+            ("ordered", _BOOL),
+            ("rebalance_ns", _LONG),
+        ]
+    ),
+    "run_voters": _NODES,
+    "run_left_behind": _NODES,
+}
+
+
+def manifest_tables(manifest: Manifest, present: Collection[str]) -> Mapping[str, pa.Table]:
+    """One Arrow table per name of `MANIFEST_TABLES`; `present` are the run's own tables."""
+    rows: dict[str, list[dict[str, object]]] = {
+        "run_settings": [_settings(manifest, present)],
+        "run_queues": [
+            {name: getattr(queue, name) for name in MANIFEST_TABLES["run_queues"].names}
+            for queue in manifest.queues
+        ],
+        "run_groups": [
+            {
+                "client_group": group.name,
+                "kind": group.kind,
+                "at_least_once": group.at_least_once,
+                "ordered": group.ordered,
+                "rebalance_ns": _ns(group.rebalance_ms),
+            }
+            for group in manifest.consumer_groups
+        ],
+        "run_voters": [
+            {"broker_group": group, "node": node}
+            for group, nodes in manifest.groups.items()
+            for node in nodes
+        ],
+        "run_left_behind": [
+            {"broker_group": group, "node": node} for group, node in manifest.left_behind or ()
+        ],
+    }
+    return {
+        name: pa.Table.from_pylist(rows[name], schema=schema)
+        for name, schema in MANIFEST_TABLES.items()
+    }
+
+
+def _settings(manifest: Manifest, present: Collection[str]) -> dict[str, object]:
+    transactions, limits = manifest.transactions or {}, manifest.limits or {}
+    phases = {
+        f"{phase}_{end}": manifest.phases[phase][place] if phase in manifest.phases else None
+        for phase in _PHASES
+        for place, end in enumerate(("from", "to"))
+    }
+    check_max = transactions.get("check_max")
+    return phases | {
+        "system": manifest.system,
+        "own_system": manifest.system == OWN_SYSTEM,
+        "engine": manifest.engine,
+        "has_transactions": manifest.transactions is not None,
+        "timeout_ns": _ns(transactions.get("timeout_ms")),
+        "check_interval_ns": _ns(transactions.get("check_interval_ms")),
+        "check_max": None if check_max is None else int(check_max),
+        "has_dedupe": manifest.dedupe,
+        "dedupe_window_ns": _ns(manifest.dedupe_window_ms),
+        "has_limits": manifest.limits is not None,
+        "rto_ns": _ns(limits.get("rto_ms")),
+        "gap_ns": _ns(limits.get("gap_ms")),
+        "lag_ns": _ns(limits.get("lag_ms")),
+        "acked_share_min": limits.get("acked_share_min"),
+        "clock_error_ns": manifest.clock_error_ns,
+        "has_left_behind": manifest.left_behind is not None,
+        **{f"has_{name}": name in present for name in TABLES},
+    }
+
+
+def _ns(milliseconds: float | None) -> int | None:
+    return None if milliseconds is None else round(milliseconds * _MS)

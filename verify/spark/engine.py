@@ -1,0 +1,185 @@
+"""Spark SQL through PySpark: the referee, and what carries runs that outgrow a machine.
+
+Place in the data path: one of the two engines under `verify.judge`. Rules and stages are its own
+SQL as they stand.
+
+Invariants: a stage is kept once it is made (in memory, on disk where that is short), and its plan
+is cut there, so that no rule plans it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import ArrayType, MapType, StructType
+
+from verify.catalogue.common_tables import divided
+from verify.catalogue.dialect import tables_of
+from verify.catalogue.rule_files import Rule, Stage
+from verify.engines.engine import FINDINGS_MAX, EngineError, Findings, TableFiles, found_by
+from verify.spark.java_errors import JAVA_ERRORS, is_interrupted
+from verify.spark.tables import read_table
+
+__all__ = ["SparkEngine"]
+
+_FOUND: Final = "found"
+_RULES_AT_A_TIME: Final = 3  # one is planned while others run
+_STAGES_AT_A_TIME: Final = 4  # of which some wait for others
+_NOTHING: Final = Findings(violations=0, doubts=0, smallest_violations=(), smallest_doubts=())
+_FAILURES: Final = (*JAVA_ERRORS, OSError)
+
+
+class SparkEngine:
+    """The views of one session; `close` drops them."""
+
+    name = "spark"
+
+    def __init__(self, session: SparkSession) -> None:
+        self._session = session
+        self._is_single_task = session.conf.get("spark.sql.shuffle.partitions") == "1"
+        self._views: list[str] = []
+
+    def close(self) -> None:
+        for name in self._views:
+            self._session.catalog.dropTempView(name)
+        self._views.clear()
+
+    def load(self, tables: Mapping[str, TableFiles], relations: Mapping[str, pa.Table]) -> None:
+        for name, table in tables.items():
+            schema = from_arrow_schema(table.schema)
+            with _failing(name):
+                self._keep(name, self._parted(read_table(self._session, table.files, schema)))
+        for name, relation in relations.items():
+            schema = from_arrow_schema(relation.schema)
+            with _failing(name):
+                frame = self._session.createDataFrame(relation.to_pylist(), schema)
+                self._keep(name, self._parted(frame))
+
+    def make(self, stages: Sequence[Stage]) -> None:
+        for error in self.make_each(stages).values():
+            raise error
+
+    def make_each(self, stages: Sequence[Stage]) -> Mapping[str, EngineError]:
+        """Several at a time, each behind those that it reads.
+
+        What is broadcast to the stage is made now, which takes most of a small run's stages with
+        it; the stage itself, which nobody may read whole, when a query first asks for it.
+        """
+        with ThreadPoolExecutor(max_workers=_STAGES_AT_A_TIME) as threads:
+            making: dict[str, Future[None]] = {}
+            for stage in stages:  # who waits for another does so for one that was begun before
+                below = tables_of(stage.text, name=stage.name) & set(making)
+                wait_for = [making[name] for name in sorted(below)]
+                making[stage.name] = threads.submit(self._make_behind, stage, wait_for)
+        errors = {name: future.exception() for name, future in making.items()}
+        for error in errors.values():
+            if error is not None and not isinstance(error, EngineError):
+                raise error
+        return {name: error for name, error in errors.items() if isinstance(error, EngineError)}
+
+    def _make_behind(self, stage: Stage, below: Sequence[Future[None]]) -> None:
+        for future in below:
+            future.result()
+        with _failing(stage.name):
+            made = self._asked(stage.text, name=stage.name).localCheckpoint(eager=False)
+        self._keep(stage.name, made)
+
+    def table(self, name: str) -> list[dict[str, object]]:
+        with _failing(name):
+            rows = self._session.table(name).collect()
+        return [row.asDict(recursive=True) for row in rows]
+
+    def findings(self, rule: Rule) -> Findings:
+        with _failing(rule.id):
+            found = self._asked(rule.text, name=rule.id)
+            if not found.take(1):  # most find nothing, and need no order
+                return _NOTHING
+            doubtful = "reason is not null" if "reason" in found.columns else "false"
+            plain = [
+                f"`{field.name}`"
+                for field in found.schema.fields
+                if field.name != "reason"
+                and not isinstance(field.dataType, StructType | ArrayType | MapType)
+            ]
+            order = ", ".join(plain) if plain else "1"
+            view = f"{_FOUND}_{rule.id}"  # several are asked at a time
+            found.createOrReplaceTempView(view)
+            rows = self._session.sql(
+                f"from {view} select *, count(*) over (partition by {doubtful}) as total__, "
+                f"row_number() over (partition by {doubtful} order by {order}) as place__, "
+                f"{doubtful} as doubtful__ "
+                f"qualify place__ <= {FINDINGS_MAX} order by doubtful__, place__"
+            ).collect()
+        violations = [row for row in rows if not row["doubtful__"]]
+        doubts = [row for row in rows if row["doubtful__"]]
+        return Findings(
+            violations=violations[0]["total__"] if violations else 0,
+            doubts=doubts[0]["total__"] if doubts else 0,
+            smallest_violations=[_witness(row) for row in violations],
+            smallest_doubts=[_witness(row) for row in doubts],
+        )
+
+    def findings_of(self, rules: Sequence[Rule]) -> Mapping[str, Findings | EngineError]:
+        """Several at a time: half of a small rule's time is its planning, on one thread."""
+        with ThreadPoolExecutor(max_workers=_RULES_AT_A_TIME) as threads:
+            answers = threads.map(partial(found_by, self.findings), rules)
+            return {rule.id: answer for rule, answer in zip(rules, answers, strict=True)}
+
+    def _asked(self, text: str, *, name: str) -> DataFrame:
+        """A query, whose WITH tables that it reads more than once are made when it first reads
+        them. Spark answers each of them as often as it is read: one rule scanned a trace 27 times.
+        """
+        query = divided(text, prefix=name)
+        for table in query.shared:
+            made = self._session.sql(table.text).localCheckpoint(eager=False)
+            made.createOrReplaceTempView(table.name)
+        asked = self._session.sql(query.text)
+        for table in query.shared:  # `asked` holds them from here on
+            self._session.catalog.dropTempView(table.name)
+        return asked
+
+    def _parted(self, frame: DataFrame) -> DataFrame:
+        """A small run's tables have one part, so that no query exchanges rows: several are asked
+        at a time in place of that."""
+        return frame.coalesce(1) if self._is_single_task else frame
+
+    def _keep(self, name: str, frame: DataFrame) -> None:
+        frame.createOrReplaceTempView(name)
+        self._views.append(name)
+
+
+@contextmanager
+def _failing(name: str) -> Iterator[None]:
+    """Within the block Spark's errors become those of the engine, told with `name`.
+
+    A Ctrl-C that comes while a call is being sent to the JVM is one to whoever sends it, too: it
+    would end as an unknown check.
+
+    Raises:
+        EngineError: what Spark raised.
+        KeyboardInterrupt: the call was interrupted.
+    """
+    try:
+        yield
+    except _FAILURES as error:
+        if is_interrupted(error):
+            raise KeyboardInterrupt from error
+        raise EngineError(f"{name}: {_first_line(error)}") from error
+
+
+def _witness(row: Row) -> dict[str, object]:
+    return {
+        name: value for name, value in row.asDict(recursive=True).items() if not name.endswith("__")
+    }
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__
