@@ -13,12 +13,12 @@ import functools
 from collections.abc import Callable
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
-__all__ = ["Edge", "stops_node"]
+__all__ = ["FailStop", "stops_node"]
 
 _P = ParamSpec("_P")
 
 
-class Edge:
+class FailStop:
     """Hands what is raised inside to `fail`; it goes further only if it is to end the process."""
 
     __slots__ = ("_fail",)
@@ -39,7 +39,7 @@ class Edge:
 
 class _Guarded(Protocol):
     stopped: bool
-    edge: Edge
+    fail_stop: FailStop
 
 
 _G = TypeVar("_G", bound=_Guarded)
@@ -53,7 +53,7 @@ def stops_node(
     @functools.wraps(method)
     def entry(node: _G, /, *args: _P.args, **kwargs: _P.kwargs) -> None:
         if not node.stopped:
-            with node.edge:
+            with node.fail_stop:
                 method(node, *args, **kwargs)
 
     return entry

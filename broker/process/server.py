@@ -62,7 +62,7 @@ from broker.request.tasks import TaskOwner
 from broker.state.state import BrokerState
 from broker.state.user_table import UserTable
 from broker.transaction.check_back import CheckBack
-from raft.fail_stop import Edge
+from raft.fail_stop import FailStop
 from raft.replicated_log import LogStatus, ReplicatedLog, StateDivergedError
 from raft.stalls import SAMPLE_S, Stalls
 from remoting.connections.connection import Connection
@@ -167,7 +167,7 @@ class Broker:
         self.context.routes_changed = self._registration.changed
         self.context.when_routes_told = self._registration.when_told
         self.context.retain_now = self._housekeeper.retain_now
-        self._edge = Edge(self.fail)
+        self._edge = FailStop(self.fail)
         self._was_ready = False
         self._started = False
 

@@ -36,7 +36,7 @@ from broker.request.request import RefusedError, Request
 from broker.send.known_properties import KnownProperties
 from broker.send.send_back import topic_of_retry
 from broker.send.send_names import FULL, LETTERS, SendNames
-from broker.send.store_send import Sending
+from broker.send.store_send import StoreSend
 from remoting.errors import RecordError
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.records import sys_flag as flags
@@ -102,7 +102,7 @@ class SendProcessor:
         else:
             record, key = self._record(request, names, topic, queue_id, is_dead=is_dead)
             records = [record]
-        Sending(
+        StoreSend(
             context,
             request,
             records=records,

@@ -24,12 +24,12 @@ from broker.send.duplicates import Place, are_surely_new, maybe_stored, stored_p
 from raft.replicated_log import ProposalStatus
 from remoting.protocol.codes import ResponseCode
 
-__all__ = ["Sending"]
+__all__ = ["StoreSend"]
 
 _WAITING_TOPICS: Final = frozenset({HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC})
 
 
-class Sending:
+class StoreSend:
     __slots__ = (
         "_commands",
         "_context",

@@ -63,7 +63,7 @@ from broker.state.resumed import ResumedHalves
 from broker.state.state_image import StateImage
 from broker.state.time_marks import TimeMarks
 from broker.state.timer_table import Timer, TimerTable
-from broker.state.tombstone_offsets import QueueFloors
+from broker.state.tombstone_offsets import TombstoneOffsets
 from broker.state.topic_deletions import TopicDeletions
 from broker.state.user_table import UserTable
 
@@ -102,7 +102,7 @@ class BrokerState:
         self.time_marks = TimeMarks()
         self.timers = TimerTable()
         self.resets = OffsetResets()
-        self.floors = QueueFloors()
+        self.floors = TombstoneOffsets()
         self.deletions = TopicDeletions()
         self.resumed = ResumedHalves()
         self.queue_owners = QueueOwners()

@@ -16,12 +16,12 @@ from typing import Final
 
 from broker.entry.state_part import Row, natural, text
 
-__all__ = ["FLOORS_MAX", "QueueFloors"]
+__all__ = ["FLOORS_MAX", "TombstoneOffsets"]
 
 FLOORS_MAX: Final = 100_000  # queues of deleted topics; the leader deletes no more topics then
 
 
-class QueueFloors:
+class TombstoneOffsets:
     def __init__(self) -> None:
         self._floors: dict[tuple[str, int], int] = {}
 
@@ -29,7 +29,7 @@ class QueueFloors:
         return len(self._floors)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, QueueFloors) and self._floors == other._floors
+        return isinstance(other, TombstoneOffsets) and self._floors == other._floors
 
     __hash__ = None  # type: ignore[assignment]  # it changes
 

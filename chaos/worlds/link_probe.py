@@ -24,7 +24,7 @@ from typing import Final
 from chaos.cluster.broker_status import STATUS_CODE
 from chaos.worlds.links import Protocol
 from raft.messages import NodeId
-from raft.peers.handshake import NONCE_SIZE, SECRET_SIZE_MIN, Dialler, Identity
+from raft.peers.handshake import NONCE_SIZE, SECRET_SIZE_MIN, Credentials, Dialler
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import RemotingCommand
 from remoting.protocol.frame import encode
@@ -32,7 +32,7 @@ from remoting.protocol.frame import encode
 __all__ = ["ProxyProbe", "probe_proxy"]
 
 ANSWER_SIZE_MAX: Final = 65_536
-STRANGER: Final = Identity(group="probe", node_id=NodeId("probe"), secret=bytes(SECRET_SIZE_MIN))
+STRANGER: Final = Credentials(group="probe", node_id=NodeId("probe"), secret=bytes(SECRET_SIZE_MIN))
 STRANGERS_HELLO: Final = Dialler(STRANGER, NodeId("probe"), bytes(NONCE_SIZE)).hello()
 # PySyncObj's frame (size, zlib) of its utility message ["status"], as pickle writes it.
 _PICKLED_STATUS: Final = b"\x80\x02]q\x00X\x06\x00\x00\x00statusq\x01a."

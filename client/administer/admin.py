@@ -21,7 +21,7 @@ import msgspec
 from client.connection.answers import error_of, error_of_remoting
 from client.connection.broker_call import call_group
 from client.connection.instance import ClientInstance, InstanceSettings
-from client.connection.lifecycle import StartsAndStops
+from client.connection.lifecycle import Lifecycle
 from client.connection.retry import RetryPolicy
 from client.connection.route_view import TopicRoute
 from client.connection.send_codec import MessageRefusedError
@@ -91,7 +91,7 @@ class AdminSettings:
     instance: InstanceSettings = field(default_factory=InstanceSettings)
 
 
-class Admin(StartsAndStops):
+class Admin(Lifecycle):
     """Use as an async context manager, or `start`/`stop`. All requests raise ClientError."""
 
     def __init__(

@@ -12,10 +12,10 @@ from types import TracebackType
 
 from client.errors import ClientClosedError
 
-__all__ = ["UnderWay"]
+__all__ = ["DrainGate"]
 
 
-class UnderWay:
+class DrainGate:
     """Not reentrant: a call inside another one must not enter again, it may be refused."""
 
     __slots__ = ("_closed", "_count", "_idle")

@@ -9,10 +9,10 @@ from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Self
 
-__all__ = ["StartsAndStops"]
+__all__ = ["Lifecycle"]
 
 
-class StartsAndStops(ABC):
+class Lifecycle(ABC):
     __slots__ = ()
 
     @abstractmethod

@@ -37,7 +37,7 @@ from remoting.protocol.command import RemotingCommand
 from remoting.protocol.queue_table import QueueName, encode_queue_table, parse_queue_name
 from remoting.records.message import decode_record
 
-__all__ = ["AskedConsumer"]
+__all__ = ["ConsumerAdmin"]
 
 _log = logging.getLogger(__name__)
 _VERSION: Final = "V5_3_3"
@@ -69,7 +69,7 @@ class _Consumer(Protocol):
     async def reset(self, offsets: Mapping[MessageQueue, int]) -> None: ...
 
 
-class AskedConsumer:
+class ConsumerAdmin:
     """Answers for one consumer; `wire_group` as brokers know it."""
 
     def __init__(self, instance: ClientInstance, wire_group: str, consumer: _Consumer) -> None:

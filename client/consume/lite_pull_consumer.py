@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from client.connection.heartbeat import ALL_TAGS, ExpressionType
-from client.connection.lifecycle import StartsAndStops
+from client.connection.lifecycle import Lifecycle
 from client.consume.listener import ConsumeStatus, PushConsumerSettings
 from client.consume.push_consumer import PushConsumer
 from client.message import DeliveredMessage, MessageQueue
@@ -56,7 +56,7 @@ class _Batch:
     consumed: asyncio.Future[None]
 
 
-class LitePullConsumer(StartsAndStops):
+class LitePullConsumer(Lifecycle):
     """A member of consumer group `group`. Subscribe first, then `start`, then `poll`."""
 
     def __init__(

@@ -29,7 +29,7 @@ from client.connection.heartbeat import (
     Subscription,
 )
 from client.connection.instance import ClientInstance, InstanceSettings
-from client.connection.lifecycle import StartsAndStops
+from client.connection.lifecycle import Lifecycle
 from client.connection.retry import RetryPolicy
 from client.consume.pop_codec import PopAnswer, PopHandle, PopHandleError
 from client.delivery import delivered_message, matches_tags
@@ -76,7 +76,7 @@ class PoppedMessage:
     handle: PopHandle
 
 
-class PopConsumer(StartsAndStops):
+class PopConsumer(Lifecycle):
     """Consumes on behalf of group `group`. All requests raise ClientError."""
 
     def __init__(

@@ -22,7 +22,7 @@ from client.connection.heartbeat import (
     Subscription,
 )
 from client.connection.instance import ClientInstance, InstanceSettings
-from client.connection.lifecycle import StartsAndStops
+from client.connection.lifecycle import Lifecycle
 from client.connection.retry import RetryPolicy
 from client.consume.queue_requests import PullResult, PullStatus, QueueRequests
 from client.message import MessageQueue
@@ -45,7 +45,7 @@ class PullConsumerSettings:
             raise ValueError(f"timeout_ms must be positive, not {self.timeout_ms}")
 
 
-class PullConsumer(StartsAndStops):
+class PullConsumer(Lifecycle):
     """Reads on behalf of consumer group `group`. All requests raise ClientError."""
 
     def __init__(

@@ -34,10 +34,10 @@ from client.connection.heartbeat import (
     Subscription,
 )
 from client.connection.instance import ClientInstance
-from client.connection.lifecycle import StartsAndStops
+from client.connection.lifecycle import Lifecycle
 from client.connection.retry import RetryPolicy
 from client.consume.consume_trace import ConsumeTrace
-from client.consume.consumer_admin import AskedConsumer
+from client.consume.consumer_admin import ConsumerAdmin
 from client.consume.listener import (
     ConsumeListener,
     ConsumerObserver,
@@ -70,7 +70,7 @@ class _ConsumerList(msgspec.Struct):
     consumerIdList: list[str] = []
 
 
-class PushConsumer(StartsAndStops):
+class PushConsumer(Lifecycle):
     """A member of consumer group `group`. Subscribe first, then `start`."""
 
     def __init__(
@@ -119,7 +119,7 @@ class PushConsumer(StartsAndStops):
             sender = Producer(TRACE_GROUP_PREFIX + group, name_servers, dial, settings=plain)
             self._tracer = Tracer(sender, self.settings.trace)
         self.instance.listen(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self._on_members_changed)
-        AskedConsumer(self.instance, self._wire_group, self).listen()
+        ConsumerAdmin(self.instance, self._wire_group, self).listen()
         if self.settings.message_model is MessageModel.CLUSTERING:
             self.subscribe(retry_topic(group))
 

@@ -25,9 +25,9 @@ from typing import Final, TypeAlias
 
 from client.connection.answers import error_of, error_of_remoting
 from client.connection.broker_call import call_group, learn
-from client.connection.drain_gate import UnderWay
+from client.connection.drain_gate import DrainGate
 from client.connection.instance import ClientInstance, InstanceSettings
-from client.connection.lifecycle import StartsAndStops
+from client.connection.lifecycle import Lifecycle
 from client.connection.retry import Place, Retries, RetryPolicy
 from client.connection.send_codec import (
     Compression,
@@ -89,7 +89,7 @@ class ProducerSettings:
             raise ValueError(f"in_flight_max must be positive, not {self.in_flight_max}")
 
 
-class Producer(StartsAndStops):
+class Producer(Lifecycle):
     """Sends on behalf of a producer group.
 
     `name_servers` are table addresses (a list, or one string separated by `;`); `dial` maps a
@@ -121,7 +121,7 @@ class Producer(StartsAndStops):
             plain = dataclasses.replace(self.settings, trace=None)
             sender = Producer(TRACE_GROUP_PREFIX + group, name_servers, dial, settings=plain)
             self._tracer = Tracer(sender, self.settings.trace)
-        self._under_way = UnderWay()
+        self._under_way = DrainGate()
 
     @property
     def client_id(self) -> str:

@@ -27,7 +27,7 @@ from raft.membership import (
 )
 from raft.messages import Introduce, NodeId
 
-__all__ = ["BORN_INTERVAL_MS", "INTERVAL_MS", "Introductions", "initial_configuration"]
+__all__ = ["BORN_INTERVAL_MS", "INTERVAL_MS", "StoreGossip", "initial_configuration"]
 
 INTERVAL_MS = 100
 """Between two introductions of an unborn store; a lost one costs no more."""
@@ -38,7 +38,7 @@ BORN_INTERVAL_MS = 2_000
 _log = logging.getLogger(__name__)
 
 
-class Introductions:
+class StoreGossip:
     """Of one store. `addresses` are those of the settings, of all voters."""
 
     def __init__(

@@ -8,8 +8,8 @@ construction.
 State changes here alone, and in the parts that this class owns: roles, term and vote in
 `Elections`, its base, through `_become_follower`, `_become_pre_candidate`, `_become_candidate` and
 `_become_leader`; the log through `RaftLog`; who belongs to the group through `Configurations`; what
-only a leader has through `Leadership`, what a follower does with its leader's messages through
-`Following`. What leaves when is decided by `Outbox`.
+only a leader has through `LeaderRole`, what a follower does with its leader's messages through
+`FollowerRole`. What leaves when is decided by `ReadyBuilder`.
 
 Invariants:
 - current_term and commit_index never fall; voted_for changes once per term;
@@ -35,13 +35,13 @@ from raft.config import RaftConfig
 from raft.core.configurations import Configurations
 from raft.core.election_timer import ElectionTimer
 from raft.core.elections import Elections
-from raft.core.follower_role import Following
-from raft.core.leader_role import Leadership
+from raft.core.follower_role import FollowerRole
+from raft.core.leader_role import LeaderRole
 from raft.core.membership_rules import change_refusal
 from raft.core.progress import Progress
 from raft.core.raft_log import RaftLog
-from raft.core.ready_builder import Outbox
-from raft.core.vote_tally import Ballot
+from raft.core.ready_builder import ReadyBuilder
+from raft.core.vote_tally import VoteTally
 from raft.events import (
     ChangeMembership,
     ChangeRefusal,
@@ -141,19 +141,19 @@ class Core(Elections):
             configuration = Configuration(index=0, membership=voters)
         self._configurations = Configurations(configuration, storage)
         self._configuration = self._configurations.in_force
-        outbox = Outbox()
+        ready_builder = ReadyBuilder()
         super().__init__(
             node_id=config.node_id,
             store_id=store_id,
             membership=self._configuration.membership,
             hard_state=hard_state,
-            ballot=Ballot(config.node_id, log, outbox),
+            vote_tally=VoteTally(config.node_id, log, ready_builder),
             timer=ElectionTimer(config, rng, now_ms),
-            outbox=outbox,
+            ready_builder=ready_builder,
             now_ms=now_ms,
         )
-        self._following = Following(config.node_id, log, self._configurations, outbox)
-        self._leadership: Leadership | None = None
+        self._follower_role = FollowerRole(config.node_id, log, self._configurations, ready_builder)
+        self._leader_role: LeaderRole | None = None
         if log.last_term > self._current_term:
             # A crash may leave un-fsynced entries of a term but lose the hard state of their
             # Ready. Nothing of that term has left then, no vote either: enter it, save it first.
@@ -195,7 +195,7 @@ class Core(Elections):
     def ready(self) -> bool:
         """Leader, its no-op committed, neither handing leadership over nor being removed:
         proposals are welcome."""
-        leadership = self._leadership
+        leadership = self._leader_role
         return (
             leadership is not None
             and leadership.transfer_target is None
@@ -206,22 +206,22 @@ class Core(Elections):
     @property
     def progress(self) -> dict[NodeId, Progress]:
         """The peers as this leader knows them, to look at only; empty unless leader."""
-        return {} if self._leadership is None else self._leadership.progress
+        return {} if self._leader_role is None else self._leader_role.progress
 
     def successor(self) -> NodeId | None:
         """Whom this leader had best hand over to; None if it is no leader or the only voter."""
-        return None if self._leadership is None else self._leadership.successor()
+        return None if self._leader_role is None else self._leader_role.successor()
 
     @property
     def next_deadline_ms(self) -> int:
         """When the next Tick is due."""
-        if self._leadership is not None:
-            return self._leadership.next_deadline_ms
+        if self._leader_role is not None:
+            return self._leader_role.next_deadline_ms
         return self._timer.deadline_ms
 
     def change_refusal(self, change: MembershipChange, now_ms: int) -> ChangeRefused | None:
         """Why a ChangeMembership of `now_ms` would be refused, if it came next; None: taken."""
-        leadership = self._leadership
+        leadership = self._leader_role
         if leadership is None:
             return ChangeRefused(reason=ChangeRefusal.NOT_LEADER)
         return change_refusal(
@@ -245,8 +245,8 @@ class Core(Elections):
         assert self._current_term >= term_before
         assert commit_before <= log.commit_index <= log.last_index
         assert log.durable_index <= log.last_index
-        assert (self._role is Role.LEADER) == (self._leadership is not None)
-        return self._outbox.take(
+        assert (self._role is Role.LEADER) == (self._leader_role is not None)
+        return self._ready_builder.take(
             role=self._role,
             term=self._current_term,
             voted_for=self._voted_for,
@@ -264,7 +264,7 @@ class Core(Elections):
                 self._on_log_durable(index, term)
             case HardStateDurable(term=term):
                 if term == self._current_term:
-                    self._outbox.term_is_durable = True
+                    self._ready_builder.term_is_durable = True
             case Tick():
                 self._on_tick()
             case ReadIndexRequest(request_id=request_id):
@@ -272,18 +272,18 @@ class Core(Elections):
             case PeerUnreachable(peer=peer):
                 self._on_peer_unreachable(peer)
             case TransferLeadership(target=target):
-                if self._leadership is not None:
-                    self._leadership.begin_transfer(target, self._now_ms)
+                if self._leader_role is not None:
+                    self._leader_role.begin_transfer(target, self._now_ms)
             case ChangeMembership(change=change):
                 self._on_change(change)
             case RoomChanged(writable=writable, can_begin=can_begin):
-                self._following.writable = writable
+                self._follower_role.writable = writable
                 self._note_room(writable=writable, can_begin=can_begin)
             case ReplayChanged(replaying=replaying):
                 self._timer.is_replaying = replaying
             case ChunkStored():
                 if self._follows(event.leader):
-                    self._following.on_chunk_stored(event, self._current_term)
+                    self._follower_role.on_chunk_stored(event, self._current_term)
             case SnapshotStored():
                 self._on_snapshot_stored(event)
             case _:
@@ -299,7 +299,7 @@ class Core(Elections):
         match message:
             case AppendEntries():
                 self._follow(message.sender, message.term)
-                self._following.on_append_entries(message)
+                self._follower_role.on_append_entries(message)
                 self._note_configuration()
             case AppendEntriesReply():
                 self._on_append_entries_reply(message)
@@ -311,7 +311,7 @@ class Core(Elections):
                 self._on_timeout_now(message)
             case InstallSnapshot():
                 self._follow(message.sender, message.term)
-                self._following.on_install_snapshot(message)
+                self._follower_role.on_install_snapshot(message)
             case InstallSnapshotReply():
                 self._on_install_reply(message)
             case _:
@@ -322,7 +322,7 @@ class Core(Elections):
         or a candidate that was cut off learns of it; a reply of an earlier term says nothing."""
         match message:
             case AppendEntries():
-                self._following.refuse(message, self._current_term)
+                self._follower_role.refuse(message, self._current_term)
             case InstallSnapshot():
                 # Nothing is said of the transfer: the term alone is news to the sender.
                 event = ChunkStored(
@@ -332,14 +332,14 @@ class Core(Elections):
                     snapshot_index=message.snapshot_index,
                     next_offset=message.offset,
                 )
-                self._following.on_chunk_stored(event, self._current_term)
+                self._follower_role.on_chunk_stored(event, self._current_term)
             case RequestVote():
-                self._ballot.reply(message, self._current_term, granted=False)
+                self._vote_tally.reply(message, self._current_term, granted=False)
             case _:
                 return
 
     def _propose(self, payload: bytes) -> None:
-        leadership = self._leadership
+        leadership = self._leader_role
         assert leadership is not None, "only a leader takes proposals"
         assert len(payload) <= self._config.entry_size_bytes_max, f"{len(payload)} bytes"
         self._append((EntryKind.DATA, payload))
@@ -349,27 +349,27 @@ class Core(Elections):
         if not self._log.durable_to(index, term):
             return  # truncated meanwhile
         if term == self._current_term:
-            self._outbox.term_is_durable = True
-        if self._leadership is not None:
-            self._after_progress(self._leadership)
+            self._ready_builder.term_is_durable = True
+        if self._leader_role is not None:
+            self._after_progress(self._leader_role)
 
     def _on_tick(self) -> None:
-        if self._leadership is not None:
-            if not self._leadership.tick(self._now_ms):
+        if self._leader_role is not None:
+            if not self._leader_role.tick(self._now_ms):
                 self._become_follower(self._current_term, None)
         elif self._now_ms >= self._timer.deadline_ms:
             self._campaign()
 
     def _on_read_request(self, request_id: int) -> None:
-        leadership = self._leadership
+        leadership = self._leader_role
         if leadership is None or not leadership.request_read(request_id):
-            self._outbox.answer_reads([ReadState(request_id=request_id, index=None)])
+            self._ready_builder.answer_reads([ReadState(request_id=request_id, index=None)])
             return
-        self._outbox.answer_reads(leadership.serve_reads())
+        self._ready_builder.answer_reads(leadership.serve_reads())
 
     def _on_peer_unreachable(self, peer: NodeId) -> None:
-        if self._leadership is not None:
-            self._leadership.on_unreachable(peer, self._now_ms)
+        if self._leader_role is not None:
+            self._leader_role.on_unreachable(peer, self._now_ms)
         elif peer == self._leader_id and not self._leader_is_unreachable:
             self._leader_is_unreachable = True
             self._timer.lost_leader(self._now_ms)
@@ -378,18 +378,18 @@ class Core(Elections):
         if self._role in {Role.PRE_CANDIDATE, Role.CANDIDATE}:
             self._become_follower(self._current_term, None)  # with another log than it asked with
         # A leader has every committed entry, the base too: it installs nothing.
-        self._following.install(event)
+        self._follower_role.install(event)
         self._note_configuration()
         if self._follows(event.leader):
-            self._following.on_installed(event, self._current_term)
+            self._follower_role.on_installed(event, self._current_term)
 
     # Members.
 
     def _on_change(self, change: MembershipChange) -> None:
-        leadership = self._leadership
+        leadership = self._leader_role
         refused = self.change_refusal(change, self._now_ms)
         if leadership is None or refused is not None:
-            self._outbox.change_refused = refused
+            self._ready_builder.change_refused = refused
             return
         membership = changed(self._configuration.membership, change)
         self._append((EntryKind.CONFIG, encode_membership(membership)))
@@ -403,9 +403,9 @@ class Core(Elections):
             return
         self._configuration = configuration
         self._vote_in(configuration.membership)
-        self._outbox.configuration = configuration
-        if self._leadership is not None:
-            self._leadership.change_members(
+        self._ready_builder.configuration = configuration
+        if self._leader_role is not None:
+            self._leader_role.change_members(
                 configuration, self._now_ms, counts_itself=self._is_voter
             )
 
@@ -427,13 +427,13 @@ class Core(Elections):
     # What `Elections` leaves to its heir.
 
     def _begin_leading(self) -> None:
-        self._leadership = Leadership(
+        self._leader_role = LeaderRole(
             config=self._config,
             term=self._current_term,
             configuration=self._configuration,
             counts_itself=self._is_voter,
             log=self._log,
-            outbox=self._outbox,
+            ready_builder=self._ready_builder,
             now_ms=self._now_ms,
         )
         begin = [(EntryKind.NOOP, b"")]
@@ -442,20 +442,20 @@ class Core(Elections):
             payload = encode_membership(self._configuration.membership)
             begin.append((EntryKind.CONFIG, payload))
         self._append(*begin)
-        self._leadership.replicate(self._now_ms)
+        self._leader_role.replicate(self._now_ms)
 
     def _end_leading(self) -> None:
-        assert self._leadership is not None
-        self._outbox.answer_reads(
+        assert self._leader_role is not None
+        self._ready_builder.answer_reads(
             ReadState(request_id=request_id, index=None)
-            for request_id in self._leadership.open_reads()
+            for request_id in self._leader_role.open_reads()
         )
-        self._leadership = None
+        self._leader_role = None
 
     def _hears_majority(self) -> bool:
-        assert self._leadership is not None
+        assert self._leader_role is not None
         lease_ms = self._config.election_timeout_ms_min
-        return self._leadership.has_quorum_contact(self._now_ms, lease_ms)
+        return self._leader_role.has_quorum_contact(self._now_ms, lease_ms)
 
     # The log, as a leader.
 
@@ -463,7 +463,7 @@ class Core(Elections):
         if reply.term > self._current_term:
             self._become_follower(reply.term, None)
             return
-        leadership = self._leadership
+        leadership = self._leader_role
         if leadership is None:
             return  # stepped down since, within the term
         leadership.on_reply(reply, self._now_ms)
@@ -472,12 +472,12 @@ class Core(Elections):
     def _on_install_reply(self, reply: InstallSnapshotReply) -> None:
         if reply.term > self._current_term:
             self._become_follower(reply.term, None)
-        elif self._leadership is not None:
-            self._leadership.on_install_reply(reply, self._now_ms)
+        elif self._leader_role is not None:
+            self._leader_role.on_install_reply(reply, self._now_ms)
 
-    def _after_progress(self, leadership: Leadership) -> None:
+    def _after_progress(self, leadership: LeaderRole) -> None:
         has_committed = leadership.maybe_commit(self._now_ms)
-        self._outbox.answer_reads(leadership.serve_reads())
+        self._ready_builder.answer_reads(leadership.serve_reads())
         if (
             has_committed
             and not self._is_voter
@@ -496,4 +496,4 @@ class Core(Elections):
         self._configurations.append(entries)
         self._note_configuration()
         self._log.append(entries)
-        self._outbox.append(entries)
+        self._ready_builder.append(entries)

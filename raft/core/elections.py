@@ -5,7 +5,7 @@ adds the log, the members and the events, and fills in what a leader does.
 
 Invariants:
 - current_term never falls; voted_for changes once per term, and both are durable before a message
-  that depends on them leaves (`Outbox`);
+  that depends on them leaves (`ReadyBuilder`);
 - at most one leader per term: an AppendEntries of the own term never reaches a leader;
 - a node that hears its leader neither gives votes nor lets its term be raised by a candidate.
 
@@ -19,8 +19,8 @@ import abc
 
 from raft.core.election_timer import ElectionTimer
 from raft.core.quorum import VoteResult
-from raft.core.ready_builder import Outbox
-from raft.core.vote_tally import Ballot
+from raft.core.ready_builder import ReadyBuilder
+from raft.core.vote_tally import VoteTally
 from raft.events import Role
 from raft.membership import Membership
 from raft.messages import HardState, NodeId, RequestVote, RequestVoteReply, Term, TimeoutNow
@@ -38,16 +38,16 @@ class Elections(abc.ABC):
         store_id: str,
         membership: Membership,
         hard_state: HardState,
-        ballot: Ballot,
+        vote_tally: VoteTally,
         timer: ElectionTimer,
-        outbox: Outbox,
+        ready_builder: ReadyBuilder,
         now_ms: int,
     ) -> None:
         self._node_id = node_id
         self._store_id = store_id
-        self._ballot = ballot
+        self._vote_tally = vote_tally
         self._timer = timer
-        self._outbox = outbox
+        self._ready_builder = ready_builder
         self._now_ms = now_ms
         self._current_term: Term = hard_state.current_term
         self._voted_for: NodeId | None = hard_state.voted_for
@@ -139,14 +139,14 @@ class Elections(abc.ABC):
             self._timer.restart(self._now_ms)
         self._leader_id = leader_id
         self._leader_is_unreachable = False
-        self._ballot.close()
+        self._vote_tally.close()
 
     def _become_pre_candidate(self) -> None:
         assert self._role is not Role.LEADER
         self._role = Role.PRE_CANDIDATE
         self._leader_id = None
         self._timer.restart(self._now_ms)
-        self._ballot.open(
+        self._vote_tally.open(
             self._voters,
             term=self._current_term + 1,
             counts_itself=self._is_voter,
@@ -160,7 +160,7 @@ class Elections(abc.ABC):
         self._role = Role.CANDIDATE
         self._leader_id = None
         self._timer.restart(self._now_ms)
-        self._ballot.open(
+        self._vote_tally.open(
             self._voters,
             term=self._current_term,
             counts_itself=self._is_voter,
@@ -174,18 +174,18 @@ class Elections(abc.ABC):
         assert self._voted_for == self._node_id
         self._role = Role.LEADER
         self._leader_id = self._node_id
-        self._ballot.close()
+        self._vote_tally.close()
         if not self._is_sole_voter():
             # Others' votes prove that the term is durable: the requests left after its fsync.
-            self._outbox.term_is_durable = True
+            self._ready_builder.term_is_durable = True
         self._begin_leading()
 
     def _enter_term(self, term: Term, voted_for: NodeId | None) -> None:
         assert term > self._current_term
         self._current_term = term
         self._voted_for = voted_for
-        self._outbox.hard_state_changed = True
-        self._outbox.term_is_durable = False
+        self._ready_builder.hard_state_changed = True
+        self._ready_builder.term_is_durable = False
 
     # Elections.
 
@@ -207,7 +207,7 @@ class Elections(abc.ABC):
     def _on_request_vote(self, request: RequestVote) -> None:
         # A node that hears its leader neither gives votes nor lets its term be raised (6.2, 9.6).
         if not request.leadership_transfer and self._hears_leader():
-            self._ballot.reply(request, self._current_term, granted=False)
+            self._vote_tally.reply(request, self._current_term, granted=False)
             return
         if request.term > self._current_term and not request.pre_vote:
             self._become_follower(request.term, None)
@@ -218,12 +218,12 @@ class Elections(abc.ABC):
             assert self._role is Role.FOLLOWER
             if self._voted_for is None:
                 self._voted_for = request.sender
-                self._outbox.hard_state_changed = True
+                self._ready_builder.hard_state_changed = True
             self._timer.restart(self._now_ms)
-        self._ballot.reply(request, self._current_term, granted=granted)
+        self._vote_tally.reply(request, self._current_term, granted=granted)
 
     def _would_vote(self, request: RequestVote) -> bool:
-        if not self._ballot.is_up_to_date(request):
+        if not self._vote_tally.is_up_to_date(request):
             return False
         if request.term > self._current_term:
             return True
@@ -252,11 +252,11 @@ class Elections(abc.ABC):
                 return
         elif self._role is not Role.CANDIDATE:
             return
-        self._ballot.note(reply)
+        self._vote_tally.note(reply)
         self._count_votes()
 
     def _count_votes(self) -> None:
-        result = self._ballot.result(self._voters)
+        result = self._vote_tally.result(self._voters)
         if result is VoteResult.LOST:
             self._become_follower(self._current_term, None)
         elif result is VoteResult.WON:

@@ -1,7 +1,8 @@
 """What a follower does with what its leader sends: the log's entries, and snapshots.
 
 Place in the data path: `raft.core.core` has judged term and sender, and asks this module to take
-the entries into the log or to say where the leader should go on. Answers go into the outbox.
+the entries into the log or to say where the leader should go on. Answers go into the
+`ReadyBuilder`.
 
 Invariants:
 - a stale or repeated AppendEntries never shortens the log: only an entry whose term differs does;
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 from raft.core.configurations import Configurations
 from raft.core.raft_log import RaftLog
-from raft.core.ready_builder import Outbox
+from raft.core.ready_builder import ReadyBuilder
 from raft.events import ChunkStored, Install, SnapshotStored
 from raft.ids import Index, NodeId, Term
 from raft.messages import (
@@ -28,21 +29,25 @@ from raft.messages import (
     InstallSnapshotReply,
 )
 
-__all__ = ["Following"]
+__all__ = ["FollowerRole"]
 
 
-class Following:
+class FollowerRole:
     """All three are shared with the core; it reads `configurations` after each call."""
 
-    __slots__ = ("_configurations", "_log", "_node_id", "_outbox", "writable")
+    __slots__ = ("_configurations", "_log", "_node_id", "_ready_builder", "writable")
 
     def __init__(
-        self, node_id: NodeId, log: RaftLog, configurations: Configurations, outbox: Outbox
+        self,
+        node_id: NodeId,
+        log: RaftLog,
+        configurations: Configurations,
+        ready_builder: ReadyBuilder,
     ) -> None:
         self._node_id = node_id
         self._log = log
         self._configurations = configurations
-        self._outbox = outbox
+        self._ready_builder = ready_builder
         self.writable = True
 
     # Entries.
@@ -68,7 +73,7 @@ class Following:
         log.commit_to(min(message.leader_commit, last_known_index))
         # Even if all of them were here already: an earlier fsync may still be under way. A
         # heartbeat needs none, so that a slow disk does not cost the leader its quorum.
-        is_durable = not entries and self._outbox.term_is_durable
+        is_durable = not entries and self._ready_builder.term_is_durable
         match_index = min(last_known_index, log.durable_index) if is_durable else last_known_index
         reply = AppendEntriesReply(
             sender=self._node_id,
@@ -83,9 +88,9 @@ class Following:
             writable=self.writable,
         )
         if is_durable:
-            self._outbox.send(reply)
+            self._ready_builder.send(reply)
         else:
-            self._outbox.send_after_sync(reply)
+            self._ready_builder.send_after_sync(reply)
 
     def refuse(self, message: AppendEntries, current_term: Term) -> None:
         """Tell where to go on (5.3): skip a whole term at once, or go to the log's end."""
@@ -98,7 +103,7 @@ class Following:
                 conflict_index = log.first_index_of_term_at(message.prev_log_index)
         # The rounds of an earlier term are not those of this one, which the sender may lead too.
         read_round = message.read_round if message.term == current_term else 0
-        self._outbox.send(
+        self._ready_builder.send(
             AppendEntriesReply(
                 sender=self._node_id,
                 receiver=message.sender,
@@ -130,10 +135,10 @@ class Following:
         if first_index <= log.last_index:
             log.truncate_from(first_index)
             self._configurations.truncate_from(first_index)
-            self._outbox.truncate_from = first_index
+            self._ready_builder.truncate_from = first_index
         log.append(entries)
         self._configurations.append(entries)
-        self._outbox.append(entries)
+        self._ready_builder.append(entries)
 
     # Snapshots.
 
@@ -151,7 +156,7 @@ class Following:
                 installed=True,
             )
         else:
-            self._outbox.received_chunk = message
+            self._ready_builder.received_chunk = message
 
     def on_chunk_stored(self, event: ChunkStored, term: Term) -> None:
         """`event.leader` leads in `term`."""
@@ -171,7 +176,7 @@ class Following:
             return
         self._log.install(base)
         self._configurations.install(event.configuration)
-        self._outbox.install = Install(
+        self._ready_builder.install = Install(
             base=base, configuration=event.configuration, snapshot_index=event.snapshot_index
         )
 
@@ -207,6 +212,6 @@ class Following:
         )
         if installed:
             # Of what the log holds the last fsync may still be under way.
-            self._outbox.send_after_sync(reply)
+            self._ready_builder.send_after_sync(reply)
         else:
-            self._outbox.send(reply)
+            self._ready_builder.send(reply)

@@ -32,7 +32,7 @@ from raft.core.progress import Progress, ProgressState, Transfer
 from raft.core.quorum import majority_reached
 from raft.core.raft_log import RaftLog
 from raft.core.read_rounds import ReadRounds
-from raft.core.ready_builder import Outbox
+from raft.core.ready_builder import ReadyBuilder
 from raft.events import InstallChunk, ReadState
 from raft.membership import Configuration
 from raft.messages import (
@@ -46,11 +46,11 @@ from raft.messages import (
     TimeoutNow,
 )
 
-__all__ = ["Leadership"]
+__all__ = ["LeaderRole"]
 
 
-class Leadership:
-    """`log` and `outbox` are shared with the core."""
+class LeaderRole:
+    """`log` and `ready_builder` are shared with the core."""
 
     __slots__ = (
         "_commit_notice_at_ms",
@@ -60,10 +60,10 @@ class Leadership:
         "_heartbeat_at_ms",
         "_log",
         "_now_ms",
-        "_outbox",
         "_peers",
         "_progress",
         "_reads",
+        "_ready_builder",
         "_term",
         "_unreadable",
         "_voting_peers",
@@ -77,13 +77,13 @@ class Leadership:
         configuration: Configuration,
         counts_itself: bool,
         log: RaftLog,
-        outbox: Outbox,
+        ready_builder: ReadyBuilder,
         now_ms: int,
     ) -> None:
         self._config = config
         self._term = term
         self._log = log
-        self._outbox = outbox
+        self._ready_builder = ready_builder
         self._now_ms = now_ms
         self._progress: dict[NodeId, Progress] = {}
         self._reads = ReadRounds(config.read_requests_count_max)
@@ -357,7 +357,7 @@ class Leadership:
             assert prev_log_term is not None
             assert not entries
         peer.commit_sent = log.commit_index
-        self._outbox.send(
+        self._ready_builder.send(
             AppendEntries(
                 sender=self._config.node_id,
                 receiver=peer.node_id,
@@ -420,7 +420,7 @@ class Leadership:
     def _ask_chunk(self, peer: Progress) -> None:
         peer.asked_ms = self._now_ms
         wanted = peer.transfer
-        self._outbox.ask_chunk(
+        self._ready_builder.ask_chunk(
             InstallChunk(
                 receiver=peer.node_id,
                 term=self._term,
@@ -482,4 +482,6 @@ class Leadership:
             self._send_timeout_now(target)
 
     def _send_timeout_now(self, target: NodeId) -> None:
-        self._outbox.send(TimeoutNow(sender=self._config.node_id, receiver=target, term=self._term))
+        self._ready_builder.send(
+            TimeoutNow(sender=self._config.node_id, receiver=target, term=self._term)
+        )

@@ -18,7 +18,7 @@ changes" (raft-dev, 2015).
 
 from __future__ import annotations
 
-from raft.core.leader_role import Leadership
+from raft.core.leader_role import LeaderRole
 from raft.core.quorum import majority_count
 from raft.core.raft_log import RaftLog
 from raft.events import ChangeRefusal, ChangeRefused
@@ -36,7 +36,7 @@ __all__ = ["change_refusal"]
 def change_refusal(
     change: MembershipChange,
     *,
-    leadership: Leadership,
+    leadership: LeaderRole,
     configuration: Configuration,
     log: RaftLog,
     now_ms: int,

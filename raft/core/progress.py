@@ -45,7 +45,7 @@ class Transfer:
 
 
 class Progress:
-    """Mutated by `Leadership` alone, through the methods where more than one field moves."""
+    """Mutated by `LeaderRole` alone, through the methods where more than one field moves."""
 
     __slots__ = (
         "_inflight",

@@ -19,7 +19,7 @@ __all__ = ["ReadRounds"]
 
 
 class ReadRounds:
-    """Of one leadership; `Leadership` sends and counts."""
+    """Of one leadership; `LeaderRole` sends and counts."""
 
     __slots__ = ("_asked", "_confirming", "_count_max", "_index", "_queued", "round")
 

@@ -24,10 +24,10 @@ from raft.ids import Index, NodeId, Term
 from raft.membership import Configuration
 from raft.messages import Entry, HardState, InstallSnapshot, Message
 
-__all__ = ["Outbox"]
+__all__ = ["ReadyBuilder"]
 
 
-class Outbox:
+class ReadyBuilder:
     """Public fields are set by whoever has something to say; each is said once per step."""
 
     __slots__ = (
@@ -88,7 +88,7 @@ class Outbox:
         leader_id: NodeId | None,
         commit_index: Index,
     ) -> Ready:
-        """The Ready of this step; the outbox is empty again."""
+        """The Ready of this step; the builder is empty again."""
         hard_state = None
         if self.hard_state_changed:
             assert not self._messages, "what depends on this hard state waits for its fsync"

@@ -15,22 +15,22 @@ from collections.abc import Collection
 
 from raft.core.quorum import VoteResult, vote_result
 from raft.core.raft_log import RaftLog
-from raft.core.ready_builder import Outbox
+from raft.core.ready_builder import ReadyBuilder
 from raft.ids import NodeId, Term
 from raft.messages import RequestVote, RequestVoteReply
 
-__all__ = ["Ballot"]
+__all__ = ["VoteTally"]
 
 
-class Ballot:
-    """`log` and `outbox` are shared with the core."""
+class VoteTally:
+    """`log` and `ready_builder` are shared with the core."""
 
-    __slots__ = ("_log", "_node_id", "_outbox", "_votes")
+    __slots__ = ("_log", "_node_id", "_ready_builder", "_votes")
 
-    def __init__(self, node_id: NodeId, log: RaftLog, outbox: Outbox) -> None:
+    def __init__(self, node_id: NodeId, log: RaftLog, ready_builder: ReadyBuilder) -> None:
         self._node_id = node_id
         self._log = log
-        self._outbox = outbox
+        self._ready_builder = ready_builder
         self._votes: dict[NodeId, bool] = {}
 
     def open(
@@ -48,7 +48,7 @@ class Ballot:
         for voter in voters:
             if voter == self._node_id:
                 continue
-            self._outbox.send(
+            self._ready_builder.send(
                 RequestVote(
                     sender=self._node_id,
                     receiver=voter,
@@ -83,6 +83,6 @@ class Ballot:
             pre_vote=request.pre_vote,
         )
         if granted and not request.pre_vote:
-            self._outbox.send_after_sync(reply)
+            self._ready_builder.send_after_sync(reply)
         else:
-            self._outbox.send(reply)
+            self._ready_builder.send(reply)

@@ -21,7 +21,7 @@ from raft.log.log_format import HEADER_SIZE
 from raft.log.segment_log import SegmentLog
 from raft.messages import Entry, Index, Term
 from raft.node.open_calls import OpenProposals
-from raft.node.trace_events import ReadyTrace
+from raft.node.trace_events import TraceEvents
 from raft.replicated_log import CommittedEntry, RestorableStateMachine
 
 __all__ = ["Applier"]
@@ -45,7 +45,7 @@ class Applier:
         log: SegmentLog,
         state_machine: RestorableStateMachine,
         proposals: OpenProposals,
-        trace: ReadyTrace,
+        trace: TraceEvents,
         *,
         on_segment_end: Callable[[Index], None],
     ) -> None:

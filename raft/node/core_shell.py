@@ -63,7 +63,7 @@ from raft.events import (
     Tick,
     TransferLeadership,
 )
-from raft.fail_stop import Edge, stops_node
+from raft.fail_stop import FailStop, stops_node
 from raft.log.damage import DamagedLogError
 from raft.log.log_format import HEADER_SIZE
 from raft.log.readable_log import ReadableLog
@@ -74,7 +74,7 @@ from raft.node.attended_clock import AttendedClock
 from raft.node.group_commit import GroupCommit, SyncRound, SyncThread
 from raft.node.node_config import NodeConfig
 from raft.node.open_calls import OpenProposals, OpenReads
-from raft.node.trace_events import ReadyTrace
+from raft.node.trace_events import TraceEvents
 from raft.peers.transport import Transport
 from raft.repair.reminders import Reminders
 from raft.replicated_log import (
@@ -107,7 +107,7 @@ _log = logging.getLogger(__name__)
 
 
 class CoreShell:
-    """One core with what it drives. `stopped` and `edge` are for `stops_node`.
+    """One core with what it drives. `stopped` and `fail_stop` are for `stops_node`.
 
     `on_configuration` hears of each configuration in force, the first included; `on_segment_end`
     as the applier's; `on_install` is called once the log was reset, and restores the state;
@@ -159,7 +159,7 @@ class CoreShell:
             store_id=self._store_id,
         )
         self._told = (Role.FOLLOWER, core.current_term, core.leader_id, False, True)
-        self.trace = ReadyTrace(store.trace, log, config.node_id, core.current_term)
+        self.trace = TraceEvents(store.trace, log, config.node_id, core.current_term)
         self._proposals = OpenProposals()
         self._reads = OpenReads()
         self.applier = Applier(
@@ -182,7 +182,7 @@ class CoreShell:
         self._is_replaying = False
         self.writable = self._can_begin = True  # the latter: room for what a leader writes first
         self._room_again_ms = 0  # the disk is not asked before, where it had none
-        self.edge = Edge(fail)
+        self.fail_stop = FailStop(fail)
         self.stopped = False
 
     # --- life ----------------------------------------------------------------------------------
@@ -563,7 +563,7 @@ class CoreShell:
     def _has_room(self, size: int) -> bool:
         """Whether the log takes so many more bytes; tells the core where that changes."""
         has_room = False
-        with self.edge:
+        with self.fail_stop:
             has_room = self._log.reserve(size + _ROOM_SIZE_MIN)
             if not has_room and self.writable:
                 self._set_writable(writable=False)

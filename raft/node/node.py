@@ -34,11 +34,11 @@ from collections.abc import Callable, Iterable
 from raft.bootstrap.store_gossip import (
     BORN_INTERVAL_MS,
     INTERVAL_MS,
-    Introductions,
+    StoreGossip,
     initial_configuration,
 )
 from raft.events import ChunkStored, Install, Role, SnapshotStored
-from raft.fail_stop import Edge, stops_node
+from raft.fail_stop import FailStop, stops_node
 from raft.log.damage import DamagedLogError
 from raft.membership import Configuration, Membership, MembershipChange
 from raft.messages import (
@@ -53,9 +53,9 @@ from raft.messages import (
 )
 from raft.node.core_shell import CoreShell
 from raft.node.node_config import NodeConfig
-from raft.peers.handshake import Identity
+from raft.peers.handshake import Credentials
 from raft.peers.transport import TcpTransport, Transport
-from raft.repair.log_repairer import Mender
+from raft.repair.log_repairer import LogRepairer
 from raft.replicated_log import (
     LogStatus,
     NotLeaderError,
@@ -105,7 +105,7 @@ class RaftNode:
         self._clock = clock
         self._disk = disk
         self._transport: Transport = transport or TcpTransport(
-            Identity(
+            Credentials(
                 group=config.group,
                 node_id=config.node_id,
                 secret=config.secret,
@@ -122,7 +122,7 @@ class RaftNode:
         self._was_mended = asyncio.Event()
         self._asked_in_vain = False
         self._prepared: tuple[LogBase, Callable[[], None]] | None = None  # to be installed
-        self.edge = Edge(self.fail)
+        self.fail_stop = FailStop(self.fail)
         self.stopped = True  # until started, and after a stop or a failure
 
     # --- start and stop ------------------------------------------------------------------------
@@ -174,7 +174,7 @@ class RaftNode:
 
     def _assemble(self, store: NodeStore) -> None:
         config = self._config
-        self._introductions = Introductions(
+        self._gossip = StoreGossip(
             node_id=config.node_id,
             store_id=store.identity.store_id,
             born=store.identity.born,
@@ -201,7 +201,7 @@ class RaftNode:
             accept=self._prepare_install,
             stored=self._on_chunk_stored,
         )
-        self._mender = Mender(
+        self._repairer = LogRepairer(
             config.node_id,
             store.log,
             scrub_rate_bytes_per_s=config.scrub_rate_bytes_per_s,
@@ -278,7 +278,7 @@ class RaftNode:
     # --- phases --------------------------------------------------------------------------------
 
     def _begin_phase(self) -> None:
-        roster = self._introductions.born_alone()
+        roster = self._gossip.born_alone()
         if roster is not None:
             self._store.bear(roster)
         if not self._store.identity.born:
@@ -295,7 +295,7 @@ class RaftNode:
             await self._was_mended.wait()
             self._was_mended.clear()
             if self._phase is Phase.REPAIRING:
-                with self._mender.leaving_alone():
+                with self._repairer.leaving_alone():
                     await self._restore()
                 # What was told before the restore is answered by it, also where it was in vain.
                 self._was_mended.clear()
@@ -334,7 +334,7 @@ class RaftNode:
         if self._phase is not Phase.REPAIRING:
             members = () if configuration is None else configuration.membership.members
             names = [member.node_id for member in members]
-            for message in self._introductions.to_all(configuration, names):
+            for message in self._gossip.to_all(configuration, names):
                 self._transport.send(message)
             self._transport.flush()
         interval_ms = INTERVAL_MS if self._phase is Phase.UNBORN else BORN_INTERVAL_MS
@@ -342,12 +342,12 @@ class RaftNode:
 
     def _on_introduce(self, message: Introduce) -> None:
         configuration = None if self._shell is None else self._shell.core.configuration
-        roster, answers = self._introductions.hear(message, configuration)
+        roster, answers = self._gossip.hear(message, configuration)
         if roster is not None:
             _log.info("the store is born")
             self._store.bear(roster)
             self._begin_phase()
-            answers = self._introductions.to_all(initial_configuration(roster))
+            answers = self._gossip.to_all(initial_configuration(roster))
         for answer in answers:
             self._transport.send(answer)
         self._transport.flush()
@@ -363,7 +363,7 @@ class RaftNode:
                 group.create_task(self._snapshots.run())
                 group.create_task(self._installs.run())
                 group.create_task(self._look_for_room())
-                group.create_task(self._mender.run())
+                group.create_task(self._repairer.run())
                 group.create_task(self._serve_when_mended())
         finally:
             # Also after a failure: peers learn of it by the connections that break.
@@ -458,7 +458,7 @@ class RaftNode:
         """See `ReplicatedLog.retain_from`."""
         log = self._store.log
         while not self.stopped:
-            with self.edge:
+            with self.fail_stop:
                 before, safe_position = log.base, self._snapshots.safe_position
                 if log.drop_before(min(position, safe_position), _DROPPED_AT_ONCE_MAX) == before:
                     if safe_position < log.first_segment_end <= position:
@@ -481,9 +481,9 @@ class RaftNode:
             case Introduce():
                 self._on_introduce(message)
             case FetchEntries():
-                self._mender.on_fetch(message)
+                self._repairer.on_fetch(message)
             case FetchEntriesReply():
-                self._mender.on_reply(message)
+                self._repairer.on_reply(message)
             case _:
                 if self._shell is not None:
                     self._shell.on_message(message)
@@ -493,7 +493,7 @@ class RaftNode:
         if self._shell is not None:
             self._shell.on_unreachable(peer)
 
-    # --- what the mender asks and tells --------------------------------------------------------
+    # --- what the repairer asks and tells --------------------------------------------------------
 
     def _peers(self) -> frozenset[NodeId]:
         """Who may have good copies."""

@@ -35,7 +35,7 @@ from raft.replicated_log import CommittedEntry
 from raft.snapshots.snapshot_keeper import WrittenState
 from raft.store.trace import RaftTrace
 
-__all__ = ["ReadyTrace"]
+__all__ = ["TraceEvents"]
 
 _VOTE_REQUESTS_MAX = 64
 _Fields: TypeAlias = dict[str, int | str | list[str] | None]
@@ -50,7 +50,7 @@ class _Held:
     fields: _Fields | None = None
 
 
-class ReadyTrace:
+class TraceEvents:
     """`term` is everywhere the node's current term."""
 
     def __init__(

@@ -24,9 +24,9 @@ from raft.peers.handshake import (
     HANDSHAKE_FRAME_SIZE_MAX,
     NONCE_SIZE,
     Acceptor,
+    Credentials,
     Dialler,
     HandshakeError,
-    Identity,
 )
 from raft.peers.wire import FRAME_SIZE_BYTES_MAX, FrameReader, WireError, decode_message
 
@@ -144,7 +144,7 @@ class DialledConnection(_Connection):
     """Carries this node's messages to `peer`; nothing but the handshake comes back."""
 
     def __init__(
-        self, identity: Identity, peer: NodeId, timeout_ms: int, *, wanted_store_id: str = ""
+        self, identity: Credentials, peer: NodeId, timeout_ms: int, *, wanted_store_id: str = ""
     ) -> None:
         dialler = Dialler(identity, peer, os.urandom(NONCE_SIZE), wanted_store_id=wanted_store_id)
         super().__init__(dialler, timeout_ms)
@@ -186,7 +186,7 @@ class AcceptedConnection(_Connection):
 
     def __init__(
         self,
-        identity: Identity,
+        identity: Credentials,
         timeout_ms: int,
         *,
         on_established: Callable[[AcceptedConnection], None],

@@ -42,9 +42,9 @@ __all__ = [
     "NONCE_SIZE",
     "SECRET_SIZE_MIN",
     "Acceptor",
+    "Credentials",
     "Dialler",
     "HandshakeError",
-    "Identity",
 ]
 
 NONCE_SIZE = 32
@@ -60,7 +60,7 @@ class HandshakeError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
+class Credentials:
     """Who this node is. `secret` is shared by the group's nodes, at least SECRET_SIZE_MIN bytes;
     `address` is where the others dial it, `store_id` names its store (`raft.store.identity`)."""
 
@@ -78,7 +78,9 @@ class Identity:
 
     def __repr__(self) -> str:
         """Without the secret: identities end up in logs."""
-        return f"Identity(group={self.group!r}, node_id={self.node_id!r}, store={self.store_id!r})"
+        return (
+            f"Credentials(group={self.group!r}, node_id={self.node_id!r}, store={self.store_id!r})"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +101,7 @@ class Dialler:
     """
 
     def __init__(
-        self, identity: Identity, peer: NodeId, nonce: bytes, *, wanted_store_id: str = ""
+        self, identity: Credentials, peer: NodeId, nonce: bytes, *, wanted_store_id: str = ""
     ) -> None:
         assert len(nonce) == NONCE_SIZE
         self._identity = identity
@@ -158,7 +160,7 @@ class Dialler:
 class Acceptor:
     """The side that was called."""
 
-    def __init__(self, identity: Identity, nonce: bytes) -> None:
+    def __init__(self, identity: Credentials, nonce: bytes) -> None:
         assert len(nonce) == NONCE_SIZE
         self._identity = identity
         self._nonce = nonce
@@ -220,7 +222,7 @@ class Acceptor:
         return _frame("REFUSED", str(error)[:500])
 
 
-def _prove(identity: Identity, role: str, caller: _Side, called: _Side) -> bytes:
+def _prove(identity: Credentials, role: str, caller: _Side, called: _Side) -> bytes:
     texts = (
         _VERSION,
         role,

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from raft.messages import NodeId
 from raft.peers.connection import AcceptedConnection, DialledConnection
-from raft.peers.handshake import Identity
+from raft.peers.handshake import Credentials
 
 __all__ = ["PeerLink", "TransportLimits", "parse_address"]
 
@@ -57,7 +57,7 @@ class PeerLink:
         peer: NodeId,
         address: str,
         *,
-        identity: Callable[[], Identity],
+        identity: Callable[[], Credentials],
         on_unreachable: Callable[[NodeId], None],
         limits: TransportLimits,
         is_guest: bool = False,

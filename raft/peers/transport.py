@@ -46,7 +46,7 @@ from raft.messages import (
     RequestVoteReply,
 )
 from raft.peers.connection import AcceptedConnection, DialledConnection
-from raft.peers.handshake import Identity
+from raft.peers.handshake import Credentials
 from raft.peers.peer_link import PeerLink, TransportLimits, parse_address
 from raft.peers.wire import encode_message
 
@@ -90,7 +90,7 @@ class TcpTransport:
 
     def __init__(
         self,
-        identity: Identity,
+        identity: Credentials,
         *,
         listen: str,
         peers: Mapping[NodeId, str],

@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from raft.events import ChangeRefusal, ChangeRefused, Role
-from raft.fail_stop import Edge, stops_node
+from raft.fail_stop import FailStop, stops_node
 from raft.log.log_format import HEADER_SIZE
 from raft.membership import Member, Membership, MembershipChange, make_membership
 from raft.messages import EntryKind, Index, NodeId, Term
@@ -92,7 +92,7 @@ class PySyncObjLog:
         self._tickets = 0
         self._not_leading = asyncio.Event()
         self._background: asyncio.Task[None] | None = None
-        self.edge = Edge(self.fail)
+        self.fail_stop = FailStop(self.fail)
         self.stopped = True
 
     # --- start and stop ------------------------------------------------------------------------

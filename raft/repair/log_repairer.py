@@ -33,9 +33,9 @@ from raft.messages import (
     PeerMessage,
 )
 from raft.repair.reminders import Reminders
-from raft.repair.repair_plan import Repair, Wanted
+from raft.repair.repair_plan import RepairPlan, Wanted
 
-__all__ = ["Mender"]
+__all__ = ["LogRepairer"]
 
 _ENTRIES_SIZE_BYTES_MAX = 1 << 20
 _SCRUB_STEP_SIZE_BYTES = 256 << 10
@@ -44,7 +44,7 @@ _TICK_S = 0.05
 _log = logging.getLogger(__name__)
 
 
-class Mender:
+class LogRepairer:
     """`commit_index` is what is known to be committed here; `send` flushes by itself; `end_at`
     drops what stands behind a place, unless there is a core."""
 
@@ -74,7 +74,7 @@ class Mender:
         self._end_at = end_at
         self._mended = mended
         self._in_vain = in_vain
-        self._repair = Repair(node_id)
+        self._repair = RepairPlan(node_id)
         self._known: tuple[Damage, ...] = ()
         self._free = asyncio.Event()  # nobody reads the log on a thread
         self._free.set()

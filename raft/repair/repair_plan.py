@@ -27,7 +27,7 @@ from dataclasses import dataclass
 
 from raft.messages import FetchEntries, FetchEntriesReply, Index, NodeId
 
-__all__ = ["Repair", "Wanted"]
+__all__ = ["RepairPlan", "Wanted"]
 
 _ANSWER_TIMEOUT_MS = 1_000
 _ROUND_PAUSE_MS = 1_000
@@ -41,7 +41,7 @@ class Wanted:
     last_index: Index
 
 
-class Repair:
+class RepairPlan:
     """Of one node. Times never fall."""
 
     def __init__(self, node_id: NodeId) -> None:

@@ -10,7 +10,7 @@ import zlib
 import pytest
 
 from raft.messages import NodeId
-from raft.peers.handshake import NONCE_SIZE, Dialler, Identity
+from raft.peers.handshake import NONCE_SIZE, Credentials, Dialler
 from remoting.protocol.command import RemotingCommand
 from remoting.protocol.frame import decode_frame, encode
 from tests.integration.rig import Processes, await_until, request, send_command
@@ -227,7 +227,7 @@ def answer_to_raft(address: str, data: bytes) -> bytes:
 
 
 def _dialler(group: str, node: str, peer: str) -> Dialler:
-    identity = Identity(group=group, node_id=NodeId(node), secret=b"not the group's secret")
+    identity = Credentials(group=group, node_id=NodeId(node), secret=b"not the group's secret")
     return Dialler(identity, NodeId(peer), os.urandom(NONCE_SIZE))
 
 

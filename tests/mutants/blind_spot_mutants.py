@@ -17,7 +17,7 @@ BLIND_SPOT_MUTANTS = (
         patches=(
             SourcePatch(
                 module="raft.core.leader_role",
-                within="Leadership.serve_reads",
+                within="LeaderRole.serve_reads",
                 before="rounds = [peer.read_round for peer in self._voting_peers]",
                 after="""
                 rounds = sorted((peer.read_round for peer in self._peers), reverse=True)
@@ -130,7 +130,7 @@ BLIND_SPOT_MUTANTS = (
         patches=(
             SourcePatch(
                 module="raft.core.follower_role",
-                within="Following.on_append_entries",
+                within="FollowerRole.on_append_entries",
                 before="entries = entries[:held_count]",
                 after="pass",
             ),
@@ -144,8 +144,8 @@ BLIND_SPOT_MUTANTS = (
             SourcePatch(
                 module="raft.core.core",
                 within="Core._take",
-                before="self._following.writable = writable",
-                after="self._following.writable = self._following.writable and writable",
+                before="self._follower_role.writable = writable",
+                after="self._follower_role.writable = self._follower_role.writable and writable",
             ),
         ),
     ),

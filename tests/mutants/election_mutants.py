@@ -9,7 +9,7 @@ __all__ = ["ELECTION_MUTANTS", "MESSAGES_BESIDE_A_HARD_STATE"]
 
 MESSAGES_BESIDE_A_HARD_STATE = SourcePatch(
     module="raft.core.ready_builder",
-    within="Outbox.take",
+    within="ReadyBuilder.take",
     before='assert not self._messages, "what depends on this hard state waits for its fsync"',
     after="pass",
 )
@@ -68,9 +68,9 @@ ELECTION_MUTANTS = (
         patches=(
             SourcePatch(
                 module="raft.core.vote_tally",
-                within="Ballot.reply",
-                before="self._outbox.send_after_sync(reply)",
-                after="self._outbox._messages.append(reply)",
+                within="VoteTally.reply",
+                before="self._ready_builder.send_after_sync(reply)",
+                after="self._ready_builder._messages.append(reply)",
             ),
             MESSAGES_BESIDE_A_HARD_STATE,
         ),
@@ -83,7 +83,7 @@ ELECTION_MUTANTS = (
         patches=(
             SourcePatch(
                 module="raft.core.ready_builder",
-                within="Outbox.send",
+                within="ReadyBuilder.send",
                 before="(self._messages if self.term_is_durable else self._messages_after_sync).append(message)",
                 after="self._messages.append(message)",
             ),
@@ -97,7 +97,7 @@ ELECTION_MUTANTS = (
         patches=(
             SourcePatch(
                 module="raft.core.vote_tally",
-                within="Ballot.is_up_to_date",
+                within="VoteTally.is_up_to_date",
                 before="return asked >= (self._log.last_term, self._log.last_index)",
                 after="return asked[1] >= self._log.last_index",
             ),
@@ -110,7 +110,7 @@ ELECTION_MUTANTS = (
         patches=(
             SourcePatch(
                 module="raft.core.vote_tally",
-                within="Ballot.is_up_to_date",
+                within="VoteTally.is_up_to_date",
                 before="return asked >= (self._log.last_term, self._log.last_index)",
                 after="return asked[0] >= self._log.last_term",
             ),
@@ -125,11 +125,11 @@ ELECTION_MUTANTS = (
                 module="raft.core.elections",
                 within="Elections._would_vote",
                 before="""
-                if not self._ballot.is_up_to_date(request):
+                if not self._vote_tally.is_up_to_date(request):
                     return False
                 """,
                 after="""
-                if not self._ballot.is_up_to_date(request) and not request.leadership_transfer:
+                if not self._vote_tally.is_up_to_date(request) and not request.leadership_transfer:
                     return False
                 """,
             ),
@@ -207,8 +207,8 @@ ELECTION_MUTANTS = (
                 before="self._enter_term(log.last_term, None)",
                 after="""
                 self._enter_term(log.last_term, None)
-                self._outbox.hard_state_changed = False
-                self._outbox.term_is_durable = True
+                self._ready_builder.hard_state_changed = False
+                self._ready_builder.term_is_durable = True
                 """,
             ),
         ),

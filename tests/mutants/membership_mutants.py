@@ -99,7 +99,7 @@ MEMBERSHIP_MUTANTS = (
         patches=(
             SourcePatch(
                 module="raft.core.leader_role",
-                within="Leadership.maybe_commit",
+                within="LeaderRole.maybe_commit",
                 before="""
                 match_indexes = [peer.match_index for peer in self._voting_peers]
                 index = self._majority(match_indexes, own=log.durable_index)
@@ -119,7 +119,7 @@ MEMBERSHIP_MUTANTS = (
         patches=(
             SourcePatch(
                 module="raft.core.leader_role",
-                within="Leadership._majority",
+                within="LeaderRole._majority",
                 before="return majority_reached([*values, own] if self._counts_itself else values)",
                 after="return majority_reached([*values, own])",
             ),

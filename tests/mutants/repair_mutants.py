@@ -63,7 +63,7 @@ REPAIR_MUTANTS = (
         patches=(
             SourcePatch(
                 module="raft.repair.repair_plan",
-                within="Repair.next",
+                within="RepairPlan.next",
                 before="if now_ms < self._pause_until_ms:",
                 after="if now_ms >= self._pause_until_ms:",
             ),

@@ -17,7 +17,7 @@ REPLICATION_MUTANTS = (
         patches=(
             SourcePatch(
                 module="raft.core.leader_role",
-                within="Leadership.maybe_commit",
+                within="LeaderRole.maybe_commit",
                 before="if index <= log.commit_index or log.term(index) != self._term:",
                 after="if index <= log.commit_index:",
             ),
@@ -31,7 +31,7 @@ REPLICATION_MUTANTS = (
         patches=(
             SourcePatch(
                 module="raft.core.leader_role",
-                within="Leadership.maybe_commit",
+                within="LeaderRole.maybe_commit",
                 before="index = self._majority(match_indexes, own=log.durable_index)",
                 after="index = self._majority(match_indexes, own=log.last_index)",
             ),
@@ -58,14 +58,14 @@ REPLICATION_MUTANTS = (
         patches=(
             SourcePatch(
                 module="raft.core.follower_role",
-                within="Following.on_append_entries",
+                within="FollowerRole.on_append_entries",
                 before="""
                 if is_durable:
-                    self._outbox.send(reply)
+                    self._ready_builder.send(reply)
                 else:
-                    self._outbox.send_after_sync(reply)
+                    self._ready_builder.send_after_sync(reply)
                 """,
-                after="self._outbox._messages.append(reply)",
+                after="self._ready_builder._messages.append(reply)",
             ),
             MESSAGES_BESIDE_A_HARD_STATE,
         ),
@@ -78,7 +78,7 @@ REPLICATION_MUTANTS = (
         patches=(
             SourcePatch(
                 module="raft.core.follower_role",
-                within="Following.on_append_entries",
+                within="FollowerRole.on_append_entries",
                 before="match_index = min(last_known_index, log.durable_index) if is_durable else last_known_index",
                 after="match_index = last_known_index",
             ),
@@ -92,7 +92,7 @@ REPLICATION_MUTANTS = (
         patches=(
             SourcePatch(
                 module="raft.core.leader_role",
-                within="Leadership.on_reply",
+                within="LeaderRole.on_reply",
                 before="peer.on_success(reply.match_index, first_index=self._log.first_index)",
                 after="""
                 match_index = max(reply.match_index, peer.next_index - 1)
@@ -132,7 +132,7 @@ REPLICATION_MUTANTS = (
                 if (
                     isinstance(message, AppendEntriesReply)
                     and message.success
-                    and self._leadership is not None
+                    and self._leader_role is not None
                     and message.match_index <= self._log.last_index
                 ):
                     import dataclasses
@@ -154,7 +154,7 @@ REPLICATION_MUTANTS = (
         patches=(
             SourcePatch(
                 module="raft.core.follower_role",
-                within="Following.on_append_entries",
+                within="FollowerRole.on_append_entries",
                 before="log.commit_to(min(message.leader_commit, last_known_index))",
                 after="log.commit_to(min(message.leader_commit, log.last_index))",
             ),
@@ -169,7 +169,7 @@ REPLICATION_MUTANTS = (
         patches=(
             SourcePatch(
                 module="raft.core.follower_role",
-                within="Following.on_append_entries",
+                within="FollowerRole.on_append_entries",
                 before="log.commit_to(min(message.leader_commit, last_known_index))",
                 after="log.commit_to(message.leader_commit)",
             ),
@@ -194,7 +194,7 @@ REPLICATION_MUTANTS = (
         patches=(
             SourcePatch(
                 module="raft.core.follower_role",
-                within="Following.on_append_entries",
+                within="FollowerRole.on_append_entries",
                 before="if not log.has(prev_log_index, message.prev_log_term):",
                 after="if prev_log_index > log.last_index:",
             ),
@@ -208,7 +208,7 @@ REPLICATION_MUTANTS = (
         patches=(
             SourcePatch(
                 module="raft.core.follower_role",
-                within="Following._held_count",
+                within="FollowerRole._held_count",
                 before="if not log.has(entry.index, entry.term):",
                 after="if entry.index > log.last_index:",
             ),
@@ -222,7 +222,7 @@ REPLICATION_MUTANTS = (
         patches=(
             SourcePatch(
                 module="raft.core.follower_role",
-                within="Following._held_count",
+                within="FollowerRole._held_count",
                 before="""
                 for count, entry in enumerate(entries):
                     if not log.has(entry.index, entry.term):
@@ -301,7 +301,7 @@ REPLICATION_MUTANTS = (
         patches=(
             SourcePatch(
                 module="raft.core.leader_role",
-                within="Leadership.serve_reads",
+                within="LeaderRole.serve_reads",
                 before="if self._majority(rounds, own=reads.round) < waiting_round:",
                 after="if self._majority(rounds, own=reads.round) < 0:",
             ),
@@ -315,7 +315,7 @@ REPLICATION_MUTANTS = (
         patches=(
             SourcePatch(
                 module="raft.core.leader_role",
-                within="Leadership.serve_reads",
+                within="LeaderRole.serve_reads",
                 before="if not reads.has_queued or not self.committed_own_term:",
                 after="if not reads.has_queued:",
             ),
@@ -356,7 +356,7 @@ REPLICATION_MUTANTS = (
         patches=(
             SourcePatch(
                 module="raft.core.follower_role",
-                within="Following.refuse",
+                within="FollowerRole.refuse",
                 before="read_round = message.read_round if message.term == current_term else 0",
                 after="read_round = message.read_round",
             ),

@@ -17,7 +17,7 @@ SNAPSHOT_MUTANTS = (
         patches=(
             SourcePatch(
                 module="raft.core.follower_role",
-                within="Following.install",
+                within="FollowerRole.install",
                 before="if self._log.has(base.index, base.term):",
                 after="if base.index < self._log.first_index:",
             ),
@@ -41,7 +41,7 @@ SNAPSHOT_MUTANTS = (
             ),
             SourcePatch(
                 module="raft.core.follower_role",
-                within="Following.on_install_snapshot",
+                within="FollowerRole.on_install_snapshot",
                 before="if self._log.has(base.index, base.term):",
                 after="if base.index < self._log.first_index:",
             ),
@@ -54,7 +54,7 @@ SNAPSHOT_MUTANTS = (
         patches=(
             SourcePatch(
                 module="raft.core.follower_role",
-                within="Following.install",
+                within="FollowerRole.install",
                 before="self._configurations.install(event.configuration)",
                 after="pass",
             ),
@@ -152,7 +152,7 @@ SNAPSHOT_MUTANTS = (
         patches=(
             SourcePatch(
                 module="raft.core.leader_role",
-                within="Leadership.on_reply",
+                within="LeaderRole.on_reply",
                 before="""
                 if peer.next_index < self._log.first_index:
                     self._begin_install(peer)

@@ -264,7 +264,7 @@ _DELETION_MUTANTS = (
         patches=(
             SourcePatch(
                 module="broker.state.tombstone_offsets",
-                within="QueueFloors.topics_deleted",
+                within="TombstoneOffsets.topics_deleted",
                 before="self._floors[key] = end",
                 after="pass",
             ),

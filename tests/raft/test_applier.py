@@ -16,7 +16,7 @@ from raft.log.segment_log import SegmentLog
 from raft.messages import Entry, EntryKind, Index, NodeId
 from raft.node.applier import Applier
 from raft.node.open_calls import OpenProposals
-from raft.node.trace_events import ReadyTrace
+from raft.node.trace_events import TraceEvents
 from raft.replicated_log import CommittedEntry
 from tests.raft.node_group import Recorder
 
@@ -51,7 +51,7 @@ class Rig:
             self.log,
             self.machine,
             OpenProposals(),
-            ReadyTrace(self.trace, self.log, NodeId("n0"), TERM),  # type: ignore[arg-type]  # a sink
+            TraceEvents(self.trace, self.log, NodeId("n0"), TERM),  # type: ignore[arg-type]  # a sink
             on_segment_end=self.on_segment_end,
         )
         self.applier.begin_at(0, 0)

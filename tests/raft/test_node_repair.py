@@ -95,7 +95,7 @@ async def test_the_log_is_left_alone_while_a_thread_restores_from_it(
         await eventually(begun.is_set, "mended, and being restored")
         sent: list[PeerMessage] = []
         monkeypatch.setattr(node, "_send_now", sent.append)
-        monkeypatch.setattr(node._mender, "_send", sent.append)
+        monkeypatch.setattr(node._repairer, "_send", sent.append)
         asked = FetchEntries(
             sender=NodeId("n1"),
             receiver=NodeId("n0"),
@@ -135,14 +135,14 @@ async def test_a_restore_in_vain_that_lasts_does_not_keep_peers_from_mending(
             nonlocal skipped_ms
             for _ in range(10):
                 skipped_ms += 1_000
-                node._mender._look()
+                node._repairer._look()
 
         loop = asyncio.get_running_loop()
         monkeypatch.setattr("raft.node.node.do_without", slowly)
         await group.start("n0")
         node = group.nodes["n0"]
-        true_ms = node._mender._now_ms
-        monkeypatch.setattr(node._mender, "_now_ms", lambda: true_ms() + skipped_ms)
+        true_ms = node._repairer._now_ms
+        monkeypatch.setattr(node._repairer, "_now_ms", lambda: true_ms() + skipped_ms)
         await eventually(lambda: tries, "nobody answers")
         await group.start("n1", "n2")
         await eventually(lambda: node.status().phase is Phase.SERVING, "mended")

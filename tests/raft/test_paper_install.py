@@ -507,7 +507,7 @@ def test_leadership_is_not_given_to_a_preferred_node_that_does_not_follow(why: s
     elif why == "no room":
         group.room(N3, writable=False)
     else:
-        group.node(N3).core._following.writable = False
+        group.node(N3).core._follower_role.writable = False
         group.room(N3, writable=False)
         for _ in range(1100):
             group.propose(N1)

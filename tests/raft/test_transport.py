@@ -24,7 +24,7 @@ from raft.messages import (
     TimeoutNow,
 )
 from raft.peers.frame_reader import PREFIX_SIZE, frame_prefix
-from raft.peers.handshake import NONCE_SIZE, Acceptor, Dialler, HandshakeError, Identity
+from raft.peers.handshake import NONCE_SIZE, Acceptor, Credentials, Dialler, HandshakeError
 from raft.peers.transport import TcpTransport, TransportLimits, parse_address
 from raft.peers.wire import encode_message
 from tests.raft.node_group import SECRET, eventually, free_port
@@ -35,8 +35,8 @@ STORE_A, STORE_B = "a" * 32, "b" * 32
 
 def identity(
     name: NodeId, group: str = "g", secret: bytes = SECRET, address: str = "", store_id: str = ""
-) -> Identity:
-    return Identity(group=group, node_id=name, secret=secret, address=address, store_id=store_id)
+) -> Credentials:
+    return Credentials(group=group, node_id=name, secret=secret, address=address, store_id=store_id)
 
 
 class Side:
@@ -44,7 +44,7 @@ class Side:
 
     def __init__(
         self,
-        me: Identity,
+        me: Credentials,
         port: int,
         peers: dict[NodeId, str],
         limits: TransportLimits | None = None,
@@ -617,7 +617,7 @@ def test_what_a_hello_says_of_store_and_address_is_proved(place: int) -> None:
         (Dialler(identity(A, secret=bytes(16)), B, bytes(32)), identity(B), "b does not hold"),
     ],
 )
-def test_a_handshake_refuses(dialler: Dialler, acceptor: Identity, text: str) -> None:
+def test_a_handshake_refuses(dialler: Dialler, acceptor: Credentials, text: str) -> None:
     with pytest.raises(HandshakeError, match=text):
         handshake(dialler, Acceptor(acceptor, bytes(32)))
 

@@ -17,7 +17,7 @@ from chaos.sim.campaign.rotten_group import (
     run_case,
 )
 from chaos.sim.machine.violation import Violation
-from raft.repair.repair_plan import Repair
+from raft.repair.repair_plan import RepairPlan
 
 PLANS = [
     Plan(snapshots=snapshots, tail=tail, more_after_tail=more)
@@ -88,7 +88,7 @@ def test_a_file_that_loses_its_name_while_it_is_open_is_made_anew() -> None:
 
 
 def test_a_node_that_asks_nobody_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Repair, "next", lambda *_: None)
+    monkeypatch.setattr(RepairPlan, "next", lambda *_: None)
     (case, *_) = of_the_tail(PLANS[0], sidecars=True)
     with pytest.raises(Violation, match="it heals"):
         run_case(history(PLANS[0]), case)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from chaos.sim.groups.models.client_checker import Promises
-from chaos.sim.groups.models.log_model import CommittedLog
+from chaos.sim.groups.models.client_checker import ClientChecker
+from chaos.sim.groups.models.log_model import LogModel
 from chaos.sim.groups.models.true_time import TrueTime
 from chaos.sim.groups.wall_clocks import HOUR_MS, WallClocks
 from chaos.sim.machine.violation import Violation
@@ -81,7 +81,7 @@ def test_late_is_judged_once_the_group_is_calm() -> None:
 
 
 def test_a_first_send_is_no_repetition() -> None:
-    promises = Promises(CommittedLog(Counter(), lambda: 0), Counter())
+    promises = ClientChecker(LogModel(Counter(), lambda: 0), Counter())
     value = promises.new_value()
     value.attempts = 1
     promises.check_refusal([value], IllegalMessageError(13, "too long", "n0"))
@@ -94,7 +94,7 @@ def test_a_first_send_is_no_repetition() -> None:
 
 def test_a_pull_is_not_held_longer_than_it_asked() -> None:
     world = World()
-    promises = Promises(CommittedLog(Counter(), lambda: 0, world.true_time), Counter())
+    promises = ClientChecker(LogModel(Counter(), lambda: 0, world.true_time), Counter())
     world.true_time.begin_calm()
     for held_ms in (3_000, 5_500):
         with promises.held(3_000):

@@ -10,8 +10,8 @@ import pytest
 from broker.entry.payload import DeliverTimersCommand, RecallTimerCommand
 from broker.entry.pop_commands import AckCommand, ChangeInvisibleCommand, PopCommand, ReviveCommand
 from broker.entry.topics import TIMER_TOPIC
-from chaos.sim.groups.models.client_checker import Promises
-from chaos.sim.groups.models.log_model import CommittedLog
+from chaos.sim.groups.models.client_checker import ClientChecker
+from chaos.sim.groups.models.log_model import LogModel
 from chaos.sim.groups.models.pop_model import PopModel
 from chaos.sim.groups.models.stored import Stored
 from chaos.sim.groups.models.timer_model import TimerModel
@@ -81,7 +81,7 @@ def test_a_timer_delivered_after_its_recall(timers: TimerModel) -> None:
 
 
 def test_a_recall_that_is_answered_and_not_in_the_log() -> None:
-    promises = Promises(CommittedLog(Counter(), lambda: 0), Counter())
+    promises = ClientChecker(LogModel(Counter(), lambda: 0), Counter())
     value = promises.new_value(is_delayed=True)
     promises.on_recalling(value)
     with pytest.raises(Violation, match="the log has no recall"):
@@ -209,9 +209,9 @@ def test_a_holding_that_ends_without_its_copy(popped: Popped, added: list[Stored
 
 
 def test_what_consumers_were_told() -> None:
-    log = CommittedLog(Counter(), lambda: 0)
+    log = LogModel(Counter(), lambda: 0)
     log.queues["P", 0] = [stored("a", "P")]
-    promises = Promises(log, Counter())
+    promises = ClientChecker(log, Counter())
     with pytest.raises(Violation, match="not there"):
         promises.on_popped(KEY, 0, 50, "b")
     with pytest.raises(Violation, match="no such pop"):
@@ -230,9 +230,9 @@ def test_what_consumers_were_told() -> None:
 
 
 def test_a_deletion_that_left_what_was_acknowledged() -> None:
-    log = CommittedLog(Counter(), lambda: 0)
+    log = LogModel(Counter(), lambda: 0)
     log.queues["D", 0] = [stored("v0", "D")]
-    promises = Promises(log, Counter())
+    promises = ClientChecker(log, Counter())
     promises.on_acknowledged(promises.new_value(), "D", 0, 0)
     ends = promises.acknowledged_ends("D")
     assert ends == {("D", 0): 1}

@@ -1,7 +1,7 @@
 """Every page of a replica's store damaged in turn: does a group of real nodes heal?
 
 Place in the data path: `tests/sim/test_every_damage.py` runs a part of the cases, the campaign
-beside it all of them. Three `raft.node.node.RaftNode` with their transports, stores and menders run
+beside it all of them. Three `raft.node.node.RaftNode` with their transports and stores run
 on virtual loops over simulated disks and TCP. A history is made once: entries of several terms,
 with or without snapshots, with or without a tail that one node wrote alone and the group never saw.
 Each case begins with copies of its disks, damages one place on one of them, starts all three, and

@@ -17,12 +17,12 @@ from chaos.sim.machine.violation import Violation
 from chaos.sim.seed.coverage import Coverage
 from raft.messages import EntryKind, Index, NodeId
 
-__all__ = ["Promises"]
+__all__ = ["ClientChecker"]
 
 _ID_SIZE = 8
 
 
-class Promises:
+class ClientChecker:
     def __init__(self, coverage: Coverage) -> None:
         self._counts = coverage.counts
         self._proposal_count = 0

@@ -21,10 +21,10 @@ import logging
 import random
 from functools import partial
 
-from chaos.sim.cores.client_checker import Promises
+from chaos.sim.cores.client_checker import ClientChecker
 from chaos.sim.cores.core_fixture import Parts
 from chaos.sim.cores.invariants import Invariants
-from chaos.sim.cores.membership_nemesis import Operator
+from chaos.sim.cores.membership_nemesis import MembershipNemesis
 from chaos.sim.cores.network import Network, Sent
 from chaos.sim.cores.node import SimNode
 from chaos.sim.cores.store import store_of_disk
@@ -73,7 +73,7 @@ class SimCluster:
             (_first_member(name, options) for name in learners),
         )
         self.invariants = Invariants({name: store_of_disk(name, 1) for name in names}, first)
-        self.promises = Promises(self.coverage)
+        self.promises = ClientChecker(self.coverage)
         # A healthy network is quick beside an election timeout (Raft 5.6).
         self._calm_delay_us = max(100, options.election_timeout_ms_min * 1000 // 20)
         self._rng = random.Random(f"cluster/{options.seed}/{options.node_count}")
@@ -94,7 +94,7 @@ class SimCluster:
         ]
         self._by_name = {node.name: node for node in self.nodes}
         self.schedule = schedule or core_schedule(options)
-        self._nemesis = Operator(
+        self._nemesis = MembershipNemesis(
             invariants=self.invariants,
             times=options,
             schedule=self.schedule,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from chaos.sim.cores.client_checker import Promises
+from chaos.sim.cores.client_checker import ClientChecker
 from chaos.sim.cores.invariants import Invariants
 from chaos.sim.cores.network import Network
 from chaos.sim.machine.scheduler import Scheduler
@@ -43,7 +43,7 @@ class World(Protocol):
     scheduler: Scheduler
     network: Network
     invariants: Invariants
-    promises: Promises
+    promises: ClientChecker
     coverage: Coverage
     trace: Trace
 

@@ -38,7 +38,7 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
-from chaos.sim.cores.log_shadow import Config, Mirror
+from chaos.sim.cores.log_shadow import Config, LogShadow
 from chaos.sim.machine.violation import Violation
 from raft.events import Role
 from raft.membership import Configuration, Member, Membership, decode_membership
@@ -83,8 +83,8 @@ class Invariants:
     """
 
     def __init__(self, stores: Mapping[NodeId, str], first: Membership) -> None:
-        self._nodes = {node: Mirror(first, store_id) for node, store_id in stores.items()}
-        self._lost: dict[str, Mirror] = {}  # of wiped stores, as they were
+        self._nodes = {node: LogShadow(first, store_id) for node, store_id in stores.items()}
+        self._lost: dict[str, LogShadow] = {}  # of wiped stores, as they were
         # Every entry that ever was: chain, kind and payload by (index, term).
         self._entries: dict[tuple[Index, Term], tuple[int, EntryKind, bytes]] = {}
         self.committed_configs: list[Config] = [(0, first)]
@@ -126,9 +126,9 @@ class Invariants:
         """Its disk was wiped: it is another store of the same name now, which knows of no group."""
         lost = self._nodes[node]
         self._lost[lost.store_id] = lost
-        self._nodes[node] = Mirror(Membership(), store_id)
+        self._nodes[node] = LogShadow(Membership(), store_id)
 
-    def _mirror_of(self, member: Member) -> Mirror:
+    def _mirror_of(self, member: Member) -> LogShadow:
         """Of the store that a configuration names."""
         mirror = self._nodes[member.node_id]
         if member.store_id in {"", mirror.store_id}:
@@ -256,7 +256,7 @@ class Invariants:
             for place in [place for place in self._entries if place[1] in led]:
                 del self._entries[place]
 
-    def _on_base_found(self, node: NodeId, mirror: Mirror, base: LogBase) -> None:
+    def _on_base_found(self, node: NodeId, mirror: LogShadow, base: LogBase) -> None:
         """A crash may have come right after the log lost its beginning, or all it had."""
         if base.index < mirror.base:
             raise Violation("R9", f"{node} has entries again that its log had lost")
@@ -294,7 +294,7 @@ class Invariants:
         mirror.role = role
         mirror.term = term
 
-    def _on_leader(self, node: NodeId, mirror: Mirror, term: Term) -> None:
+    def _on_leader(self, node: NodeId, mirror: LogShadow, term: Term) -> None:
         if term in self._leaders:
             raise Violation("R1", f"{node} and {self._leaders[term][0]} both lead term {term}")
         members = mirror.configs[-1][1].voters
@@ -373,7 +373,7 @@ class Invariants:
                 f"{mirror.durable_term}",
             )
 
-    def _check_may_campaign(self, node: NodeId, mirror: Mirror) -> None:
+    def _check_may_campaign(self, node: NodeId, mirror: LogShadow) -> None:
         """A node that is no voter may do so only while its removal may still be taken back."""
         store_id = mirror.store_id
         index, membership = mirror.configs[-1]
@@ -383,7 +383,9 @@ class Invariants:
         if not before.has_voter(node, store_id) or index <= mirror.commit_index:
             raise Violation("members", f"{node} campaigns, and is no voter of {mirror.voters}")
 
-    def _on_vote_leaves(self, node: NodeId, mirror: Mirror, term: Term, candidate: NodeId) -> None:
+    def _on_vote_leaves(
+        self, node: NodeId, mirror: LogShadow, term: Term, candidate: NodeId
+    ) -> None:
         before = self._votes.setdefault((mirror.store_id, term), candidate)
         if before != candidate:
             raise Violation("R2", f"{node} votes in term {term} for {before} and {candidate}")
@@ -422,7 +424,7 @@ class Invariants:
         mirror.terms.append(entry.term)
         mirror.chains.append(chain)
 
-    def _on_config(self, node: NodeId, mirror: Mirror, entry: Entry) -> None:
+    def _on_config(self, node: NodeId, mirror: LogShadow, entry: Entry) -> None:
         index, before = mirror.configs[-1]
         if mirror.role is Role.LEADER and index > mirror.commit_index:
             raise Violation(
@@ -521,7 +523,7 @@ class Invariants:
                     self._check_holds(leader, term, chains, index)
         return index - known
 
-    def _check_counted(self, node: NodeId, mirror: Mirror, index: Index) -> None:
+    def _check_counted(self, node: NodeId, mirror: LogShadow, index: Index) -> None:
         if mirror.terms[index - 1] != mirror.term:
             raise Violation(
                 "R8",

@@ -12,12 +12,12 @@ from raft.events import Role
 from raft.membership import Membership, decode_membership
 from raft.messages import Entry, EntryKind, Index, NodeId, Term
 
-__all__ = ["Config", "Mirror"]
+__all__ = ["Config", "LogShadow"]
 
 Config: TypeAlias = tuple[Index, Membership]
 
 
-class Mirror:
+class LogShadow:
     """What one node has told. Lists hold index 1 at place 0."""
 
     __slots__ = (

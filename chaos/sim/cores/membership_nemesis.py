@@ -26,7 +26,7 @@ from raft.log.slot_file import SLOT_FILE_SIZE
 from raft.membership import AddLearner, Member, PromoteLearner, RemoveMember
 from raft.messages import NodeId
 
-__all__ = ["Operator"]
+__all__ = ["MembershipNemesis"]
 
 _TRIES_MAX = 40
 _VOTERS_COUNT_MIN = 2
@@ -40,7 +40,7 @@ _POWER_TIMEOUTS_MAX = 6
 _ROOM_LEFT_MAX = 2_000  # bytes on a disk that is about to be full
 
 
-class Operator(Nemesis[SimNode]):
+class MembershipNemesis(Nemesis[SimNode]):
     def __init__(self, *, invariants: Invariants, **others: Any) -> None:
         super().__init__(**others)
         self._invariants = invariants

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from chaos.sim.cores.client_checker import Promises
+from chaos.sim.cores.client_checker import ClientChecker
 from chaos.sim.cores.invariants import Invariants
 from chaos.sim.cores.node import SimNode
 from chaos.sim.machine.scheduler import Scheduler
@@ -27,7 +27,7 @@ class Workload:
         nodes: Sequence[SimNode],
         scheduler: Scheduler,
         invariants: Invariants,
-        promises: Promises,
+        promises: ClientChecker,
         coverage: Coverage,
     ) -> None:
         self._options = options

@@ -32,8 +32,8 @@ from chaos.sim.groups.jumps_when_calm import JumpsWhenCalm, is_whole
 from chaos.sim.groups.late_syncs import await_late_syncs
 from chaos.sim.groups.lock_takeover import LockTakeover
 from chaos.sim.groups.machine import Machine, Site
-from chaos.sim.groups.models.client_checker import Promises
-from chaos.sim.groups.models.log_model import CommittedLog
+from chaos.sim.groups.models.client_checker import ClientChecker
+from chaos.sim.groups.models.log_model import LogModel
 from chaos.sim.groups.models.trace_rules import TraceRules
 from chaos.sim.groups.models.true_time import TrueTime
 from chaos.sim.groups.nemesis import GroupNemesis
@@ -97,8 +97,8 @@ class GroupCluster:
         self.trace = Trace(self.scheduler, on=traced)
         self.rules = TraceRules(lambda: self.scheduler.now_us)
         self.true_time = TrueTime(options, lambda: self.scheduler.now_us)
-        self.log = CommittedLog(self.counts, self._log_begin, self.true_time)
-        self.promises = Promises(self.log, self.counts)
+        self.log = LogModel(self.counts, self._log_begin, self.true_time)
+        self.promises = ClientChecker(self.log, self.counts)
         key = f"{options.seed}/{options.node_count}"
         self._site = Site(
             key=key,

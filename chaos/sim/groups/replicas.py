@@ -13,7 +13,7 @@ from broker.entry.payload import UNIT
 from broker.request.context import BrokerContext
 from broker.state.state_image import StateImage
 from chaos.sim.groups.broker_machine import BrokerMachine
-from chaos.sim.groups.models.log_model import CommittedLog
+from chaos.sim.groups.models.log_model import LogModel
 from chaos.sim.groups.models.stored import Stored
 from chaos.sim.machine import virtual_host
 from chaos.sim.machine.violation import Violation
@@ -24,7 +24,7 @@ from remoting.protocol.route import MASTER_ID
 __all__ = ["check_alike", "check_queue", "check_replicas", "check_route", "check_state"]
 
 
-def check_replicas(machines: Sequence[BrokerMachine], log: CommittedLog) -> None:
+def check_replicas(machines: Sequence[BrokerMachine], log: LogModel) -> None:
     """Every replica's queues name the records of the committed log (run format, S1), and all have
     the same state. Raises Violation."""
     images: dict[NodeId, StateImage] = {}
@@ -84,7 +84,7 @@ def check_route(server: NameServer, topic: str, leader: str) -> None:
         raise Violation("routes", f"{server.address} names {named} as leader, it is {leader}")
 
 
-def check_state(node: NodeId, context: BrokerContext, log: CommittedLog) -> None:
+def check_state(node: NodeId, context: BrokerContext, log: LogModel) -> None:
     """Offsets and transactions are what the log says (G3, G4, G5). Raises Violation."""
     state = context.state
     for (topic, queue_id), queue in log.queues.items():

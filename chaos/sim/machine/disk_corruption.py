@@ -18,10 +18,10 @@ from collections.abc import Sequence
 
 from chaos.sim.machine.disk import SimDisk
 
-__all__ = ["Rot", "log_files", "spoil_one"]
+__all__ = ["Corruption", "log_files", "spoil_one"]
 
 
-class Rot(enum.Enum):
+class Corruption(enum.Enum):
     """Kinds of damage."""
 
     FLIPPED_BIT = "flipped_bit"
@@ -38,7 +38,9 @@ def log_files(disk: SimDisk, directory: str = "commitlog") -> list[str]:
     return [path for path in paths if path.rpartition("/")[2].isdecimal()]
 
 
-def spoil_one(disk: SimDisk, rng: random.Random, kind: Rot, paths: Sequence[str]) -> str | None:
+def spoil_one(
+    disk: SimDisk, rng: random.Random, kind: Corruption, paths: Sequence[str]
+) -> str | None:
     """Spoil one of `paths`; its name, or None where it came to nothing.
 
     A page is of a size that suits a simulation's small files.
@@ -47,7 +49,7 @@ def spoil_one(disk: SimDisk, rng: random.Random, kind: Rot, paths: Sequence[str]
         return None
     path = rng.choice(paths)
     before = disk.content(path)
-    if kind is Rot.LOST_FILE:
+    if kind is Corruption.LOST_FILE:
         disk.lose(path)
         return path
     if not before:
@@ -57,20 +59,20 @@ def spoil_one(disk: SimDisk, rng: random.Random, kind: Rot, paths: Sequence[str]
     end = min(len(before), start + page)
     after = bytearray(before)
     match kind:
-        case Rot.FLIPPED_BIT:
+        case Corruption.FLIPPED_BIT:
             after[int(rng.random() * len(after))] ^= 1 << int(rng.random() * 8)
-        case Rot.ZEROED_PAGE:
+        case Corruption.ZEROED_PAGE:
             after[start:end] = bytes(end - start)
-        case Rot.MISDIRECTED_BLOCK:
+        case Corruption.MISDIRECTED_BLOCK:
             source = disk.content(rng.choice(paths))
             place = int(rng.random() * max(1, len(source))) // page * page
             block = source[place : place + end - start]
             after[start : start + len(block)] = block
-        case Rot.SWAPPED_FILES:
+        case Corruption.SWAPPED_FILES:
             other = rng.choice(paths)
             after = bytearray(disk.content(other))
             disk.spoil(other, before)
-        case Rot.SHORTENED_FILE:
+        case Corruption.SHORTENED_FILE:
             del after[int(rng.random() * len(after)) :]
     if bytes(after) == before:
         return None

@@ -90,7 +90,7 @@ REPLICA_MUTANTS = (
         broker=(
             SourcePatch(
                 module="raft.node.trace_events",
-                within="ReadyTrace.applied",
+                within="TraceEvents.applied",
                 before="chain=last.chain,",
                 after="""
                 chain=last.chain

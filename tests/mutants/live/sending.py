@@ -115,7 +115,7 @@ SENDING_MUTANTS = (
         broker=(
             SourcePatch(
                 module="broker.send.store_send",
-                within="Sending._propose",
+                within="StoreSend._propose",
                 before="""
                     self._context.proposer.submit(
                         Proposal(records=self._records, commands=self._commands, on_done=self._done)
@@ -144,7 +144,7 @@ SENDING_MUTANTS = (
         broker=(
             SourcePatch(
                 module="broker.send.store_send",
-                within="Sending._done",
+                within="StoreSend._done",
                 before="code = store_code_of(status)",
                 after="""
                 code = store_code_of(status)
@@ -168,7 +168,7 @@ SENDING_MUTANTS = (
         broker=(
             SourcePatch(
                 module="broker.send.store_send",
-                within="Sending._done",
+                within="StoreSend._done",
                 before="code = store_code_of(status)",
                 after="""
                 code = store_code_of(status)
@@ -192,7 +192,7 @@ SENDING_MUTANTS = (
         broker=(
             SourcePatch(
                 module="broker.send.store_send",
-                within="Sending._propose",
+                within="StoreSend._propose",
                 before="""
                 try:
                     self._context.proposer.submit(
@@ -220,7 +220,7 @@ SENDING_MUTANTS = (
         broker=(
             SourcePatch(
                 module="broker.send.store_send",
-                within="Sending._answer",
+                within="StoreSend._answer",
                 before='"queueOffset": str(places[0].queue_offset),',
                 after="""
                 "queueOffset": str(
@@ -318,7 +318,7 @@ SENDING_MUTANTS = (
         broker=(
             SourcePatch(
                 module="broker.send.store_send",
-                within="Sending._propose",
+                within="StoreSend._propose",
                 before="""
                 try:
                     self._context.proposer.submit(
@@ -349,7 +349,7 @@ SENDING_MUTANTS = (
         broker=(
             SourcePatch(
                 module="broker.send.store_send",
-                within="Sending._propose",
+                within="StoreSend._propose",
                 before="""
                 try:
                     self._context.proposer.submit(
@@ -409,7 +409,7 @@ SENDING_MUTANTS = (
         broker=(
             SourcePatch(
                 module="broker.send.store_send",
-                within="Sending._done",
+                within="StoreSend._done",
                 before="code = store_code_of(status)",
                 after="""
                 code = store_code_of(status)

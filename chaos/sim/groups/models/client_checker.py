@@ -19,13 +19,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from chaos.sim.groups.models.log_model import CommittedLog
+from chaos.sim.groups.models.log_model import LogModel
 from chaos.sim.groups.models.pop_model import QueueKey
 from chaos.sim.groups.models.stored import Stored, value_of
 from chaos.sim.machine.violation import Violation
 from client.errors import ClientError, MaybeStoredError
 
-__all__ = ["Promises", "Recall", "Value"]
+__all__ = ["ClientChecker", "Recall", "Value"]
 
 
 class Recall(Enum):
@@ -55,10 +55,10 @@ class Value:
     recall: Recall = Recall.NONE
 
 
-class Promises:
+class ClientChecker:
     """Of one broker group. Methods raise Violation."""
 
-    def __init__(self, log: CommittedLog, counts: dict[str, int]) -> None:
+    def __init__(self, log: LogModel, counts: dict[str, int]) -> None:
         self._log = log
         self.asked = log.asked
         self.resets = log.resets

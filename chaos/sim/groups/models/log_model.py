@@ -74,13 +74,13 @@ from raft.messages import EntryKind, Index, NodeId, Term
 from raft.replicated_log import CommittedEntry
 from remoting.records.message import decode_record
 
-__all__ = ["CommittedLog"]
+__all__ = ["LogModel"]
 
 _WAITING_TOPICS: Final = frozenset({HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC})
 _TRANSACTION_TOPICS: Final = frozenset({HALF_TOPIC, OP_TOPIC, TRANS_CHECK_MAX_TOPIC})
 
 
-class CommittedLog:
+class LogModel:
     """Of one broker group. Every method raises Violation."""
 
     def __init__(

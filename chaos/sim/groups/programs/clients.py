@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from broker.delay.recall_handle import recall_handle
 from broker.entry.levels import delay_ms, schedule_queue_id
-from chaos.sim.groups.models.client_checker import Promises, Value
+from chaos.sim.groups.models.client_checker import ClientChecker, Value
 from chaos.sim.groups.models.stored import value_of
 from chaos.sim.groups.programs.settings import GROUP
 from chaos.sim.machine.scheduler import Scheduler
@@ -85,7 +85,7 @@ class Desk:
     """What all clients of a seed share."""
 
     options: GroupOptions
-    promises: Promises
+    promises: ClientChecker
     counts: dict[str, int]
     scheduler: Scheduler
     name_servers: tuple[str, ...]

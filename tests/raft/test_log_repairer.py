@@ -20,7 +20,7 @@ from raft.messages import (
     NodeId,
     PeerMessage,
 )
-from raft.repair.log_repairer import Mender
+from raft.repair.log_repairer import LogRepairer
 
 SIZE = 100
 FULL = HEADER_SIZE + SIZE
@@ -52,7 +52,7 @@ def spoil(store: Path, offset: int, data: bytes) -> None:
 
 
 class Node:
-    """A log with its mender, and what that has sent and done."""
+    """A log with its repairer, and what that has sent and done."""
 
     def __init__(self, name: str, store: Path, *, commit_index: Index) -> None:
         self.node_id = NodeId(name)
@@ -62,7 +62,7 @@ class Node:
         self.in_vain = 0
         self.passed_over = {NodeId("c")}
         self.log = opened(store)
-        self.mender = Mender(
+        self.repairer = LogRepairer(
             self.node_id,
             self.log,
             scrub_rate_bytes_per_s=0,
@@ -85,7 +85,7 @@ class Node:
 
     def answer_to(self, request: PeerMessage) -> FetchEntriesReply:
         assert isinstance(request, FetchEntries)
-        self.mender.on_fetch(request)
+        self.repairer.on_fetch(request)
         reply = self.sent.pop()
         assert isinstance(reply, FetchEntriesReply)
         return reply
@@ -105,10 +105,10 @@ def mend(asking: Node, answering: Node) -> None:
     """As long as it asks for something."""
     for _ in range(100):
         asking.now_ms += 1_000
-        asking.mender._look()
+        asking.repairer._look()
         if not asking.sent:
             return
-        asking.mender.on_reply(answering.answer_to(asking.sent.pop()))
+        asking.repairer.on_reply(answering.answer_to(asking.sent.pop()))
 
 
 def test_a_good_copy_mends(tmp_path: Path) -> None:
@@ -130,13 +130,13 @@ def test_nobody_counts_as_silent_while_the_log_is_left_alone(tmp_path: Path) -> 
     spoil(tmp_path / "a", 3 * FULL + HEADER_SIZE, b"?")
     a, b = Node("a", tmp_path / "a", commit_index=0), Node("b", tmp_path / "b", commit_index=20)
     find(a)
-    a.mender._look()
+    a.repairer._look()
     reply = b.answer_to(a.sent.pop())
-    with a.mender.leaving_alone():
-        a.mender.on_reply(reply)
+    with a.repairer.leaving_alone():
+        a.repairer.on_reply(reply)
         for _ in range(100):
             a.now_ms += 1_000
-            a.mender._look()
+            a.repairer._look()
         assert (a.sent, a.in_vain) == ([], 0)
     mend(a, b)
     assert (damages(a.log), a.in_vain) == ([], 0)
@@ -196,12 +196,12 @@ def test_a_wrong_peer_has_what_was_confirmed_doubted_no_more(
     a.passed_over.clear()
     (damage,) = a.log.damages
     assert (damage.suspect_index, damage.first_index) == (1, 4)
-    a.mender._look()
+    a.repairer._look()
     count = 0
     while a.sent:
         request = a.sent.pop()
         count += 1
         assert count < 10, "at once, and for ever"
-        a.mender.on_reply(nodes[request.receiver].answer_to(request))
+        a.repairer.on_reply(nodes[request.receiver].answer_to(request))
     assert (damages(a.log), a.in_vain) == ([], 0)
     assert a.log.entries(1, 21, 1 << 20) == tuple(entries(1, 20))

@@ -6,7 +6,7 @@ from collections import deque
 
 import pytest
 
-from raft.bootstrap.store_gossip import Introductions
+from raft.bootstrap.store_gossip import StoreGossip
 from raft.membership import Configuration, Member, make_membership
 from raft.messages import Introduce, NodeId
 
@@ -31,7 +31,7 @@ def configuration(index: int, **numbers: int) -> Configuration:
 class Store:
     def __init__(self, name: str, number: int, known: Configuration) -> None:
         self.name, self.known = NodeId(name), known
-        self.introductions = Introductions(
+        self.introductions = StoreGossip(
             node_id=self.name,
             store_id=store(name, number),
             born=True,

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from raft.messages import Entry, EntryKind, FetchEntries, FetchEntriesReply, NodeId
-from raft.repair.repair_plan import Repair, Wanted
+from raft.repair.repair_plan import RepairPlan, Wanted
 
 ME = NodeId("n0")
 PEERS = (NodeId("n1"), NodeId("n2"))
@@ -30,14 +30,14 @@ def reply(
     )
 
 
-def ask(repair: Repair, now_ms: int, *wanted: Wanted) -> FetchEntries:
+def ask(repair: RepairPlan, now_ms: int, *wanted: Wanted) -> FetchEntries:
     request = repair.next(wanted, PEERS, now_ms)
     assert request is not None
     return request
 
 
 def test_one_request_is_out_at_a_time() -> None:
-    repair = Repair(ME)
+    repair = RepairPlan(ME)
     request = ask(repair, 0, FIRST)
     assert (request.first_index, request.last_index) == (5, 9)
     assert repair.next([FIRST], PEERS, 500) is None
@@ -47,7 +47,7 @@ def test_one_request_is_out_at_a_time() -> None:
 
 
 def test_a_peer_that_has_no_copy_is_passed_over() -> None:
-    repair = Repair(ME)
+    repair = RepairPlan(ME)
     request = ask(repair, 0, FIRST)
     assert repair.answered(reply(request, missing=True)) is None
     other = ask(repair, 0, FIRST)
@@ -55,7 +55,7 @@ def test_a_peer_that_has_no_copy_is_passed_over() -> None:
 
 
 def test_a_peer_that_does_not_answer_is_passed_over() -> None:
-    repair = Repair(ME)
+    repair = RepairPlan(ME)
     request = ask(repair, 0, FIRST)
     other = ask(repair, 1000, FIRST)
     assert other.receiver != request.receiver
@@ -64,7 +64,7 @@ def test_a_peer_that_does_not_answer_is_passed_over() -> None:
 
 
 def test_answers_to_something_else_do_not_count() -> None:
-    repair = Repair(ME)
+    repair = RepairPlan(ME)
     request = ask(repair, 0, FIRST)
     other = PEERS[0] if request.receiver == PEERS[1] else PEERS[1]
     forged = reply(request)
@@ -86,7 +86,7 @@ def test_answers_to_something_else_do_not_count() -> None:
 
 
 def test_what_nobody_has_is_told_and_does_not_keep_the_rest_waiting() -> None:
-    repair = Repair(ME)
+    repair = RepairPlan(ME)
     for _ in PEERS:
         repair.answered(reply(ask(repair, 0, FIRST, SECOND), missing=True))
     assert repair.next([FIRST, SECOND], PEERS, 0) is None
@@ -99,7 +99,7 @@ def test_what_nobody_has_is_told_and_does_not_keep_the_rest_waiting() -> None:
 
 
 def test_who_was_silent_is_not_told_to_have_no_copy() -> None:
-    repair = Repair(ME)
+    repair = RepairPlan(ME)
     silent = ask(repair, 0, FIRST).receiver
     assert repair.answered(reply(ask(repair, 1_000, FIRST), missing=True)) is None
     assert repair.next([FIRST], PEERS, 1_000) is None
@@ -108,7 +108,7 @@ def test_who_was_silent_is_not_told_to_have_no_copy() -> None:
 
 
 def test_asking_begins_anew_after_a_while() -> None:
-    repair = Repair(ME)
+    repair = RepairPlan(ME)
     told = 0
     asked: list[int] = []
     for now_ms in range(0, 10_000, 50):
@@ -122,14 +122,14 @@ def test_asking_begins_anew_after_a_while() -> None:
 
 
 def test_without_peers_nobody_is_asked() -> None:
-    repair = Repair(ME)
+    repair = RepairPlan(ME)
     assert repair.next([FIRST], (ME,), 0) is None
     assert repair.in_vain == FIRST
     assert repair.next([], PEERS, 5_000) is None
 
 
 def test_who_was_of_use_is_asked_on() -> None:
-    repair = Repair(ME)
+    repair = RepairPlan(ME)
     repair.answered(reply(ask(repair, 0, FIRST), missing=True))
     useful = ask(repair, 0, FIRST)
     for first in range(6, 10):
@@ -145,7 +145,7 @@ def test_a_round_ends_whatever_peers_answer(seed: int) -> None:
     that it is forgotten, or what stands before is wanted too, or it lacks some. Without any time
     passing, only so many requests are sent."""
     rng = random.Random(seed)
-    repair = Repair(ME)
+    repair = RepairPlan(ME)
     peers = [NodeId(f"n{number}") for number in range(1, rng.randrange(3, 6))]
     ends = [9, 20][: rng.randrange(1, 3)]
     low = {9: 5, 20: 15}

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from chaos.sim.machine.disk import SimDisk, Survival
-from chaos.sim.machine.disk_corruption import Rot, log_files, spoil_one
+from chaos.sim.machine.disk_corruption import Corruption, log_files, spoil_one
 from raft.log.damage import DamagedLogError
 from raft.log.segment_log import SegmentLog
 from raft.messages import Entry, EntryKind
@@ -28,8 +28,8 @@ def open_log(disk: SimDisk) -> SegmentLog:
     )
 
 
-@pytest.mark.parametrize("kind", Rot)
-def test_every_kind_is_found_and_mended(kind: Rot) -> None:
+@pytest.mark.parametrize("kind", Corruption)
+def test_every_kind_is_found_and_mended(kind: Corruption) -> None:
     spoilt = 0
     for seed in range(60):
         rng = random.Random(seed)
