@@ -26,15 +26,15 @@ from broker.access.accounts import (
     Account,
     AclFileError,
     AclTable,
-    Permission,
     parse_table,
 )
 from broker.access.addresses import canonical_ip
-from broker.access.required_permissions import FREE, MalformedRequestError, needs_admin, needs_of
 from broker.access.user_access import TRACE_TOPIC, why_not_on, why_refused
+from broker.entry.permission import Permission
 from broker.entry.policies import User, UserKind, UserStatus
 from broker.entry.topics import RETRY_PREFIX
 from broker.request.forwarding import asked_by, is_forwarded
+from broker.request.needs import MalformedRequestError, Need
 from broker.request.request import RefusedError, Request
 from broker.state.user_table import UserTable
 from remoting.protocol.acl_signature import (
@@ -44,7 +44,7 @@ from remoting.protocol.acl_signature import (
     signature_of,
     signatures_equal,
 )
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import RemotingCommand
 
 __all__ = ["AccessControl"]
@@ -53,14 +53,6 @@ _log = logging.getLogger(__name__)
 _LINES_PER_SECOND_MAX: Final = 20
 _REMEMBERED_ADDRESSES_MAX: Final = 4_096
 _UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
-_ABOUT_CONTENT: Final = frozenset(
-    {
-        RequestCode.VIEW_MESSAGE_BY_ID,
-        RequestCode.CONSUMER_SEND_MSG_BACK,
-        RequestCode.CONSUME_MESSAGE_DIRECTLY,
-        RequestCode.END_TRANSACTION,
-    }
-)
 
 
 class AccessControl:
@@ -89,10 +81,10 @@ class AccessControl:
         self._second = 0
         self._lines = 0
 
-    def authorise(self, request: Request) -> None:
+    def authorise(self, request: Request, need: Need) -> None:
         """Raises RefusedError (16) unless the request may be handled."""
         try:
-            self._check(request)
+            self._check(request, need)
         except RefusedError as refused:
             self._tell(request, refused.remark)
             raise
@@ -151,9 +143,9 @@ class AccessControl:
 
     # Internals.
 
-    def _check(self, request: Request) -> None:
+    def _check(self, request: Request, need: Need) -> None:
         command, ip = request.command, _ip_of(request.connection.peer)
-        if self._is_white(ip) or command.code in FREE:
+        if self._is_white(ip) or need.free:
             return
         access_key = command.ext_fields.get(ACCESS_KEY_FIELD)
         if access_key is None:
@@ -163,17 +155,17 @@ class AccessControl:
             user = self._users().get(access_key)
             if user is None:
                 raise _refusal(f"No acl config for {access_key[:80]}")
-            self._check_user(user, request, ip)
-            self._bind(request, user.name, ip)
+            self._check_user(user, request, need, ip)
+            self._bind(request, need, user.name, ip)
             return
         if account.white_addresses.matches(ip):
             return
         if not _is_signed_with(account.secret, request):
             raise _refusal(f"Check signature failed for accessKey={access_key}")
-        self._check_permissions(account, request)
-        self._bind(request, access_key, ip)
+        self._check_permissions(account, request, need)
+        self._bind(request, need, access_key, ip)
 
-    def _bind(self, request: Request, access_key: str, ip: str) -> None:
+    def _bind(self, request: Request, need: Need, access_key: str, ip: str) -> None:
         """Have what the request turns out to be about judged as its header was.
 
         What another replica has handed on was let pass there, under the name that it tells; it is
@@ -184,7 +176,7 @@ class AccessControl:
             name, address = asked_by(request)
             ip = _ip_of(address)
         request.account = name
-        if name is None or request.command.code not in _ABOUT_CONTENT:
+        if name is None or not need.stored:
             return
         known = name
 
@@ -210,27 +202,27 @@ class AccessControl:
             return f"No acl config for {access_key[:80]}"
         return why_not_on(user, self._users().entries(user.name), topic, needed, ip)
 
-    def _check_user(self, user: User, request: Request, ip: str) -> None:
+    def _check_user(self, user: User, request: Request, need: Need, ip: str) -> None:
         if user.status is UserStatus.DISABLE:
             raise _refusal(f"User:{user.name} is disabled.")
         if not _is_signed_with(user.password, request):
             raise _refusal(f"Check signature failed for accessKey={user.name}")
         try:
             entries = self._users().entries(user.name)
-            why = why_refused(user, entries, request.command, self._cluster, ip)
+            why = why_refused(user, entries, request.command, need, cluster=self._cluster, ip=ip)
         except MalformedRequestError as error:
             raise _unknown_needs(request, error) from error
         if why is not None:
             raise _refusal(why)
 
-    def _check_permissions(self, account: Account, request: Request) -> None:
-        if needs_admin(request.command.code) and not account.admin:
+    def _check_permissions(self, account: Account, request: Request, need: Need) -> None:
+        if need.admin and not account.admin:
             raise _refusal(
                 f"Need admin permission for request code={request.command.code}, "
                 f"but accessKey={account.access_key} is not"
             )
         try:
-            needs = needs_of(request.command)
+            needs = need.of(request.command)
         except MalformedRequestError as error:
             raise _unknown_needs(request, error) from error
         for resource, needed in needs.items():

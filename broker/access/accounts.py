@@ -11,7 +11,6 @@ Source: RocketMQ PlainPermissionManager, Permission, PlainAccessConfig.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -19,9 +18,10 @@ from typing import Any, Final
 import yaml
 
 from broker.access.addresses import AddressPattern, AddressPatternError
+from broker.entry.permission import Permission
 from broker.entry.topics import RETRY_PREFIX
 
-__all__ = ["ACL_FILE_SIZE_MAX", "Account", "AclFileError", "AclTable", "Permission", "parse_table"]
+__all__ = ["ACL_FILE_SIZE_MAX", "Account", "AclFileError", "AclTable", "parse_table"]
 
 ACL_FILE_SIZE_MAX: Final = 1 << 20
 _ACCOUNTS_MAX: Final = 10_000
@@ -40,14 +40,6 @@ _ACCOUNT_KEYS: Final = frozenset(
         "groupPerms",
     }
 )
-
-
-class Permission(enum.IntFlag):
-    """What may be done with a topic or group; NONE is what the file calls DENY."""
-
-    NONE = 0
-    PUB = 4
-    SUB = 8
 
 
 _PERMISSIONS: Final = {

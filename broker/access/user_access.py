@@ -4,7 +4,7 @@ Place in the data path: `broker.access.access_control` asks it about users whom 
 not name, once their signature is right.
 
 A super user may do everything. Another needs an Allow for each topic (Pub, Sub) and group (Sub)
-that the request is about, and what `administration_of` says where an account of 4.x would have to
+that the request is about, and what `Need.administration` says where an account of 4.x would have to
 be an administrator. Questions that tell nothing of messages need the signature alone, and every
 user may trace, as with accounts of 4.x.
 
@@ -16,8 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from broker.access.accounts import Permission
-from broker.access.required_permissions import administration_of, needs_admin, needs_of
+from broker.entry.permission import Permission
 from broker.entry.policies import (
     Action,
     Decision,
@@ -28,6 +27,7 @@ from broker.entry.policies import (
     decide,
 )
 from broker.entry.topics import RETRY_PREFIX
+from broker.request.needs import Need
 from remoting.protocol.command import RemotingCommand
 
 __all__ = ["TRACE_TOPIC", "why_not_on", "why_refused"]
@@ -36,10 +36,16 @@ TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 
 
 def why_refused(
-    user: User, entries: Sequence[PolicyEntry], command: RemotingCommand, cluster: str, ip: str
+    user: User,
+    entries: Sequence[PolicyEntry],
+    command: RemotingCommand,
+    need: Need,
+    *,
+    cluster: str,
+    ip: str,
 ) -> str | None:
     """None where the user may. Raises MalformedRequestError."""
-    return _why_not(user, entries, _wanted(command, cluster), ip)
+    return _why_not(user, entries, _wanted(command, need, cluster), ip)
 
 
 def why_not_on(
@@ -67,10 +73,12 @@ def _why_not(
     return None
 
 
-def _wanted(command: RemotingCommand, cluster: str) -> Iterator[tuple[ResourceKind, str, Action]]:
-    if needs_admin(command.code):
-        yield administration_of(command, cluster)
-    for resource, needed in needs_of(command).items():
+def _wanted(
+    command: RemotingCommand, need: Need, cluster: str
+) -> Iterator[tuple[ResourceKind, str, Action]]:
+    if need.admin:
+        yield need.administration(command, cluster)
+    for resource, needed in need.of(command).items():
         if resource == TRACE_TOPIC and needed == Permission.PUB:
             continue
         yield from _actions(resource, needed)

@@ -28,7 +28,6 @@ from typing import Any, Final
 
 from broker.access.access_control import AccessControl
 from broker.access.accounts import AclFileError
-from broker.access.required_permissions import OPERATORS
 from broker.config.config import BrokerConfig, ConfigError, split_address
 from broker.config.host_names import numeric_address
 from broker.config.settings import load_settings
@@ -45,7 +44,7 @@ from broker.process.housekeeping import Housekeeper
 from broker.process.processors import Processors
 from broker.process.registration import Registration
 from broker.process.replication import open_log
-from broker.process.request_table import dispatch_of
+from broker.process.request_table import OPERATORS, ROW_OF, dispatch_of
 from broker.process.rounds import Rounds
 from broker.queues.consume_queue import DamagedQueueError
 from broker.queues.consume_queues import ConsumeQueues
@@ -316,9 +315,14 @@ class Broker:
         """Not new: it was to be handed on, and this node leads by now."""
         with self._edge:
             try:
+                row = ROW_OF[request.command.code]
                 if is_new and self._access is not None:
-                    self._access.authorise(request)
-                if is_new and not self.context.ready and self._forwarding.takes(request):
+                    self._access.authorise(request, row.needs)
+                if (
+                    is_new
+                    and not self.context.ready
+                    and self._forwarding.takes(request, row.forwarded)
+                ):
                     self._forwarding.hand_on(
                         request, partial(self._handle, handler=handler, is_new=False)
                     )

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import enum
 from collections.abc import Callable
 from typing import Final
 
@@ -30,10 +31,10 @@ from broker.request.request import RefusedError, Request
 from broker.request.tasks import TaskOwner
 from raft.replicated_log import LogStatus
 from remoting.errors import ConnectError, OverloadedError, RemotingError
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import LANGUAGE_PYTHON, RemotingCommand
 
-__all__ = ["HANDED_ON", "Forwarding", "asked_by", "born_host_of", "is_forwarded"]
+__all__ = ["Forwarded", "Forwarding", "asked_by", "born_host_of", "is_forwarded"]
 
 _TIMEOUT_MS: Final = 2_500  # RocketMQ's clients wait 3 s for a send
 _LEADERLESS_MS_MAX: Final = 1_500
@@ -44,59 +45,18 @@ _MARK: Final = "ledgermqForwarded"  # with who asked, as ip:port
 _ACCOUNT: Final = "ledgermqAccount"  # under which it was let pass, where accounts are asked for
 _NOT_LEADER: Final = "not the leader"
 
-HANDED_ON: Final = frozenset(
-    {
-        RequestCode.SEND_MESSAGE,
-        RequestCode.SEND_MESSAGE_V2,
-        RequestCode.SEND_BATCH_MESSAGE,
-        RequestCode.CONSUMER_SEND_MSG_BACK,
-        RequestCode.END_TRANSACTION,
-        RequestCode.RECALL_MESSAGE,
-        RequestCode.QUERY_CONSUMER_OFFSET,
-        RequestCode.UPDATE_CONSUMER_OFFSET,
-        RequestCode.GET_MAX_OFFSET,
-        RequestCode.GET_MIN_OFFSET,
-        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
-        RequestCode.GET_EARLIEST_MSG_STORETIME,
-        RequestCode.GET_TOPIC_STATS_INFO,
-        RequestCode.GET_CONSUME_STATS,
-        RequestCode.GET_BROKER_CONSUME_STATS,
-        RequestCode.QUERY_CONSUME_TIME_SPAN,
-        RequestCode.QUERY_CONSUME_QUEUE,
-        RequestCode.GET_ALL_CONSUMER_OFFSET,
-        RequestCode.GET_ALL_DELAY_OFFSET,
-        RequestCode.PEEK_MESSAGE,
-        RequestCode.RESUME_CHECK_HALF_MESSAGE,
-        RequestCode.QUERY_MESSAGE,
-        RequestCode.LOCK_BATCH_MQ,
-        RequestCode.UNLOCK_BATCH_MQ,
-        RequestCode.GET_CONSUMER_LIST_BY_GROUP,
-        RequestCode.ACK_MESSAGE,
-        RequestCode.BATCH_ACK_MESSAGE,
-        RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
-        RequestCode.DELETE_TOPIC_IN_BROKER,
-        RequestCode.UPDATE_AND_CREATE_TOPIC,
-        RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
-        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
-        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
-        RequestCode.DELETE_SUBSCRIPTIONGROUP,
-        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
-        RequestCode.CLONE_GROUP_OFFSET,
-        RequestCode.SET_MESSAGE_REQUEST_MODE,
-        RequestCode.AUTH_CREATE_USER,
-        RequestCode.AUTH_UPDATE_USER,
-        RequestCode.AUTH_DELETE_USER,
-        RequestCode.AUTH_CREATE_ACL,
-        RequestCode.AUTH_UPDATE_ACL,
-        RequestCode.AUTH_DELETE_ACL,
-    }
-)
-"""What a client or a tool asks of a leader while it works, except for what concerns its own
-connection (heartbeats, replies) and what any replica answers (pulls). Pops are refused: they wait
-long."""
 
-_ASKED_OF_ALL: Final = frozenset({RequestCode.DELETE_TOPIC_IN_BROKER})
-"""Tools send it to every replica, whatever they are written in."""
+class Forwarded(enum.Enum):
+    """Whether a follower asks its leader in the place of who sent a request.
+
+    Forwarded is what a client or a tool asks of a leader while it works, except for what concerns
+    its own connection (heartbeats, replies) and what any replica answers (pulls). Pops are refused:
+    they wait long.
+    """
+
+    NEVER = "never"
+    FOR_OTHERS = "for clients that do not follow a hint"
+    ALWAYS = "always"  # tools send it to every replica, whatever they are written in
 
 
 def is_forwarded(request: Request) -> bool:
@@ -136,12 +96,12 @@ class Forwarding:
         self._led_until: float | None = asyncio.get_running_loop().time()
         self._changed = asyncio.Event()
 
-    def takes(self, request: Request) -> bool:
+    def takes(self, request: Request, forwarded: Forwarded) -> bool:
         """Whether this follower asks its leader in the place of who sent `request`."""
         command, context = request.command, self._context
         return (
-            command.code in HANDED_ON
-            and (command.language != LANGUAGE_PYTHON or command.code in _ASKED_OF_ALL)
+            forwarded is not Forwarded.NEVER
+            and (command.language != LANGUAGE_PYTHON or forwarded is Forwarded.ALWAYS)
             and not is_forwarded(request)
             and self._may_sign
             and context.remoting is not None

@@ -39,7 +39,7 @@ NAMES = [
     *("fromTransactionCheck", "boundaryType", "readQueueNums", "writeQueueNums", "perm"),
     *("topicSysFlag", "topicFilterType", "attributes", "order", "defaultTopic", "properties"),
     *("defaultTopicQueueNums", "bornTimestamp", "flag", "reconsumeTimes", "batch"),
-    *sorted({field.name for row in SERVED for field in row.fields}),
+    *sorted({field.name for row in SERVED for field in row.header_fields()}),
 ]
 BODIES = [
     *(b"", b"x", b"{}", b"[1]", b"null", b'{"a":' * 5_000, b"[" * 5_000, bytes(200)),

@@ -11,7 +11,8 @@ from broker.entry.topics import Topic
 from broker.leader.rebalance_lock import RebalanceLocks
 from broker.process.not_served import NAME_SERVER, NOT_SERVED, TO_CLIENTS
 from broker.process.processors import Processors
-from broker.process.request_table import SERVED, Served, dispatch_of, tables, updated
+from broker.process.request_table import SERVED, dispatch_of, tables, updated
+from broker.request.row import Row
 from remoting.protocol.codes import RequestCode
 from tests.broker.rig import Rig, send_fields
 
@@ -31,7 +32,7 @@ FIELDS = {
     "attributes": "",
     "offset": "-1",
 }
-FITTING = [row for row in SERVED if any(field.required for field in row.fields)]
+FITTING = [row for row in SERVED if any(field.required for field in row.header_fields())]
 
 
 def test_every_code_of_rocketmq_has_its_place():
@@ -63,7 +64,7 @@ def test_tables_show_every_row():
 
 
 @pytest.mark.parametrize("row", FITTING, ids=lambda row: row.name)
-async def test_required_fields_are_required(row: Served, tmp_path: Path) -> None:
+async def test_required_fields_are_required(row: Row, tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     for name in ("T", "G"):
         rig.state.topics[name] = Topic(name=name)
@@ -76,12 +77,14 @@ async def test_required_fields_are_required(row: Served, tmp_path: Path) -> None
         assert stored.code == 0, stored.remark
     (half_stored,) = rig.state.halves.undecided()
     message = rig.queues.get("T", 0).read(0, 1)
-    fields = {field.name: FIELDS.get(field.name, LEGAL[field.type]) for field in row.fields}
+    fields = {
+        field.name: FIELDS.get(field.name, LEGAL[field.type]) for field in row.header_fields()
+    }
     if "commitLogOffset" in fields:
         fields["commitLogOffset"] = str(half_stored.position)
     if row.code in {RequestCode.VIEW_MESSAGE_BY_ID, RequestCode.CONSUMER_SEND_MSG_BACK}:
         fields["offset"] = str(UNIT.unpack(message)[0])
-    for field in row.fields:
+    for field in row.header_fields():
         if field.required:
             given = {name: value for name, value in fields.items() if name != field.name}
             answer = await rig.ask(handler, row.code, given)

@@ -284,7 +284,7 @@ async def test_a_look_at_a_wide_topic_is_bounded(tmp_path, row):
     at = await Situation.make(tmp_path)
     await make_wide(at)
     now = {"I": "-1", "L": "0", "B": "true", "S": "G"}
-    fields = {field.name: now[field.type] for field in row.fields}
+    fields = {field.name: now[field.type] for field in row.header_fields()}
     fields |= {name: "Wide" for name in fields if "topic" in name.lower()}
     fields |= {name: "Wide;T;" * 9_000 for name in fields if "list" in name.lower()}
     size = sum(map(len, fields.values())) + 100

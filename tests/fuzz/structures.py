@@ -22,7 +22,9 @@ from typing import Any, Final
 import lz4.frame
 import zstandard
 
-from broker.process.request_table import SERVED, Field, Served
+from broker.process.request_table import SERVED
+from broker.request.needs import FREE
+from broker.request.row import Field, Row
 from remoting.errors import FrameError
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import FLAG_ONEWAY, RemotingCommand, SerializeType
@@ -113,10 +115,10 @@ class Structures:
         rng = self._random
         if for_name_server:
             code = rng.choice(list(NAME_SERVER_FIELDS))
-            row = Served(RequestCode(code), "", NAME_SERVER_FIELDS[code])
+            row = Row(RequestCode(code), "", needs=FREE, fields=NAME_SERVER_FIELDS[code])
         else:
             row = self._row()
-        fields = {field.name: self._value(field) for field in row.fields}
+        fields = {field.name: self._value(field) for field in row.header_fields()}
         for _ in range(rng.choice((0, 0, 0, 1, 1, 2))):
             self._spoil(fields, row)
         if rng.random() < _INFLATED_SHARE:
@@ -139,7 +141,7 @@ class Structures:
             command.serialize_type = SerializeType.JSON
             return encode(command)
 
-    def _row(self) -> Served:
+    def _row(self) -> Row:
         """Sends and POP more often than questions: they are what is stored and applied."""
         rng = self._random
         if rng.random() < 0.5:
@@ -184,11 +186,11 @@ class Structures:
             text += f"pad\x01{'p' * max(1, room)}\x02"
         return text if rng.random() < 0.9 else text.rstrip("\x02")
 
-    def _spoil(self, fields: dict[str, str], row: Served) -> None:
+    def _spoil(self, fields: dict[str, str], row: Row) -> None:
         rng = self._random
         names = list(fields) or ["topic"]
         name = rng.choice(names)
-        kinds = {field.name: field.type for field in row.fields}
+        kinds = {field.name: field.type for field in row.header_fields()}
         match rng.randrange(5):
             case 0:
                 fields.pop(name, None)

@@ -9,6 +9,7 @@ import pytest
 
 from broker.access.access_control import AccessControl
 from broker.access.accounts import AclFileError
+from broker.process.request_table import ROW_OF
 from broker.request.request import RefusedError, Request
 from remoting.protocol.acl_signature import SIGNATURE_FIELD, Signer
 from remoting.protocol.command import RemotingCommand
@@ -44,23 +45,27 @@ def request(code=310, fields=None, body=b"", signer=None, peer="127.0.0.1:5"):
     return Request(FakeConnection(peer), command)
 
 
+def authorise(gate, asked) -> None:
+    gate.authorise(asked, ROW_OF[asked.command.code].needs)
+
+
 def refusal(gate, asked) -> str:
     with pytest.raises(RefusedError) as caught:
-        gate.authorise(asked)
+        authorise(gate, asked)
     assert caught.value.code == 16
     return caught.value.remark
 
 
 def test_a_signed_request_within_its_permissions_passes(gate):
-    gate.authorise(request(signer=PRODUCER, body=b"hello"))
-    gate.authorise(request(17, {"topic": "anything"}, signer=ADMIN))
-    gate.authorise(request(fields={"b": "RMQ_SYS_TRACE_TOPIC"}, signer=PRODUCER))
+    authorise(gate, request(signer=PRODUCER, body=b"hello"))
+    authorise(gate, request(17, {"topic": "anything"}, signer=ADMIN))
+    authorise(gate, request(fields={"b": "RMQ_SYS_TRACE_TOPIC"}, signer=PRODUCER))
 
 
 def test_white_addresses_need_no_signature(gate):
-    gate.authorise(request(peer="10.0.0.9:5"))
-    gate.authorise(request(peer="[::ffff:10.0.0.9]:5"))
-    gate.authorise(request(fields={"AccessKey": "admin001"}, peer="10.1.1.1:5"))
+    authorise(gate, request(peer="10.0.0.9:5"))
+    authorise(gate, request(peer="[::ffff:10.0.0.9]:5"))
+    authorise(gate, request(fields={"AccessKey": "admin001"}, peer="10.1.1.1:5"))
     assert "No accessKey" in refusal(gate, request(peer="10.1.1.1:5"))
 
 
@@ -84,7 +89,7 @@ def test_who_is_refused_hears_why(gate):
 def test_whatever_is_signed_can_not_be_changed(gate, change):
     asked = request(fields={"b": "orders", "i": "KEYS\x01k\x02"}, signer=PRODUCER, body=b"hello")
     command = asked.command
-    gate.authorise(asked)
+    authorise(gate, asked)
     match change:
         case "body":
             command.body = b"hellO"
@@ -103,26 +108,26 @@ def test_the_flag_that_some_clients_add_after_signing_is_let_through(gate):
     fields = {"topic": "orders", "key": "k"}
     late = request(12, fields, signer=ADMIN)
     late.command.ext_fields["_UNIQUE_KEY_QUERY"] = "true"
-    gate.authorise(late)
-    gate.authorise(request(12, {**fields, "_UNIQUE_KEY_QUERY": "true"}, signer=ADMIN))
+    authorise(gate, late)
+    authorise(gate, request(12, {**fields, "_UNIQUE_KEY_QUERY": "true"}, signer=ADMIN))
 
 
 def test_a_changed_file_takes_effect_and_a_broken_one_does_not(gate, tmp_path, caplog):
     file = tmp_path / "plain_acl.yml"
     file.write_text(FILE.replace("orders=PUB", "payments=PUB"))
     gate.look()
-    gate.authorise(request(fields={"b": "payments"}, signer=PRODUCER))
+    authorise(gate, request(fields={"b": "payments"}, signer=PRODUCER))
     refusal(gate, request(signer=PRODUCER))
     file.write_text("accounts: [{accessKey: producer1, secretKey: new-secret-0, admin: maybe}]")
     gate.look()
-    gate.authorise(request(fields={"b": "payments"}, signer=PRODUCER))
+    authorise(gate, request(fields={"b": "payments"}, signer=PRODUCER))
     assert "admin" in caplog.text
     assert "new-secret-0" not in caplog.text
     file.unlink()
     gate.look()
     gate.look()
     assert caplog.text.count("is gone") == 1
-    gate.authorise(request(peer="10.0.0.9:5"))
+    authorise(gate, request(peer="10.0.0.9:5"))
     file.write_text("accounts: []")
     gate.look()
     assert "No accessKey" in refusal(gate, request(peer="10.0.0.9:5"))
@@ -135,7 +140,7 @@ def test_a_file_replaced_by_one_of_equal_size_and_time_is_seen(gate, tmp_path):
     os.utime(other, ns=(status.st_atime_ns, status.st_mtime_ns))
     other.replace(file)
     gate.look()
-    gate.authorise(request(fields={"b": "wisdom"}, signer=PRODUCER))
+    authorise(gate, request(fields={"b": "wisdom"}, signer=PRODUCER))
 
 
 def test_without_a_usable_file_there_is_no_gate(tmp_path):
@@ -161,19 +166,19 @@ def test_what_a_replica_hands_on_is_judged_by_who_asked(tmp_path):
     gate = AccessControl(file, lambda: 1_000, inner_access_key="admin001")
     handed_on = {"ledgermqForwarded": "127.0.0.1:9", "ledgermqAccount": "producer1"}
     asked = request(37, handed_on, signer=ADMIN)
-    gate.authorise(asked)
+    authorise(gate, asked)
     assert asked.account == "producer1"
     asked.require("orders", to_write=True)
     with pytest.raises(RefusedError, match="No default permission for topic:payments"):
         asked.require("payments", to_write=True)
 
     may_do_all = request(37, {"ledgermqForwarded": "10.0.0.9:9"}, signer=ADMIN)
-    gate.authorise(may_do_all)
+    authorise(gate, may_do_all)
     may_do_all.require("payments", to_write=True)
 
     claims = {**handed_on, "ledgermqAccount": "admin001"}
     asked = request(37, claims, signer=PRODUCER)
-    gate.authorise(asked)
+    authorise(gate, asked)
     assert asked.account == "producer1", "only brokers are believed"
     with pytest.raises(RefusedError):
         asked.require("payments", to_write=True)
@@ -181,7 +186,7 @@ def test_what_a_replica_hands_on_is_judged_by_who_asked(tmp_path):
 
 def test_an_account_that_is_gone_may_nothing_any_more(gate, tmp_path):
     asked = request(37, {"topic": "orders"}, signer=PRODUCER)
-    gate.authorise(asked)
+    authorise(gate, asked)
     asked.require("orders", to_write=True)
     assert gate.may_publish("producer1", "orders")
     assert not gate.may_publish("producer1", "payments")

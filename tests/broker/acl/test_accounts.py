@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.access.accounts import AclFileError, Permission, parse_table
+from broker.access.accounts import AclFileError, parse_table
+from broker.entry.permission import Permission
 
 SHIPPED = """
 globalWhiteRemoteAddresses:

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from broker.access.accounts import Permission
-from broker.access.required_permissions import (
-    MalformedRequestError,
-    is_listed,
-    needs_admin,
-    needs_of,
-)
-from broker.process.request_table import SERVED
+from broker.entry.permission import Permission
+from broker.process.request_table import OPERATORS, ROW_OF
+from broker.request.needs import MalformedRequestError
 from remoting.protocol.command import RemotingCommand
 
 PUB, SUB = Permission.PUB, Permission.SUB
@@ -60,7 +55,8 @@ MAY_READ = {"T": SUB, "%RETRY%G": SUB}
     ],
 )  # fmt: skip
 def test_a_request_needs_what_it_touches(code, fields, body, needs):
-    assert needs_of(RemotingCommand(code=code, ext_fields=fields, body=body)) == needs
+    command = RemotingCommand(code=code, ext_fields=fields, body=body)
+    assert ROW_OF[code].needs.of(command) == needs
 
 
 @pytest.mark.parametrize("code", [34, 41, 42, 400, 200151])
@@ -69,20 +65,19 @@ def test_a_body_that_says_nothing_is_refused(code, body):
     if code == 34 and body.startswith(b'{"'):
         return  # names no consumer
     with pytest.raises(MalformedRequestError):
-        needs_of(RemotingCommand(code=code, body=body))
+        ROW_OF[code].needs.of(RemotingCommand(code=code, body=body))
 
 
 def test_what_changes_the_broker_is_an_administrators():
-    assert all(map(needs_admin, (17, 18, 25, 200, 207, 215, 222, 225, 314, 60003, 60004)))
-    assert not any(map(needs_admin, (10, 11, 14, 15, 28, 34, 36, 37, 310, 320, 60001)))
+    administrators = {code for code, row in ROW_OF.items() if row.needs.admin}
+    assert administrators >= {17, 25, 200, 207, 215, 222, 225, 314, 60003, 60004}
+    assert not administrators & {10, 11, 14, 15, 34, 36, 37, 310, 320, 60001}
 
 
-@pytest.mark.parametrize("row", SERVED, ids=lambda row: row.name)
-def test_what_each_served_request_needs_was_decided(row):
-    assert is_listed(row.code), (
-        "broker/access/required_permissions.py: is it an administrator's, or whose?"
-    )
+def test_nobody_but_a_replica_asks_without_an_account():
+    assert {code for code, row in ROW_OF.items() if row.needs.free} == {60005}
 
 
-def test_what_nobody_has_thought_of_is_an_administrators():
-    assert needs_admin(59_999)
+def test_connections_are_reserved_for_what_clients_at_work_do_not_ask():
+    assert {17, 28, 105, 200, 60001, 60005} & ROW_OF.keys() <= OPERATORS
+    assert not OPERATORS & {10, 11, 12, 14, 15, 29, 30, 31, 32, 34, 36, 37, 38, 41, 42, 310, 320}

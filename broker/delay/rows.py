@@ -1,0 +1,29 @@
+"""Recalls: the requests of this room.
+
+Place in the data path: `broker.process.request_table` joins the rows of all rooms.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.request.forwarding import Forwarded
+from broker.request.needs import publish
+from broker.request.row import Row
+from remoting.protocol.codes import RequestCode
+
+__all__ = ["ROWS"]
+
+_C: Final = RequestCode
+
+
+ROWS: Final[tuple[Row, ...]] = (
+    Row(
+        _C.RECALL_MESSAGE,
+        "recall.handle",
+        fields="producerGroup:S topic:S* recallHandle:S*",
+        answer="msgId MSG_REGION",
+        needs=publish("topic"),
+        forwarded=Forwarded.FOR_OTHERS,
+    ),
+)

@@ -1,0 +1,90 @@
+"""Pops, acknowledgements, peeks, assignments: the requests of this room.
+
+Place in the data path: `broker.process.request_table` joins the rows of all rooms.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.request.forwarding import Forwarded
+from broker.request.needs import ACKS, ADMINISTRATOR, ASSIGNMENT, HELD, READ, SIGNATURE
+from broker.request.row import Row
+from remoting.protocol.codes import RequestCode
+
+__all__ = ["ROWS"]
+
+_C: Final = RequestCode
+_QUEUE: Final = "topic:S* queueId:I*"
+
+ROWS: Final[tuple[Row, ...]] = (
+    Row(
+        _C.POP_MESSAGE,
+        "pop.handle",
+        fields="consumerGroup:S* topic:S* queueId:I* maxMsgNums:I* invisibleTime:L* pollTime:L* "
+        "bornTime:L* initMode:I* expType:S exp:S order:B attemptId:S",
+        answer="popTime invisibleTime reviveQid restNum startOffsetInfo msgOffsetInfo "
+        "orderCountInfo",
+        body="answer: records",
+        needs=READ,
+    ),
+    Row(
+        _C.ACK_MESSAGE,
+        "pop_ack.ack",
+        fields=f"consumerGroup:S* {_QUEUE} offset:L* extraInfo:S*",
+        needs=HELD,
+        forwarded=Forwarded.FOR_OTHERS,
+    ),
+    Row(
+        _C.BATCH_ACK_MESSAGE,
+        "pop_ack.batch_ack",
+        body="BatchAckMessageRequestBody",
+        needs=ACKS,
+        forwarded=Forwarded.FOR_OTHERS,
+    ),
+    Row(
+        _C.CHANGE_MESSAGE_INVISIBLETIME,
+        "pop_ack.change",
+        fields=f"consumerGroup:S* {_QUEUE} offset:L* extraInfo:S* invisibleTime:L*",
+        answer="popTime invisibleTime reviveQid",
+        needs=HELD,
+        forwarded=Forwarded.FOR_OTHERS,
+    ),
+    Row(
+        _C.PEEK_MESSAGE,
+        "pop_peek.peek",
+        fields=f"consumerGroup:S* {_QUEUE} maxMsgNums:I*",
+        answer="popTime invisibleTime reviveQid restNum startOffsetInfo msgOffsetInfo",
+        body="answer: records",
+        needs=READ,
+        forwarded=Forwarded.FOR_OTHERS,
+    ),
+    Row(
+        _C.NOTIFICATION,
+        "pop_peek.notification",
+        fields=f"consumerGroup:S* {_QUEUE} pollTime:L* bornTime:L order:B attemptId:S",
+        answer="hasMsg pollingFull",
+        needs=READ,
+    ),
+    Row(
+        _C.POLLING_INFO,
+        "pop_peek.polling_info",
+        fields=f"consumerGroup:S* {_QUEUE}",
+        answer="pollingNum",
+        needs=SIGNATURE,
+        by_clients=True,
+    ),
+    Row(
+        _C.QUERY_ASSIGNMENT,
+        "assignment.query",
+        body="QueryAssignmentRequestBody; messageQueueAssignments",
+        needs=ASSIGNMENT,
+    ),
+    Row(
+        _C.SET_MESSAGE_REQUEST_MODE,
+        "assignment.set_mode",
+        body="SetMessageRequestModeRequestBody",
+        needs=ADMINISTRATOR,
+        forwarded=Forwarded.FOR_OTHERS,
+    ),
+)

@@ -1,0 +1,29 @@
+"""Ends of transactions: the requests of this room.
+
+Place in the data path: `broker.process.request_table` joins the rows of all rooms.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.request.forwarding import Forwarded
+from broker.request.needs import publish
+from broker.request.row import Row
+from remoting.protocol.codes import RequestCode
+
+__all__ = ["ROWS"]
+
+_C: Final = RequestCode
+
+
+ROWS: Final[tuple[Row, ...]] = (
+    Row(
+        _C.END_TRANSACTION,
+        "end_transaction.handle",
+        fields="producerGroup:S* tranStateTableOffset:L* commitLogOffset:L* commitOrRollback:I* "
+        "msgId:S fromTransactionCheck:B transactionId:S topic:S",
+        needs=publish("topic", stored=True),
+        forwarded=Forwarded.FOR_OTHERS,
+    ),
+)
