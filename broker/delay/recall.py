@@ -25,6 +25,7 @@ from broker.request.request import RefusedError, Request
 from broker.request.tasks import TaskOwner
 from raft.replicated_log import NotLeaderError, ProposalStatus
 from remoting.protocol.codes import ResponseCode
+from remoting.protocol.headers import RecallMessageRequestHeader
 from remoting.records.message import decode_record
 
 __all__ = ["RecallProcessor"]
@@ -38,19 +39,17 @@ class RecallProcessor:
         self._tasks = tasks
         self._timers = timers
 
-    def handle(self, request: Request) -> None:
+    def handle(self, header: RecallMessageRequestHeader, request: Request) -> None:
         """Raises RefusedError; else the answer follows."""
-        context = self._context
-        topic, text = request.text("topic"), request.text("recallHandle")
+        context, topic = self._context, header.topic
         if not context.config.recall_message_enable:
             raise RefusedError(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden")
-        context.require_leader()
         if context.proposer.topic(topic) is None:
             raise RefusedError(
                 ResponseCode.TOPIC_NOT_EXIST, f"recall failed, the topic[{topic}] not exist"
             )
         try:
-            handle = parse_recall_handle(text)
+            handle = parse_recall_handle(header.recall_handle)
         except ValueError as error:
             raise RefusedError(ResponseCode.ILLEGAL_OPERATION, str(error)) from error
         if handle.topic != topic:

@@ -11,6 +11,7 @@ from broker.request.forwarding import Forwarded
 from broker.request.needs import publish
 from broker.request.row import Row
 from remoting.protocol.codes import RequestCode
+from remoting.protocol.headers import RecallMessageRequestHeader
 
 __all__ = ["ROWS"]
 
@@ -21,7 +22,8 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(
         _C.RECALL_MESSAGE,
         "recall.handle",
-        fields="producerGroup:S topic:S* recallHandle:S*",
+        header=RecallMessageRequestHeader,
+        leader=True,
         answer="msgId MSG_REGION",
         needs=publish("topic"),
         forwarded=Forwarded.FOR_OTHERS,

@@ -24,6 +24,7 @@ from broker.request.tasks import TaskOwner
 from raft.replicated_log import NotLeaderError
 from remoting.errors import RecordError
 from remoting.protocol.codes import ResponseCode
+from remoting.protocol.headers import QueryMessageRequestHeader
 from remoting.records.message import decode_record
 
 __all__ = ["QueryMessageProcessor"]
@@ -43,17 +44,14 @@ class QueryMessageProcessor:
         self._tasks = tasks
         self._indexer = indexer
 
-    def handle(self, request: Request) -> None:
+    def handle(self, header: QueryMessageRequestHeader, request: Request) -> None:
         """Raises RefusedError; else the answer follows."""
-        topic, key = request.text("topic"), request.text("key")
+        key = header.key
         if len(key) > _KEY_SIZE_MAX:
             raise RefusedError(
                 ResponseCode.INVALID_PARAMETER, f"a key of {len(key)} characters is no key"
             )
-        count = min(request.integer("maxNum"), _COUNT_MAX)
-        if request.boolean_or("_UNIQUE_KEY_QUERY", False):
-            count = _UNIQUE_COUNT
-        begin_ms, end_ms = request.integer("beginTimestamp"), request.integer("endTimestamp")
+        count = _UNIQUE_COUNT if header.unique_key_query else min(header.max_num, _COUNT_MAX)
         indexer = self._indexer
         if indexer is None:
             raise RefusedError(
@@ -64,11 +62,11 @@ class QueryMessageProcessor:
             lambda: self._answer(
                 request,
                 indexer,
-                topic=topic,
+                topic=header.topic,
                 key=key,
                 count=count,
-                begin_ms=begin_ms,
-                end_ms=end_ms,
+                begin_ms=header.begin_timestamp_ms,
+                end_ms=header.end_timestamp_ms,
             ),
         )
 

@@ -11,6 +11,7 @@ from broker.request.forwarding import Forwarded
 from broker.request.needs import consume
 from broker.request.row import Row
 from remoting.protocol.codes import RequestCode
+from remoting.protocol.headers import QueryMessageRequestHeader
 
 __all__ = ["ROWS"]
 
@@ -21,7 +22,7 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(
         _C.QUERY_MESSAGE,
         "query_message.handle",
-        fields="topic:S* key:S* maxNum:I* beginTimestamp:L* endTimestamp:L* _UNIQUE_KEY_QUERY:B",
+        header=QueryMessageRequestHeader,
         answer="indexLastUpdateTimestamp indexLastUpdatePhyoffset",
         body="answer: records",
         needs=consume(topic="topic"),

@@ -52,6 +52,7 @@ class Processors:
         locks: RebalanceLocks,
         indexer: Indexer | None = None,
     ) -> None:
+        self.context = context
         self.send = SendProcessor(context)
         self.reply = ReplyProcessor(context, tasks, self.send)
         self.send_back = SendBackProcessor(context)

@@ -28,7 +28,7 @@ from broker.process.not_served import NOT_SERVED
 from broker.process.processors import Processors
 from broker.pull.rows import ROWS as PULL_ROWS
 from broker.request.request import Request
-from broker.request.row import Row
+from broker.request.row import Row, bound
 from broker.send.rows import ROWS as SEND_ROWS
 from broker.transaction.rows import ROWS as TRANSACTION_ROWS
 
@@ -57,7 +57,10 @@ OPERATORS: Final = frozenset(row.code for row in SERVED if row.by_operators)
 
 def dispatch_of(processors: Processors) -> dict[int, Callable[[Request], None]]:
     """What `broker.process.server` looks each request up in."""
-    return {int(row.code): attrgetter(row.handler)(processors) for row in SERVED}
+    return {
+        int(row.code): bound(row, attrgetter(row.handler)(processors), processors.context)
+        for row in SERVED
+    }
 
 
 def tables() -> str:

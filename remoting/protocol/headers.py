@@ -51,6 +51,7 @@ __all__ = [
     "QueryDataVersionResponseHeader",
     "QueryMessageRequestHeader",
     "QueryMessageResponseHeader",
+    "RecallMessageRequestHeader",
     "RegisterBrokerRequestHeader",
     "RegisterBrokerResponseHeader",
     "SearchOffsetRequestHeader",
@@ -213,6 +214,14 @@ class EndTransactionRequestHeader(Header, frozen=True, kw_only=True):
     from_transaction_check: bool = False
     transaction_id: str | None = None
     topic: str | None = None
+
+
+class RecallMessageRequestHeader(Header, frozen=True, kw_only=True):
+    """RECALL_MESSAGE; `recall_handle` is what the answer to the delayed send named."""
+
+    topic: str
+    recall_handle: str
+    producer_group: str | None = None
 
 
 class CheckTransactionStateRequestHeader(Header, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ import asyncio
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from inspect import ismethod
 from pathlib import Path
 
 from broker.config.config import BrokerConfig
@@ -19,6 +20,7 @@ from broker.entry.payload import Run
 from broker.entry.record import host_bytes
 from broker.entry.topics import system_topics
 from broker.leader.proposer import Proposer, ProposerLimits
+from broker.process.request_table import ROW_OF
 from broker.queues.consume_queues import ConsumeQueues
 from broker.queues.state_machine import BrokerStateMachine
 from broker.request.clients import Clients
@@ -26,6 +28,7 @@ from broker.request.clock_exchange import ClockExchange
 from broker.request.context import BrokerContext
 from broker.request.long_polling import LongPolling
 from broker.request.request import RefusedError, Request
+from broker.request.row import bound
 from broker.request.tasks import TaskOwner
 from broker.state.state import BrokerState, StateLimits
 from raft.events import Role
@@ -295,7 +298,7 @@ class Rig:
 
     async def ask(
         self,
-        handler: Callable[[Request], None],
+        handler: Callable[..., None],
         code: int,
         fields: dict[str, str],
         body: bytes = b"",
@@ -312,7 +315,7 @@ class Rig:
 
     def give(
         self,
-        handler: Callable[[Request], None],
+        handler: Callable[..., None],
         code: int,
         fields: dict[str, str],
         body: bytes,
@@ -321,9 +324,14 @@ class Rig:
         command = RemotingCommand(code=code, opaque=1, ext_fields=fields, body=body)
         request = Request(connection, command)  # type: ignore[arg-type]
         try:
-            handler(request)
+            self._bound(handler, code)(request)
         except RefusedError as refused:
             request.refuse(refused)
+
+    def _bound(self, handler: Callable[..., None], code: int) -> Callable[[Request], None]:
+        """A method of a processor behind its row, as the broker calls it; all else as it is."""
+        row = ROW_OF.get(code)
+        return bound(row, handler, self.context) if row and ismethod(handler) else handler
 
     def replay(self, directory: Path) -> BrokerState:
         """The state that a restarted or second replica computes from the same log."""
