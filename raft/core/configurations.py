@@ -1,19 +1,20 @@
-"""Which configuration is in force on one node, and which was before it.
+"""The configuration in force on one node, and those before it.
 
-Place in the data path: `raft.core.core` tells it what is appended, truncated and installed; whoever
-takes a snapshot asks which configuration belongs to it.
+Place in the data path: `raft.core.core` notifies it of each append, truncation and install; whoever
+takes a snapshot queries the configuration that belongs to it.
 
-A configuration is in force from its append, committed or not (4.1), so a truncation takes it back.
-Under those that stand in the log lies a first one, which no truncation reaches: the configuration
-of the newest snapshot, or the one that the group begins with.
+A configuration is in force from its append, committed or not (4.1), so a truncation revokes it.
+Below those in the log lies a first one, which no truncation reaches: the configuration of the
+newest snapshot, or the group's initial one.
 
-The snapshot may be newer than the log's end: after an install, or where a crash took the log's
-last entries but not the snapshot. Then its configuration is in force although its entry is not in
-the log yet. That is safe, since it is committed: a majority of it holds that entry, so that this
-node can't win an election before it does, too.
+The snapshot may be newer than the log's end: after an install, or where a crash took the log's last
+entries but not the snapshot. Then its configuration is in force although its entry is not in the
+log yet. That is safe, since it is committed: a majority of it holds that entry, so that this node
+can't win an election before it holds the entry, too.
 
-Invariants: in force is the one with the highest index; at most one in a log is not committed, for
-no leader takes a change before the last one is committed and an entry of its own term, too.
+Invariants: the configuration with the highest index is in force; at most one in a log is
+uncommitted, for a leader accepts a change only after the last one and an entry of its own term are
+committed.
 
 Source: Ongaro's dissertation 4.1 and 5.1 (what a snapshot holds).
 """
@@ -32,15 +33,17 @@ from raft.storage import LogStorage
 __all__ = ["Configurations"]
 
 _KEPT_COUNT_MAX = 64
-"""Of those in the log. All but the newest are committed, so the oldest may become the first."""
+"""Configurations of the log kept in memory. All but the newest are committed, so the oldest may
+become the first."""
 
 _by_index = attrgetter("index")
 
 
 class Configurations:
-    """`first` as told above; those of the log are read from `storage`.
+    """Configurations of one node. `first` is described above; those of the log are read from
+    `storage`.
 
-    Raises MembershipError where a CONFIG entry of the log holds none.
+    Raises MembershipError where the payload of a CONFIG entry is invalid.
     """
 
     __slots__ = ("_first", "_in_log", "in_force")
@@ -49,7 +52,7 @@ class Configurations:
         self._first = first
         self._in_log: list[Configuration] = []  # ascending
         self.in_force = first
-        # Those up to the first one are contained in it, and may be damaged by now.
+        # Entries up to the first one are covered by it, and may be damaged by now.
         for index in storage.config_indexes[-_KEPT_COUNT_MAX - 1 :]:
             if index > first.index:
                 entries = storage.entries(index, index + 1, 0)
@@ -57,7 +60,7 @@ class Configurations:
                 self.append(entries)
 
     def at(self, index: Index) -> Configuration:
-        """The one that a snapshot at `index` holds: the newest at or before it."""
+        """Return the configuration of a snapshot at `index`: the newest at or before it."""
         place = bisect_right(self._in_log, index, key=_by_index)
         found = self._in_log[place - 1] if place else self._first
         if found.index <= self._first.index <= index:
@@ -67,13 +70,13 @@ class Configurations:
 
     @property
     def replaced(self) -> Configuration | None:
-        """The one that the one in force replaced; None where that is not known any more."""
+        """Configuration that the one in force replaced; None if it is no longer known."""
         if self.in_force == self._first:
             return None
         return self._in_log[-2] if len(self._in_log) > 1 else self._first
 
     def append(self, entries: Iterable[Entry]) -> None:
-        """Those among `entries`, which stand at the log's end."""
+        """Note the CONFIG entries among `entries`, which were appended to the log."""
         for entry in entries:
             if entry.kind is EntryKind.CONFIG:
                 membership = decode_membership(entry.payload)
@@ -84,13 +87,13 @@ class Configurations:
         self._choose()
 
     def truncate_from(self, index: Index) -> None:
-        """The log loses `index` and all after it."""
+        """Drop the configurations at `index` and after it, as the log does."""
         while self._in_log and self._in_log[-1].index >= index:
             self._in_log.pop()
         self._choose()
 
     def install(self, configuration: Configuration) -> None:
-        """The log loses everything; the snapshot in its place holds `configuration`."""
+        """Replace all configurations by that of the installed snapshot."""
         self._in_log.clear()
         self._keep_first((configuration,))
         self._choose()

@@ -1,30 +1,30 @@
 """Raft as a pure state machine: `step(event) -> Ready`.
 
 Place in the data path: the shell (`raft.node.node`, or the simulator) turns sockets, fsyncs and
-timers into events and carries each Ready out in the order that `raft.events` states. No clock,
-socket, file, thread or randomness of its own: time comes with each event, a seeded `Random` at
-construction.
+timers into events and carries each Ready out in the order that `raft.events` states. The core has
+no clock, socket, file, thread or randomness of its own: time comes with each event, a seeded
+`Random` at construction.
 
-State changes here alone, and in the parts that this class owns: roles, term and vote in
-`Elections`, its base, through `_become_follower`, `_become_pre_candidate`, `_become_candidate` and
-`_become_leader`; the log through `RaftLog`; who belongs to the group through `Configurations`; what
-only a leader has through `LeaderRole`, what a follower does with its leader's messages through
-`FollowerRole`. What leaves when is decided by `ReadyBuilder`.
+State changes only here and in the parts that this class owns: roles, term and vote in its base
+class `Elections`, through `_become_follower`, `_become_pre_candidate`, `_become_candidate` and
+`_become_leader`; the log in `RaftLog`; the group's members in `Configurations`; a leader's state in
+`LeaderRole`; a follower's answers to its leader in `FollowerRole`. `ReadyBuilder` decides which
+message leaves when.
 
 Invariants:
 - current_term and commit_index never fall; voted_for changes once per term;
 - at most one leader per term: an AppendEntries of the own term never reaches a leader;
 - a committed entry is never truncated, a leader never truncates;
-- only a voter of the configuration in force campaigns, or one whose removal is not known to be
-  committed, and only voters' votes count; but messages are taken from whoever sends them, for the
+- only a voter of the configuration in force campaigns, or a former voter whose removal is not known
+  to be committed, and only voters' votes count; but messages are accepted from any sender, for the
   sender may know a newer configuration (4.2.3);
-- a change of members is taken only once the one before it, and an entry of the leader's own term,
-  are committed: else two leaders could each take a change, and commit by majorities that share
-  nobody.
+- a change of members is accepted only once the one before it, and an entry of the leader's own
+  term, are committed: else two leaders could each accept a change, and commit by majorities that
+  share no voter.
 
 Source: Raft, figure 2 and section 7; Ongaro's dissertation 3.10 (transfer), chapter 4 (membership)
-with its correction (raft-dev, "bug in single-server membership changes", 2015), 6.2
-(check-quorum), 6.4 (ReadIndex), 9.6 (pre-vote). Differences: `docs/DIVERGENCE.md`.
+with its correction (raft-dev, "bug in single-server membership changes", 2015), 6.2 (check-quorum),
+6.4 (ReadIndex), 9.6 (pre-vote). Differences: `docs/DIVERGENCE.md`.
 """
 
 from __future__ import annotations
@@ -99,22 +99,22 @@ __all__ = ["Core"]
 class Core(Elections):
     """One node of a group.
 
-    `storage` and `hard_state` are what recovery found, both durable. `commit_index` is a hint
-    that is never above the true one: the checkpoint's, or the index of the newest snapshot if that
-    is higher; it is cut to the log's end.
+    `storage` and `hard_state` are what recovery found, both durable. `commit_index` is a hint that
+    is never above the true one: the checkpoint's, or the index of the newest snapshot if that is
+    higher; it is cut to the log's end.
 
-    `configuration`: that of the newest snapshot; without one, at index 0, the members that the
-    group begins with, which the first leader writes into the log; or a membership without anybody
-    for a node that is to join a group and hears from its leader who belongs to it. None: the
-    voters of `config`, of which nothing but the names is known and nothing is written.
+    `configuration` is that of the newest snapshot; without a snapshot, at index 0, the group's
+    initial members, which the first leader writes into the log; or an empty membership for a node
+    that is to join a group and learns the members from its leader. None stands for the voters of
+    `config`, of which nothing but the names is known and nothing is written.
 
-    `store_id`: the store that this node lives on. A node that lost its store and was added again
-    reads configurations, as it catches up, in which its name is a voter: that voter is not it.
+    `store_id`: this node's store. A node that lost its store and was added again reads, as it
+    catches up, older configurations in which its name is a voter: that voter is not this node.
 
-    Caller's duty: feed events with times that never fall, carry each Ready out, its appends
-    before the next step, and step with a Tick at `next_deadline_ms`. Give it messages only of
-    peers that live on the store that `configuration` names for them, where it names one, and that
-    meant this store: a vote of another store is not that voter's.
+    Caller's duty: pass events with times that never fall, carry each Ready out, its appends before
+    the next step, and step with a Tick at `next_deadline_ms`. Pass only messages of peers whose
+    store is the one that `configuration` names for them, where it names one, and that were meant
+    for this store: a vote given by another store is not that voter's.
     """
 
     def __init__(
@@ -155,11 +155,11 @@ class Core(Elections):
         self._follower_role = FollowerRole(config.node_id, log, self._configurations, ready_builder)
         self._leader_role: LeaderRole | None = None
         if log.last_term > self._current_term:
-            # A crash may leave un-fsynced entries of a term but lose the hard state of their
-            # Ready. Nothing of that term has left then, no vote either: enter it, save it first.
+            # A crash may leave un-fsynced entries of a term but lose the hard state of their Ready.
+            # Nothing of that term has left then, no vote either: enter it, and save it first.
             self._enter_term(log.last_term, None)
 
-    # What the shell may read.
+    # Properties that the shell may read.
 
     @property
     def commit_index(self) -> Index:
@@ -171,30 +171,30 @@ class Core(Elections):
 
     @property
     def durable_index(self) -> Index:
-        """Up to here the log is known to be fsynced on this node."""
+        """Highest index that is known to be fsynced on this node."""
         return self._log.durable_index
 
     @property
     def configuration(self) -> Configuration:
-        """The one in force, committed or not."""
+        """The configuration in force, committed or not."""
         return self._configuration
 
     def configuration_at(self, index: Index) -> Configuration:
-        """The one that a snapshot at `index`, which is applied here, holds."""
+        """Return the configuration that a snapshot at `index` holds; `index` is applied here."""
         return self._configurations.at(index)
 
     @property
     def peer_ids(self) -> frozenset[NodeId]:
-        """Whom this node may have to send to: all other members, and as a leader also members
-        that were just removed and are still told of it."""
+        """Peers that this node may have to send to: all other members, and on a leader also members
+        that were just removed and are still notified of it."""
         membership = self._configuration.membership
         ids = {*membership.voter_ids, *membership.learner_ids, *self.progress}
         return frozenset(ids - {self._node_id})
 
     @property
     def ready(self) -> bool:
-        """Leader, its no-op committed, neither handing leadership over nor being removed:
-        proposals are welcome."""
+        """Whether proposals are accepted: this is the leader, its no-op is committed, and it is
+        neither handing leadership over nor being removed."""
         leadership = self._leader_role
         return (
             leadership is not None
@@ -205,22 +205,22 @@ class Core(Elections):
 
     @property
     def progress(self) -> dict[NodeId, Progress]:
-        """The peers as this leader knows them, to look at only; empty unless leader."""
+        """Replication progress of each peer, read-only; empty unless leader."""
         return {} if self._leader_role is None else self._leader_role.progress
 
     def successor(self) -> NodeId | None:
-        """Whom this leader had best hand over to; None if it is no leader or the only voter."""
+        """Return the best transfer target; None if this is no leader or the only voter."""
         return None if self._leader_role is None else self._leader_role.successor()
 
     @property
     def next_deadline_ms(self) -> int:
-        """When the next Tick is due."""
+        """Time at which the next Tick is due."""
         if self._leader_role is not None:
             return self._leader_role.next_deadline_ms
         return self._timer.deadline_ms
 
     def change_refusal(self, change: MembershipChange, now_ms: int) -> ChangeRefused | None:
-        """Why a ChangeMembership of `now_ms` would be refused, if it came next; None: taken."""
+        """Return why a ChangeMembership at `now_ms` would be refused, else None."""
         leadership = self._leader_role
         if leadership is None:
             return ChangeRefused(reason=ChangeRefusal.NOT_LEADER)
@@ -232,10 +232,10 @@ class Core(Elections):
             now_ms=now_ms,
         )
 
-    # The one way in.
+    # The only entry point.
 
     def step(self, event: Event) -> Ready:
-        """Take one event; what it says has happened, has."""
+        """Apply one event, which states a fact, and return the effects to carry out."""
         log = self._log
         assert event.now_ms >= self._now_ms, f"time fell from {self._now_ms} to {event.now_ms}"
         log.check_storage()
@@ -318,13 +318,13 @@ class Core(Elections):
                 assert_never(message)
 
     def _answer_stale(self, message: Message) -> None:
-        """A request of an earlier term is refused with the current one, so that a deposed leader
-        or a candidate that was cut off learns of it; a reply of an earlier term says nothing."""
+        """Refuse a request of an earlier term with the current one, so that a deposed leader or a
+        candidate that was cut off learns of it; ignore a reply of an earlier term."""
         match message:
             case AppendEntries():
                 self._follower_role.refuse(message, self._current_term)
             case InstallSnapshot():
-                # Nothing is said of the transfer: the term alone is news to the sender.
+                # No progress is reported: the term alone is news to the sender.
                 event = ChunkStored(
                     now_ms=self._now_ms,
                     leader=message.sender,
@@ -347,7 +347,7 @@ class Core(Elections):
 
     def _on_log_durable(self, index: Index, term: Term) -> None:
         if not self._log.durable_to(index, term):
-            return  # truncated meanwhile
+            return  # the entry was truncated meanwhile
         if term == self._current_term:
             self._ready_builder.term_is_durable = True
         if self._leader_role is not None:
@@ -376,8 +376,8 @@ class Core(Elections):
 
     def _on_snapshot_stored(self, event: SnapshotStored) -> None:
         if self._role in {Role.PRE_CANDIDATE, Role.CANDIDATE}:
-            self._become_follower(self._current_term, None)  # with another log than it asked with
-        # A leader has every committed entry, the base too: it installs nothing.
+            self._become_follower(self._current_term, None)  # its log changed
+        # A leader has every committed entry, the base too, so it installs nothing.
         self._follower_role.install(event)
         self._note_configuration()
         if self._follows(event.leader):
@@ -397,7 +397,7 @@ class Core(Elections):
         self._after_progress(leadership)
 
     def _note_configuration(self) -> None:
-        """What `Configurations` has in force is lived by from here on."""
+        """Adopt the configuration in force if this step has changed it."""
         configuration = self._configurations.in_force
         if configuration == self._configuration:
             return
@@ -410,9 +410,9 @@ class Core(Elections):
             )
 
     def _may_campaign(self) -> bool:
-        """A voter may that has room for a leader's first entries; so may one whose removal is not
-        known to be committed, for its log may be what the others need (4.2.2). Its own vote does
-        not count then."""
+        """Return whether this node may campaign: a voter with room for a leader's first entries
+        may; so may a former voter whose removal is not known to be committed, for the others may
+        need its log (4.2.2), but its own vote does not count."""
         if not self._can_begin:
             return False
         if self._is_voter:
@@ -424,7 +424,7 @@ class Core(Elections):
             and self._configuration.index > self._log.commit_index
         )
 
-    # What `Elections` leaves to its heir.
+    # The abstract methods of `Elections`.
 
     def _begin_leading(self) -> None:
         self._leader_role = LeaderRole(
@@ -438,7 +438,7 @@ class Core(Elections):
         )
         begin = [(EntryKind.NOOP, b"")]
         if self._writes_first and self._configuration.index == 0:
-            # The voters stay the same, so no rule of changes is touched.
+            # The voters stay the same, so no rule of membership changes applies.
             payload = encode_membership(self._configuration.membership)
             begin.append((EntryKind.CONFIG, payload))
         self._append(*begin)
@@ -465,7 +465,7 @@ class Core(Elections):
             return
         leadership = self._leader_role
         if leadership is None:
-            return  # stepped down since, within the term
+            return  # stepped down within this term
         leadership.on_reply(reply, self._now_ms)
         self._after_progress(leadership)
 
@@ -483,7 +483,7 @@ class Core(Elections):
             and not self._is_voter
             and self._configuration.index <= self._log.commit_index
         ):
-            # Its own removal is committed (4.2.2): others go on at once.
+            # The own removal is committed (4.2.2): hand over at once instead of by a timeout.
             leadership.resign()
             self._become_follower(self._current_term, None)
 

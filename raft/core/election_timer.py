@@ -1,12 +1,12 @@
-"""When a node campaigns, and how long it stands by the leader that it hears.
+"""When a node campaigns, and how long it refuses other candidates after contact with its leader.
 
-Place in the data path: `raft.core.core` restarts it, tells it of the leader's messages, and asks it
-for the next deadline while the node is not a leader.
+Place in the data path: `raft.core.core` restarts it, notifies it of the leader's messages, and
+reads the next deadline from it while the node is not a leader.
 
-Invariants: a deadline moves back only when a leader was heard or a campaign or vote began a new
-wait; the lease ends before the earliest deadline that the same message set.
+Invariants: a deadline moves back only on contact with the leader, or when a campaign or a vote
+starts a new wait; the lease ends before the earliest deadline that the same message set.
 
-Source: Raft 5.2, 5.6; dissertation 6.2 and 9.6 (a leader that is heard is not disturbed).
+Source: Raft 5.2, 5.6; dissertation 6.2 and 9.6 (a leader in contact is not disturbed).
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ __all__ = ["ElectionTimer"]
 
 
 class ElectionTimer:
-    """`rng` spreads the timeouts, so that votes are rarely split."""
+    """Deadline and lease of one node. `rng` spreads the timeouts, so that votes are rarely
+    split."""
 
     __slots__ = (
         "_config",
@@ -39,7 +40,7 @@ class ElectionTimer:
         self._rng = rng
         self._contact_ms = now_ms
         self.deadline_ms = now_ms
-        # Either lets others campaign first: it could lead, but not serve.
+        # In either state others campaign first: this node could lead, but not serve.
         self.is_without_room = False
         self.is_replaying = False
         self.restart(now_ms)
@@ -60,7 +61,7 @@ class ElectionTimer:
         self._wait(now_ms)
 
     def lost_leader(self, now_ms: int) -> None:
-        """The connection to the leader broke: campaign soon, but not all at once."""
+        """Campaign soon, after a random delay, for the connection to the leader broke."""
         if self.is_patient:
             return
         delay_ms = self._rng.randint(
@@ -69,7 +70,8 @@ class ElectionTimer:
         self.deadline_ms = min(self.deadline_ms, now_ms + delay_ms)
 
     def holds_lease(self, now_ms: int) -> bool:
-        """Whether a leader was heard so lately that no other gets a vote."""
+        """Return whether contact with the leader is so recent that no other candidate gets a
+        vote."""
         return now_ms < self._contact_ms + self._config.election_timeout_ms_min
 
     def _wait(self, now_ms: int) -> None:

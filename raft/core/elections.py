@@ -1,13 +1,13 @@
-"""Term, vote and role of one node, and everything that changes them.
+"""Term, vote and role of one node, and all transitions of them.
 
-Place in the data path: the half of `raft.core.core` that knows of elections. `Core` is its heir,
-adds the log, the members and the events, and fills in what a leader does.
+Place in the data path: the election half of `raft.core.core`. `Core` inherits from it, adds the
+log, the members and the events, and implements what a leader does.
 
 Invariants:
 - current_term never falls; voted_for changes once per term, and both are durable before a message
   that depends on them leaves (`ReadyBuilder`);
 - at most one leader per term: an AppendEntries of the own term never reaches a leader;
-- a node that hears its leader neither gives votes nor lets its term be raised by a candidate.
+- a node in contact with its leader neither grants votes nor adopts a candidate's term.
 
 Source: Raft 5.1, 5.2, 5.4.1; Ongaro's dissertation 3.10 (TimeoutNow), 6.2 (check-quorum), 9.6
 (pre-vote).
@@ -29,7 +29,7 @@ __all__ = ["Elections"]
 
 
 class Elections(abc.ABC):
-    """`hard_state` is durable."""
+    """Election state of one node. `hard_state` is durable."""
 
     def __init__(
         self,
@@ -57,9 +57,9 @@ class Elections(abc.ABC):
         self._can_begin = True
         self._vote_in(membership)
         if self._is_sole_voter():
-            timer.deadline_ms = now_ms  # there is nobody to wait for
+            timer.deadline_ms = now_ms  # there is no other voter to wait for
 
-    # What the shell may read.
+    # Properties that the shell may read.
 
     @property
     def role(self) -> Role:
@@ -81,28 +81,28 @@ class Elections(abc.ABC):
     def voters(self) -> tuple[NodeId, ...]:
         return self._voters
 
-    # What the heir decides.
+    # Implemented by the subclass.
 
     @abc.abstractmethod
     def _may_campaign(self) -> bool:
-        """Whether the configuration in force lets this node try to lead."""
+        """Return whether the configuration in force lets this node campaign."""
 
     @abc.abstractmethod
     def _begin_leading(self) -> None:
-        """It is the leader of the current term."""
+        """Start the leader's work; the node has become leader of the current term."""
 
     @abc.abstractmethod
     def _end_leading(self) -> None:
-        """It is not the leader any more."""
+        """Stop the leader's work; the node has stepped down."""
 
     @abc.abstractmethod
     def _hears_majority(self) -> bool:
-        """As the leader: whether a majority answered within the least election timeout."""
+        """Return whether a majority answered this leader within the minimal election timeout."""
 
-    # Who votes.
+    # Voters.
 
     def _vote_in(self, membership: Membership) -> None:
-        """Its voters are those who count from here on."""
+        """Count only the voters of `membership` from now on."""
         self._voters = membership.voter_ids
         self._is_voter = membership.has_voter(self._node_id, self._store_id)
 
@@ -112,7 +112,7 @@ class Elections(abc.ABC):
     # Terms and roles.
 
     def _follow(self, leader_id: NodeId, term: Term) -> None:
-        """A leader was heard, of the current term or a later one."""
+        """Note contact with the leader of the current term or of a later one."""
         assert self._role is not Role.LEADER or term > self._current_term, (
             f"{leader_id} leads in term {term}, and so does {self._node_id}"
         )
@@ -133,8 +133,8 @@ class Elections(abc.ABC):
         if self._role is Role.LEADER:
             self._end_leading()
         if self._role is not Role.FOLLOWER:
-            # A follower keeps its deadline: a candidate whose log is too short to win must not
-            # keep others from campaigning by raising their terms.
+            # A follower's deadline stands: a candidate whose log is too short to win must not keep
+            # others from campaigning by raising their terms.
             self._role = Role.FOLLOWER
             self._timer.restart(self._now_ms)
         self._leader_id = leader_id
@@ -176,7 +176,7 @@ class Elections(abc.ABC):
         self._leader_id = self._node_id
         self._vote_tally.close()
         if not self._is_sole_voter():
-            # Others' votes prove that the term is durable: the requests left after its fsync.
+            # The others' votes prove that the term is durable: their requests left after its fsync.
             self._ready_builder.term_is_durable = True
         self._begin_leading()
 
@@ -190,7 +190,7 @@ class Elections(abc.ABC):
     # Elections.
 
     def _note_room(self, *, writable: bool, can_begin: bool) -> None:
-        """Whether the log takes entries at all, and a leader's first ones."""
+        """Note whether the log has room for any entries, and for a leader's first ones."""
         self._timer.is_without_room = not writable
         self._can_begin = can_begin
         if not can_begin and self._role in {Role.PRE_CANDIDATE, Role.CANDIDATE}:
@@ -205,7 +205,8 @@ class Elections(abc.ABC):
             self._become_pre_candidate()
 
     def _on_request_vote(self, request: RequestVote) -> None:
-        # A node that hears its leader neither gives votes nor lets its term be raised (6.2, 9.6).
+        # In contact with the leader: neither grant a vote nor adopt the candidate's term (6.2,
+        # 9.6).
         if not request.leadership_transfer and self._hears_leader():
             self._vote_tally.reply(request, self._current_term, granted=False)
             return
@@ -269,6 +270,6 @@ class Elections(abc.ABC):
         if message.term > self._current_term:
             self._become_follower(message.term, message.sender)
         if self._timer.is_replaying:
-            return  # the leader goes on leading, and serves meanwhile
+            return  # the leader goes on serving while this node replays
         if self._role is Role.FOLLOWER and self._may_campaign():
             self._become_candidate(leadership_transfer=True)

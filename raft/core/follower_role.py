@@ -1,13 +1,13 @@
-"""What a follower does with what its leader sends: the log's entries, and snapshots.
+"""A follower's handling of its leader's messages: log entries, and snapshots.
 
-Place in the data path: `raft.core.core` has judged term and sender, and asks this module to take
-the entries into the log or to say where the leader should go on. Answers go into the
+Place in the data path: `raft.core.core` has checked term and sender, and calls this module to
+append the entries to the log or to report where the leader should go on. Answers go into the
 `ReadyBuilder`.
 
 Invariants:
 - a stale or repeated AppendEntries never shortens the log: only an entry whose term differs does;
-- an acknowledgement says what is durable when it leaves;
-- without room nothing is appended or truncated, what is held already is still acknowledged;
+- an acknowledgement states what is durable when it leaves;
+- without room nothing is appended or truncated; entries held already are still acknowledged;
 - the log's beginning is replaced only where it lacks the snapshot's base: what it held then is
   covered by the snapshot or was never committed, whoever leads by now.
 
@@ -33,7 +33,8 @@ __all__ = ["FollowerRole"]
 
 
 class FollowerRole:
-    """All three are shared with the core; it reads `configurations` after each call."""
+    """Follower's half of the core. It shares all its parts with the core, which reads
+    `configurations` after each call."""
 
     __slots__ = ("_configurations", "_log", "_node_id", "_ready_builder", "writable")
 
@@ -53,9 +54,10 @@ class FollowerRole:
     # Entries.
 
     def on_append_entries(self, message: AppendEntries) -> None:
-        """Of the current term."""
+        """Append the entries of the current term's leader and acknowledge them, or refuse them."""
         log = self._log
         prev_log_index = message.prev_log_index
+        # Log matching (5.3): entries are appended only behind an entry that both logs share.
         if not log.has(prev_log_index, message.prev_log_term):
             self.refuse(message, message.term)
             return
@@ -71,7 +73,7 @@ class FollowerRole:
                     entries = entries[:held_count]
         last_known_index = prev_log_index + len(entries)
         log.commit_to(min(message.leader_commit, last_known_index))
-        # Even if all of them were here already: an earlier fsync may still be under way. A
+        # Even if the log held all of them already, an earlier fsync may still be under way. A
         # heartbeat needs none, so that a slow disk does not cost the leader its quorum.
         is_durable = not entries and self._ready_builder.term_is_durable
         match_index = min(last_known_index, log.durable_index) if is_durable else last_known_index
@@ -93,7 +95,8 @@ class FollowerRole:
             self._ready_builder.send_after_sync(reply)
 
     def refuse(self, message: AppendEntries, current_term: Term) -> None:
-        """Tell where to go on (5.3): skip a whole term at once, or go to the log's end."""
+        """Reply where the leader should go on (5.3): skip a whole term at once, or go to the log's
+        end."""
         log = self._log
         conflict_index, conflict_term = log.last_index + 1, 0
         if log.first_index <= message.prev_log_index <= log.last_index:
@@ -101,7 +104,7 @@ class FollowerRole:
             if known_term is not None:  # else the entry is committed, and the leader an earlier one
                 conflict_term = known_term
                 conflict_index = log.first_index_of_term_at(message.prev_log_index)
-        # The rounds of an earlier term are not those of this one, which the sender may lead too.
+        # Read rounds of an earlier term don't count in this one, which the sender may lead too.
         read_round = message.read_round if message.term == current_term else 0
         self._ready_builder.send(
             AppendEntriesReply(
@@ -119,7 +122,7 @@ class FollowerRole:
         )
 
     def _held_count(self, entries: tuple[Entry, ...]) -> int:
-        """How many of them, from the first on, the log holds already."""
+        """Return how many of the first entries the log holds already."""
         log = self._log
         if entries[0].index > log.last_index:
             return 0
@@ -129,7 +132,7 @@ class FollowerRole:
         return len(entries)
 
     def _append(self, entries: tuple[Entry, ...]) -> None:
-        """They are new. Only an entry with another term truncates (figure 2)."""
+        """Append new entries. Only an entry with another term truncates (figure 2)."""
         log = self._log
         first_index = entries[0].index
         if first_index <= log.last_index:
@@ -143,10 +146,11 @@ class FollowerRole:
     # Snapshots.
 
     def on_install_snapshot(self, message: InstallSnapshot) -> None:
-        """Of the current term. A log that holds the base needs no snapshot to go on."""
+        """Store a chunk sent by the current term's leader, or report the install done: a log that
+        holds the base needs no snapshot to go on."""
         base = message.base
         if self._log.has(base.index, base.term):
-            self._log.commit_to(base.index)  # what a log begins behind is committed
+            self._log.commit_to(base.index)  # everything up to a log's base is committed
             self._answer_install(
                 message.sender,
                 message.term,
@@ -159,7 +163,7 @@ class FollowerRole:
             self._ready_builder.received_chunk = message
 
     def on_chunk_stored(self, event: ChunkStored, term: Term) -> None:
-        """`event.leader` leads in `term`."""
+        """Request the next chunk from `event.leader`, which leads in `term`."""
         self._answer_install(
             event.leader,
             term,
@@ -170,7 +174,7 @@ class FollowerRole:
         )
 
     def install(self, event: SnapshotStored) -> None:
-        """Replace the log, if it still lacks what the snapshot covers."""
+        """Replace the log with the snapshot, unless the log holds the base by now."""
         base = event.base
         if self._log.has(base.index, base.term):
             return
@@ -181,7 +185,7 @@ class FollowerRole:
         )
 
     def on_installed(self, event: SnapshotStored, term: Term) -> None:
-        """`event.leader` leads in `term`."""
+        """Report the install to `event.leader`, which leads in `term`."""
         self._answer_install(
             event.leader,
             term,
@@ -211,7 +215,7 @@ class FollowerRole:
             installed=installed,
         )
         if installed:
-            # Of what the log holds the last fsync may still be under way.
+            # The last fsync of the entries that the log holds may still be under way.
             self._ready_builder.send_after_sync(reply)
         else:
             self._ready_builder.send(reply)

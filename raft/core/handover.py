@@ -1,10 +1,10 @@
-"""Handing leadership over: to whom, until when, and when to the preferred leader unasked.
+"""Leadership transfer: the target, its deadline, and unrequested transfer to the preferred leader.
 
-Place in the data path: `raft.core.leader_role` asks it at each tick and reply while it leads, and
-sends the TimeoutNow.
+Place in the data path: `raft.core.leader_role` queries it at each tick and reply while it leads,
+and sends the TimeoutNow.
 
-While a target is set no proposal is taken, so that its log can reach the end of the leader's; if
-it does not take over within an election timeout the leader goes on leading.
+While a target is set no proposal is accepted, so that the target's log can reach the end of the
+leader's; if it does not take over within an election timeout, the leader goes on leading.
 
 Source: Ongaro's dissertation 3.10. The preferred leader is an addition (docs/DIVERGENCE.md).
 """
@@ -19,13 +19,13 @@ __all__ = ["Handover"]
 
 
 class Handover:
-    """Of one leadership."""
+    """Transfer state of one leadership."""
 
     __slots__ = ("_config", "_not_before_ms", "deadline_ms", "target")
 
     def __init__(self, config: RaftConfig, now_ms: int) -> None:
         self._config = config
-        self._not_before_ms = now_ms  # no unasked attempt before
+        self._not_before_ms = now_ms  # no unrequested transfer before
         self.target: NodeId | None = None
         self.deadline_ms = 0  # meaningful while there is a target
 
@@ -38,7 +38,7 @@ class Handover:
         self._not_before_ms = now_ms + self._config.preferred_after_ms
 
     def is_due_to(self, peer: Progress, *, last_index: Index, now_ms: int) -> bool:
-        """Whether `peer`, the preferred leader, should be handed leadership now."""
+        """Return whether to hand leadership to `peer`, the preferred leader, now."""
         config = self._config
         return (
             self.target is None

@@ -1,22 +1,22 @@
-"""What only a leader has, for one term: its peers' progress, read rounds, handover, its quorum.
+"""The leader's state for one term: its peers' progress, read rounds, handover, its quorum.
 
-Place in the data path: `raft.core.core` makes one in `become_leader`, hands it replies and ticks,
-and drops it when the node steps down, so nothing of one term can leak into another. A leader's
-messages depend on nothing un-fsynced but the log's tail, which they may overtake (the leader counts
-itself only up to `durable_index`).
+Place in the data path: `raft.core.core` creates one in `_become_leader`, passes it replies and
+ticks, and drops it when the node steps down, so nothing of one term can leak into another. A
+leader's messages depend on nothing un-fsynced but the log's tail, which they may overtake (the
+leader counts itself only up to `durable_index`).
 
-Everybody in the group gets entries and heartbeats; voters alone count, and the leader counts itself
-only while it is one of them. A member that was removed still gets them for a moment, so that it
-hears of it and stays quiet.
+All members get entries and heartbeats; voters alone count, and the leader counts itself only while
+it is a voter. A removed member still gets them for a while, so that it learns of its removal and
+does not campaign.
 
 Invariants:
 - a reply moves progress only in the term of this leadership (the core drops all others);
 - only an entry of this term is committed by counting, and all before it with it;
-- a read is confirmed by a majority's answers to messages sent after it was asked;
-- no entry goes to a peer without room, none to one whose log ends before this one begins: that one
-  gets a snapshot first;
-- who can't read an entry that is not committed, and that somebody lacks, leads no longer than an
-  election timeout: nobody may have a copy, and the others can go on only without it.
+- a read is confirmed by a majority's answers to messages sent after the read was requested;
+- no entry goes to a peer without room, or to a peer whose log ends before this one begins: that
+  peer gets a snapshot first;
+- a leader that can't read an uncommitted entry that some peer lacks steps down within an election
+  timeout: perhaps no copy exists, and the others can go on only without it.
 
 Source: Raft 5.3, 5.4.2, section 7, figure 2; dissertation 3.10 (transfer), 4.1, 4.2.1 (learners),
 4.2.2 (a leader that is removed), 6.2 (check-quorum), 6.4 (ReadIndex).
@@ -50,7 +50,7 @@ __all__ = ["LeaderRole"]
 
 
 class LeaderRole:
-    """`log` and `ready_builder` are shared with the core."""
+    """Leadership of one term. `log` and `ready_builder` are shared with the core."""
 
     __slots__ = (
         "_commit_notice_at_ms",
@@ -90,10 +90,10 @@ class LeaderRole:
         self._handover = Handover(config, now_ms)
         self._heartbeat_at_ms = now_ms + config.heartbeat_ms
         self._commit_notice_at_ms: int | None = None
-        self._unreadable: tuple[Index, int] | None = None  # what is to be committed, since when
+        self._unreadable: tuple[Index, int] | None = None  # the uncommitted entry, since when
         self.change_members(configuration, now_ms, counts_itself=counts_itself)
 
-    # What the core asks.
+    # Queries of the core.
 
     @property
     def next_deadline_ms(self) -> int:
@@ -114,23 +114,23 @@ class LeaderRole:
 
     @property
     def committed_own_term(self) -> bool:
-        """Whether its no-op is committed, so that its commit index is the group's."""
+        """Whether the no-op of this term is committed, so that the commit index is the group's."""
         return self._log.term(self._log.commit_index) == self._term
 
     def has_quorum_contact(self, now_ms: int, silence_ms_max: int) -> bool:
-        """Whether a majority, itself included, has answered within that time."""
+        """Return whether a majority, this node included, answered within `silence_ms_max`."""
         contacts_ms = [peer.contact_ms for peer in self._voting_peers]
         return self._majority(contacts_ms, own=now_ms) + silence_ms_max > now_ms
 
     def answers(self, node_id: NodeId, now_ms: int) -> bool:
-        """Whether that node, which may be this one, answered within an election timeout."""
+        """Return whether `node_id`, which may be this node, answered within an election timeout."""
         peer = self._progress.get(node_id)
         if peer is None:
             return node_id == self._config.node_id
         return now_ms - peer.contact_ms < self._config.election_timeout_ms_max
 
     def is_caught_up(self, node_id: NodeId, now_ms: int) -> bool:
-        """Whether the peer follows so closely that it may be made a voter (4.2.1)."""
+        """Return whether the peer follows so closely that it may be made a voter (4.2.1)."""
         peer = self._progress.get(node_id)
         return (
             peer is not None
@@ -145,8 +145,8 @@ class LeaderRole:
     def change_members(
         self, configuration: Configuration, now_ms: int, *, counts_itself: bool
     ) -> None:
-        """Lead this configuration from now on; called before its entry is appended.
-        `counts_itself`: this node is one of its voters."""
+        """Lead `configuration` from now on; called before its entry is appended. `counts_itself`:
+        this node is one of its voters."""
         membership = configuration.membership
         members = {*membership.voter_ids, *membership.learner_ids} - {self._config.node_id}
         for node_id, peer in self._progress.items():
@@ -159,7 +159,7 @@ class LeaderRole:
             if node_id not in self._progress or self._progress[node_id].leaves_at_index is not None
         ]
         if self._progress and news:
-            self._reads.next_round()  # so that what an earlier bearer of the name says is told
+            self._reads.next_round()  # replies to the earlier holder of a name carry lower rounds
         for node_id in news:
             self._progress[node_id] = Progress(
                 node_id,
@@ -176,7 +176,7 @@ class LeaderRole:
         self._peers = tuple(self._progress.values())
 
     def _forget_removed(self, now_ms: int) -> None:
-        """Those that know it by now, or were told long enough."""
+        """Drop removed members that know of their removal, or were notified long enough."""
         for peer in self._peers:
             index = peer.leaves_at_index
             if index is not None and (
@@ -186,15 +186,15 @@ class LeaderRole:
         self._peers = tuple(self._progress.values())
 
     def resign(self) -> None:
-        """This node was removed, and a majority knows it: the best voter is to campaign at once.
+        """Ask the best voter to campaign at once: this node was removed, and a majority knows it.
         The caller drops the leadership then."""
         successor = self.successor()
         assert successor is not None, "somebody committed it"
         self._send_timeout_now(successor)
 
     def successor(self) -> NodeId | None:
-        """The other voter that can take over soonest: with room, if there is one, then with the
-        most of the log."""
+        """Return the other voter that can take over soonest: one with room, if there is any, then
+        the one with the longest log; None if there is no other voter."""
         if not self._voting_peers:
             return None
         best = max(
@@ -206,7 +206,7 @@ class LeaderRole:
     # Replication.
 
     def replicate(self, now_ms: int) -> None:
-        """Send what the peers lack, as far as their windows allow."""
+        """Send the peers the entries that they lack, as far as their windows allow."""
         self._now_ms = now_ms
         for peer in self._peers:
             self._send_entries(peer)
@@ -214,12 +214,12 @@ class LeaderRole:
             self._commit_notice_at_ms = None
 
     def on_reply(self, reply: AppendEntriesReply, now_ms: int) -> None:
-        """A peer answered in this term. The caller asks `maybe_commit` next."""
+        """Process a peer's answer of this term. The caller calls `maybe_commit` next."""
         assert reply.term == self._term
         self._now_ms = now_ms
         peer = self._progress.get(reply.sender)
         if peer is None or reply.read_round < peer.round_min:
-            return  # no member any more, or not the one that has the name now
+            return  # removed since, or sent by the node that had the name before
         peer.on_contact(
             now_ms,
             writable=reply.writable,
@@ -245,10 +245,12 @@ class LeaderRole:
             self._maybe_finish_transfer()
 
     def maybe_commit(self, now_ms: int) -> bool:
-        """Commit what a majority holds durably, if it is of this term (Raft 5.4.2)."""
+        """Commit what a majority holds durably, if it is of this term (Raft 5.4.2); True if it
+        moved."""
         log = self._log
         match_indexes = [peer.match_index for peer in self._voting_peers]
         index = self._majority(match_indexes, own=log.durable_index)
+        # Figure 8: an entry of an earlier term is committed only along with one of this term.
         if index <= log.commit_index or log.term(index) != self._term:
             return False
         log.commit_to(index)
@@ -259,17 +261,18 @@ class LeaderRole:
         return True
 
     def on_unreachable(self, node_id: NodeId, now_ms: int) -> None:
-        """What was on its way may be lost: the next proposal or heartbeat probes."""
+        """Note that messages under way may be lost: the next proposal or heartbeat probes."""
         peer = self._progress.get(node_id)
         if peer is not None:
             peer.on_unreachable(now_ms)
 
     def tick(self, now_ms: int) -> bool:
-        """Heartbeats and notices that are due. False: no quorum any more, or an entry that it can't
-        read stands in the way of all others; step down."""
+        """Send the heartbeats and notices that are due. Return False if the leader must step down:
+        it has no quorum, or an entry that it can't read blocks all others."""
         self._now_ms = now_ms
         if now_ms >= self._heartbeat_at_ms:
-            # One interval early rather than late: within one election timeout (6.2).
+            # One interval early rather than late, so that it steps down within one election timeout
+            # (6.2).
             silence_ms_max = self._config.election_timeout_ms_max - self._config.heartbeat_ms
             if not self.has_quorum_contact(now_ms, silence_ms_max) or self._is_stuck():
                 return False
@@ -283,7 +286,7 @@ class LeaderRole:
         if self._commit_notice_at_ms is not None and now_ms >= self._commit_notice_at_ms:
             self._notify_commit()
         if self._handover.target is not None and now_ms >= self._handover.deadline_ms:
-            self._handover.give_up(now_ms)  # it did not take over: go on leading
+            self._handover.give_up(now_ms)  # the target did not take over: go on leading
         return True
 
     def _is_stuck(self) -> bool:
@@ -296,11 +299,11 @@ class LeaderRole:
         return self._now_ms - since_ms >= self._config.election_timeout_ms_max
 
     def _majority(self, values: Sequence[int], *, own: int) -> int:
-        """What a majority of the voters has reached, this node with `own` if it is one."""
+        """Return what a majority of voters has reached; `own` counts if this node is a voter."""
         return majority_reached([*values, own] if self._counts_itself else values)
 
     def _next_index(self, reply: AppendEntriesReply) -> Index:
-        """Where to go on after a refusal: past the last entry whose term both may share."""
+        """Return where to go on after a refusal: past the last entry whose term both may share."""
         if reply.conflict_term > 0 and reply.rejected_prev_index <= self._log.last_index:
             shared = self._log.last_index_of_term(reply.conflict_term, reply.rejected_prev_index)
             if shared is not None:
@@ -315,7 +318,7 @@ class LeaderRole:
         while peer.next_index <= log.last_index:
             size_bytes_max = config.append_size_bytes_max
             window_size_bytes = config.inflight_size_bytes_max
-            if peer.next_index <= log.commit_index:  # it catches up
+            if peer.next_index <= log.commit_index:  # the peer catches up
                 window_size_bytes = min(window_size_bytes, config.catch_up_size_bytes_max)
                 size_bytes_max = min(size_bytes_max, config.catch_up_size_bytes_max)
             if not peer.may_send(
@@ -326,7 +329,7 @@ class LeaderRole:
                 peer.next_index, count_max=config.append_count_max, size_bytes_max=size_bytes_max
             )
             if not entries or log.term(peer.next_index - 1) is None:
-                # Damaged here, and being repaired: heartbeats keep the peer in touch.
+                # Damaged here, and under repair: heartbeats keep contact with the peer.
                 if peer.next_index > log.commit_index and self._unreadable is None:
                     self._unreadable = peer.next_index, self._now_ms
                 return
@@ -337,11 +340,13 @@ class LeaderRole:
             peer.on_sent(entries[-1].index, size_bytes)
 
     def _send_empty(self, peer: Progress) -> None:
-        """A heartbeat. To a peer that is being probed it is a probe."""
+        """Send a heartbeat; to a peer in PROBE it is a probe."""
         if peer.state is ProgressState.PROBE:
-            # What lies before the base can't be asked for; the answer tells whether it must be.
+            # Entries before the base can't be probed; the answer tells whether the peer needs a
+            # snapshot.
             next_index = max(peer.next_index, self._log.first_index)
-            # Nor can an entry of unknown term; what the peer has acknowledged needs no probe.
+            # An entry of unknown term can't be probed either; what the peer acknowledged needs no
+            # probe.
             known_prev = self._log.known_prev(next_index - 1)
             peer.next_index = max(known_prev, peer.match_index) + 1
             peer.probe_sent = True
@@ -387,7 +392,7 @@ class LeaderRole:
     # Installing snapshots.
 
     def on_install_reply(self, reply: InstallSnapshotReply, now_ms: int) -> None:
-        """A peer told how far it is with a snapshot. What it says raises no match index: the
+        """Process a peer's report of its progress with a snapshot. It raises no match index: the
         probe behind the base does."""
         self._now_ms = now_ms
         peer = self._progress.get(reply.sender)
@@ -396,10 +401,10 @@ class LeaderRole:
         log = self._log
         if reply.installed:
             if log.first_index - 1 <= reply.base_index <= log.last_index:
-                # What it said before may be a lost store's; what the probe brings is not.
+                # Earlier progress may be that of a lost store; the answer to the probe is not.
                 peer.become_probe(max(reply.base_index, peer.match_index) + 1)
                 self._send_entries(peer)
-            else:  # the log begins later by now: with the newest snapshot from the beginning
+            else:  # the log begins later by now: send the newest snapshot from its start
                 peer.transfer = Transfer()
                 self._ask_chunk(peer)
         elif peer.on_install_reply(reply):
@@ -437,7 +442,8 @@ class LeaderRole:
         return self._reads.request(request_id)
 
     def serve_reads(self) -> list[ReadState]:
-        """Answer the round that a majority has confirmed, begin the next one if reads wait."""
+        """Answer the reads of a round that a majority confirmed, and start the next one if reads
+        wait."""
         reads = self._reads
         answered: list[ReadState] = []
         while True:
@@ -454,14 +460,14 @@ class LeaderRole:
                 self._send_empty(peer)
 
     def open_reads(self) -> list[int]:
-        """Requests that are not answered yet."""
+        """Return the requests that are not answered yet."""
         return self._reads.open
 
     # Transfer.
 
     def begin_transfer(self, target: NodeId, now_ms: int) -> None:
-        """Bring `target` up to the log's end, then tell it to campaign. A later call names
-        another target; one that is no other voter changes nothing."""
+        """Bring `target` up to the log's end, then ask it to campaign. A later call replaces the
+        target; the call has no effect unless `target` is another voter."""
         if all(peer.node_id != target for peer in self._voting_peers):
             return
         self._handover.begin(target, now_ms)

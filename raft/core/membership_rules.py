@@ -1,16 +1,16 @@
-"""Which change of members a leader may take now.
+"""Rules for which membership change a leader may accept now.
 
-Place in the data path: asked by `raft.core.core` before it appends a CONFIG entry, and by whoever
-wants to tell a person in advance.
+Place in the data path: `raft.core.core` applies them before it appends a CONFIG entry, and callers
+may query them in advance to inform an operator.
 
 The rules, and what breaks without them:
-- an entry of the leader's own term is committed: else two leaders in turn could each take a change
-  from the same membership, and commit by majorities that share nobody;
+- an entry of the leader's own term is committed: else two leaders in turn could each accept a
+  change from the same membership, and commit by majorities that share no voter;
 - the configuration in force is committed: one step at a time (4.1);
 - a learner that becomes a voter has nearly all of the log: else nothing would be committed until it
   has caught up (4.2.1);
-- of the voters that there would be, a majority answers: else the change could never be committed
-  and nothing after it. This one is not Raft's: it saves a person from a mistake.
+- of the resulting voters a majority answers: else neither the change nor anything after it could
+  ever be committed. This rule is not Raft's: it guards against an operator's mistake.
 
 Source: Ongaro's dissertation 4.1 to 4.2.1, and the correction "bug in single-server membership
 changes" (raft-dev, 2015).
@@ -41,7 +41,7 @@ def change_refusal(
     log: RaftLog,
     now_ms: int,
 ) -> ChangeRefused | None:
-    """`configuration` is in force. None: the change may be taken."""
+    """Return why `change` is refused, else None. `configuration` is in force."""
     if not leadership.committed_own_term:
         return ChangeRefused(reason=ChangeRefusal.NOT_READY)
     if configuration.index > log.commit_index:

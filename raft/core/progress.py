@@ -1,19 +1,19 @@
-"""What a leader knows of one peer: how far it is, and what is on its way to it.
+"""A leader's view of one peer: the peer's log position, and the entries on their way to it.
 
 Place in the data path: `raft.core.leader_role` keeps one per member of the group, for one term.
 
-PROBE: it is not known where the peer's log ends. One AppendEntries is out at a time; a reply or
-the next heartbeat, which is a probe too, lets the next go.
-REPLICATE: the peer follows. AppendEntries are pipelined within the window, `next_index` moves on
+PROBE: it is not known where the peer's log ends. One AppendEntries is out at a time; a reply or the
+next heartbeat, which is a probe too, lets the next go.
+REPLICATE: the peer follows. AppendEntries are pipelined within the window, `next_index` advances
 as they are sent; a refusal, or a broken connection, leads back to PROBE.
 SNAPSHOT: the peer's log ends before this one begins. One chunk of a snapshot is out at a time; the
-peer says which it wants next, and once it is done the leader probes behind the snapshot's base.
-What was said of a transfer is kept over a broken connection, so that it goes on where it broke.
+peer requests the next one, and once it has all of them the leader probes behind the snapshot's
+base. The progress of a transfer outlives a broken connection, so that it resumes where it broke.
 
 Invariants: match_index < next_index; match_index never falls within a term (everything a peer
 acknowledges is durable there); the window is empty unless replicating. Only an answer to an
-AppendEntries raises match_index, and only if that was sent after this progress was begun: a store
-that was lost may have answered for this name before (`round_min`).
+AppendEntries raises match_index, and only if the request was sent after this progress was created:
+a lost store may have answered under this name before (`round_min`).
 
 Source: Raft 5.3, section 7, figure 2; dissertation 10.2.1 (pipelining).
 """
@@ -37,7 +37,7 @@ class ProgressState(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transfer:
-    """Which bytes of which snapshot a peer wants next; None: nothing is begun."""
+    """The snapshot bytes that a peer wants next; `snapshot_index` None: no transfer has begun."""
 
     snapshot_index: Index | None = None
     base_index: Index = 0
@@ -45,7 +45,7 @@ class Transfer:
 
 
 class Progress:
-    """Mutated by `LeaderRole` alone, through the methods where more than one field moves."""
+    """Progress of one peer. Only `LeaderRole` mutates it, several fields only by methods."""
 
     __slots__ = (
         "_inflight",
@@ -78,12 +78,12 @@ class Progress:
         self.contact_ms = now_ms  # when it last answered in this term
         self.steady_since_ms = now_ms  # since when it follows without a break
         self.writable = True  # it had room for entries when it last answered
-        self.round_min = round_min  # answers to earlier rounds are not this peer's
-        self.read_round = 0  # the last round of confirmation that it answered
+        self.round_min = round_min  # replies to earlier rounds are not this peer's
+        self.read_round = 0  # the last confirmation round that it answered
         self.commit_sent: Index = 0  # the highest leader_commit sent to it
         self.leaves_at_index: Index | None = None  # the CONFIG entry that removed it
-        self.leaves_by_ms = 0  # and until when it is told of it
-        self.transfer = Transfer()  # SNAPSHOT: what was asked for last
+        self.leaves_by_ms = 0  # and until when it is notified of that
+        self.transfer = Transfer()  # SNAPSHOT: the last request
         self.asked_ms: int | None = None  # SNAPSHOT: when; None: not yet
         self._inflight: deque[tuple[Index, int]] = deque()  # last index and bytes of each message
         self.inflight_size_bytes = 0
@@ -93,7 +93,7 @@ class Progress:
         return len(self._inflight)
 
     def may_send(self, *, count_max: int, size_bytes_max: int) -> bool:
-        """Whether entries may go out now."""
+        """Return whether entries may be sent now."""
         if not self.writable or self.state is ProgressState.SNAPSHOT:
             return False
         if self.state is ProgressState.PROBE:
@@ -101,7 +101,7 @@ class Progress:
         return len(self._inflight) < count_max and self.inflight_size_bytes < size_bytes_max
 
     def on_sent(self, last_index: Index, size_bytes: int) -> None:
-        """Entries up to `last_index` have gone out."""
+        """Note that entries up to `last_index` were sent."""
         assert last_index >= self.next_index, f"{last_index} was sent before {self.next_index}"
         if self.state is ProgressState.PROBE:
             self.probe_sent = True
@@ -111,7 +111,8 @@ class Progress:
         self.next_index = last_index + 1
 
     def on_contact(self, now_ms: int, *, writable: bool, silence_ms_max: int) -> None:
-        """It answered. What was sent to a peer without room was not taken: go back to it."""
+        """Note an answer. A peer without room has not taken what was sent to it: go back to its
+        match index."""
         if not writable or now_ms > self.contact_ms + silence_ms_max:
             self.steady_since_ms = now_ms
         self.contact_ms = now_ms
@@ -120,7 +121,7 @@ class Progress:
         self.writable = writable
 
     def on_success(self, match_index: Index, *, first_index: Index) -> bool:
-        """The peer has everything up to `match_index`, durable; True if that is news.
+        """Note that the peer has everything up to `match_index` durably; True if that is new.
         `first_index` is where this log begins: the peer can go on from there."""
         is_news = match_index > self.match_index
         if is_news:
@@ -140,8 +141,8 @@ class Progress:
         return is_news
 
     def on_refusal(self, *, rejected_prev_index: Index, next_index: Index, now_ms: int) -> bool:
-        """The peer does not have what precedes `rejected_prev_index + 1`; go on at `next_index`.
-        False if the refusal answers something long overtaken."""
+        """Go back to `next_index`: the peer lacks the entry at `rejected_prev_index`, or has
+        another there. False if the refusal answers an outdated message."""
         if self.is_stale_refusal(rejected_prev_index):
             return False
         self.steady_since_ms = now_ms
@@ -151,13 +152,13 @@ class Progress:
 
     def is_stale_refusal(self, rejected_prev_index: Index) -> bool:
         if self.state is ProgressState.SNAPSHOT:
-            return True  # that it lacks the log's beginning is known
+            return True  # the leader knows already that the peer lacks the log's beginning
         if self.state is ProgressState.REPLICATE:
             return rejected_prev_index <= self.match_index
         return rejected_prev_index != self.next_index - 1
 
     def on_unreachable(self, now_ms: int) -> None:
-        """What was on its way may be lost."""
+        """Note that messages under way may be lost."""
         self.steady_since_ms = now_ms
         self.become_probe(self.match_index + 1)
 
@@ -170,15 +171,15 @@ class Progress:
         self.inflight_size_bytes = 0
 
     def become_snapshot(self) -> None:
-        """It needs what this log no longer has."""
+        """Switch to SNAPSHOT: the peer needs entries that this log has dropped."""
         assert self.state is not ProgressState.SNAPSHOT
         self.become_probe(self.next_index)
         self.state = ProgressState.SNAPSHOT
         self.asked_ms = None
 
     def on_install_reply(self, reply: InstallSnapshotReply) -> bool:
-        """The peer wants the bytes that the reply names; False if that is nothing new: asked for
-        already, or said before later bytes were asked for."""
+        """Note which bytes the peer wants next; False if that is nothing new: they were requested
+        already, or the reply is older than a request for later bytes."""
         wanted = Transfer(
             snapshot_index=reply.snapshot_index,
             base_index=reply.base_index,
@@ -189,7 +190,7 @@ class Progress:
             wanted.snapshot_index,
             wanted.base_index,
         )
-        # From the beginning again: the whole was wrong, or the peer has lost it.
+        # From the start again: the whole snapshot was wrong, or the peer has lost it.
         if is_same and wanted.next_offset != 0 and wanted.next_offset <= last.next_offset:
             return False
         if wanted == last:

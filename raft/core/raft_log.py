@@ -1,22 +1,22 @@
-"""The log as the core sees it: the stored entries, and how far they are durable and committed.
+"""The core's view of the log: the stored entries, and how far they are durable and committed.
 
 Place in the data path: between `raft.core.core` / `raft.core.leader_role` and a `LogStorage`. The
-core decides what is appended or truncated and tells it in its Ready; the shell carries that out in
+core decides what is appended or truncated and states it in its Ready; the shell carries that out in
 the storage before the next step. So within a step this view runs ahead of the storage by the
 entries of that step, and between steps both end at the same index, which `check_storage` asserts.
 
-The newest entries stay here, as references to the same bytes, within a bound: sending to a
+The newest entries are cached here, as references to the same bytes, within a bound: sending to a
 follower that keeps up never reads the storage, nor does the term of a recent entry.
 
 Invariants:
-- commit_index <= last_index and durable_index <= last_index; both may be ahead of the other: a
+- commit_index <= last_index and durable_index <= last_index; either may be ahead of the other: a
   follower commits what a majority of others has, even before its own fsync;
 - a committed entry is never truncated;
 - terms never fall from one index to the next, which lets `first_index_of_term_at` and
   `last_index_of_term` bisect;
-- an entry whose term is not known, since it is damaged, is committed: no leader has another one;
+- an entry of unknown term, which is damaged, is committed: no leader has another one;
 - entries appended in the current step are in the cache;
-- an install leaves nothing but its base, which is committed and durable;
+- an install leaves only its base, which is committed and durable;
 - a report of an fsync counts only for an entry that can't have been truncated and written anew
   since: same index, same term, but not yet durable (see `durable_to`).
 
@@ -33,11 +33,12 @@ from raft.storage import LogStorage
 __all__ = ["RaftLog"]
 
 _ENTRY_OVERHEAD_SIZE_BYTES = 256
-"""What an entry takes in memory beside its payload, so that empty ones don't count as nothing."""
+"""Memory of an entry beside its payload, so that empty entries don't count as nothing."""
 
 
 class RaftLog:
-    """Everything in `storage` at construction must be durable (recovery fsyncs what it kept)."""
+    """The log of one core. All in `storage` at construction must be durable (recovery fsyncs
+    it)."""
 
     __slots__ = (
         "_cache",
@@ -61,8 +62,7 @@ class RaftLog:
         self.last_index: Index = storage.last_index
         self.last_term: Term = _known(storage.term(self.last_index))
         self.durable_index: Index = self.last_index
-        # What compaction has dropped was committed; a hint may know more, but never more than
-        # there is.
+        # Dropped entries were committed; a hint may lie higher, but never beyond the log's end.
         self.commit_index: Index = max(storage.first_index - 1, min(commit_index, self.last_index))
         self._cache: list[Entry] = []
         self._cache_first: Index = self.last_index + 1
@@ -71,8 +71,8 @@ class RaftLog:
         self._truncated_term: Term = -1  # the highest of any entry truncated in this incarnation
 
     def check_storage(self) -> None:
-        """The shell has carried out every Ready before it steps again; meanwhile it may have cut
-        off the log's beginning."""
+        """Check that the shell has carried out every Ready before this step; note where the log
+        begins, for the shell may have dropped entries meanwhile."""
         assert self._storage.last_index == self.last_index, (
             f"the storage ends at {self._storage.last_index}, the core's log at {self.last_index}"
         )
@@ -85,8 +85,8 @@ class RaftLog:
             self.first_index = first_index
 
     def term(self, index: Index) -> Term | None:
-        """None where the entry is damaged and its term is not known. Raises IndexError outside
-        [first_index - 1, last_index]."""
+        """Return the term of `index`; None if the entry is damaged and its term unknown. Raises
+        IndexError outside [first_index - 1, last_index]."""
         if index == self.last_index:
             return self.last_term
         if index >= self._cache_first:
@@ -94,20 +94,20 @@ class RaftLog:
         return self._storage.term(index)
 
     def has(self, index: Index, term: Term) -> bool:
-        """Whether the log holds this entry. What compaction dropped was committed: it did."""
+        """Return whether the log holds this entry. True if dropped, since it was committed."""
         if index > self.last_index:
             return False
         if index < self.first_index - 1:
             return True
         known = self.term(index)
         if known is None:
-            # What a leader sends agrees with all that is committed (5.4.3).
+            # A leader's log agrees with all that is committed (5.4.3).
             assert index <= self.commit_index, f"the term of {index} is not known"
             return True
         return known == term
 
     def known_prev(self, index: Index) -> Index:
-        """An entry at or before `index` whose term is known; that at `index` itself, if it is."""
+        """Return `index` if its term is known, else an earlier index whose term is."""
         step = 1
         while self.term(index) is None:
             index = max(self.first_index - 1, index - step)
@@ -115,8 +115,8 @@ class RaftLog:
         return index
 
     def entries(self, low: Index, *, count_max: int, size_bytes_max: int) -> tuple[Entry, ...]:
-        """Entries from `low` on: at least one, then while they fit in both bounds; none where the
-        storage can't read the first of them now."""
+        """Return entries from `low` on: at least one, then while they fit in both bounds; none
+        where the storage can't read the first of them now."""
         assert self.first_index <= low <= self.last_index, f"no entry {low}"
         if low < self._cache_first:
             high = min(self._cache_first, low + count_max)
@@ -162,11 +162,11 @@ class RaftLog:
         del self._cache[kept_count:]
 
     def install(self, base: LogBase) -> None:
-        """Drop everything; the log goes on behind `base`, which it does not hold."""
+        """Drop everything; the log continues behind `base`, which it does not hold."""
         assert base.index > self.commit_index, f"{base.index} is committed already"
         assert not self.has(base.index, base.term)
         if self.last_index > base.index:
-            # Only these may come back with the index and term of one that was dropped.
+            # Only these may come back with the index and term of an entry that was dropped.
             self._truncated_term = max(self._truncated_term, self.last_term)
         self.last_index = self.commit_index = self.durable_index = base.index
         self.last_term = base.term
@@ -184,12 +184,12 @@ class RaftLog:
         return True
 
     def durable_to(self, index: Index, term: Term) -> bool:
-        """Note an fsync; False if it may have been another entry's.
+        """Note an fsync; False if it may have covered a different entry.
 
-        An entry can be truncated and come back, same index and term, before the fsync of its
-        first writing is reported; its second writing would count as durable too early. So a
-        report counts only above the terms of all that was truncated: there is always such an
-        entry to come, since the leader that truncates writes one of its own term.
+        An entry can be truncated and come back, same index and term, before the fsync of its first
+        writing is reported; its second writing would count as durable too early. So a report counts
+        only above the terms of all that was truncated: such an entry always follows, since the
+        leader that truncates writes one of its own term.
         """
         if term <= self._truncated_term:
             return False
@@ -199,8 +199,8 @@ class RaftLog:
         return True
 
     def first_index_of_term_at(self, index: Index) -> Index:
-        """The first index whose entry has the term of the entry at `index`, which is known; a
-        later one where an entry of unknown term stands before it."""
+        """Return the first index of the term of the entry at `index`, which is known; a later one
+        where an entry of unknown term stands before it."""
         term = _known(self.term(index))
         low, high = self.first_index - 1, index
         if self.term(low) == term:
@@ -215,8 +215,8 @@ class RaftLog:
         return high
 
     def last_index_of_term(self, term: Term, index: Index) -> Index | None:
-        """The last index up to `index` whose entry has `term`; None if there is none, or where
-        an entry of unknown term hides it."""
+        """Return the last index up to `index` whose entry has `term`; None if there is none, or
+        where an entry of unknown term hides it."""
         low, high = self.first_index - 1, index + 1
         if _known(self.term(low)) > term:
             return None
@@ -230,7 +230,7 @@ class RaftLog:
         return low if self.term(low) == term else None
 
     def _trim_cache(self) -> None:
-        """Down to half of the bound at once, so that the cost per append is constant."""
+        """Shrink to half of the bound at once, so that the cost per append is constant."""
         if self._cache_size_bytes <= self._cache_size_bytes_max:
             return
         dropped_count = 0

@@ -1,11 +1,11 @@
-"""ReadIndex: which reads a leader has promised, and which round of answers confirms them.
+"""ReadIndex: the reads that wait on a leader, and the round of answers that confirms them.
 
 Place in the data path: `raft.core.leader_role` numbers its AppendEntries with `round`, peers echo
 it, and the reads of a round are answered once a majority has echoed it or a later one. Reads that
-come while a round is under way wait for the next one, so that any number of them costs one round.
+arrive during a round wait for the next one, so that any number of them costs one round.
 
-Invariants: a read is confirmed by answers to messages sent after it was asked; it is answered with
-the commit index as it was when its round began; at most `count_max` wait.
+Invariants: a read is confirmed by answers to messages sent after it was requested; it is answered
+with the commit index at the start of its round; at most `count_max` wait.
 
 Source: Ongaro's dissertation 6.4.
 """
@@ -19,21 +19,21 @@ __all__ = ["ReadRounds"]
 
 
 class ReadRounds:
-    """Of one leadership; `LeaderRole` sends and counts."""
+    """Read rounds of one leadership; `LeaderRole` sends the messages and counts the answers."""
 
     __slots__ = ("_asked", "_confirming", "_count_max", "_index", "_queued", "round")
 
     def __init__(self, count_max: int) -> None:
         self._count_max = count_max
         self.round = 0
-        self._asked = 0  # the round that confirms those below
+        self._asked = 0  # the round that confirms `_confirming`
         self._index: Index = 0
         self._confirming: list[int] = []  # requests that wait for the round under way
         self._queued: list[int] = []  # requests that wait for the next round
 
     @property
     def waiting_round(self) -> int | None:
-        """The round that reads wait for; None if none is under way."""
+        """Round that reads wait for; None if none is under way."""
         return self._asked if self._confirming else None
 
     @property
@@ -53,18 +53,18 @@ class ReadRounds:
         return True
 
     def next_round(self) -> int:
-        """Tell the messages from here on from all before."""
+        """Start a new number, which separates later messages from earlier ones."""
         self.round += 1
         return self.round
 
     def begin(self, commit_index: Index) -> None:
-        """The queued reads wait for a new round, whose messages are sent next."""
+        """Let the queued reads wait for a new round, whose messages are sent next."""
         assert not self._confirming, "one round at a time"
         self._confirming, self._queued = self._queued, []
         self._index = commit_index
         self._asked = self.next_round()
 
     def confirm(self) -> list[ReadState]:
-        """A majority has answered the round under way."""
+        """Answer the reads of the round under way: a majority has echoed it."""
         confirmed, self._confirming = self._confirming, []
         return [ReadState(request_id=request_id, index=self._index) for request_id in confirmed]

@@ -1,14 +1,14 @@
-"""What the Ready of the current step will hold, and what may leave before an fsync.
+"""Collects the Ready of the current step, and decides which message may leave before an fsync.
 
 Place in the data path: `raft.core.core` and its parts fill it while a step runs, `take` empties it
 into the Ready at the step's end.
 
-What may leave when. `messages` holds what depends on nothing that is not yet durable: a leader's
-AppendEntries, refusals and acknowledgements of what is durable already. Votes given, requests for
-votes, and acknowledgements of new entries go into `messages_after_sync`; so does every message of
-a term that may not be durable yet. That a term is durable is proved by an fsynced entry of it,
-since term and entry are made durable in the order of their Readys, by another's vote in it, since
-the request left after the fsync, or by the shell's report.
+`messages` holds what depends on nothing that is not yet durable: a leader's AppendEntries, refusals
+and acknowledgements of what is durable already. Votes given, requests for votes, and
+acknowledgements of new entries go into `messages_after_sync`; so does every message of a term that
+may not be durable yet. A term is known to be durable by an fsynced entry of it, since term and
+entry become durable in the order of their Readys; by another node's vote in it, since the request
+left after the fsync; or by the shell's report.
 
 Invariant: a Ready with a hard state has no `messages`.
 
@@ -28,7 +28,7 @@ __all__ = ["ReadyBuilder"]
 
 
 class ReadyBuilder:
-    """Public fields are set by whoever has something to say; each is said once per step."""
+    """Effects of one step. Each public field is set at most once per step."""
 
     __slots__ = (
         "_install_chunks",
@@ -63,7 +63,7 @@ class ReadyBuilder:
         self.received_chunk: InstallSnapshot | None = None
 
     def send(self, message: Message) -> None:
-        """At once if the term it stands on is durable, else after the fsync."""
+        """Send at once if the message's term is durable, else after the fsync."""
         (self._messages if self.term_is_durable else self._messages_after_sync).append(message)
 
     def send_after_sync(self, message: Message) -> None:
@@ -88,7 +88,7 @@ class ReadyBuilder:
         leader_id: NodeId | None,
         commit_index: Index,
     ) -> Ready:
-        """The Ready of this step; the builder is empty again."""
+        """Return the Ready of this step and empty the builder."""
         hard_state = None
         if self.hard_state_changed:
             assert not self._messages, "what depends on this hard state waits for its fsync"

@@ -1,10 +1,10 @@
-"""Asking for votes, giving them, counting them.
+"""Requests votes, answers vote requests, counts the answers.
 
-Place in the data path: `raft.core.core` decides when a campaign begins and what its outcome means;
-this module makes the messages and holds the answers.
+Place in the data path: `raft.core.core` decides when a campaign starts and what its outcome means;
+this module builds the messages and holds the answers.
 
-Invariants: a vote leaves only once it is durable; a node answers for its log as it is when it
-answers; only the votes of voters count, and each voter's first answer.
+Invariants: a vote leaves only once it is durable; a node judges a request by its log as it is when
+it answers; only voters' answers count, and of each voter the first.
 
 Source: Raft 5.2, 5.4.1; dissertation 9.6 (pre-vote).
 """
@@ -23,7 +23,7 @@ __all__ = ["VoteTally"]
 
 
 class VoteTally:
-    """`log` and `ready_builder` are shared with the core."""
+    """Votes of one campaign. `log` and `ready_builder` are shared with the core."""
 
     __slots__ = ("_log", "_node_id", "_ready_builder", "_votes")
 
@@ -42,8 +42,8 @@ class VoteTally:
         pre_vote: bool,
         leadership_transfer: bool,
     ) -> None:
-        """Ask every other voter; this node votes for itself, if that counts. `term` as in
-        RequestVote."""
+        """Request the vote of every other voter; this node votes for itself if `counts_itself`.
+        `term` as in RequestVote."""
         self._votes = {self._node_id: True} if counts_itself else {}
         for voter in voters:
             if voter == self._node_id:
@@ -70,7 +70,7 @@ class VoteTally:
         return vote_result(voters, self._votes)
 
     def is_up_to_date(self, request: RequestVote) -> bool:
-        """Whether the candidate's log holds at least as much as this one (5.4.1)."""
+        """Return whether the candidate's log is at least as up-to-date as this one (5.4.1)."""
         asked = (request.last_log_term, request.last_log_index)
         return asked >= (self._log.last_term, self._log.last_index)
 
