@@ -1,10 +1,10 @@
-"""Entries that were durable and are not readable any more, and what is known of their place.
+"""Durable entries that are not readable any more, and what is known of their place.
 
 Place in the data path: recovery, reads and the scrub of `raft.log.segment_log` find damage; the
-node has the entries sent by a peer and gives them to `SegmentLog.repair`, which checks them against
-both ends that are told here.
+node fetches the entries from a peer and passes them to `SegmentLog.repair`, which checks them
+against both ends recorded here.
 
-Invariant: damage is never cut off and never served. Whatever touches it raises DamagedLogError.
+Invariant: damage is never cut off and never served. Access to it raises DamagedLogError.
 
 Source: "Protocol-Aware Recovery for Consensus-Based Storage" (FAST '18).
 """
@@ -32,11 +32,11 @@ class Damage:
     """Entries [first_index, last_index], bytes [position, end_position) of the log.
 
     `chain_before` is the chain of the entry before the first, `chain_after` that of the last:
-    whoever has entries that lead from the one to the other has the right ones.
+    entries that lead from the one to the other are the right ones.
     `entries_known`: the places and chains of the entries inside are known from the index. Where
     they are not, the entries of the segment before the damage, from `suspect_index` on, are not
-    confirmed either: they are self-consistent, and could still be stale. They are not served, but
-    a repair that continues them and leads to what follows confirms them.
+    confirmed either: they are self-consistent, and could still be stale. They are not served, but a
+    repair that continues them and leads to what follows confirms them.
     `terms_known`: the terms of all of them, and which are CONFIG entries, are known all the same,
     from the head of the segment's sidecar.
     """
@@ -51,7 +51,7 @@ class Damage:
     reason: str
     entries_known: bool = True
     terms_known: bool = False
-    suspect: tuple[Index, int] | None = None  # index and position of the first one
+    suspect: tuple[Index, int] | None = None  # index and position of the first suspect entry
 
     @property
     def suspect_index(self) -> Index:
@@ -70,7 +70,7 @@ class Damage:
 
 
 class DamagedLogError(CorruptLogError):
-    """What was asked for is damaged; other parts of the log are not concerned."""
+    """The requested entries or bytes are damaged; other parts of the log are not affected."""
 
     def __init__(self, damage: Damage) -> None:
         super().__init__(damage.path, damage.position, str(damage))
@@ -78,11 +78,11 @@ class DamagedLogError(CorruptLogError):
 
 
 class RepairMismatchError(Exception):
-    """The entries given are not the ones that are missing; nothing of them is kept."""
+    """The given entries are not the missing ones; none of them is kept."""
 
 
 class NeverCommittedError(Exception):
-    """A peer's committed entries contradict this log: what stands behind `cut` never was committed.
+    """A peer's committed entries contradict this log: what follows `cut` never was committed.
 
     `cut` is the place where the log may end: it is contained in what the peer has committed. The
     entry there may be damaged, or missing, in this log; with the cut as its end it is known again.
@@ -94,7 +94,7 @@ class NeverCommittedError(Exception):
 
     @property
     def index(self) -> Index:
-        """The first entry that never was committed."""
+        """First entry that never was committed."""
         return self.cut.index + 1
 
 
@@ -117,28 +117,28 @@ class DamageList:
         return tuple(self._list)
 
     def at(self, index: Index) -> Damage | None:
-        """The damage that holds the entry."""
+        """Return the damage that holds the entry."""
         place = bisect_right(self._firsts, index) - 1
         if place >= 0 and self._list[place].last_index >= index:
             return self._list[place]
         return None
 
     def next(self, index: Index) -> Damage | None:
-        """The first damage that ends at or behind the entry."""
+        """Return the first damage that ends at or behind the entry."""
         place = bisect_right(self._firsts, index)
         if place and self._list[place - 1].last_index >= index:
             return self._list[place - 1]
         return self._list[place] if place < len(self._list) else None
 
     def overlapping(self, position: int, end_position: int) -> Damage | None:
-        """The first damage that a byte of [position, end_position) is concerned by."""
+        """Return the first damage that affects a byte of [position, end_position)."""
         for damage in self._list:
             if damage.suspect_position < end_position and position < damage.end_position:
                 return damage
         return None
 
     def add(self, damage: Damage) -> None:
-        """Of what is known already only the rest is new; touching ones become one."""
+        """Add what of a damage is not known yet; overlapping ones are merged."""
         self._set([*self._list, damage])
 
     def remove(self, damage: Damage) -> None:
@@ -151,11 +151,11 @@ class DamageList:
         self._set([])
 
     def drop_before(self, index: Index) -> None:
-        """The log now begins at the entry, which is a segment's first one."""
+        """Drop damage before `index`, the first entry of a segment, where the log begins now."""
         self._set([known for known in self._list if known.last_index >= index])
 
     def truncate_from(self, index: Index, position: int, chain_before: int) -> None:
-        """The entry at `position` and all behind it are gone."""
+        """Drop damage at `position` and behind it, as the log is truncated there."""
         kept = []
         for known in self._list:
             if known.first_index >= index:
@@ -177,7 +177,7 @@ class DamageList:
             if last is not None and damage.last_index <= last.last_index:
                 continue
             if last is not None and damage.first_index <= last.last_index:
-                # Both were told apart before: the longer one takes the other's end.
+                # They were found separately: the first one takes the end of the other.
                 merged[-1] = replace(
                     last,
                     last_index=damage.last_index,

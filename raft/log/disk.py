@@ -1,7 +1,7 @@
 """The operating system's files behind the `Disk` protocol of `raft.storage`.
 
 Place in the data path: `raft.log.segment_log` and `raft.log.hard_state` write through it; the
-simulator puts its own disk in its place.
+simulator substitutes its own disk.
 
 Invariants: a directory operation (create, rename, remove) is durable only after `sync_directory`;
 data and size of a file only after `sync`. Writes go through pwritev, so that a full disk is an
@@ -34,7 +34,7 @@ class OsDiskFile:
         return os.pread(self._fd, size, offset)
 
     def pwritev(self, buffers: Sequence[bytes], offset: int) -> int:
-        """At most IOV_MAX buffers a call: the count returned is short where there are more."""
+        """Write at most IOV_MAX buffers: the count returned is short where there are more."""
         if len(buffers) > _BUFFERS_PER_WRITE_MAX:
             buffers = buffers[:_BUFFERS_PER_WRITE_MAX]
         return os.pwritev(self._fd, buffers, offset)
@@ -46,7 +46,7 @@ class OsDiskFile:
         os.posix_fallocate(self._fd, 0, size)
 
     def drop_cache(self, offset: int = 0, size: int = 0) -> None:
-        """Only clean pages go: what was not synced yet stays."""
+        """Drop clean pages only: what was not synced yet stays."""
         os.posix_fadvise(self._fd, offset, size, os.POSIX_FADV_DONTNEED)
 
     def sync(self) -> None:
@@ -69,7 +69,7 @@ class OsDisk:
         return OsDiskFile(os.open(self._root / path, flags, 0o644))
 
     def list(self, path: str) -> list[str]:
-        """Names in a directory, sorted. Raises FileNotFoundError where there is none."""
+        """Return the names in a directory, sorted. Raises FileNotFoundError if it is missing."""
         return sorted(entry.name for entry in (self._root / path).iterdir())
 
     def rename(self, source: str, target: str) -> None:
@@ -79,7 +79,7 @@ class OsDisk:
         (self._root / path).unlink()
 
     def make_directory(self, path: str) -> None:
-        """Also its parents; nothing happens where it is there already."""
+        """Make the directory and its parents, unless it exists."""
         (self._root / path).mkdir(parents=True, exist_ok=True)
 
     def sync_directory(self, path: str) -> None:
@@ -91,10 +91,10 @@ class OsDisk:
 
 
 def make_durable_directory(path: Path) -> None:
-    """Make the directory and its parents; a failure of power takes none of them. Raises OSError."""
+    """Make the directory and its parents; no power failure removes them. Raises OSError."""
     missing = [one for one in (path, *path.parents) if not one.exists()]
     path.mkdir(parents=True, exist_ok=True)
-    # The directory's own name too where it was there: whoever made it may have been killed.
+    # Sync the name of an existing directory too: its creator may have been killed.
     for one in missing or (path,):
         _sync_names_in(one.parent)
 
@@ -103,7 +103,7 @@ def _sync_names_in(directory: Path) -> None:
     try:
         fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except PermissionError:
-        os.sync()  # a parent that may be walked through and not be read
+        os.sync()  # a parent that may be traversed but not read
         return
     try:
         os.fsync(fd)

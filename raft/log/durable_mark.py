@@ -1,15 +1,15 @@
-"""A lower bound of what was fsynced of the log, so that recovery can tell damage from a torn tail.
+"""Lower bound of the fsynced part of the log, by which recovery tells damage from a torn tail.
 
 Place in the data path: `raft.log.segment_log` raises the mark after each sync and lowers it before
 a truncation; recovery reads it. Without it, an invalid entry near the end of the last segment could
 be either a write that a power failure tore (drop it) or rotten bytes that had been acknowledged
-(never drop them). It names the last durable entry by index, term and chain, so that a tail that is
-gone is known exactly and can be had again from a peer.
+(never drop them). It names the last durable entry by index, term and chain, so that a lost tail is
+known exactly and can be fetched from a peer.
 
 Invariants:
 - the mark never claims more than what is durable. Raising is not fsynced (the claim is true
   whenever it reaches the disk); lowering is durable, in both slots, before the log is cut;
-- at the beginning of a segment it stands at that place or beyond, durably.
+- once a segment begins, the mark durably stands at its beginning or beyond.
 
 Source: "Protocol-Aware Recovery for Consensus-Based Storage" (FAST '18): an identity of what was
 persisted, kept apart from it. Slots: `raft.log.slot_file`, with magic `LMQM` and this record:
@@ -20,11 +20,11 @@ persisted, kept apart from it. Slots: `raft.log.slot_file`, with magic `LMQM` an
 | 8 | 8 | index of the entry that ends there |
 | 16 | 8 | its term |
 | 24 | 4 | its chain |
-| 28 | 28 | the same of what the last segment begins behind |
-| 56 | 28 | the same of what the log begins behind: a copy of `commitlog.base` |
+| 28 | 28 | the same of what precedes the last segment |
+| 56 | 28 | the same of what precedes the log: a copy of `commitlog.base` |
 
-A store of before these slots has two of 16 bytes, magic `LMQD`, position 8, CRC32: the higher
-valid one counts, and says nothing of index, term and chain.
+A store older than these slots has two of 16 bytes, magic `LMQD`, position 8, CRC32: the higher
+valid one counts, and holds no index, term or chain.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ assert _OLD_SLOT.size == 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """`cut`: where the durable part ends. `last`, `base`: where the last segment, the log begin."""
+    """`cut`: end of the durable part. `last`, `base`: where the last segment and the log begin."""
 
     cut: LogBase
     last: LogBase
@@ -65,14 +65,14 @@ class DurableMark:
         self._slots = SlotFile(disk, path, magic=b"LMQM", record_size=_RECORD.size)
 
     def read(self) -> Mark | int | None:
-        """The cut up to which the log was durable; of an old store only its position.
+        """Return the mark; of an old store only the position of its cut.
 
-        None where there is no readable mark. Durable when this returns.
+        None if no mark is readable. Durable when this returns.
         """
         return self._decoded(self._slots.read())
 
     def peek(self) -> Mark | int | None:
-        """As `read`, only to be looked at."""
+        """Return the mark as `read` does, without making it durable."""
         return self._decoded(self._slots.peek())
 
     def _decoded(self, record: bytes | None) -> Mark | int | None:

@@ -1,12 +1,12 @@
 """Term and vote on disk (docs/FORMATS.md section 2).
 
-Place in the data path: the shell says which hard state a `Ready` wants saved, a round of
+Place in the data path: the shell names the hard state that a `Ready` wants saved, a round of
 `raft.node.group_commit` saves it before any message that depends on it leaves, and
 `raft.log.segment_log` requires its term before it claims that an entry of that term is durable.
 
 Two files hold the same record, `hard_state` and `hard_state.copy`, each of a fixed size that is
 overwritten in place: a vote never needs a block of a full disk, and where one file is torn, rotten
-or gone the other one tells.
+or lost the other one is read.
 
 **Hard state before log.** An entry counts as durable (it is below the log's durable mark, in a
 closed segment, acknowledged) only after a hard state of its term, or of a later one, is. So a
@@ -19,8 +19,8 @@ store is refused. The log keeps the rule in one place, `SegmentLog._before_claim
 
 **Hard state before identity.** A log without entries proves no term, and a vote needs none. So the
 first `load` writes both files before the store gets its identity (`raft.store.node_store`), and
-long before it is born: a born store without either of them has lost them, however its first start
-ended.
+long before it is admitted to a group: an admitted store without either of them has lost them,
+however its first start ended.
 
 Invariants:
 - after `persist` returns, the state is durable in both files. It writes them one after the other,
@@ -28,7 +28,7 @@ Invariants:
 - term and vote only ever go forward (within a term from no vote to one), so of two readable files
   the further one was written last. `load` makes both alike and durable before anybody acts on its
   answer;
-- what is wanted is known here before the entries of its term are appended, so `require` finds it;
+- the wanted state is noted here before the entries of its term are appended, so `require` finds it;
 - after an OSError nothing is saved any more: what is durable is unknown then.
 
 Threads: `want` is called on the loop, `persist` and `require` on any thread.
@@ -43,7 +43,7 @@ Source: Raft, figure 2 (persistent state); dissertation 3.8.
 | 16 | 2 | length n of voted_for (0: none) |
 | 18 | n | voted_for, UTF-8 |
 | 18+n | 4 | CRC32 of everything before |
-| 22+n | 490-n | zeros (none in a store of before the copy) |
+| 22+n | 490-n | zeros (none in a store older than the copy) |
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ _log = logging.getLogger(__name__)
 
 
 class CorruptHardStateError(CorruptLogError):
-    """The files are damaged, or lost. Starting anew could vote twice in a term."""
+    """The files are damaged or lost. Starting anew could vote twice in a term."""
 
 
 class HardStateFile:
@@ -100,21 +100,21 @@ class HardStateFile:
 
     @property
     def state(self) -> HardState:
-        """The one that is durable."""
+        """The durable hard state."""
         return self._durable
 
     @property
     def durable_term(self) -> Term:
-        """The term that a restart begins in, whatever happens."""
+        """Lowest term that a restart can begin in, whatever happens."""
         return self._durable.current_term
 
     def load(self, *, was_written: bool = False) -> HardState:
-        """Term 0 and no vote where it was never written. Both files are alike, whole and durable
-        after it.
+        """Return the stored state; term 0 and no vote if none was ever written. Afterwards both
+        files are alike, whole and durable.
 
         `was_written`: a load returned on this store before. Raises OSError, and
-        CorruptHardStateError where neither file is readable, or both are gone that were written;
-        then nothing is written either, and the next load says the same.
+        CorruptHardStateError where neither file is readable, or both are missing that were written;
+        then nothing is written either, and the next load raises the same.
         """
         contents = {path: read_durable(self._disk, path, _FILE_SIZE + 1) for path in self._paths}
         state = _furthest(contents, was_written=was_written)
@@ -128,13 +128,13 @@ class HardStateFile:
         return state
 
     def want(self, state: HardState) -> None:
-        """This one is to be saved next: by a round, or before an entry of its term counts."""
+        """Note the state to save next: by a round, or before an entry of its term counts."""
         assert _progress(state) >= _progress(self._wanted), f"{state} after {self._wanted}"
         self._wanted = state
 
     def persist(self) -> None:
-        """What is wanted is durable when this returns. Raises OSError, and then for every later
-        call; nothing may be sent after that."""
+        """Make the wanted state durable. Raises OSError, and then for every later call; nothing may
+        be sent after that."""
         with self._lock:
             if self._failure is not None:
                 raise OSError(
@@ -151,12 +151,12 @@ class HardStateFile:
             self._durable = state
 
     def save(self, state: HardState) -> None:
-        """Durable when this returns. Raises OSError."""
+        """Make `state` durable. Raises OSError."""
         self.want(state)
         self.persist()
 
     def require(self, term: Term) -> None:
-        """A hard state of `term`, or of a later one, is durable when this returns.
+        """Make a hard state of `term`, or of a later one, durable.
 
         Raises OSError.
         """
@@ -167,7 +167,7 @@ class HardStateFile:
         )
 
     def enter(self, term: Term) -> None:
-        """At a start: a crash left entries of this later term, none of which was durable.
+        """Enter a later term at a start: a crash left entries of it, none of which was durable.
 
         There is no vote in it: a vote leaves the node after the hard state that holds it, and that
         would be durable. Raises OSError.
@@ -181,7 +181,7 @@ class HardStateFile:
             self._write(path, image, is_sized=True)
 
     def _write(self, path: str, image: bytes, *, is_sized: bool) -> None:
-        """In place, so that a full disk is no matter; else as a whole new file."""
+        """Write in place, which needs no room on a full disk; else as a whole new file."""
         if is_sized:
             try:
                 overwrite(self._disk, path, image)
@@ -192,13 +192,13 @@ class HardStateFile:
 
 
 def read_hard_state(disk: Disk, directory: str = "", *, was_written: bool = False) -> HardState:
-    """What a store's files say, without touching them. Raises as `HardStateFile.load` does."""
+    """Read a store's files without changing them. Raises as `HardStateFile.load` does."""
     contents = {path: read_now(disk, path, _FILE_SIZE + 1) for path in _paths(directory)}
     return _furthest(contents, was_written=was_written)
 
 
 def _furthest(contents: Mapping[str, bytes | None], *, was_written: bool) -> HardState:
-    """Of the readable files, the one written last. Raises CorruptHardStateError."""
+    """Return the state written last of the readable files. Raises CorruptHardStateError."""
     found: list[HardState] = []
     defects: list[CorruptHardStateError] = []
     for path, data in contents.items():
@@ -245,7 +245,7 @@ def encode_hard_state(state: HardState) -> bytes:
 
 
 def decode_hard_state(data: bytes, path: str = "hard_state") -> HardState:
-    """Raises CorruptHardStateError naming what was wrong."""
+    """Decode the record. Raises CorruptHardStateError with the reason."""
     if len(data) < _HEAD_SIZE + _CRC_SIZE:
         raise CorruptHardStateError(path, 0, f"{len(data)} bytes are too few")
     magic, size_after, current_term, name_size = _HEAD.unpack_from(data)

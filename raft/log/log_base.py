@@ -1,11 +1,11 @@
-"""What stands right before the log's first entry, on disk (`commitlog.base`).
+"""What precedes the log's first entry, on disk (`commitlog.base`).
 
 Place in the data path: `raft.log.segment_log` writes it before it drops the log's oldest segments,
-and before it empties the log for an installed snapshot; recovery begins with it.
+and before it empties the log for an installed snapshot; recovery reads it first.
 
 Invariants:
-- it is durable before the first file goes: segments below its position are leftovers of a drop
-  that a crash broke off, and recovery removes them. What recovery reads is durable, too;
+- it is durable before the first file is removed: segments below its position are leftovers of a
+  drop that a crash interrupted, and recovery removes them. What recovery reads is durable, too;
 - while `resetting` is set no segment counts at all: recovery goes on emptying the log.
 
 Slots: `raft.log.slot_file`, with magic `LMQB` and this record:
@@ -46,15 +46,15 @@ class BaseFile:
         self._slots = SlotFile(disk, path, magic=b"LMQB", record_size=_RECORD.size)
 
     def read(self) -> StoredBase | None:
-        """None where there is no readable one. Durable when this returns. Raises OSError."""
+        """Return the base, durable; None if no copy is readable. Raises OSError."""
         return _decoded(self._slots.read())
 
     def peek(self) -> StoredBase | None:
-        """As `read`, only to be looked at."""
+        """Return the base as `read` does, without making it durable."""
         return _decoded(self._slots.peek())
 
     def save(self, base: LogBase, *, resetting: bool = False) -> None:
-        """Durable when this returns. Raises OSError."""
+        """Save the base; durable when this returns. Raises OSError."""
         record = _RECORD.pack(base.position, base.index, base.term, base.chain, resetting)
         self._slots.save(record)
 

@@ -1,7 +1,7 @@
 """The bytes of one log entry: header, chain and their check (docs/FORMATS.md section 3).
 
-Place in the data path: `raft.log.segment_log` encodes with it what it writes and checks with it
-what it recovers. Pure.
+Place in the data path: `raft.log.segment_log` encodes what it writes and checks what it recovers
+with it. Pure.
 
 Invariant: the chain of an entry is the CRC32 of its header (which holds the chain before it) and
 its payload; so equal chains at an index mean equal logs up to there.
@@ -49,7 +49,7 @@ ENTRY_SIZE_BYTES_MAX = 64 << 20  # a larger size field is garbage, not an entry
 
 assert HEADER.size == HEADER_SIZE
 
-_CHAINED = struct.Struct(">4sIQQQB3xI")  # what the chain covers of the header: bytes 0..40
+_CHAINED = struct.Struct(">4sIQQQB3xI")  # the part of the header that the chain covers: bytes 0..40
 _CHAIN = struct.Struct(">I")
 _KINDS = {int(kind): kind for kind in EntryKind}
 
@@ -59,10 +59,10 @@ assert CHAINED_SIZE + _CHAIN.size == HEADER_SIZE
 
 
 class CorruptLogError(Exception):
-    """Bytes that were durable are gone or wrong; the node must not start on them.
+    """Durable bytes are missing or wrong; the node must not start on them.
 
-    `path` is relative to the store, `position` the place in the log (or in the file, where the
-    file is not a segment).
+    `path` is relative to the store, `position` the place in the log (or in the file, where the file
+    is not a segment).
     """
 
     def __init__(self, path: str, position: int, reason: str) -> None:
@@ -98,7 +98,7 @@ class EntryHeader:
 
 
 def encode_header(entry: Entry, position: int, chain_before: int) -> tuple[bytes, int]:
-    """The header's bytes and the entry's chain."""
+    """Return the header's bytes and the entry's chain."""
     payload = entry.payload
     head = _CHAINED.pack(
         MAGIC,
@@ -123,8 +123,8 @@ def parse_entry(
 ) -> EntryHeader:
     """Check the entry at `offset` against the place where it has to stand.
 
-    `index` or `chain_before` None: any. Raises EntryDefectError naming what was wrong;
-    a buffer that ends before the entry does is "cut short".
+    `index` or `chain_before` None: any. Raises EntryDefectError with the reason; a buffer that ends
+    before the entry does is "cut short".
     """
     available = len(buffer) - offset
     if available < HEADER_SIZE:

@@ -1,7 +1,7 @@
-"""Recovery of the segmented log: what is there, what is torn off, and what is damaged.
+"""Recovery of the segmented log: finds the valid entries, a torn tail, and damage.
 
-Place in the data path: `raft.log.segment_log` calls it once, before anything is appended, and so
-does `ledgermq store check`. It reads only; the log cuts the tail that this module found torn.
+Place in the data path: called by `raft.log.segment_log` once, before anything is appended, and by
+`ledgermq store check`. It reads only; the log cuts the tail that this module found torn.
 
 Invariants:
 - a closed segment counts by its sidecar where that fits the segments around it; its bytes are
@@ -9,16 +9,16 @@ Invariants:
   the last one always is;
 - an entry that is walked is kept only if all of its bytes check: magic, index, position, the chain
   before it and its own chain. Half an entry is never kept;
-- what was reported durable is never dropped. That is all of a segment that has a successor, and of
-  the last one what is below the durable mark. Where it isn't readable, it is a damage, whose ends
-  are known exactly: entries that lead to what is known to follow (the next segment, the mark) are
-  right, and entries that merely continue what stands before them are right only up to bytes that
-  are plainly wrong. Where whole entries contradict each other, the ones before are suspect;
+- durable entries are never dropped. Durable is all of a segment that has a successor, and of the
+  last one what is below the durable mark. Where it isn't readable, it is a damage, whose ends are
+  known exactly: entries that lead to what is known to follow (the next segment, the mark) are
+  right, and entries that merely continue what precedes them are right only up to bytes that are
+  plainly wrong. Where whole entries contradict each other, the earlier ones are suspect;
 - above the mark anything wrong is a torn tail: those bytes were never reported durable, whether or
-  not something valid stands behind them (a disk may write un-fsynced pages in any order).
+  not valid entries follow them (a disk may write un-fsynced pages in any order).
 
 Where nothing tells what a damage held (no readable mark; or a lost segment and a damaged one next
-to it, without sidecars), CorruptLogError: the store is not started on.
+to it, without sidecars), CorruptLogError: the node does not start on the store.
 
 Source: Pillai et al., "All file systems are not created equal" (what a crash may leave behind);
 Alagappan et al., "Protocol-Aware Recovery" (damage of acknowledged entries is no torn tail).
@@ -56,10 +56,10 @@ __all__ = ["RecoveredLog", "RecoveryReport", "read_base", "recover"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryReport:
-    """What recovery found. `torn_bytes` were cut off: never durable, never acknowledged.
+    """Result of a recovery. `torn_bytes` were cut off: never durable, never acknowledged.
 
-    `durable_position`: what stands below it was durable before, for certain.
-    `segments_scanned`: how many had to be walked, the last one included; the others have sidecars.
+    `durable_position`: all below it was certainly durable before this start.
+    `segments_scanned`: segments that were walked, the last one included; the others have sidecars.
     """
 
     entries: int
@@ -74,10 +74,10 @@ class RecoveryReport:
 
 @dataclass(slots=True, kw_only=True)
 class RecoveredLog:
-    """The index of the valid log, and where its tail is to be cut.
+    """Index of the valid log, and where its tail is to be cut.
 
-    `indexes` are those of closed segments that were walked or have damage; the `unindexed` ones are
-    whole and have no sidecar: it can be written.
+    `indexes` are those of closed segments that were walked or have damage; the `unindexed` segments
+    are undamaged but have no sidecar: it can be written.
     """
 
     base: LogBase
@@ -89,14 +89,14 @@ class RecoveredLog:
     term_values: array[int]
     config_indexes: list[Index] = field(default_factory=list)
     damages: DamageList = field(default_factory=DamageList)
-    durable: LogBase = field(default_factory=LogBase)  # what was durable ends here; its term, or 0
+    durable: LogBase = field(default_factory=LogBase)  # end of what was durable; its term, or 0
     torn_bytes: int = 0
     torn_reason: str | None = None
     segments_scanned: int = 0
 
     @property
     def durable_term(self) -> Term:
-        """The highest term that is known of what was durable."""
+        """Highest known term of the durable entries."""
         run = bisect_right(self.term_starts, self.durable.index) - 1
         return max(self.durable.term, self.term_values[run])
 
@@ -121,13 +121,13 @@ class RecoveredLog:
 
 
 def recover(disk: Disk, directory: str, base: LogBase, mark: Mark | int | None) -> RecoveredLog:
-    """Raises OSError, and CorruptLogError where not even the extent of a damage is known."""
+    """Recover the log. Raises OSError, and CorruptLogError if the extent of a damage is unknown."""
     positions = [at for at in segment_positions(disk, directory) if at >= base.position]
     return _Recovery(disk, directory, base, mark, positions).run()
 
 
 class _Recovery:
-    """One walk along the segments; `at` is what stands before the next one."""
+    """One walk along the segments; `at` is the place before the next one."""
 
     def __init__(
         self,
@@ -167,6 +167,7 @@ class _Recovery:
     def _closed_segment(self, at: LogBase, end: int) -> LogBase:
         summary = self._sidecar(at.position)
         with self._opened(at.position) as file:
+            # The summary spares a walk; the bytes are compared when they are read, and by the scrub.
             if summary is not None and self._fits(summary, at, end, file):
                 missing = self._beyond_the_file(file, summary)
                 if missing is not None:
@@ -175,17 +176,17 @@ class _Recovery:
             return self._walked(file, at, end)
 
     def _fits(self, summary: SegmentSummary, at: LogBase, end: int, file: DiskFile) -> bool:
-        """Whether what the sidecar says agrees with what stands before and behind."""
+        """Return whether the sidecar agrees with the segments before and after it."""
         if not _same_place(summary.before, at) or summary.end_position > end:
             return False
         if summary.end_position < end:
-            # The next segment is gone, or the sidecar is of a time when this one was shorter.
+            # The next segment is lost, or the sidecar dates from when this one was shorter.
             return file.size() == summary.end_position - summary.position
         after = self._said_before(end)
         return after is None or _same_place(summary.end, after)
 
     def _beyond_the_file(self, file: DiskFile, summary: SegmentSummary) -> list[Damage] | None:
-        """Damage where the file is too short; None where the sidecar can't tell which."""
+        """Return the damage of a file that is too short; None if the sidecar can't locate it."""
         if file.size() >= summary.end_position - summary.position:
             return []
         index = load_sidecar(self._disk, self._directory, summary)
@@ -208,7 +209,7 @@ class _Recovery:
             log.damages.add(damage)
 
     def _accept_lost(self, summary: SegmentSummary) -> None:
-        """Its file is gone, its sidecar is there."""
+        """Note a segment whose file is lost but whose sidecar is there."""
         path, reason = self._path(summary.position), "the file is missing"
         index = load_sidecar(self._disk, self._directory, summary)
         if index is None:
@@ -232,14 +233,14 @@ class _Recovery:
         self._accept(summary, [damage])
 
     def _walked(self, file: DiskFile, at: LogBase, end: int) -> LogBase:
-        """A closed segment without a sidecar that can be trusted."""
+        """Walk a closed segment without a trustworthy sidecar."""
         self._log.segments_scanned += 1
         after = self._said_before(end)
         path = self._path(at.position)
         return self._close(rebuild_closed(file, at, end, after, path=path))
 
     def _gap(self, at: LogBase, until: int) -> LogBase:
-        """Segments that are gone between `at` and the one that begins at `until`."""
+        """Note the lost segments between `at` and the segment at `until`; return where they end."""
         if at.position > until:
             raise CorruptLogError(
                 self._path(until), until, f"the log goes on at {at.position}, this segment before"
@@ -267,7 +268,7 @@ class _Recovery:
         return at
 
     def _close(self, rebuilt: Rebuilt) -> LogBase:
-        """Note a closed segment that was walked; where it ends."""
+        """Note a closed segment that was walked; return where it ends."""
         index = rebuilt.index
         summary = SegmentSummary(
             before=index.before,
@@ -304,9 +305,10 @@ class _Recovery:
             log.torn_reason = kept.defect or "nothing of it was ever durable"
 
     def _keep(self, at: LogBase, fragments: list[Fragment]) -> Fragment:
-        """Decide what the last segment holds; the fragment at whose end it ends."""
+        """Decide what the last segment holds; return the fragment that it ends with."""
         mark, head = self._mark, fragments[0]
         if mark is None:
+            # Only a torn tail may be dropped without a mark: nothing valid may follow it.
             self._refuse_entries_behind(at, head, fragments)
             mark = head.end_position
         if isinstance(mark, int):
@@ -323,6 +325,7 @@ class _Recovery:
             ):
                 self._finish(at, head, fragment, fragment.end)
                 return fragment
+        # No fragment reaches the mark: what was durable up to it is damaged, only its end is known.
         self._finish(at, head, None, mark)
         self._log.add_terms([(mark.index, mark.term)])
         return head
@@ -339,7 +342,7 @@ class _Recovery:
     def _refuse_entries_behind(
         self, at: LogBase, head: Fragment, fragments: list[Fragment]
     ) -> None:
-        """Without a mark, valid entries behind a wrong place mean that it was durable."""
+        """Refuse a log without a mark if valid entries follow a defect: the defect was durable."""
         for fragment in fragments[1:]:
             if fragment.first_index > head.last_index:
                 raise CorruptLogError(
@@ -350,7 +353,7 @@ class _Recovery:
                 )
 
     def _as_cut(self, position: int, at: LogBase, fragments: list[Fragment]) -> LogBase:
-        """The mark of an old store, which tells a position only."""
+        """Locate the mark of an old store, which holds a position only."""
         if position <= at.position:
             return at
         for fragment in fragments:
@@ -367,7 +370,7 @@ class _Recovery:
     # --- both ----------------------------------------------------------------------------------
 
     def _said_before(self, position: int) -> LogBase | None:
-        """What stands before the segment at `position`, as it says itself; no term."""
+        """Return the place before the segment at `position` as it states itself, without a term."""
         known = self._known.get(position)
         if known is not None:
             return known
@@ -393,7 +396,7 @@ class _Recovery:
 def read_base(
     disk: Disk, directory: str, stored: StoredBase | None, mark: Mark | int | None
 ) -> StoredBase:
-    """What the log begins behind. Raises OSError and CorruptLogError."""
+    """Return what precedes the log's first entry. Raises OSError and CorruptLogError."""
     if stored is not None:
         if mark is None and not stored.resetting:
             raise CorruptLogError(
@@ -403,7 +406,7 @@ def read_base(
                 "the durable part of the log ends",
             )
         return stored
-    # Never written, or unreadable: the mark has a copy, and the first sidecar tells it as well.
+    # Never written, or unreadable: the mark has a copy, and the first sidecar holds it as well.
     if isinstance(mark, Mark):
         return StoredBase(base=mark.base, resetting=False)
     first = min(segment_positions(disk, directory), default=0)
@@ -418,7 +421,7 @@ def read_base(
 
 
 def _same_place(one: LogBase, other: LogBase) -> bool:
-    """Whatever the terms, which not everybody knows."""
+    """Compare places, but not terms, which are not always known."""
     return (one.position, one.index, one.chain) == (other.position, other.index, other.chain)
 
 

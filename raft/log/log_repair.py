@@ -1,23 +1,23 @@
-"""Puts entries that a peer had in the place of damaged ones; tells what never was committed.
+"""Replaces damaged entries by a peer's; detects entries that were never committed.
 
-Place in the data path: `SegmentLog.repair` hands over what the node has fetched.
+Place in the data path: `SegmentLog.repair` passes what the node has fetched.
 
 There is one rule. A damage lies between known points: entries whose end and chain are known, from
 an index or from what follows the damage. Where the index is known each entry is one, else only the
 damage's ends are. Entries that lead from one known point to the next are the ones that stood there,
 whoever sends them. Where they cannot be (another chain at a known point, no room left before the
-next one, a term that would make terms fall), and the peer says that they are committed, what stood
-here never was: all from the first such entry on may go, and what the peer has before it is what the
-log continues (Raft 5.3, log matching).
+next one, a term that would make terms fall), and the peer reports them committed, what stood here
+never was: all from the first such entry on may be dropped, and what the peer has before it is what
+the log continues (Raft 5.3, log matching).
 
 Invariants:
-- bytes are written where they belong and made durable before the damage is called repaired; a file
-  that is gone is built beside and renamed when it is whole, so that a crash leaves it missing;
+- bytes are written where they belong and made durable before the damage counts as repaired; a lost
+  file is built beside and renamed when it is whole, so that a crash leaves it missing;
 - nothing is dropped here, and nothing that may have been acknowledged is ever proposed to be:
   NeverCommittedError names an end of the log behind which a committed entry contradicts this log;
 - entries before a damage that a peer's committed ones contradict, or that the right ones do not
-  continue, are stale: the damage grows to the segment's beginning, whose chain is certain. While
-  a peer's entries only differ from them, they are doubted: the peers' ones are followed from the
+  continue, are stale: the damage grows to the segment's beginning, whose chain is certain. While a
+  peer's entries only differ from them, they are doubted: the peers' ones are followed from the
   segment's beginning, and nothing is written until they have led to what follows the damage.
 
 Source: "Protocol-Aware Recovery for Consensus-Based Storage" (FAST '18).
@@ -43,7 +43,7 @@ __all__ = ["LogRepair"]
 
 @dataclass(slots=True, kw_only=True)
 class _Patch:
-    """What was taken so far of a damage that can't be called repaired entry by entry."""
+    """Entries collected so far for a damage that can't be repaired entry by entry."""
 
     damage: Damage
     chain_before: int
@@ -60,7 +60,7 @@ class _Patch:
 
     @property
     def is_confirmed(self) -> bool:
-        """It continues what stands before the damage."""
+        """Whether it continues what precedes the damage."""
         return self.chain_before == self.damage.chain_before
 
     def add(self, entry: Entry, end_position: int, chain: int) -> None:
@@ -74,7 +74,7 @@ class _Patch:
 
 
 class LogRepair:
-    """Works on the log's own `table` and `files`."""
+    """Repairs of one log, on its own `table` and `files`."""
 
     def __init__(self, table: SegmentTable, files: SegmentFiles) -> None:
         self._table = table
@@ -83,7 +83,7 @@ class LogRepair:
         self._doubted: Damage | None = None
 
     def wanted_index(self, damage: Damage) -> Index:
-        """The first entry that is still to be had for the damage."""
+        """Return the first entry that the damage still needs."""
         if damage == self._doubted:
             damage = self._grown(damage)
         patch = self._patch
@@ -92,7 +92,7 @@ class LogRepair:
         return damage.first_index
 
     def forget(self) -> None:
-        """What was under way begins anew: the log has changed, or nobody could go on with it."""
+        """Discard an unfinished repair: the log has changed, or no peer can continue it."""
         self._patch = self._doubted = None
 
     def repair(
@@ -102,12 +102,12 @@ class LogRepair:
         chain_before: int | None,
         committed_index: Index,
     ) -> int:
-        """Take the entries, of which those up to `committed_index` are committed; the lowest
-        position that was written, if anything was: where they only tell whether what stands before
-        the damage is right, they are wanted once more.
+        """Take the entries, of which those up to `committed_index` are committed, and return the
+        lowest position that was written, if any was: entries that only confirm or refute what
+        precedes the damage are not written, and are wanted once more.
 
         Raises ValueError, RepairMismatchError, NeverCommittedError, OSError, and CorruptLogError
-        where what the log begins behind is contradicted.
+        where the log's base is contradicted.
         """
         found, segment, entries = self._wanted(first_index, entries)
         is_doubted = found == self._doubted
@@ -142,8 +142,8 @@ class LogRepair:
     def compare(self, entry: Entry, chain_before: int) -> None:
         """Compare a peer's committed entry, from before a damage, with this log.
 
-        Returns where it tells nothing. Raises NeverCommittedError where this log has another one,
-        RepairMismatchError where a damage has grown by what was learnt, and OSError.
+        Returns where that proves nothing. Raises NeverCommittedError where this log has another
+        one, RepairMismatchError where a damage has grown by the finding, and OSError.
         """
         table, index = self._table, entry.index
         if not table.base.index < index <= table.last_index:
@@ -155,7 +155,7 @@ class LogRepair:
         low, high = table.term_bounds(damage, index)
         if index >= damage.first_index or low <= entry.term <= high:
             return
-        # Whatever stood here, its term was another one.
+        # The entry that stood here had another term.
         segment = table.segment_of(index)
         if segment.chain(index - 1) == chain_before:
             cut = LogBase(
@@ -169,19 +169,19 @@ class LogRepair:
             raise self._never_committed(index - 1)
         raise self._grow(damage, segment)
 
-    # --- what a peer's entries tell ------------------------------------------------------------
+    # --- conclusions from a peer's entries -----------------------------------------------------
 
     def _wanted(
         self, first_index: Index, entries: Sequence[Entry]
     ) -> tuple[Damage, SegmentIndex, list[Entry]]:
-        """The damage, its segment, and the entries that are of use."""
+        """Return the damage, its segment, and the entries that are of use."""
         damage = self._table.damages.next(first_index)
         if damage is None or (first_index < damage.first_index and damage != self._doubted):
             raise ValueError(f"entry {first_index} is not damaged")
         if first_index != self.wanted_index(damage):
             raise ValueError(f"entry {self.wanted_index(damage)} of {damage} comes first")
         segment = self._table.segment_of(first_index)
-        # A damage that touches the next segment's is repaired segment by segment.
+        # A damage that extends into the next segment is repaired segment by segment.
         last_index = min(damage.last_index, segment.last_index)
         wanted = [entry for entry in entries if entry.index <= last_index]
         for number, entry in enumerate(wanted):
@@ -192,7 +192,7 @@ class LogRepair:
         return damage, segment, wanted
 
     def _begin(self, damage: Damage, chain_before: int | None, committed_index: Index) -> _Patch:
-        """What the entries continue. Raises where they continue something else."""
+        """Return the patch that the entries continue. Raises if they don't continue it."""
         patch = self._patch
         if patch is not None and patch.damage == damage:
             if chain_before in {None, patch.chain}:
@@ -218,7 +218,7 @@ class LogRepair:
     def _may_have_stood(
         self, damage: Damage, segment: SegmentIndex, entry: Entry, end_position: int, chain: int
     ) -> bool:
-        """Whether the entry can be the one that stood here, as far as anything is known of it."""
+        """Return whether the entry can be the one that stood here, as far as that is known."""
         index = entry.index
         if damage.entries_known:
             return (end_position, chain) == (segment.end(index), segment.chain(index))
@@ -231,14 +231,15 @@ class LogRepair:
     def _difference(
         self, found: Damage, patch: _Patch, index: Index, committed_index: Index
     ) -> Exception:
-        """The peer's entry at `index` can't be the one that stood here; those before it may be."""
+        """Return the error for a peer's entry at `index` that contradicts this log's; those before
+        it may agree."""
         damage = patch.damage
         if not patch.is_confirmed:
             self._doubted = damage
         if index > committed_index or not patch.is_confirmed:
             return RepairMismatchError(f"entry {index} is not the one that stood here")
         if damage.first_index < min(index, found.first_index):
-            # Of those that are doubted the last that is committed: is it the one that stands here?
+            # Is the last committed one of the doubted entries the one that stands here?
             segment = self._table.segment_of(found.first_index)
             before = min(index, found.first_index) - 1
             if patch.chains[before - damage.first_index] != segment.chain(before):
@@ -251,7 +252,7 @@ class LogRepair:
         )
 
     def _compare_certain(self, entry: Entry, chain_before: int) -> None:
-        """Of this log's entry at that index, place and chain are known for certain."""
+        """Compare with this log's entry at that index, whose place and chain are certain."""
         table, index = self._table, entry.index
         if table.chain(index - 1) != chain_before:
             raise self._never_committed(index - 1)
@@ -260,19 +261,19 @@ class LogRepair:
             raise self._never_committed(index)
 
     def _never_committed(self, index: Index) -> Exception:
-        """This log's entry at `index` is certain, and a committed one contradicts it."""
+        """Return the error for a committed entry that contradicts this log's certain one."""
         base = self._table.base
         if index <= base.index:
             text = f"the log begins behind entry {index}, and a peer's committed one differs"
             return CorruptLogError("commitlog", base.position, text)
         try:
             return NeverCommittedError(self._table.cut_before(index))
-        except DamagedLogError as error:  # what stands before comes first
+        except DamagedLogError as error:  # what precedes it comes first
             return RepairMismatchError(f"entry {index} is another one, and before it {error}")
 
     def _confirm(self, found: Damage, patch: _Patch, segment: SegmentIndex) -> None:
-        """The peers' entries lead to what follows the damage: those are right, whatever stands
-        before it here. It is confirmed, or stale; the right ones are fetched once more."""
+        """Confirm what precedes the damage, or mark it stale: the peers' entries lead to what
+        follows the damage, so they are right. They are fetched once more."""
         self._patch = self._doubted = None
         before = found.first_index - 1
         if patch.damage == found:
@@ -282,13 +283,13 @@ class LogRepair:
         if chain != segment.chain(before):
             self._grow(found, segment)
         else:
-            # Else the next peer whose entries differ would have it doubted once more.
+            # Else the next peer whose entries differ would make it doubted once more.
             self._table.damages.replace(found, replace(found, suspect=None))
 
-    # --- what becomes of the damage ------------------------------------------------------------
+    # --- changes of the damage -----------------------------------------------------------------
 
     def _shrink(self, damage: Damage, segment: SegmentIndex, last: Index) -> None:
-        """Of known entries those up to `last` are repaired."""
+        """Record known entries up to `last` as repaired."""
         self._patch = None
         if last == damage.last_index:
             self._table.damages.remove(damage)
@@ -303,7 +304,7 @@ class LogRepair:
         self._table.damages.replace(damage, rest)
 
     def _grown(self, damage: Damage) -> Damage:
-        """With what stands before it in its segment."""
+        """Return the damage extended to the beginning of its segment."""
         before = self._table.segment_of(damage.first_index).before
         return replace(
             damage,
@@ -315,8 +316,8 @@ class LogRepair:
         )
 
     def _grow(self, damage: Damage, segment: SegmentIndex) -> RepairMismatchError:
-        """What stands before the damage is stale: it was tied to its own beginning only, and what
-        follows the damage to the log's end."""
+        """Extend the damage over stale entries before it: they were tied only to their own
+        beginning, while what follows the damage is tied to the log's end."""
         self._patch = self._doubted = None
         first = segment.before.index + 1
         for index in range(first, damage.first_index):
@@ -328,7 +329,7 @@ class LogRepair:
         return RepairMismatchError(f"the entries before {damage} are stale")
 
     def _learn(self, patch: _Patch, old: SegmentIndex) -> None:
-        """The segment's index with the repaired entries in it."""
+        """Build the segment's index with the repaired entries in it."""
         self._patch = None
         table, damage = self._table, patch.damage
         index = SegmentIndex(old.before)
@@ -357,7 +358,7 @@ class LogRepair:
             self._files.write_sidecar(summary.position, encode_sidecar(summary, index))
 
     def _write(self, segment: SegmentIndex, position: int, data: bytes, *, whole: bool) -> None:
-        """`whole`: nothing of the segment's damage is left, if its file was gone."""
+        """Write repaired bytes durably. `whole`: a lost file is complete now."""
         first_position = segment.before.position
         offset = position - first_position
         with closing(self._files.open_for_repair(first_position, begins=not offset)) as file:

@@ -1,10 +1,10 @@
 """A log as it lies on the disk, read without changing anything.
 
-Place in the data path: `ledgermq store check` and `store dump` look at the log of a stopped node
-with it; a node itself opens a `SegmentLog`.
+Place in the data path: `ledgermq store check` and `store dump` read the log of a stopped node with
+it; a node itself opens a `SegmentLog`.
 
-Invariants: nothing is written, cut or repaired; the memory it takes does not grow with the log; a
-damaged entry is told in its place, and the walk goes on behind it.
+Invariants: nothing is written, cut or repaired; its memory does not grow with the log; a damaged
+entry is reported in its place, and the walk goes on behind it.
 
 Source: none.
 """
@@ -36,7 +36,7 @@ _STEP_SIZE = 4 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredEntry:
-    """An entry that is whole; `position` is that of its header."""
+    """A whole entry; `position` is that of its header."""
 
     entry: Entry
     position: int
@@ -48,7 +48,7 @@ class StoredEntry:
 
 
 class LogSurvey:
-    """Of the log in `directory`. Raises OSError and CorruptLogError as an opening would."""
+    """Reader of the log in `directory`. Raises OSError and CorruptLogError as an opening would."""
 
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
@@ -68,7 +68,7 @@ class LogSurvey:
         return self.recovered.last.last_index
 
     def verify(self) -> Iterator[Damage]:
-        """Read every closed segment; what is damaged, also what was known before, in order."""
+        """Read every closed segment; yield all damage, also known damage, in order."""
         damages = self.recovered.damages
         scrub = Scrub(self._disk, self._directory, self.recovered.closed)
         done = False
@@ -80,7 +80,7 @@ class LogSurvey:
         yield from damages
 
     def walk(self, low: Index, high: Index) -> Iterator[StoredEntry | Index]:
-        """Entries of [low, high); an index alone where the entry is damaged."""
+        """Yield the entries of [low, high); the index alone where the entry is damaged."""
         low, high = max(low, self.first_index), min(high, self.last_index + 1)
         starts = [summary.before.index for summary in self.recovered.closed]
         while low < high:

@@ -1,13 +1,13 @@
-"""Lets the kernel forget what stands well before the log's end.
+"""Drops older parts of the log from the kernel's page cache.
 
-Place in the data path: `raft.log.segment_log` asks it after a sync. What was written stays in the
-kernel's page cache until memory runs short, so a log that only grows takes a fresh page for every
-4 KiB. In a virtual machine a fresh page may be one that the host has yet to find: writing to those
-cost a fifth of a broker's processor time under load. A log whose older pages go is written into the
-same ones again and again. Who reads what is older reads it from the disk.
+Place in the data path: `raft.log.segment_log` calls it after a sync. What was written stays in the
+kernel's page cache until memory runs short, so a log that only grows takes a fresh page for every 4
+KiB. In a virtual machine the host may still have to back a fresh page: writing to such pages cost a
+fifth of a broker's processor time under load. A log whose older pages are dropped is written into
+the same pages again and again. Older entries are read from the disk.
 
-Invariants: only a hint; nothing is lost by it, what is not synced stays. Pages go in steps, at most
-`_STEP` bytes at a time, from the first position that was written in this life on.
+Invariants: it is only a hint; nothing is lost by it, un-synced pages stay. Pages go in steps, at
+most `_STEP` bytes at a time, from the first position that this process wrote.
 
 Source: posix_fadvise(2), POSIX_FADV_DONTNEED.
 """
@@ -29,30 +29,31 @@ _STEP: Final = 4 << 20
 
 
 class PageCacheWindow:
-    """`size` bytes before the log's end stay; 0: all of it, as the kernel likes.
+    """Range of the log that stays cached: `size` bytes before its end; 0: all, as the kernel likes.
 
-    `begin` and `restart` are called by who writes, `advance` by who syncs, each on its own thread.
+    The writer calls `begin` and `restart`, the syncer `advance`, each on its own thread.
     """
 
     def __init__(self, disk: Disk, path_of: Callable[[int], str], size: int) -> None:
         self._disk = disk
         self._path_of = path_of
         self._size = size
-        self._segments: deque[int] = deque()  # first positions, from the one that is being let go
-        self._reached = 0  # what stands before it was let go
+        self._segments: deque[int] = deque()  # first positions, from the one being dropped
+        self._reached = 0  # all before it was dropped
 
     def restart(self, position: int, end: int) -> None:
-        """The last segment begins at `position`, and is written from `end` on; no sync runs."""
+        """Start anew: the last segment begins at `position`, is written from `end`; no sync
+        runs."""
         self._segments = deque([position])
         self._reached = end
 
     def begin(self, position: int) -> None:
-        """The last segment begins there now."""
+        """Note that the last segment begins at `position` now."""
         if self._size:
             self._segments.append(position)
 
     def advance(self, end: int) -> None:
-        """The log is synced up to `end`."""
+        """Note that the log is synced up to `end`, and drop a step of older pages."""
         if not self._size or end - self._size < self._reached + _STEP:
             return
         segments = self._segments
@@ -70,5 +71,5 @@ class PageCacheWindow:
             with closing(self._disk.open(self._path_of(segment), create=False)) as file:
                 file.drop_cache(begin - segment, end - begin)
         except OSError as error:
-            # Retention took it, or no file can be opened just now: a hint is not worth a node.
+            # Retention removed it, or no file can be opened now: a hint is not worth a node.
             _log.debug("pages of segment %d stay in memory: %r", segment, error)

@@ -1,9 +1,9 @@
-"""The log as the core reads it while some of it is being mended.
+"""The core's view of the log while parts of it are under repair.
 
-Place in the data path: stands between `raft.core.core` and `raft.log.segment_log`. What is damaged
-is not there for the core, for the time being: a follower that needs it waits, and goes on once
-`raft.repair.log_repairer` has mended it. The node makes a core only where every damaged entry of
-unknown term is contained in a snapshot, so that it is committed (`raft.store.restore`).
+Place in the data path: stands between `raft.core.core` and `raft.log.segment_log`. Damaged entries
+are hidden from the core for the time being: a follower that needs one waits, and goes on once
+`raft.repair.log_repairer` has repaired it. The node creates a core only where every damaged entry
+of unknown term is contained in a snapshot, so that it is committed (`raft.store.restore`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ReadableLog:
         return self._log.config_indexes
 
     def term(self, index: Index) -> Term | None:
-        """None where it is damaged and not known."""
+        """Return the term; None if the entry is damaged and its term unknown."""
         try:
             return self._log.term(index)
         except DamagedLogError as error:
@@ -51,8 +51,8 @@ class ReadableLog:
             return None
 
     def entries(self, low: Index, high: Index, size_max: int) -> tuple[Entry, ...]:
-        """None where the first of them is damaged, or not confirmed for a damage behind it; nothing
-        beyond a damaged one."""
+        """Return entries up to the first damaged one; none if the first of them is damaged, or
+        unconfirmed because of a damage behind it."""
         try:
             return self._log.entries(low, high, size_max)
         except DamagedLogError as error:

@@ -1,11 +1,11 @@
-"""Reads closed segments again, a piece at a time, and tells what does not match any more.
+"""Re-reads closed segments, a piece at a time, and reports what does not match any more.
 
-Place in the data path: the node runs its steps on a thread, throttled, and gives what was found to
-`SegmentLog.note_damages`, which looks once more on its own thread: meanwhile the segment may have
-been truncated, dropped or mended.
+Place in the data path: the node runs its steps on a thread, throttled, and passes the findings to
+`SegmentLog.note_damages`, which verifies them on its own thread: meanwhile the segment may have
+been truncated, dropped or repaired.
 
-Invariants: it shares nothing with the log but the disk, and changes nothing. A segment that is
-gone meanwhile is passed over by whoever confirms.
+Invariants: it shares nothing with the log but the disk, and changes nothing. A segment that was
+removed meanwhile is skipped when the findings are verified.
 
 Source: "An Analysis of Data Corruption in the Storage Stack" (FAST '08): most latent errors are
 found by scrubs, not by readers.
@@ -30,7 +30,7 @@ __all__ = ["Scrub", "ScrubStep"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScrubStep:
-    """What one step has read; `done` once there is no segment left."""
+    """Findings of one step; `done` once there is no segment left."""
 
     size_bytes: int
     damages: tuple[Damage, ...]
@@ -48,7 +48,7 @@ class _Under:
 
 
 class Scrub:
-    """Of the segments given, oldest first. Not thread-safe, but bound to no thread."""
+    """Scrub of the given segments, oldest first. Not thread-safe, but bound to no thread."""
 
     def __init__(self, disk: Disk, directory: str, segments: Sequence[SegmentSummary]) -> None:
         self._disk = disk
@@ -57,7 +57,7 @@ class Scrub:
         self._under: _Under | None = None
 
     def step(self, size_bytes_max: int = 1 << 20) -> ScrubStep:
-        """Read about so many bytes, an entry at least. Raises OSError."""
+        """Read about `size_bytes_max` bytes, an entry at least. Raises OSError."""
         if self._under is None:
             if not self._left:
                 return ScrubStep(size_bytes=0, damages=(), done=True)

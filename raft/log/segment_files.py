@@ -1,13 +1,13 @@
-"""The files of the segmented log: which are open, how they grow, and whether there is room.
+"""Files of the segmented log: which are open, how they grow, and whether there is room.
 
 Place in the data path: under `raft.log.segment_log`, which knows what the bytes mean.
 
 Invariants:
 - only the last segment's file is written behind its end, and every byte is allocated before it is
-  written: a full disk is found out by `reserve` or by the allocation, never by a write that ends
-  in the middle;
-- the file of the segment to come is made and allocated ahead, under the name `next`, which no
-  reader of segments takes for one;
+  written: a full disk is detected by `reserve` or by the allocation, never by a write that ends in
+  the middle;
+- the next segment's file is created and allocated ahead, under the name `next`, which no reader of
+  segments takes for a segment;
 - a removal is durable before the next one.
 
 Source: posix_fallocate(3); DLedger allocates its mapped files ahead in the same way.
@@ -32,7 +32,7 @@ NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class SegmentFiles:
-    """Call `open_last` first."""
+    """Open files of the log in `directory`. Call `open_last` first."""
 
     def __init__(
         self,
@@ -48,12 +48,12 @@ class SegmentFiles:
         self._directory = directory
         self._segment_size_bytes_max = segment_size_bytes_max
         self._preallocation_size_bytes = preallocation_size_bytes
-        self._read_files: dict[int, DiskFile] = {}  # by first position, oldest use first
+        self._read_files: dict[int, DiskFile] = {}  # by first position, least recently used first
         self._next: DiskFile | None = None
         self._next_size = 0
         self._last: DiskFile | None = None
         self.position = 0  # first byte of the last segment
-        self._size = 0  # of its file
+        self._size = 0  # of the last segment's file
 
     @property
     def last(self) -> DiskFile:
@@ -66,21 +66,21 @@ class SegmentFiles:
     # --- the last segment ----------------------------------------------------------------------
 
     def open_last(self, position: int, size: int) -> None:
-        """Open or make the last segment, cut to `size`, durable with the next sync."""
+        """Open or create the last segment, cut to `size`, durable with the next sync."""
         if self._last is None or self.position != position:
             known = self._read_files.pop(position, None)
             self._last = known or self._disk.open(self.path(position), create=True)
         self.position = position
-        # Cut, and not overwritten: zeros or new entries must be all that follows the last one.
+        # Cut, not overwrite: only zeros or new entries may follow the last entry.
         self._last.truncate(size)
         self._size = size
         self.cached.restart(position, position + size)
 
     def reopen_last(self, position: int, size: int, torn_size: int) -> None:
-        """At a start: open or make the last segment, whose entries take `size` bytes; `torn_size`
+        """Open or create the last segment at a start. Its entries take `size` bytes; `torn_size`
         bytes behind them are no entries and become zeros, durable with the next sync.
 
-        What was allocated stays so: on a full disk somebody else would have it.
+        Allocated blocks stay: on a full disk another process would take them.
         """
         self._last = file = self._disk.open(self.path(position), create=True)
         self.position = position
@@ -96,7 +96,7 @@ class SegmentFiles:
         self.cached.restart(position, position + size)
 
     def write(self, buffers: Sequence[bytes], size: int, offset: int) -> None:
-        """Write at the end of the last segment. Raises OSError, of a full disk before a byte."""
+        """Write at the end of the last segment. Raises OSError, of a full disk before any byte."""
         if offset + size > self._size:
             self._grow(offset + size)
         file = self.last
@@ -105,7 +105,7 @@ class SegmentFiles:
             write_fully(file, b"".join(buffers)[written:], offset + written)
 
     def reserve(self, used: int, size: int) -> bool:
-        """Whether `size` more bytes behind the `used` ones of the last segment have blocks."""
+        """Return whether the last segment has blocks for `size` bytes behind the `used` ones."""
         if used + size <= self._size:
             return True
         try:
@@ -144,7 +144,7 @@ class SegmentFiles:
         self.remove(self.position)
 
     def settle_last(self) -> None:
-        """At a start: what is read of the last segment from now on is durable."""
+        """Sync the last segment at a start, so that reads return what the disk holds."""
         positions = segment_positions(self._disk, self._directory)
         if positions:
             with closing(self._disk.open(self.path(positions[-1]), create=False)) as file:
@@ -153,14 +153,14 @@ class SegmentFiles:
     # --- closed segments -----------------------------------------------------------------------
 
     def close_lost(self, position: int) -> None:
-        """Where a closed segment's name is gone, read no more of the file that had it."""
+        """Close the file of a closed segment whose name is lost, so that it is read no more."""
         if position != self.position and not self.exists(position):
             file = self._read_files.pop(position, None)
             if file is not None:
                 file.close()
 
     def closed(self, position: int) -> DiskFile:
-        """An open file of a closed segment; the least recently used ones are closed."""
+        """Return an open file of a closed segment; the least recently used ones are closed."""
         if position == self.position:
             return self.last
         file = self._read_files.pop(position, None)
@@ -170,7 +170,7 @@ class SegmentFiles:
         return file
 
     def remove(self, position: int) -> None:
-        """Remove a segment and what stands beside it; durable when this returns."""
+        """Remove a segment and its sidecar; durable when this returns."""
         file = self._read_files.pop(position, None)
         if file is not None:
             file.close()
@@ -182,7 +182,7 @@ class SegmentFiles:
         self._disk.sync_directory(self._directory)
 
     def remove_sidecar(self, position: int) -> None:
-        """Before the segment is changed, so that what the sidecar says never outlives it."""
+        """Remove the sidecar before its segment changes, so that it is never outdated."""
         try:
             self._disk.remove(index_path(self._directory, position))
         except FileNotFoundError:
@@ -190,7 +190,7 @@ class SegmentFiles:
         self._disk.sync_directory(self._directory)
 
     def write_sidecar(self, position: int, data: bytes) -> None:
-        """Its bytes are durable when this returns; where there is no room, there is none."""
+        """Write a sidecar, durable when this returns; a full disk leaves none."""
         try:
             # A new name needs room too.
             with closing(self._disk.open(index_path(self._directory, position), create=True)) as f:
@@ -205,8 +205,8 @@ class SegmentFiles:
         return segment_name(position) in self._disk.list(self._directory)
 
     def open_for_repair(self, position: int, *, begins: bool) -> DiskFile:
-        """The segment's file, to be closed by the caller; one beside it where it is gone, empty
-        where the repair `begins`."""
+        """Open the segment's file, which the caller closes; if it is lost, open one beside it,
+        emptied if the repair `begins`."""
         try:
             return self._disk.open(self.path(position), create=False)
         except FileNotFoundError:
@@ -216,8 +216,8 @@ class SegmentFiles:
             return file
 
     def end_repair(self, position: int) -> None:
-        """A file that was built beside is whole and durable: it takes its place. What is left of
-        one that was not finished is of no use where the segment was made anew."""
+        """Rename a file that was built beside, whole and durable, to the segment's name. Ignore the
+        remains of an unfinished one if the segment was made anew."""
         names = self._disk.list(self._directory)
         name = segment_name(position)
         if f"{name}.repair" in names and name not in names:
@@ -241,7 +241,7 @@ class SegmentFiles:
         return f"{self._directory}/next"
 
     def _grow(self, needed: int) -> None:
-        """In steps, so that a sync rarely journals it; exactly, where there is room for no more."""
+        """Grow in steps, so that a sync rarely journals the size; exactly, where room is short."""
         step = min(self._size + self._preallocation_size_bytes, self._segment_size_bytes_max)
         size = max(needed, step)
         try:
@@ -254,20 +254,20 @@ class SegmentFiles:
         self._size = size
 
     def _take_next(self, target: str) -> tuple[DiskFile | None, int]:
-        """The file made ahead, under its name; None where there is none any more."""
+        """Rename the file made ahead to `target`; None if there is none."""
         file, size = self._next, self._next_size
         self._next, self._next_size = None, 0
         if file is not None:
             try:
                 self._disk.rename(self._next_path, target)
-            except FileNotFoundError:  # nothing was in it: somebody tidied up
+            except FileNotFoundError:  # somebody removed it; it was empty
                 file.close()
                 return None, 0
         return file, size
 
     def _prepare_next(self, size: int) -> None:
         if self._next is None:
-            # A start finds what was allocated before it: nothing was ever written there.
+            # Reuse what was allocated before this start: nothing was ever written there.
             self._next = self._disk.open(self._next_path, create=True)
             self._next_size = self._next.size()
         if self._next_size < size:
@@ -295,7 +295,7 @@ def index_path(directory: str, position: int) -> str:
 
 
 def segment_positions(disk: Disk, directory: str) -> list[int]:
-    """Of the segments that are there, in order."""
+    """Return the first positions of the segments that exist, in order."""
     return [int(name) for name in sorted(disk.list(directory)) if _is_segment(name)]
 
 

@@ -1,8 +1,8 @@
 """Where the entries of one segment stand, in memory and in the file beside a closed segment.
 
 Place in the data path: `raft.log.segment_table` finds an entry's place and chain with it. The
-sidecar `<segment>.index` is written when the segment is closed. It is derived: whoever misses it
-scans the segment and writes it anew; but with it a damage of the segment is known entry by entry.
+sidecar `<segment>.index` is written when the segment is closed. It is derived: where it is
+missing the segment is scanned and it is written anew; but with it damage is known entry by entry.
 
 Invariants:
 - a summary (the sidecar's head, with a CRC of its own) is enough to open a log: a start reads a
@@ -68,7 +68,7 @@ assert array(_UINT).itemsize == 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentSummary:
-    """A closed segment. `before` is what stands right before it, its position included."""
+    """Summary of a closed segment. `before` is the place right before it, position included."""
 
     before: LogBase
     last_index: Index
@@ -98,7 +98,7 @@ class SegmentSummary:
 class SegmentIndex:
     """Offsets and chains of one segment's entries; grows and shrinks at its end.
 
-    Of a damaged entry the offset may be unknown: it has that of the damage, and no bytes.
+    The offset of a damaged entry may be unknown: it has that of the damage, and no bytes.
     """
 
     __slots__ = ("before", "chains", "end_position", "offsets")
@@ -122,19 +122,19 @@ class SegmentIndex:
         return self.before.position + self.offsets[index - self.before.index - 1]
 
     def end(self, index: Index) -> int:
-        """One past the entry's last byte."""
+        """Return one past the entry's last byte."""
         place = index - self.before.index
         if place < len(self.offsets):
             return self.before.position + self.offsets[place]
         return self.end_position
 
     def chain(self, index: Index) -> int:
-        """Also of the entry before the first."""
+        """Return the chain of an entry of the segment, or of the entry before its first."""
         place = index - self.before.index - 1
         return self.chains[place] if place >= 0 else self.before.chain
 
     def index_at(self, position: int) -> Index:
-        """The entry that has the byte at `position`, which is one of this segment."""
+        """Return the entry that has the byte at `position`, which is in this segment."""
         return self.before.index + bisect_right(self.offsets, position - self.before.position)
 
     def truncate_from(self, index: Index) -> None:
@@ -168,7 +168,7 @@ def encode_sidecar(summary: SegmentSummary, index: SegmentIndex) -> bytes:
 
 
 def read_summary(file: DiskFile) -> SegmentSummary | None:
-    """What the sidecar's head says; None where it is not readable."""
+    """Read the sidecar's head; None if it is not readable."""
     data = file.pread(_FIRST_READ_SIZE, 0)
     if len(data) < _HEAD.size + _CRC.size or data[:4] != _MAGIC:
         return None
@@ -197,7 +197,7 @@ def read_summary(file: DiskFile) -> SegmentSummary | None:
 
 
 def read_index(file: DiskFile, summary: SegmentSummary) -> SegmentIndex | None:
-    """The arrays of the sidecar whose head is `summary`; None where they are not readable."""
+    """Read the arrays of the sidecar whose head is `summary`; None if they are not readable."""
     count = summary.last_index - summary.before.index
     head_size = (
         _HEAD.size

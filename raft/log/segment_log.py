@@ -7,17 +7,17 @@ terms and entries, consumers read stored bytes by position. It touches the disk 
 Invariants:
 - positions run through all segments without a gap; a segment holds whole entries only, and is
   fsynced whole, and the durable mark at its end, before its successor is made;
-- a truncation really cuts the file, and takes later segments away newest first, each removal made
-  durable before the next: no crash can bring an old tail back behind a new one. The oldest
-  segments go oldest first, after the base has said so;
-- what is handed out was checked: it is still in memory as it was appended, or it matched the chain
-  when it was read (`raft.log.verified_reads`). Damage of what was durable is kept in `damages`,
-  never cut off, and raised as DamagedLogError by whatever touches it, until `repair` has mended it;
-- after the first OSError nothing is written any more: every later append, truncate or sync
-  raises. What an fsync that failed once left behind is unknown, also to a second fsync. For the
-  same reason a start reads its last segment from the disk, after an fsync of it, and not from
-  memory: what it finds is durable. No durable byte of an entry is ever written again. A full disk
-  that `reserve` has met is no such error: nothing was written;
+- a truncation really cuts the file, and removes later segments newest first, each removal durable
+  before the next: no crash can bring an old tail back behind a new one. The oldest segments are
+  removed oldest first, after the base says so;
+- what is returned was checked: it is still in memory as it was appended, or it matched the chain
+  when it was read (`raft.log.verified_reads`). Damage of durable entries is recorded in `damages`,
+  never cut off, and raised as DamagedLogError on access, until `repair` has repaired it;
+- after the first OSError nothing is written any more: every later append, truncate or sync raises.
+  What an fsync that failed once left behind is unknown, also to a second fsync. For the same reason
+  a start reads its last segment from the disk, after an fsync of it, and not from memory: what it
+  finds is durable. No durable byte of an entry is ever written again. A full disk that `reserve`
+  has met is no such error: nothing was written;
 - hard state before log (`raft.log.hard_state`): what is claimed to be durable, by the mark, by the
   end of a segment, by the base or by what `sync` returns, is of no later term than the durable hard
   state. Every claim goes through `_before_claim`.
@@ -25,8 +25,8 @@ Invariants:
 Threads: everything runs on the loop's thread but `sync`, which may run on one other thread while
 the loop goes on reading and appending (a truncation, and the end of a segment, wait for it).
 
-Over 500 lines, because all that changes the log's files and claims stands together: in which order
-it does both is what a crash finds.
+Over 500 lines, because all that changes the log's files and claims stands together: the order of
+both is what a crash exposes.
 
 Source: Raft 5.3; DLedger's segments; "Can applications recover from fsync failures?" (ATC '20).
 """
@@ -62,7 +62,7 @@ _NOTHING = (0, 0, b"")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncedTo:
-    """What a sync covered: every entry up to `index`, which has `term` (0 and 0: none)."""
+    """Result of a sync: it covered every entry up to `index`, which has `term` (0 and 0: none)."""
 
     index: Index
     term: Term
@@ -74,16 +74,16 @@ class _Tail:
 
     file: DiskFile
     end: LogBase
-    before: LogBase  # the last segment
+    before: LogBase  # of the last segment
     base: LogBase
 
 
 class SegmentLog:
-    """Opens, and recovers, the log in `directory` of `disk`.
+    """The log in `directory` of `disk`, recovered at construction.
 
     `hard_state`: of this store, loaded; None where no vote depends on this log. Raises OSError, and
-    CorruptLogError where something durable is damaged beyond what can be told exactly, or of a term
-    that the hard state lacks; `damages` has what can. Beside the directory stand
+    CorruptLogError where a durable part is damaged to an unknown extent, or has a term that the
+    hard state lacks; damage of known extent is in `damages`. Beside the directory stand
     `DIRECTORY.durable` (raft/log/durable_mark.py) and `DIRECTORY.base` (raft/log/log_base.py).
     """
 
@@ -115,7 +115,7 @@ class SegmentLog:
         )
         self._failure: OSError | None = None
         self._marked = LogBase()  # the highest cut that the mark claims
-        self._hot: tuple[int, int, bytes] = _NOTHING  # checked bytes that were read last
+        self._hot: tuple[int, int, bytes] = _NOTHING  # checked bytes of the last read
         recovered = self._recover()
         self.recovery = recovered.report
         self._table = SegmentTable(recovered, self._load_index)
@@ -126,7 +126,7 @@ class SegmentLog:
         self._publish_tail()
 
     def _recover(self) -> RecoveredLog:
-        """Finish what a crash broke off, then find out what is there."""
+        """Complete what a crash interrupted, then recover the log."""
         disk, directory = self._disk, self._directory
         disk.make_directory(directory)
         disk.sync_directory(directory.rpartition("/")[0])
@@ -147,7 +147,7 @@ class SegmentLog:
         return recovered
 
     def _refuse_lost_term(self, term: Term) -> None:
-        """After the read, what `_before_claim` is before the write. Raises CorruptLogError."""
+        """Check what `_before_claim` ensured before the write. Raises CorruptLogError."""
         if self._hard_state is not None and term > self._hard_state.durable_term:
             raise CorruptLogError(
                 "hard_state",
@@ -157,11 +157,11 @@ class SegmentLog:
             )
 
     def _settle(self, recovered: RecoveredLog) -> None:
-        """Blot the torn tail out, and claim what is left: it was read from the disk."""
+        """Zero the torn tail and claim what is left as durable: it was read from the disk."""
         last = recovered.last
         first = last.before.position
         if self._hard_state is not None and self._table.last_term > self._hard_state.durable_term:
-            # Entries that a crash left above the mark: nobody was told of them, nor of their term.
+            # Entries that a crash left above the mark: neither they nor their term were ever sent.
             self._hard_state.enter(self._table.last_term)
         self._files.remove_sidecar(first)
         self._files.reopen_last(first, last.end_position - first, recovered.torn_bytes)
@@ -172,14 +172,14 @@ class SegmentLog:
             self._files.write_sidecar(summary.position, sidecar)
         recovered.indexes.clear()
         self._reset_mark(self._table.end)
-        # Last: where there is a base, there was a mark.
+        # The base is last: where there is a base, there was a mark.
         self._base_file.save(self._table.base)
 
-    # --- what the core reads -------------------------------------------------------------------
+    # --- reads of the core ---------------------------------------------------------------------
 
     @property
     def base(self) -> LogBase:
-        """What stands right before the first entry."""
+        """Place right before the first entry."""
         return self._table.base
 
     @property
@@ -196,19 +196,19 @@ class SegmentLog:
 
     @property
     def config_indexes(self) -> Sequence[Index]:
-        """Where the CONFIG entries stand, without reading them."""
+        """Indexes of the CONFIG entries, known without reading them."""
         return self._table.config_indexes
 
     def term(self, index: Index) -> Term:
-        """Raises IndexError outside [base.index, last_index], DamagedLogError where unknown."""
+        """Return the term. Raises IndexError outside [base.index, last_index], DamagedLogError."""
         return self._table.term(index)
 
     def tell_term(self, index: Index, term: Term) -> None:
-        """A snapshot knows the term of this entry, which the log may have lost."""
+        """Set the term of an entry that the log may have lost, as a snapshot knows it."""
         self._table.tell_term(index, term)
 
     def entries(self, low: Index, high: Index, size_max: int) -> tuple[Entry, ...]:
-        """Entries of [low, high), at least one if low < high, then while within size_max bytes.
+        """Return [low, high), at least one entry if low < high, then while within size_max bytes.
 
         `size_max` counts stored bytes, headers included. Ends before a damaged entry; raises
         DamagedLogError where the first one is, IndexError where the log doesn't hold all of the
@@ -223,7 +223,7 @@ class SegmentLog:
             return self._tail_cache.slice(low, high, size_max)
         return tuple(self._reads.entries(low, high, size_max))
 
-    # --- what consumers read -------------------------------------------------------------------
+    # --- reads of consumers --------------------------------------------------------------------
 
     @property
     def end_position(self) -> int:
@@ -231,33 +231,33 @@ class SegmentLog:
         return self._table.last.end_position
 
     def position(self, index: Index) -> int:
-        """Where the entry's header stands; the payload begins HEADER_SIZE later."""
+        """Return the position of the entry's header; the payload begins HEADER_SIZE later."""
         return self._table.position(index)
 
     def entry_end(self, index: Index) -> int:
-        """One past the entry's last byte. Raises IndexError and DamagedLogError."""
+        """Return one past the entry's last byte. Raises IndexError and DamagedLogError."""
         return self._table.segment_of(index).end(index)
 
     def segment_last_index(self, index: Index) -> Index | None:
-        """The last entry of the segment that holds `index`; None for the one that still grows."""
+        """Return the last index of the segment that holds `index`; None if it still grows."""
         segment = self._table.segment_of(index)
         return None if segment is self._table.last else segment.last_index
 
     @property
     def first_segment_end(self) -> int:
-        """Where the oldest closed segment ends; where the log begins, if there is none."""
+        """End of the oldest closed segment; the log's beginning if there is none."""
         closed = self._table.closed
         return closed[0].end_position if closed else self._table.base.position
 
     def chain(self, index: Index) -> int:
-        """The chain of the entry, or of the base; 0 at index 0."""
+        """Return the chain of the entry, or of the base; 0 at index 0."""
         return self._table.chain(index)
 
     def read(self, position: int, size: int) -> bytes:
-        """`size` bytes at `position`, all of one segment (a record never spans two).
+        """Return `size` bytes at `position`, all of one segment (a record never spans two).
 
-        Raises LookupError where the log does not have them, DamagedLogError where they are
-        damaged, OSError.
+        Raises LookupError where the log does not have them, DamagedLogError where they are damaged,
+        OSError.
         """
         start, end, data = self._hot
         if not start <= position <= position + size <= end:
@@ -267,7 +267,7 @@ class SegmentLog:
         return data[offset : offset + size]
 
     def _read(self, position: int, size: int) -> tuple[int, bytes]:
-        """A stretch of checked bytes that holds those asked for, and its position."""
+        """Return a stretch of checked bytes that holds the requested ones, and its position."""
         table = self._table
         if size < 0 or position < table.base.position:
             raise LookupError(f"position {position} is before the log's beginning")
@@ -284,21 +284,21 @@ class SegmentLog:
                     return payload_position, payload
         return self._reads.read(position, size)
 
-    # --- what the shell writes -----------------------------------------------------------------
+    # --- writes of the shell -------------------------------------------------------------------
 
     def reserve(self, size: int) -> bool:
-        """Whether there is room for `size` more bytes of entries, headers included.
+        """Return whether there is room for `size` more bytes of entries, headers included.
 
-        Gets it from the file system where it must. False where the disk is full: nothing was
-        written, and the log goes on. Raises OSError, and then for every later call.
+        Allocates it where necessary. False where the disk is full: nothing was written, and the log
+        stays usable. Raises OSError, and then for every later call.
         """
         with self._writing():
             return self._files.reserve(self.end_position - self._files.position, size)
 
     def append(self, entries: Sequence[Entry]) -> None:
-        """Write the entries behind the last one; not durable before a `sync` begun after this.
+        """Write the entries behind the last one; durable only after a later `sync`.
 
-        Raises OSError (a full disk too, where `reserve` was not asked), and then for every later
+        Raises OSError (for a full disk too, unless `reserve` was called), and then for every later
         call.
         """
         table, cache = self._table, self._tail_cache
@@ -340,7 +340,7 @@ class SegmentLog:
             self._cut(self._table.cut_before(index))
 
     def end_at(self, cut: LogBase) -> None:
-        """Drop what never was committed, as a NeverCommittedError says: nobody steps a core yet.
+        """Drop never committed entries behind a NeverCommittedError's cut; there is no core yet.
 
         Where the entry at the cut is damaged here, its place is known again: the mark names it
         before a byte is dropped. Raises OSError, and then for every later call.
@@ -350,14 +350,14 @@ class SegmentLog:
         self._cut(cut)
 
     def enter_term(self, term: Term) -> None:
-        """At a start: an entry of this term is taken from others. Raises OSError."""
+        """Make `term` durable at a start: an entry of it comes from a peer. Raises OSError."""
         if self._hard_state is not None and term > self._hard_state.durable_term:
             self._hard_state.enter(term)
 
     def _cut(self, cut: LogBase) -> None:
         table, index = self._table, cut.index + 1
         with self._sync_lock, self._writing():
-            # First the claim, then the bytes: the mark never names what is gone.
+            # First the claim, then the bytes: a crash between them leaves a mark that is true.
             lowered = cut.position < self._marked.position
             gone = table.truncate_from(cut)
             if lowered or gone:
@@ -381,7 +381,7 @@ class SegmentLog:
         covered. Raises OSError, and then for every later call: what is durable is unknown then.
         """
         with self._sync_lock, self._writing():
-            tail = self._tail
+            tail = self._tail  # one reference: the loop may append meanwhile
             self._before_claim(tail.end.term)
             tail.file.sync()
             if tail.end.position > self._marked.position:
@@ -391,18 +391,19 @@ class SegmentLog:
             return SyncedTo(index=tail.end.index, term=tail.end.term)
 
     def drop_before(self, position: int, segments_max: int | None = None) -> LogBase:
-        """Drop the oldest segments that lie wholly below `position`; what the log begins behind.
+        """Drop the oldest segments that lie wholly below `position`; return the log's new base.
 
         Raises OSError, and then for every later call.
         """
         table = self._table
         dropped = [one for one in table.closed if one.end_position <= position][:segments_max]
         while dropped and not table.knows_term(dropped[-1].last_index):
-            dropped.pop()  # until it is mended, nobody could say what the log begins behind
+            dropped.pop()  # until it is repaired, the new base's term is unknown
         if not dropped:
             return table.base
         base = replace(dropped[-1].end, term=table.term(dropped[-1].last_index))
         with self._sync_lock, self._writing():
+            # A crash after the base leaves files below it, which the next start removes.
             self._base_file.save(base)
             self._reset_mark(self._marked, base)
             for summary in dropped:
@@ -414,13 +415,14 @@ class SegmentLog:
         return base
 
     def reset(self, base: LogBase) -> None:
-        """Empty the log: it begins behind `base` now, as an installed snapshot says.
+        """Empty the log: it begins behind `base` now, the base of an installed snapshot.
 
-        Raises OSError, and then for every later call. A crash in it leaves the old log or the
-        empty one.
+        Raises OSError, and then for every later call. A crash in it leaves the old log or the empty
+        one.
         """
         with self._sync_lock, self._writing():
             self._before_claim(base.term)
+            # A crash from here on: the next start goes on emptying the log.
             self._base_file.save(base, resetting=True)
             self._files.remove_last()
             self._empty(base)
@@ -439,15 +441,15 @@ class SegmentLog:
 
     @property
     def damages(self) -> tuple[Damage, ...]:
-        """What is known to be damaged, in order. Reads of it raise DamagedLogError."""
+        """Known damage, in order. Reads of it raise DamagedLogError."""
         return self._table.damages.all()
 
     def wanted_index(self, damage: Damage) -> Index:
-        """The first entry of the damage that `repair` still has to be given."""
+        """Return the first entry of the damage that `repair` still needs."""
         return self._repair.wanted_index(damage)
 
     def copies(self, low: Index, high: Index, size_max: int) -> tuple[Entry, ...]:
-        """As `entries`, and also those that stand before a damage and are not confirmed for that.
+        """Return `entries`, including those before a damage that are unconfirmed because of it.
 
         Only for a peer that checks them against what it knows of the log, as `repair` does.
         """
@@ -463,34 +465,34 @@ class SegmentLog:
         chain_before: int | None = None,
         committed_index: Index = 0,
     ) -> None:
-        """Put a peer's entries in the place of damaged ones, from `wanted_index` on.
+        """Replace damaged entries by a peer's, from `wanted_index` on.
 
-        They may be fewer than are missing; those behind the damage are passed over. `chain_before`
-        is the chain that they continue with the peer, where they are committed up to
-        `committed_index`. Durable when this returns. Raises ValueError (not the entries that are
-        wanted next), RepairMismatchError (not the entries that stood here: begin anew at
-        `wanted_index`), NeverCommittedError (what stood here never was committed), and OSError, and
-        then for every later call.
+        They may be fewer than are missing; those behind the damage are ignored. `chain_before` is
+        the chain that they continue at the peer, where they are committed up to `committed_index`.
+        Durable when this returns. Raises ValueError (not the entries that are wanted next),
+        RepairMismatchError (not the entries that stood here: start again at `wanted_index`),
+        NeverCommittedError (what stood here never was committed), and OSError, and then for every
+        later call.
         """
         with self._writing():
             position = self._repair.repair(first_index, entries, chain_before, committed_index)
         self._forget_read(position)
 
     def forget_repairs(self) -> None:
-        """Nobody could go on with what was begun: begin anew at `wanted_index`."""
+        """Discard unfinished repairs that no peer can continue: start again at `wanted_index`."""
         self._repair.forget()
 
     def compare(self, entry: Entry, chain_before: int) -> None:
-        """Look whether a committed entry of a peer, which continues `chain_before`, contradicts
-        this log. Raises NeverCommittedError, RepairMismatchError and OSError as `repair` does."""
+        """Check whether a peer's committed entry, which continues `chain_before`, contradicts this
+        log. Raises NeverCommittedError, RepairMismatchError and OSError as `repair` does."""
         self._repair.compare(entry, chain_before)
 
     def scrub(self) -> Scrub:
-        """Verifies the closed segments of now, a step at a time, on any thread."""
+        """Return a scrub of the present closed segments; its steps may run on any thread."""
         return Scrub(self._disk, self._directory, self._table.closed)
 
     def note_damages(self, found: Sequence[Damage]) -> tuple[Damage, ...]:
-        """Look again at what a scrub has found; what is damaged indeed, from now on."""
+        """Verify a scrub's findings; return what is really damaged, which is recorded now."""
         confirmed: list[Damage] = []
         for damage in found:
             low = max(damage.first_index, self.first_index)
@@ -509,7 +511,7 @@ class SegmentLog:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """After the first OSError nothing is written any more."""
+        """Refuse every write after the first OSError."""
         if self._failure is not None:
             raise OSError(
                 self._failure.errno, f"the log stopped after: {self._failure}"
@@ -521,7 +523,7 @@ class SegmentLog:
             raise
 
     def _before_claim(self, term: Term) -> None:
-        """Hard state before log: its term is durable when this returns. Raises OSError."""
+        """Make `term` durable: hard state before log. Raises OSError."""
         if self._hard_state is not None:
             self._hard_state.require(term)
 
@@ -542,7 +544,7 @@ class SegmentLog:
         table.close_last(summary)
 
     def _load_index(self, summary: SegmentSummary) -> SegmentIndex:
-        """Of a closed segment, from its sidecar, or else from its bytes."""
+        """Load the index of a closed segment from its sidecar, or else from its bytes."""
         index = load_sidecar(self._disk, self._directory, summary)
         if index is not None:
             return index
@@ -561,7 +563,7 @@ class SegmentLog:
         self._mark.reset(Mark(cut=base, last=base, base=base))
 
     def _reset_mark(self, cut: LogBase, base: LogBase | None = None) -> None:
-        """Claim what stands before `cut`, and that the log begins behind `base`, if not as now."""
+        """Claim what precedes `cut`, and that the log begins behind `base`; None: no change."""
         self._before_claim(cut.term)
         self._marked = cut
         last = self._table.last.before

@@ -1,12 +1,12 @@
-"""Puts the index of a segment together from what of it is readable.
+"""Rebuilds the index of a segment from its readable parts.
 
 Place in the data path: recovery does so for a segment without a sidecar, and `raft.log.segment_log`
 where a sidecar turns out to be unreadable.
 
-Invariants: an entry is indexed only if it continues what stands before the segment, or leads to
-what stands behind; all between the two is one damage, of which only the ends are known. Where the
-two overlap or touch, whole entries contradict each other, and the ones in front are suspect, as
-what follows is tied to the log's end.
+Invariants: an entry is indexed only if it continues what precedes the segment, or leads to what
+follows it; all between the two is one damage, of which only the ends are known. Where the two
+overlap or touch, whole entries contradict each other, and the earlier ones are suspect, as the
+later ones are tied to the log's end.
 
 Source: "Protocol-Aware Recovery for Consensus-Based Storage" (FAST '18).
 """
@@ -37,7 +37,7 @@ __all__ = [
 
 @dataclass(slots=True, kw_only=True)
 class Rebuilt:
-    """Of the damaged entries neither terms nor kinds are in `term_runs` and `config_indexes`."""
+    """Index of a segment. `term_runs` and `config_indexes` say nothing of damaged entries."""
 
     index: SegmentIndex
     term_runs: list[tuple[Index, Term]]
@@ -54,9 +54,10 @@ def rebuild(
     path: str,
     reason: str | None = None,
 ) -> Rebuilt:
-    """`head` continues `at`, `tail` leads to `end`; the same fragment where all is well.
+    """Build the index from `head`, which continues `at`, and `tail`, which leads to `end`; both are
+    the same fragment if nothing is damaged.
 
-    Raises CorruptLogError where what is known leaves no room for a damage.
+    Raises CorruptLogError where the known parts leave no room for a damage.
     """
     index = SegmentIndex(at)
     if head is not None and head is tail:
@@ -98,7 +99,7 @@ def rebuild(
 def rebuild_closed(
     file: DiskFile, at: LogBase, end_position: int, after: LogBase | None, *, path: str
 ) -> Rebuilt:
-    """Walk a closed segment. `after` is what has to stand at its end, where that is known.
+    """Walk a closed segment. `after` is the place that it has to end at, where that is known.
 
     Raises OSError, and CorruptLogError where the extent of a damage isn't known.
     """
@@ -120,7 +121,7 @@ def rebuild_closed(
 
 
 def read_sidecar(disk: Disk, directory: str, position: int) -> SegmentSummary | None:
-    """The summary beside the segment at `position`; None where there is no readable one."""
+    """Return the summary beside the segment at `position`; None if it is missing or unreadable."""
     try:
         file = disk.open(index_path(directory, position), create=False)
     except FileNotFoundError:
@@ -131,7 +132,7 @@ def read_sidecar(disk: Disk, directory: str, position: int) -> SegmentSummary | 
 
 
 def load_sidecar(disk: Disk, directory: str, summary: SegmentSummary) -> SegmentIndex | None:
-    """The index beside a closed segment; None where it is not readable."""
+    """Return the index beside a closed segment; None if it is missing or unreadable."""
     try:
         file = disk.open(index_path(directory, summary.position), create=False)
     except FileNotFoundError:
@@ -141,7 +142,7 @@ def load_sidecar(disk: Disk, directory: str, summary: SegmentSummary) -> Segment
 
 
 def rebuild_known(disk: Disk, directory: str, summary: SegmentSummary) -> Rebuilt:
-    """The index of a closed segment of which only the summary is known, from its bytes."""
+    """Rebuild the index of a closed segment from its bytes and its known summary."""
     path = segment_path(directory, summary.position)
     try:
         file = disk.open(path, create=False)
@@ -166,7 +167,7 @@ def _add(index: SegmentIndex, fragment: Fragment) -> None:
 
 
 def _add_unknown(index: SegmentIndex, damage: Damage) -> None:
-    """Entries of which only the ends are known: all stand at the damage's beginning."""
+    """Add entries of unknown places: all stand at the damage's beginning."""
     for _ in range(damage.count):
         index.append(0, 0)
     index.chains[-1] = damage.chain_after

@@ -1,14 +1,14 @@
-"""Reads the bytes of a segment: which entries stand where, and whether they are the right ones.
+"""Scans the bytes of a segment: finds its entries, and compares entries with their index.
 
 Place in the data path: `raft.log.log_recovery` walks a segment that has no sidecar (the last one,
-or one whose sidecar is gone); reads and the scrub compare bytes with the index that is known.
+or one whose sidecar is lost); reads and the scrub compare bytes with the known index.
 
 Invariants:
 - a fragment is a run of entries each of which is whole and continues the one before (index,
-  position, chain). Behind a defect the walk looks for the next entry that names its own place; who
-  is right where two fragments disagree, is for the caller to say, who knows what must stand at the
-  ends;
-- a comparison with a known chain needs no look at the header's fields: the chain covers them all.
+  position, chain). Behind a defect the walk searches for the next entry that names its own place;
+  which of two contradicting fragments is right is the caller's decision, who knows what must stand
+  at the ends;
+- a comparison with a known chain needs no check of the header's fields: the chain covers them all.
 
 Source: as `raft.log.log_recovery`.
 """
@@ -50,7 +50,7 @@ _CHAIN = struct.Struct(">I")
 
 @dataclass(slots=True, kw_only=True)
 class Fragment:
-    """Entries that hang together; `defect` is what was wrong right behind the last one."""
+    """A run of consecutive valid entries; `defect` is what was wrong right behind the last one."""
 
     first_index: Index
     position: int
@@ -78,7 +78,8 @@ class Fragment:
         )
 
     def take(self, buffer: bytes, offset: int) -> int:
-        """Add the entry at `offset`; its size. Raises EntryDefectError where it is another one."""
+        """Add the entry at `offset`; return its size. Raises EntryDefectError if it does not
+        fit."""
         header = parse_entry(
             buffer,
             offset,
@@ -102,7 +103,7 @@ class Fragment:
         self.end_position += header.size
 
     def boundary(self, position: int) -> tuple[Index, int] | None:
-        """Index and chain of the entry that ends at `position`; None where none does."""
+        """Return index and chain of the entry that ends at `position`; None where none does."""
         if position == self.end_position:
             return self.last_index, self.last_chain
         if not self.position <= position < self.end_position:
@@ -121,7 +122,7 @@ class Fragment:
         return self.first_index + low - 1, chain
 
     def cut(self, position: int) -> None:
-        """Drop what stands behind `position`, the end of one of its entries."""
+        """Drop the entries behind `position`, the end of one of them."""
         while self.positions and self.positions[-1] >= position:
             self.end_position = self.positions.pop()
             self.chains.pop()
@@ -135,11 +136,11 @@ class Fragment:
 def scan_segment(
     file: DiskFile, first_position: int, *, index: Index, chain_before: int
 ) -> list[Fragment]:
-    """Every fragment of the segment, in order.
+    """Return every fragment of the segment, in order.
 
     The first one begins at the segment's start, where the entry `index` has to continue
-    `chain_before`; it is empty where that entry is not there. A fragment whose `defect` is None
-    ends at the end of the file, or before nothing but zeros.
+    `chain_before`; it is empty where that entry is missing. A fragment whose `defect` is None ends
+    at the end of the file, or before nothing but zeros.
     """
     fragments = [_walk_file(file, first_position, index, chain_before)]
     if fragments[0].defect is None:
@@ -158,7 +159,7 @@ def scan_segment(
 
 
 def read_first_entry(file: DiskFile, position: int) -> EntryHeader | None:
-    """The segment's first entry, if it is whole and names its place."""
+    """Return the header of the segment's first entry, if it is whole and names its place."""
     size = _CHUNK_SIZE >> 6
     while True:
         data = file.pread(size, 0)
@@ -179,7 +180,7 @@ def check_entries(
     low: Index,
     high: Index,
 ) -> Iterator[Index]:
-    """Those entries of [low, high) whose bytes in `data` are not what the index says."""
+    """Yield the entries of [low, high) whose bytes in `data` do not match the index."""
     view = memoryview(data)
     crc32 = zlib.crc32
     start = index.position(low) - data_position
@@ -198,7 +199,7 @@ def check_entries(
 
 
 def damages_of(bad: Iterator[Index], index: SegmentIndex, path: str, reason: str) -> list[Damage]:
-    """One damage per run of bad entries."""
+    """Return one damage per run of bad entries."""
     runs: list[list[Index]] = []
     for number in bad:
         if runs and runs[-1][1] == number - 1:
@@ -221,7 +222,7 @@ def damages_of(bad: Iterator[Index], index: SegmentIndex, path: str, reason: str
 
 
 def read_tail(file: DiskFile, offset: int) -> bytes:
-    """All bytes from `offset` on; the segment's size bounds them."""
+    """Return all bytes from `offset` on; the segment's size bounds them."""
     chunks = []
     while chunk := file.pread(_CHUNK_SIZE, offset):
         chunks.append(chunk)
@@ -230,7 +231,7 @@ def read_tail(file: DiskFile, offset: int) -> bytes:
 
 
 def _walk_file(file: DiskFile, first_position: int, index: Index, chain_before: int) -> Fragment:
-    """The fragment at the segment's start, read a piece at a time."""
+    """Return the fragment at the segment's start, read a piece at a time."""
     fragment = Fragment(
         first_index=index,
         position=first_position,
@@ -258,7 +259,7 @@ def _walk_file(file: DiskFile, first_position: int, index: Index, chain_before: 
 
 
 def _walk_buffer(data: bytes, data_position: int, offset: int) -> Fragment:
-    """The fragment that begins at `offset`, where a valid entry stands."""
+    """Return the fragment that begins at `offset`, where a valid entry stands."""
     position = data_position + offset
     first = parse_entry(data, offset, index=None, position=position, chain_before=None)
     fragment = Fragment(
@@ -277,7 +278,7 @@ def _walk_buffer(data: bytes, data_position: int, offset: int) -> Fragment:
 
 
 def _find_entry(data: bytes, data_position: int, offset: int) -> int | None:
-    """Where the next valid entry begins at or behind `offset`."""
+    """Return the place of the next valid entry at or behind `offset`."""
     place = data.find(MAGIC, offset)
     while 0 <= place <= len(data) - HEADER_SIZE:
         try:

@@ -1,12 +1,12 @@
-"""Where every entry of the log stands: summaries of closed segments, the index of the last one.
+"""Place of every entry of the log: summaries of closed segments, the index of the last one.
 
 Place in the data path: `raft.log.segment_log` appends to it and looks entries up in it.
 
 Invariants:
-- memory is bounded by the number of segments, not of entries: the indexes of closed segments come
-  from their sidecars when they are asked for, and the least recently used ones go again. Only that
-  of a segment with damage is kept: what is known of it must not depend on the disk any more;
-- what is not known of a damaged entry is never made up: asking for it raises DamagedLogError.
+- memory is bounded by the number of segments, not of entries: the indexes of closed segments are
+  loaded from their sidecars on demand, and the least recently used ones are dropped. Only that of a
+  segment with damage is retained: what is known of it must not depend on the disk any more;
+- what is not known of a damaged entry is never made up: a lookup raises DamagedLogError.
 
 Source: none; DLedger keeps a file of 32-byte units per entry for the same purpose.
 """
@@ -30,7 +30,7 @@ _CACHED_ENTRIES_MAX = 2 << 20  # 16 MiB of offsets and chains
 
 
 class SegmentTable:
-    """`load` reads the index of a closed segment; it raises OSError and CorruptLogError."""
+    """Index of the whole log. `load` reads a closed segment's; raises OSError, CorruptLogError."""
 
     def __init__(
         self, recovered: RecoveredLog, load: Callable[[SegmentSummary], SegmentIndex]
@@ -44,7 +44,7 @@ class SegmentTable:
         self._positions = [summary.position for summary in self.closed]
         self._starts = recovered.term_starts  # first index of each run; the base begins one
         self._terms = recovered.term_values
-        self._terms_told: dict[Index, Term] = {}  # of damaged entries, by a snapshot
+        self._terms_told: dict[Index, Term] = {}  # of damaged entries, from a snapshot
         self.config_indexes: list[Index] = recovered.config_indexes
         self._kept: dict[int, SegmentIndex] = {}
         self._cache: OrderedDict[int, SegmentIndex] = OrderedDict()
@@ -83,7 +83,7 @@ class SegmentTable:
         )
 
     def term(self, index: Index) -> Term:
-        """Of an entry, or of the base. Raises IndexError and DamagedLogError."""
+        """Return the term of an entry or of the base. Raises IndexError and DamagedLogError."""
         self._check(index, self.base.index)
         if index >= self._starts[-1]:
             return self._terms[-1]
@@ -94,18 +94,18 @@ class SegmentTable:
         return self.term_of_run(index)
 
     def term_of_run(self, index: Index) -> Term:
-        """What the runs say, confirmed or not."""
+        """Return the term that the runs give, confirmed or not."""
         return self._terms[bisect_right(self._starts, index) - 1]
 
     def position(self, index: Index) -> int:
-        """Raises IndexError and DamagedLogError."""
+        """Return the position of the entry's header. Raises IndexError and DamagedLogError."""
         self._check(index, self.base.index + 1)
         if self.damages:
             self._check_known(index, by_end=False)
         return self.segment_of(index).position(index)
 
     def chain(self, index: Index) -> int:
-        """Of an entry, or of the base. Raises IndexError and DamagedLogError."""
+        """Return the chain of an entry or of the base. Raises IndexError and DamagedLogError."""
         self._check(index, self.base.index)
         last = self.last
         if index >= last.before.index:
@@ -119,26 +119,26 @@ class SegmentTable:
         return self.segment_of(index).chain(index)
 
     def segment_of(self, index: Index) -> SegmentIndex:
-        """The index of the segment that holds the entry."""
+        """Return the index of the segment that holds the entry."""
         if index > self.last.before.index:
             return self.last
         return self._index(bisect_right(self._firsts, index) - 1)
 
     def segment_at(self, position: int) -> SegmentIndex:
-        """The index of the segment that holds the byte, which is one of the log."""
+        """Return the index of the segment that holds the byte; `position` is in the log."""
         if position >= self.last.before.position:
             return self.last
         return self._index(bisect_right(self._positions, position) - 1)
 
     def segment_end(self, position: int) -> int:
-        """Where the segment ends that holds the byte; the log's end for those behind it."""
+        """Return the end of the segment that holds the byte; for a byte behind it the log's end."""
         if position >= self.last.before.position:
             return self.last.end_position
         return self.closed[bisect_right(self._positions, position) - 1].end_position
 
     def cut_before(self, index: Index) -> LogBase:
-        """What stands right before the entry."""
-        # The first entry of a damage is damaged, but where it begins is known.
+        """Return the place right before the entry."""
+        # The first entry of a damage is damaged, but its beginning is known.
         damage = self.damages.at(index)
         begins_damage = damage is not None and damage.first_index == index
         return LogBase(
@@ -149,7 +149,7 @@ class SegmentTable:
         )
 
     def knows_term(self, index: Index) -> bool:
-        """Not of every damaged entry of which only the place is known."""
+        """Return whether the entry's term is known; damage without known entries may hide it."""
         try:
             self.term(index)
         except DamagedLogError:
@@ -157,11 +157,11 @@ class SegmentTable:
         return True
 
     def tell_term(self, index: Index, term: Term) -> None:
-        """The term of an entry that is committed, from somebody who knows it."""
+        """Set the term of a committed entry, learnt from a snapshot."""
         self._terms_told[index] = term
 
     def keep(self, index: SegmentIndex) -> None:
-        """Damage was found in the segment, or mended: see the invariants."""
+        """Retain the index of a segment with new or repaired damage: see the invariants."""
         if index is not self.last:
             summary = self.summary_at(index.before.position)
             self._forget(summary.position)
@@ -178,7 +178,7 @@ class SegmentTable:
         self.last.append(size, chain)
 
     def summary_of_last(self) -> SegmentSummary:
-        """The last segment as a closed one."""
+        """Return the summary of the last segment as a closed one."""
         last = self.last
         first, end = last.before.index + 1, last.last_index
         configs = self.config_indexes
@@ -192,7 +192,7 @@ class SegmentTable:
         )
 
     def close_last(self, summary: SegmentSummary) -> None:
-        """Begin a new last segment. The index stays at hand while it is asked for."""
+        """Begin a new last segment. The closed one's index stays cached while it is used."""
         index, self.last = self.last, SegmentIndex(self.end)
         self.closed.append(summary)
         self._firsts.append(summary.before.index + 1)
@@ -200,7 +200,7 @@ class SegmentTable:
         self._hold(summary, index)
 
     def has_unknown(self, summary: SegmentSummary) -> bool:
-        """Whether the segment has damaged entries whose places are not known."""
+        """Return whether the segment has damaged entries of unknown place."""
         damage = self.damages.next(summary.before.index + 1) if self.damages else None
         while damage is not None and damage.first_index <= summary.last_index:
             if not damage.entries_known:
@@ -209,10 +209,10 @@ class SegmentTable:
         return False
 
     def truncate_from(self, cut: LogBase) -> list[int]:
-        """Drop what stands behind `cut`; the positions of closed segments that are so no more.
+        """Drop all entries behind `cut`; return the positions of closed segments that are reopened.
 
-        Newest first; the last of them is the log's last segment again. Where the entry at the cut
-        is damaged, the cut is what the damage leads to from now on.
+        They are ordered newest first; the last of them is the log's last segment again. Where the
+        entry at the cut is damaged, the damage leads to the cut from now on.
         """
         index = cut.index + 1
         reopened: list[int] = []
@@ -238,7 +238,7 @@ class SegmentTable:
         return reopened
 
     def drop_segments(self, count: int, base: LogBase) -> None:
-        """The oldest `count` segments are gone; the log begins behind `base` now."""
+        """Drop the oldest `count` segments; the log begins behind `base` now."""
         for summary in self.closed[:count]:
             self._forget(summary.position)
         del self.closed[:count], self._firsts[:count], self._positions[:count]
@@ -253,7 +253,7 @@ class SegmentTable:
         self.damages.drop_before(base.index + 1)
 
     def reset(self, base: LogBase) -> None:
-        """The log is empty and begins behind `base`."""
+        """Drop everything; the log is empty and begins behind `base`."""
         self.drop_segments(len(self.closed), base)
         self.last = SegmentIndex(base)
         self._starts = array("Q", [base.index])
@@ -268,7 +268,7 @@ class SegmentTable:
         index: SegmentIndex,
         runs: Sequence[tuple[Index, Term]],
     ) -> None:
-        """Entries are known that were not: a repaired segment's index, and all its term runs.
+        """Add entries that have become known: a repaired segment's index, and all its term runs.
 
         `summary` None: it is the last segment.
         """
@@ -291,7 +291,7 @@ class SegmentTable:
         self.keep(index)
 
     def runs_within(self, low: Index, high: Index) -> list[tuple[Index, Term]]:
-        """The term runs of [low, high], the first one told at `low` itself."""
+        """Return the term runs of [low, high], the first one starting at `low` itself."""
         if low > high:
             return []
         first, behind = bisect_right(self._starts, low), bisect_right(self._starts, high)
@@ -300,11 +300,11 @@ class SegmentTable:
         return runs
 
     def summary_at(self, position: int) -> SegmentSummary:
-        """Of the closed segment that begins there."""
+        """Return the summary of the closed segment that begins at `position`."""
         return self.closed[bisect_right(self._positions, position) - 1]
 
     def summary_of(self, index: SegmentIndex, runs: Sequence[tuple[Index, Term]]) -> SegmentSummary:
-        """Of a closed segment, after its entries have become known."""
+        """Return a closed segment's summary after its entries have become known."""
         before = index.before
         low = bisect_right(self.config_indexes, before.index)
         high = bisect_right(self.config_indexes, index.last_index)
@@ -353,27 +353,27 @@ class SegmentTable:
 
     def _before_last(self) -> LogBase:
         before = self.last.before
-        # Where the segment before is damaged up to its end, nobody may know.
+        # The segment before may be damaged up to its end, its last term unknown.
         known = self.knows_term(before.index)
         return replace(before, term=self.term(before.index)) if known else before
 
     def _unsure_of_term(self, index: Index) -> Damage | None:
-        """The damage for which the run of the entry says nothing certain of its term."""
+        """Return the damage that makes the term of the entry's run uncertain, if any."""
         damage = self.damages.next(index)
         if damage is None or damage.entries_known or damage.terms_known:
             return None
         return damage if index >= damage.suspect_index else None
 
     def _term_between(self, damage: Damage, index: Index) -> Term:
-        """Raises DamagedLogError where it is not known."""
+        """Return the entry's term. Raises DamagedLogError where it is not known."""
         low, high = self.term_bounds(damage, index)
         if low != high:
             raise DamagedLogError(damage)
         return low
 
     def term_bounds(self, damage: Damage, index: Index) -> tuple[Term, Term]:
-        """Between which terms that of an entry of the damage is, or of one before it that is not
-        confirmed: they never fall, and what stands before and what follows is known."""
+        """Return the lowest and highest possible term of an entry of the damage, or of an
+        unconfirmed one before it: terms never fall, and those before and after are known."""
         if damage.entries_known or damage.terms_known:
             term = self.term_of_run(index)
             return term, term
@@ -392,7 +392,7 @@ class SegmentTable:
             raise IndexError(f"index {index} is outside {low}..{self.last.last_index}")
 
     def _check_known(self, index: Index, *, by_end: bool = True) -> None:
-        """Of a damage of which only the ends are known, the chain of the last entry is."""
+        """Raise DamagedLogError for unknown entries; `by_end`: a damage's last chain is known."""
         damage = self.damages.at(index)
         if damage is None or damage.entries_known or (by_end and index == damage.last_index):
             return

@@ -2,11 +2,11 @@
 
 Place in the data path: under the durable mark and the log's base, which change while the disk may
 be full. The files, PATH and PATH.copy, are made once, at their full size; from then on no write to
-them asks the file system for a block.
+them needs a block of the file system.
 
 Invariants:
 - the two slots stand in different pages, and a write touches one of them: a torn page leaves the
-  other slot, and a file that is rotten or gone leaves the other file;
+  other slot, and a file that is rotten or lost leaves the other file;
 - the newest readable slot counts, and one slot is always durable: it is not written before the
   other one is. `save` writes both, so that an older value can't come back when one page rots;
   `note` writes again and again the one that is not known to be durable and syncs nothing, for
@@ -59,7 +59,7 @@ class SlotFile:
         self._is_whole = False  # both of full size, all slots readable
 
     def read(self) -> bytes | None:
-        """The newest record, durable; None where there is no readable slot. Raises OSError."""
+        """Return the newest record, durable; None if no slot is readable. Raises OSError."""
         slots: list[tuple[int, int, bytes]] = []
         count_whole = 0
         for path in self._paths:
@@ -74,14 +74,14 @@ class SlotFile:
         return record
 
     def peek(self) -> bytes | None:
-        """The newest record as it stands there now, durable or not. Raises OSError."""
+        """Return the newest record as it stands now, durable or not. Raises OSError."""
         slots: list[tuple[int, int, bytes]] = []
         for path in self._paths:
             slots += self._slots_in(read_now(self._disk, path, SLOT_FILE_SIZE + 1) or b"")
         return max(slots)[2] if slots else None
 
     def save(self, record: bytes) -> None:
-        """Durable in all slots when this returns. Raises OSError."""
+        """Write the record to all slots; durable when this returns. Raises OSError."""
         if not self._is_whole:
             self._make(record)
             return
@@ -90,7 +90,7 @@ class SlotFile:
             self.sync()
 
     def note(self, record: bytes) -> None:
-        """Overwrite what is not durable; nor is this before a `sync`. After `save` only."""
+        """Overwrite the non-durable slot, without a `sync`. Call `save` first."""
         assert self._is_whole, "save() comes first"
         self._write_next(record)
 
@@ -106,7 +106,7 @@ class SlotFile:
             file.close()
 
     def _make(self, record: bytes) -> None:
-        """Whole new files beside the old ones, then in their place, one after the other."""
+        """Write whole new files beside the old ones, then rename them, one after the other."""
         self.close()
         image = bytearray(SLOT_FILE_SIZE)
         for number in (0, 1):
@@ -137,7 +137,7 @@ class SlotFile:
         return [slot for number in (0, 1) if (slot := self._decode(data, number))]
 
     def _decode(self, data: bytes, number: int) -> tuple[int, int, bytes] | None:
-        """Sequence, number and record of a slot; None where it is not readable."""
+        """Return sequence, number and record of a slot; None if it is not readable."""
         data = data[number * _STRIDE :]
         end = _HEAD_SIZE + self._record_size
         if len(data) < end + _CRC.size or data[:4] != self._magic:

@@ -1,7 +1,7 @@
 """The log's newest entries in memory, as references to the bytes that were appended.
 
 Place in the data path: `raft.log.segment_log` answers reads of fresh entries, and pulls of fresh
-records, from it; what it no longer has comes checked from the disk.
+records, from it; older entries are read from the disk and checked.
 
 Invariant: it holds [first_index, last appended] without a gap, within its bounds.
 """
@@ -21,7 +21,7 @@ class TailCache:
         self._size_bytes_max = size_bytes_max
         self._entries: dict[Index, Entry] = {}
         self._size_bytes = 0
-        self.first_index = next_index  # of the next entry where it is empty
+        self.first_index = next_index  # of the next entry if empty
 
     def append(self, entry: Entry) -> None:
         self._entries[entry.index] = entry
@@ -38,7 +38,8 @@ class TailCache:
         return self._entries[index]
 
     def slice(self, low: Index, high: Index, size_max: int) -> tuple[Entry, ...]:
-        """Entries of [low, high): the first one, then while they fit in `size_max` stored bytes."""
+        """Return entries of [low, high): the first, then while they fit in `size_max` stored
+        bytes."""
         entries: list[Entry] = []
         for index in range(low, high):
             entry = self._entries[index]

@@ -1,15 +1,15 @@
-"""Reads of the log's files that hand out only what was checked.
+"""Reads of the log's files that return only checked bytes.
 
 Place in the data path: `raft.log.segment_log` reads here what is no longer among its newest
 entries: entries for followers and for applying, and stored bytes by position for pulls.
 
 Invariants:
-- nothing leaves this module that did not match the chain in the index when it was read; what does
-  not is noted as damage and raised;
+- nothing leaves this module that did not match the chain in the index when it was read; a mismatch
+  is recorded as damage and raised;
 - a read by position is answered from a region that was checked whole when it was fetched from the
-  disk and is kept in memory as it was then: the cost is per region, and what rots on the disk
-  later is found by the next fetch. A region holds the entries that begin in one stretch of
-  REGION_SIZE bytes; memory for regions is bounded.
+  disk and is cached as it was then: the cost is per region, and later damage on the disk is found
+  by the next fetch. A region holds the entries that begin in one stretch of REGION_SIZE bytes;
+  memory for regions is bounded.
 
 Source: none.
 """
@@ -35,19 +35,19 @@ _MISMATCH = "the bytes are not what was written"
 
 
 class VerifiedReads:
-    """`table` and `files` are the log's own; damage is noted in `table.damages`."""
+    """Reader of one log. `table` and `files` are the log's own; damage goes to `table.damages`."""
 
     def __init__(self, table: SegmentTable, files: SegmentFiles) -> None:
         self._table = table
         self._files = files
-        # By segment and number in it: first position and bytes; oldest use first.
+        # By segment and number in it: first position and bytes; least recently used first.
         self._regions: OrderedDict[tuple[int, int], tuple[int, bytes]] = OrderedDict()
         self._regions_size = 0
 
     def entries(
         self, low: Index, high: Index, size_max: int, *, confirmed: bool = True
     ) -> list[Entry]:
-        """Entries of [low, high) up to the first one that is damaged, at least one.
+        """Return entries of [low, high) up to the first one that is damaged, at least one.
 
         No more than fit in `size_max` stored bytes. `confirmed` False: also those before a damage
         that may be stale. Raises OSError and DamagedLogError.
@@ -68,10 +68,10 @@ class VerifiedReads:
         return entries
 
     def verify(self, low: Index, high: Index) -> list[Damage]:
-        """Compare entries of closed segments once more; the damage in [low, high).
+        """Compare entries of closed segments once more; return the damage in [low, high).
 
-        What can still be read of a file that has lost its name counts as lost: the next start
-        could not read it.
+        What can still be read of a file that has lost its name counts as lost: the next start could
+        not read it.
         """
         damages, first = self._table.damages, low
         while low < high:
@@ -88,7 +88,8 @@ class VerifiedReads:
         ]
 
     def read(self, position: int, size: int) -> tuple[int, bytes]:
-        """A stretch of checked bytes that holds [position, position + size), and its position.
+        """Return a stretch of checked bytes that holds [position, position + size), and its
+        position.
 
         Raises OSError and DamagedLogError.
         """
@@ -102,14 +103,15 @@ class VerifiedReads:
         pieces = [data]
         reached = region_position + len(data)
         while reached < end:
-            # The region kept may have ended earlier than it does now: then this one begins before.
+            # The cached region may have ended earlier than it does now: then this one begins
+            # before.
             start, data = self._region(segment, reached)
             pieces.append(data[reached - start :])
             reached = start + len(data)
         return region_position, b"".join(pieces)
 
     def forget_from(self, position: int) -> None:
-        """What stands there is changed or gone."""
+        """Drop cached regions at or behind `position`, where the log changes."""
         for key, (start, data) in list(self._regions.items()):
             if start + len(data) > position:
                 del self._regions[key]
@@ -120,7 +122,7 @@ class VerifiedReads:
     def _read_entries(
         self, low: Index, high: Index, size_max: int, entries: list[Entry]
     ) -> tuple[Index, int]:
-        """Add entries of one segment, one piece; the index of the next one, and the size."""
+        """Add entries of one segment, one piece; return the index of the next one, and the size."""
         damages = self._table.damages
         segment = self._table.segment_of(low)
         high = min(high, segment.last_index + 1)
@@ -153,7 +155,7 @@ class VerifiedReads:
         return high, segment.end(high - 1) - start
 
     def _region(self, segment: SegmentIndex, position: int) -> tuple[int, bytes]:
-        """The checked region that holds the byte at `position`."""
+        """Return the checked region that holds the byte at `position`."""
         first_position = segment.before.position
         entry = segment.index_at(position)
         number = (segment.position(entry) - first_position) // REGION_SIZE
@@ -185,7 +187,7 @@ class VerifiedReads:
             self._note(segment, data, start, low, high)
         damages = self._table.damages
         if damages and damages.overlapping(start, segment.end(high - 1)) is not None:
-            # Parts of it are damaged: only the entry that is asked for, and not kept.
+            # Parts of it are damaged: return only the requested entry, and don't cache it.
             entry = segment.index_at(position)
             self._refuse_damaged(segment.position(entry), segment.end(entry))
             low_end = segment.position(entry) - start
@@ -201,7 +203,7 @@ class VerifiedReads:
         return start, data
 
     def _fetch(self, segment: SegmentIndex, start: int, end: int) -> bytes:
-        """Bytes from the disk, fewer where the file ends too early; a lost file has none."""
+        """Read from the disk, fewer bytes where the file ends too early; a lost file has none."""
         first_position = segment.before.position
         try:
             file = self._files.closed(first_position)
@@ -215,7 +217,7 @@ class VerifiedReads:
     def _note(
         self, segment: SegmentIndex, data: bytes, start: int, low: Index, high: Index
     ) -> None:
-        """Those of [low, high) that don't match are damaged from now on."""
+        """Record entries of [low, high) that don't match as damaged."""
         damages = self._table.damages
         bad = [
             index

@@ -493,7 +493,7 @@ class RaftNode:
         if self._shell is not None:
             self._shell.on_unreachable(peer)
 
-    # --- what the repairer asks and tells --------------------------------------------------------
+    # --- what the repairer asks and tells ------------------------------------------------------
 
     def _peers(self) -> frozenset[NodeId]:
         """Who may have good copies."""
