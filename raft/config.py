@@ -1,7 +1,7 @@
-"""What a Raft node may be told: its name, its voters, its times and its limits.
+"""Configuration of a Raft node: its name, its voters, its times and its limits.
 
-Place in the data path: made by the shell (from the broker's TOML file) or by the simulator, read
-by `raft.core.core` and its neighbours; nothing else in the core comes from outside but events.
+Place in the data path: created by the shell (from the broker's TOML file) or by the simulator, read
+by `raft.core.core` and its neighbours; nothing else enters the core from outside but events.
 
 The defaults are for a LAN with a fast disk: a killed leader, whose connections break, is replaced
 within about a hundred milliseconds, a silent one within one election timeout.
@@ -24,20 +24,20 @@ class RaftConfig:
     """Validated at construction; raises ValueError naming the field that is wrong."""
 
     node_id: NodeId
-    """This node's name, one of `voters` unless the node has been taken out of its group."""
+    """Name of this node, one of `voters` unless the node was removed from its group."""
 
     voters: tuple[NodeId, ...]
-    """The group where nothing else says who belongs to it: neither a CONFIG entry of the log, nor
-    the `configuration` that the core was given; 1 to VOTERS_COUNT_MAX names."""
+    """The group's voters where nothing else names them: neither a CONFIG entry of the log, nor the
+    `configuration` that the core was given; 1 to VOTERS_COUNT_MAX names."""
 
     heartbeat_ms: int = 75
-    """Between a leader's heartbeats to each peer; at most a third of the election timeout."""
+    """Time between a leader's heartbeats to each peer; at most a third of the election timeout."""
 
     election_timeout_ms_min: int = 300
     """Least silence of a leader before a follower campaigns; as long, it also refuses votes."""
 
     election_timeout_ms_max: int = 600
-    """Most silence before a follower campaigns; a leader that hears no majority for as long
+    """Most silence before a follower campaigns; a leader without answers of a majority for as long
     steps down."""
 
     campaign_delay_ms_min: int = 10
@@ -55,20 +55,20 @@ class RaftConfig:
     """Largest payload of one entry."""
 
     append_size_bytes_max: int = 1024 * 1024
-    """Entries go into one AppendEntries while they fit in this, but always one."""
+    """Bound of the payload in one AppendEntries, which always takes one entry."""
 
     append_count_max: int = 1024
-    """Entries in one AppendEntries."""
+    """Most entries in one AppendEntries."""
 
     inflight_count_max: int = 128
-    """Unanswered AppendEntries with entries per follower."""
+    """Most unanswered AppendEntries with entries per follower."""
 
     inflight_size_bytes_max: int = 8 * 1024 * 1024
-    """Payload bytes in them; the last message may overshoot it."""
+    """Most payload bytes in them; the last message may exceed it."""
 
     catch_up_size_bytes_max: int = 512 * 1024
-    """Payload bytes in flight to a follower that lacks committed entries: nobody waits for those,
-    and writing them as fast as its disk can would hold up the fsyncs that sends wait for."""
+    """Most payload bytes in flight to a follower that lacks committed entries: no client waits for
+    those, and writing them as fast as its disk can would hold up the fsyncs that sends wait for."""
 
     log_cache_size_bytes_max: int = 16 * 1024 * 1024
     """How much of the newest entries stays in memory, so that sending reads no disk."""
@@ -80,14 +80,14 @@ class RaftConfig:
     """Bytes of a snapshot in one InstallSnapshot."""
 
     install_retry_ms: int = 1000
-    """An InstallSnapshot that was not answered for so long is asked for anew with a heartbeat."""
+    """Time after which an unanswered InstallSnapshot is repeated with a heartbeat."""
 
     promotion_lag_max: int = 1000
     """Entries that a learner may lack of the leader's log and still be promoted, and that the
     preferred leader may lack and still be handed leadership."""
 
     preferred_leader: NodeId | None = None
-    """Whoever else leads hands leadership to it, once it follows steadily and has room."""
+    """Another leader hands leadership to this node, once it follows steadily and has room."""
 
     preferred_after_ms: int = 5000
     """How long it must have followed steadily; after a failed attempt, how long until the next."""

@@ -1,25 +1,25 @@
-"""What goes into `raft.core.core` and what comes out of it.
+"""Input and output of `raft.core.core`.
 
 In: `Tick`, `Receive`, `Propose`, `LogDurable`, `HardStateDurable`... each with the shell's time.
 Out: one `Ready` per step. The core never does IO; the shell carries a Ready out in this order,
-which is a contract (stated once more, numbered, in `raft.node.node`):
+which is a contract (stated once more, numbered, in `raft.node.core_shell`):
 
-1. where there is an `install`, reset the log to its base, durably, and take over the state; else
+1. where there is an `install`, reset the log to its base, durably, and restore the state; else
    append `truncate_from` and `entries` to the log file (no fsync yet);
 2. send `messages` (they depend on nothing that this Ready persists);
 3. make hard state and log durable (fsync; may run off the loop, batched over several Readys);
 4. send `messages_after_sync`, in order;
-5. feed `LogDurable` back, so that a leader counts itself and nobody acknowledges early;
+5. pass `LogDurable` to the core, so that a leader counts itself and no follower acknowledges early;
 6. apply up to `commit_index`.
 
 A failed persist in 1 or 3 stops the node: nothing after it happens.
 
-Installing a snapshot, seen from the shell. On the leader each `InstallChunk` of a Ready asks for
+Installing a snapshot, seen from the shell. On the leader each `InstallChunk` of a Ready requests
 one InstallSnapshot: the shell reads the bytes, at its own pace, and sends it; at most one per
-follower is asked for at a time. On the follower `received_chunk` is a piece for the shell to store;
+follower is requested at a time. On the follower `received_chunk` is a piece for the shell to store;
 it answers with `ChunkStored`, which tells the leader where to go on, or, once the snapshot is
-whole, found right and durable as the newest of this store, with `SnapshotStored`. Only then the
-core orders the `install`, if the log still lacks what the snapshot covers.
+whole, checked and durable as the newest of this store, with `SnapshotStored`. Only then the core
+orders the `install`, if the log still lacks what the snapshot covers.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Role(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tick:
-    """Time has passed; the shell calls it at or after `Core.next_deadline_ms`."""
+    """Time has passed; the shell sends it at or after `Core.next_deadline_ms`."""
 
     now_ms: int
 
@@ -116,10 +116,10 @@ class LogDurable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HardStateDurable:
-    """The hard state that a Ready gave with this `term` is fsynced here.
+    """The hard state of a Ready with this `term` is fsynced here.
 
-    Only a relief: without it the core waits for a durable entry of the term, and all that it sends
-    meanwhile waits for rounds of fsync, heartbeat replies too.
+    It only saves time: without it the core waits for a durable entry of the term, and all that it
+    sends meanwhile waits for rounds of fsync, heartbeat replies too.
     """
 
     now_ms: int
@@ -140,7 +140,7 @@ class PeerUnreachable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadIndexRequest:
-    """Ask for a linearizable read point (dissertation 6.4); answered by a ReadState."""
+    """Request a linearizable read point (dissertation 6.4); answered by a ReadState."""
 
     now_ms: int
     request_id: int
@@ -170,10 +170,10 @@ class ChangeMembership:
 class RoomChanged:
     """Whether the log has room for entries; True at the start.
 
-    Without room a follower takes no entries and says so in its replies, a leader goes on leading
-    (handing over is the shell's decision, and refusing proposals its duty), and a campaign waits
-    for nodes that have room. `can_begin`: there is room for what a leader writes first, a no-op and
-    a configuration; without it the node can't lead, and does not campaign.
+    Without room a follower appends no entries and reports so in its replies, a leader goes on
+    leading (handing over is the shell's decision, and refusing proposals its duty), and a campaign
+    waits for nodes that have room. `can_begin`: there is room for a new leader's first entries, a
+    no-op and a configuration; without it the node can't lead, and does not campaign.
     """
 
     now_ms: int
@@ -183,11 +183,11 @@ class RoomChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayChanged:
-    """Whether this node has far to go until it has applied what it knows to be committed, as after
-    a restart; False at the start.
+    """Whether this node is far from having applied what it knows to be committed, as after a
+    restart; False at the start.
 
-    It could be elected, for its log is whole, but would serve nothing until it is through: it waits
-    for other nodes to campaign, and takes no leadership that is handed over.
+    It could be elected, for its log is whole, but could not serve until it has applied it: it waits
+    for other nodes to campaign, and accepts no leadership that is handed over.
     """
 
     now_ms: int
@@ -196,10 +196,10 @@ class ReplayChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkStored:
-    """Of the snapshot that `leader` sends everything before `next_offset` is here.
+    """Everything before `next_offset` of the snapshot that `leader` sends is stored.
 
-    To be said for every `received_chunk`, also for one that was of no use: it begins beyond what
-    is here, belongs to another snapshot than the one begun, or its checksum is wrong.
+    To be sent for every `received_chunk`, also for a useless one: it begins beyond what is stored,
+    belongs to another snapshot than the one begun, or its checksum is wrong.
     """
 
     now_ms: int
@@ -212,7 +212,7 @@ class ChunkStored:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotStored:
     """A snapshot is whole, its checksum is right, and it is durable as this store's newest: a
-    restart would begin with it. The fields are those of its InstallSnapshot."""
+    restart would restore it. The fields are those of its InstallSnapshot."""
 
     now_ms: int
     leader: NodeId
@@ -240,7 +240,7 @@ Event: TypeAlias = (
 
 
 class ChangeRefusal(enum.Enum):
-    """Why a change was not taken. Definite: nothing was appended."""
+    """Why a change was refused. Definite: nothing was appended."""
 
     NOT_LEADER = "not the leader"
     NOT_READY = "no entry of the leader's own term is committed yet"
@@ -253,7 +253,7 @@ class ChangeRefusal(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeRefused:
-    """`detail` says more where the reason alone is not enough."""
+    """Refusal of a change; `detail` explains where the reason alone is not enough."""
 
     reason: ChangeRefusal
     detail: str = ""
@@ -264,9 +264,9 @@ class InstallChunk:
     """Send `receiver` one InstallSnapshot of this term, from `offset` on.
 
     `snapshot_index` and `base_index` name the snapshot that the follower has begun; None and 0:
-    none, take the newest. Where the shell no longer has that one it begins with its newest, at 0.
-    A new InstallChunk for a follower takes the place of one that is not sent yet; one whose term
-    has passed is dropped.
+    none, send the newest. Where the shell no longer has that one it begins with its newest, at 0. A
+    new InstallChunk for a follower replaces one that is not sent yet; one of an earlier term is
+    dropped.
     """
 
     receiver: NodeId
@@ -279,8 +279,8 @@ class InstallChunk:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Install:
     """The log's beginning is replaced: it holds nothing but `base` after this, entries from
-    `base.index` + 1 on will come. The application takes over the state of the stored snapshot,
-    which holds what entries up to `snapshot_index` say: those are not applied any more."""
+    `base.index` + 1 on will follow. The application restores the state of the stored snapshot,
+    which contains the entries up to `snapshot_index`: those are not applied any more."""
 
     base: LogBase
     configuration: Configuration
@@ -300,10 +300,10 @@ class ReadState:
 
 @dataclass(slots=True, kw_only=True)
 class Ready:
-    """What the shell must do after a step, in the order told above.
+    """Effects that the shell must carry out after a step, in the order stated above.
 
-    Not to be changed, though not frozen: one is made per step, and freezing its fifteen fields
-    took a fifth of a step's time.
+    Not to be changed, though not frozen: one is made per step, and freezing its fifteen fields took
+    a fifth of a step's time.
     """
 
     hard_state: HardState | None = None

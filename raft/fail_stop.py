@@ -1,9 +1,9 @@
-"""The node's edge to the event loop: whatever is raised inside stops the node.
+"""The boundary to the event loop: any exception inside stops the node.
 
 Place in the data path: every callback by which loop, transport and fsync thread enter
 `raft.node.node` goes through it, and so do the broker's calls where they step the core.
 
-Invariant: a failed write, a broken invariant and a state machine that raises all end in one
+Invariant: a failed write, a broken invariant and an exception of the state machine all end in one
 place, `fail`, and none of them in a log line of the loop with the node going on.
 """
 
@@ -19,7 +19,7 @@ _P = ParamSpec("_P")
 
 
 class FailStop:
-    """Hands what is raised inside to `fail`; it goes further only if it is to end the process."""
+    """Passes an exception to `fail`; it propagates only if it is to end the process."""
 
     __slots__ = ("_fail",)
 
@@ -48,7 +48,7 @@ _G = TypeVar("_G", bound=_Guarded)
 def stops_node(
     method: Callable[Concatenate[_G, _P], None],
 ) -> Callable[Concatenate[_G, _P], None]:
-    """Makes a method an entry: it does nothing once the node has stopped."""
+    """Make a method an entry: it does nothing once the node has stopped."""
 
     @functools.wraps(method)
     def entry(node: _G, /, *args: _P.args, **kwargs: _P.kwargs) -> None:

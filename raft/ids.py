@@ -1,4 +1,4 @@
-"""The three words that everything else in Raft is said with.
+"""The three basic types of Raft: node name, term and index.
 
 Place in the data path: imported by every module of the package; it imports none.
 

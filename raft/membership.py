@@ -1,16 +1,16 @@
-"""Who belongs to a group, and the single steps by which that may change.
+"""The members of a group, and the single steps by which they may change.
 
 Place in the data path: `raft.core.core` decides which membership is in force and which change may
-be taken; the shell finds in it the addresses to dial and the stores to trust; `raft.peers.wire`
+be accepted; the shell finds in it the addresses to dial and the stores to trust; `raft.peers.wire`
 carries one in an InstallSnapshot. Pure values and functions.
 
-A voter counts in every quorum and may lead. A learner gets the whole log and counts in nothing: it
-is how a new member catches up before it counts (4.2.1).
+A voter counts in every quorum and may lead. A learner gets the whole log and counts in nothing: so
+a new member catches up before it counts (4.2.1).
 
 Invariants:
 - no name stands twice, neither among voters and learners together nor in one of them;
-- two memberships with one change between them differ in at most one voter, so that each majority
-  of the one shares a voter with each majority of the other (4.1);
+- two memberships with one change between them differ in at most one voter, so that each majority of
+  the one shares a voter with each majority of the other (4.1);
 - a change never leaves a group without voters. Only a node that knows of no group yet has a
   membership without any (`Membership()`), and that is never encoded.
 
@@ -61,13 +61,14 @@ _PAYLOAD_SIZE_MAX = 64 << 10
 
 
 class MembershipError(ValueError):
-    """What was given is no membership, or the change can't be made; the text says why."""
+    """The data is no valid membership, or the change can't be made; the text says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """`address` is "host:port", "" where only the name is known; `store_id` names the store that
-    the member had when it was added: 32 hex digits, "" for a store older than these names."""
+    """A member. `address` is "host:port", "" where only the name is known; `store_id` names the
+    store that the member had when it was added: 32 hex digits, "" for a store older than these
+    names."""
 
     node_id: NodeId
     address: str = ""
@@ -91,7 +92,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Membership:
-    """Both in the order of their names; `make_membership` sorts. Raises MembershipError."""
+    """Voters and learners, ordered by name; `make_membership` sorts. Raises MembershipError."""
 
     voters: tuple[Member, ...] = ()
     learners: tuple[Member, ...] = ()
@@ -123,12 +124,12 @@ class Membership:
         return self.voters + self.learners
 
     def member(self, node_id: NodeId) -> Member | None:
-        """The voter or learner of that name."""
+        """Return the voter or learner of that name."""
         return next((one for one in self.members if one.node_id == node_id), None)
 
     def has_voter(self, node_id: NodeId, store_id: str) -> bool:
-        """Whether the node of that name on that store is a voter. Where either is not known to
-        have a store, "", the name decides."""
+        """Return whether the node of that name on that store is a voter. Where either store is
+        unknown, "", the name decides."""
         for voter in self.voters:
             if voter.node_id == node_id:
                 return not (voter.store_id and store_id) or voter.store_id == store_id
@@ -137,8 +138,8 @@ class Membership:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
-    """A membership and the index of the CONFIG entry in which it stands; 0 for the one that a
-    group begins with, which stands in no entry until the first leader writes it."""
+    """A membership and the index of its CONFIG entry; 0 for the group's initial one, which has no
+    entry until the first leader writes it."""
 
     index: Index
     membership: Membership
@@ -146,7 +147,7 @@ class Configuration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddLearner:
-    """Also how a voter comes back whose disk was lost: after it was removed."""
+    """Add a learner; also how a voter returns whose disk was lost, after its removal."""
 
     member: Member
 
@@ -160,7 +161,7 @@ class PromoteLearner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveMember:
-    """Take out a voter or a learner, the leader too."""
+    """Remove a voter or a learner, the leader too."""
 
     node_id: NodeId
 
@@ -169,12 +170,12 @@ MembershipChange: TypeAlias = AddLearner | PromoteLearner | RemoveMember
 
 
 def make_membership(voters: Iterable[Member], learners: Iterable[Member] = ()) -> Membership:
-    """Sorts. Raises MembershipError."""
+    """Sort the members into a membership. Raises MembershipError."""
     return Membership(voters=_sorted(voters), learners=_sorted(learners))
 
 
 def changed(membership: Membership, change: MembershipChange) -> Membership:
-    """The membership after the change. Raises MembershipError where it can't be made."""
+    """Return the membership after the change. Raises MembershipError where it can't be made."""
     match change:
         case AddLearner(member=member):
             if membership.member(member.node_id) is not None:
@@ -200,7 +201,7 @@ def changed(membership: Membership, change: MembershipChange) -> Membership:
 
 
 def encode_membership(membership: Membership) -> bytes:
-    """The payload of a CONFIG entry (docs/FORMATS.md section 3)."""
+    """Return the payload of a CONFIG entry (docs/FORMATS.md section 3)."""
     assert membership.voters, "a group without voters is none"
     payload: bytes = msgpack.packb(
         {"voters": _as_lists(membership.voters), "learners": _as_lists(membership.learners)}
@@ -209,7 +210,7 @@ def encode_membership(membership: Membership) -> bytes:
 
 
 def decode_membership(payload: bytes) -> Membership:
-    """Raises MembershipError; keys that are not known here are passed over."""
+    """Decode such a payload; unknown keys are ignored. Raises MembershipError."""
     if len(payload) > _PAYLOAD_SIZE_MAX:
         raise MembershipError(f"{len(payload)} bytes are too many")
     try:

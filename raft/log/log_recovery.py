@@ -167,7 +167,7 @@ class _Recovery:
     def _closed_segment(self, at: LogBase, end: int) -> LogBase:
         summary = self._sidecar(at.position)
         with self._opened(at.position) as file:
-            # The summary spares a walk; the bytes are compared when they are read, and by the scrub.
+            # The summary spares a walk: reads and the scrub compare the bytes.
             if summary is not None and self._fits(summary, at, end, file):
                 missing = self._beyond_the_file(file, summary)
                 if missing is not None:

@@ -1,10 +1,11 @@
-"""Feeds committed entries to the state machine and answers their proposals.
+"""Passes committed entries to the state machine and answers their proposals.
 
-Place in the data path: `raft.node.node` calls it, on the loop, when the commit index has moved.
+Place in the data path: `raft.node.core_shell` calls it, on the loop, when the commit index has
+moved.
 
-What a restored state already contains is not applied again: up to `state_index` entries only pass
-by, so that files derived from the log can be completed (`index_only`). What retention drops of
-them meanwhile is passed over: derived files begin where the log does.
+Entries that a restored state contains are not applied again: up to `state_index` entries are only
+indexed, so that files derived from the log can be completed (`index_only`). Entries among them that
+retention drops meanwhile are skipped: derived files begin where the log does.
 
 Invariants: each entry once per incarnation, in order, never beyond the commit index; one turn is
 bounded in entries and time, so that a long replay doesn't starve heartbeats; a call ends with a
@@ -31,14 +32,15 @@ _ENTRIES_PER_CALL_MAX = 8
 _SIZE_BYTES_PER_CALL_MAX = 1 << 20
 _TIME_PER_TURN_MAX_S = 0.005
 _PROGRESS_INTERVAL_S = 2.0
-_PROGRESS_ENTRIES_MIN = 1000  # behind by less, a node is not replaying
+_PROGRESS_ENTRIES_MIN = 1000  # with a smaller lag a node is not replaying
 
 _log = logging.getLogger(__name__)
 
 
 class Applier:
-    """`applied_index`: every entry up to it was applied, or passed by; `state_index`: what the
-    state contains at least. `on_segment_end` hears the index of a segment's last entry."""
+    """Applier of one node. `applied_index`: every entry up to it was applied or indexed;
+    `state_index`: entries up to it are in the state, at least. `on_segment_end` gets the index of a
+    segment's last entry."""
 
     def __init__(
         self,
@@ -60,7 +62,7 @@ class Applier:
         self._told_at_s = time.monotonic()
 
     def begin_at(self, applied_index: Index, state_index: Index) -> None:
-        """The state was restored, or is empty (0 and 0)."""
+        """Start behind `applied_index`: the state was restored, or is empty (0 and 0)."""
         assert applied_index <= max(state_index, self._log.base.index)
         self.applied_index = applied_index
         self.state_index = state_index
@@ -79,8 +81,9 @@ class Applier:
         self._tell_progress(commit_index)
 
     def _pass_over_dropped(self, term: Term) -> None:
-        """Retention goes no further than a snapshot of this node, whose entries the state contains.
-        It may drop some before they have passed by: they are many, or one of them is damaged."""
+        """Skip entries that retention has dropped. It goes no further than a snapshot of this node,
+        whose entries the state contains; it may drop some that are not indexed yet: they are many,
+        or one of them is damaged."""
         base = self._log.base
         assert base.index <= self.state_index, f"entries up to {base.index} are gone unapplied"
         self._trace.passed_over(term, self.applied_index + 1, base)
@@ -110,7 +113,7 @@ class Applier:
             self._on_segment_end(self.applied_index)
 
     def _tell_late_segment_end(self) -> None:
-        """A leader applies the last entry of a segment before it knows that it was the last."""
+        """Report a late segment end: a leader may apply a last entry before it is the last."""
         applied = self.applied_index
         if (
             self._segment_last is None
@@ -120,7 +123,7 @@ class Applier:
             self._on_segment_end(applied)
 
     def _segment_end(self, index: Index) -> Index | None:
-        """Last index of the segment that holds `index`; None while that one grows."""
+        """Return the last index of the segment that holds `index`; None while it grows."""
         last = self._segment_last
         if last is None or index > last:
             self._segment_last = last = self._log.segment_last_index(index)
@@ -138,7 +141,7 @@ class Applier:
         )
 
     def _tell_progress(self, commit_index: Index) -> None:
-        """A line every other second where there is much to do: a replay, or a node far behind."""
+        """Log the progress every other second while the lag is large, as in a replay."""
         behind = commit_index - self.applied_index
         now_s = time.monotonic()
         if now_s - self._told_at_s < _PROGRESS_INTERVAL_S:

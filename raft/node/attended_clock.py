@@ -1,17 +1,17 @@
 """The time that a node's event loop has attended: the core's clock.
 
 Place in the data path: `raft.node.core_shell` stamps every event for the core with it. While the
-loop is held up (the process gets no processor, a garbage collection, a long callback) nothing that
-peers say is heard and no heartbeat leaves. Such time says nothing about a peer's silence, so it
-does not count: neither does a starved follower campaign against a leader that it had no chance to
-hear, nor does a starved leader step down before it has read the answers in its sockets.
+loop is stalled (the process gets no processor, a garbage collection, a long callback) no message of
+a peer is read and no heartbeat leaves. Such time says nothing about a peer's silence, so it does
+not count: neither does a starved follower campaign against a leader that it had no chance to
+receive from, nor does a starved leader step down before it has read the answers in its sockets.
 
-`now_ms` finds a stall by itself: `look` is called every `period_ms` by a timer of the loop, and
-whoever asks for the time much later than the last look knows that the loop was away.
+`now_ms` detects a stall by itself: a timer of the loop calls `look` every `period_ms`, and a call
+of `now_ms` much later than the last `look` shows that the loop was stalled.
 
-What is forgiven is bounded, so that a leader that is really gone is replaced: at most `budget_ms`
+The forgiven time is bounded, so that a leader that is really gone is replaced: at most `budget_ms`
 at once, and in the long run no more than half of the time that passes. Behind a longer pause
-(SIGSTOP) the clock jumps, and a leader finds out at once that it has lost its followers.
+(SIGSTOP) the clock jumps, and a leader detects at once that it has lost its followers.
 
 Invariants: never goes back; never runs ahead of the clock below it; runs at least half as fast as
 that one over any time much longer than `budget_ms`. Safety rests on no clock (reads are confirmed
@@ -31,7 +31,7 @@ _LATE_MS: Final = 20  # timers are never exact
 
 
 class AttendedClock:
-    """`clock` is monotonic, in seconds; what is told is in milliseconds."""
+    """Clock of one node. `clock` is monotonic, in seconds; `now_ms` is in milliseconds."""
 
     __slots__ = (
         "_asked_ms",
@@ -54,7 +54,7 @@ class AttendedClock:
         self._asked_ms = self._looked_ms = self._refilled_ms = int(clock() * 1000)
 
     def now_ms(self) -> int:
-        """Milliseconds, without the stalls that are forgiven."""
+        """Return the time in milliseconds, without the stalls that are forgiven."""
         now_ms = int(self._clock() * 1000)
         if now_ms - self._looked_ms > self.period_ms + _LATE_MS:
             self._forgive(now_ms)
@@ -62,7 +62,7 @@ class AttendedClock:
         return now_ms - self._forgiven_ms
 
     def look(self) -> None:
-        """The loop is at work. Caller's duty: every `period_ms`, by a timer of the loop."""
+        """Note that the loop runs. Caller's duty: every `period_ms`, by a timer of the loop."""
         self.now_ms()
         self._looked_ms = int(self._clock() * 1000)
 
@@ -70,7 +70,7 @@ class AttendedClock:
         passed_ms = now_ms - self._refilled_ms
         self._refilled_ms = now_ms
         self._budget_ms = min(self._budget_ms_max, self._budget_ms + passed_ms // 2)
-        # What was told already stays told.
+        # A time that was returned already stays in the past.
         begin_ms = max(self._asked_ms, self._looked_ms + self.period_ms)
         forgiven_ms = min(now_ms - begin_ms, self._budget_ms)
         self._budget_ms -= forgiven_ms

@@ -1,10 +1,9 @@
 """Carries out what `raft.core.core` decides, in the order that is its contract; asyncio.
 
-Place in the data path: `raft.node.node` makes one once its store may take part in the group, and
-hands it what peers, disk and broker say. Timers, the trace and the open calls are here.
+Place in the data path: `raft.node.node` creates one once its store may take part in the group, and
+passes it the events of peers, disk and broker. Timers, the trace and the open calls are here.
 
-The order in which a Ready is carried out is a contract (`raft.events`), tested on a recording
-fake:
+The order in which a Ready is carried out is a contract (`raft.events`), tested on a recording fake:
 
 1. where a snapshot replaces the log's beginning, reset the log, durably, and restore the state;
    else truncate and append the log file (no fsync yet);
@@ -13,21 +12,21 @@ fake:
    last round was under way;
 4. send `messages_after_sync`, in order; those of a Ready that persists nothing wait for the
    rounds under way;
-5. feed `HardStateDurable` and `LogDurable` to the core, for what the log held when the round was
-   begun;
+5. pass `HardStateDurable` and `LogDurable` to the core, for what the log held when the round
+   started;
 6. apply up to `commit_index`, then resolve proposals and reads.
 
-Work of one loop turn is gathered: at its end the trace is flushed, then messages leave in one
-write per peer, then the next round of fsync begins.
+Work of one loop turn is batched: at its end the trace is flushed, then messages leave in one write
+per peer, then the next round of fsync starts.
 
 Invariants:
-- a failed write or fsync, a broken invariant and a state machine that raises all stop the node:
-  nothing is sent after it;
-- a leader acts on nothing before the Tick that is due: after a pause it first finds out that it
-  has lost its followers (`raft.node.attended_clock` says which pauses count);
-- entries are taken only where the log has room for them; a leader without room, or one whose fsync
-  hangs, hands leadership to a follower that is better off. What the core writes unasked as a leader
-  has its room before the node campaigns, and when it wins.
+- a failed write or fsync, a broken invariant and an exception of the state machine all stop the
+  node: nothing is sent after it;
+- a leader acts on nothing before the Tick that is due: after a pause it first detects that it has
+  lost its followers (`raft.node.attended_clock` says which pauses count);
+- entries are accepted only where the log has room for them; a leader without room, or one whose
+  fsync hangs, hands leadership to a better follower. Room for the entries that a leader writes of
+  its own accord is reserved before the node campaigns, and when it wins.
 
 Over 500 lines, because every entry that may step the core, and all that one Ready sets off, stand
 together: their order is the contract.
@@ -99,19 +98,19 @@ _DAMAGE_RETRY_S = 0.1
 _LAG_BEGINS = 1_000  # entries to be applied: some tenths of a second
 _LAG_ENDS = 50
 _ROOM_RETRY_MS = 100
-"""A full disk is asked for room so often, whatever arrives meanwhile."""
+"""How often a full disk is tried for room, whatever arrives meanwhile."""
 _ROOM_SIZE_MIN = 64 << 10
-"""Kept free behind every entry: for what the core writes unasked, a no-op and a configuration."""
+"""Kept free behind every entry for the core's own entries, a no-op and a configuration."""
 
 _log = logging.getLogger(__name__)
 
 
 class CoreShell:
-    """One core with what it drives. `stopped` and `fail_stop` are for `stops_node`.
+    """One core with all that it drives. `stopped` and `fail_stop` are for `stops_node`.
 
-    `on_configuration` hears of each configuration in force, the first included; `on_segment_end`
-    as the applier's; `on_install` is called once the log was reset, and restores the state;
-    `on_chunk_wanted` and `on_chunk` are for the transfer of snapshots.
+    `on_configuration` is notified of each configuration in force, the first included;
+    `on_segment_end` is the applier's; `on_install` is called once the log was reset, and restores
+    the state; `on_chunk_wanted` and `on_chunk` are for the transfer of snapshots.
     """
 
     def __init__(
@@ -171,7 +170,7 @@ class CoreShell:
             log, store.hard_state_file, self._on_synced, self._sync_thread.carry_out
         )
         self._commit_index: Index = 0  # as traced
-        self._noop_index: Index = 0  # of the term led; it may propose once that is applied
+        self._noop_index: Index = 0  # of the term led; proposals are accepted once it is applied
         self._statuses: deque[LogStatus] = deque()
         self._not_leading = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
@@ -180,15 +179,15 @@ class CoreShell:
         self._turn_end_scheduled = self._apply_scheduled = False
         self._reminders = Reminders()
         self._is_replaying = False
-        self.writable = self._can_begin = True  # the latter: room for what a leader writes first
-        self._room_again_ms = 0  # the disk is not asked before, where it had none
+        self.writable = self._can_begin = True  # the latter: room for a new leader's first entries
+        self._room_again_ms = 0  # a full disk is not tried before
         self.fail_stop = FailStop(fail)
         self.stopped = False
 
-    # --- life ----------------------------------------------------------------------------------
+    # --- lifecycle -----------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Take part from now on."""
+        """Start to take part in the group."""
         core = self.core
         self.trace.started(core.current_term, core.voters)
         self._on_configuration(core.configuration)
@@ -198,7 +197,7 @@ class CoreShell:
         self._look()
 
     def shut(self) -> None:
-        """Nothing is done from now on; what is open is answered."""
+        """Stop all work and answer the open calls."""
         self.stopped = True
         if self._timer is not None:
             self._timer.cancel()
@@ -210,15 +209,15 @@ class CoreShell:
         self._reads.stop()
 
     async def end_rounds(self) -> None:
-        """Begin no more rounds of fsync, wait for the one under way, end the thread."""
+        """Start no more rounds of fsync, wait for the one under way, end the thread."""
         await self.group_commit.stop()
         await self._sync_thread.stop()
 
     def now_ms(self) -> int:
-        """The core's time: stalls of the loop count in it up to a bound only."""
+        """Return the core's time: it includes stalls of the loop only up to a bound."""
         return self._clock.now_ms()
 
-    # --- what the broker asks ------------------------------------------------------------------
+    # --- calls of the broker -------------------------------------------------------------------
 
     def status(self) -> LogStatus:
         core, log = self.core, self._log
@@ -307,7 +306,7 @@ class CoreShell:
             await self._not_leading.wait()
 
     def follower_position(self) -> int | None:
-        """Where that begins which the slowest follower that answers lacks; None unless leader."""
+        """Position of the first entry that the slowest live follower lacks; None unless leader."""
         core, log = self.core, self._log
         if core.role is not Role.LEADER:
             return None
@@ -321,7 +320,7 @@ class CoreShell:
         return log.entry_end(slowest)
 
     async def hand_over(self) -> None:
-        """Give leadership to the best follower, if there is one; wait a little."""
+        """Hand leadership to the best follower, if there is one; wait a little."""
         target = self.core.successor()
         if target is None:
             return
@@ -352,7 +351,7 @@ class CoreShell:
 
     @stops_node
     def look_for_room(self) -> None:
-        """Called now and then: room may have come back."""
+        """Reserve room after a full disk; called periodically."""
         if not self.writable and self._log.reserve(2 * _ROOM_SIZE_MIN):
             self._can_begin = True
             self._set_writable(writable=True)
@@ -368,7 +367,7 @@ class CoreShell:
         now_ms = self.now_ms()
         overdue_ms = now_ms - self.core.next_deadline_ms
         if overdue_ms > _LATE_TIMER_MS and not late and self.core.role is not Role.LEADER:
-            # The loop was held up, and the leader's heartbeat may wait in the socket: one look.
+            # The loop was delayed, and the leader's heartbeat may wait unread in the socket.
             again = functools.partial(self._on_timer, late=True)
             self._timer_at_ms = 0  # before any deadline: no event arms it anew
             self._timer = self._loop.call_later(_LATE_TIMER_GRACE_MS / 1000, again)
@@ -385,7 +384,7 @@ class CoreShell:
 
     @stops_node
     def _on_synced(self, done: SyncRound, error: BaseException | None) -> None:
-        """A round of fsync is over: steps 4 and 5 of the contract."""
+        """Finish a round of fsync: steps 4 and 5 of the contract."""
         if error is not None:
             raise error
         term, durable = self.core.current_term, done.durable
@@ -394,7 +393,7 @@ class CoreShell:
         if durable is not None:
             self.trace.synced(term, durable.index)
         for message in done.messages:
-            # What speaks for a term that has passed meanwhile would only be refused.
+            # A message of an earlier term would only be refused.
             if message.term >= term:
                 self._send(message)
         self.trace.saved(done.hard_state)
@@ -407,7 +406,7 @@ class CoreShell:
 
     @stops_node
     def _end_turn(self) -> None:
-        """Trace, then messages, then the next round of fsync."""
+        """Flush the trace, then the messages, then start the next round of fsync."""
         self._turn_end_scheduled = False
         with section(self._stalls, "flush"):
             self.trace.flush()
@@ -416,7 +415,7 @@ class CoreShell:
 
     @stops_node
     def _apply_turn(self) -> None:
-        """Step 6, bounded in entries and time."""
+        """Carry out step 6, bounded in entries and time."""
         self._apply_scheduled = False
         self._schedule_turn_end()  # before the proposals' callers wake: the trace goes first
         try:
@@ -435,7 +434,7 @@ class CoreShell:
             self._schedule_apply()
 
     def _note_replay(self) -> None:
-        """Tell the core whether it would be long until this node could serve as a leader."""
+        """Notify the core when the lag of application starts or stops to keep it from serving."""
         lag = self.core.commit_index - self.applier.applied_index
         if self._is_replaying != (lag > (_LAG_ENDS if self._is_replaying else _LAG_BEGINS)):
             self._is_replaying = not self._is_replaying
@@ -446,14 +445,14 @@ class CoreShell:
         while self._statuses:
             self._state_machine.on_role_change(self._statuses.popleft())
 
-    # --- carrying out --------------------------------------------------------------------------
+    # --- carrying out a Ready ------------------------------------------------------------------
 
     def _step(self, event: Event) -> None:
         core = self.core
         if core.role is not Role.LEADER:
             self._keep_room_to_begin(event.now_ms)
         elif event.now_ms >= core.next_deadline_ms:
-            self._tick(event.now_ms)  # a leader first finds out whether it still is one
+            self._tick(event.now_ms)  # a leader first checks whether it still is one
         self._carry_out(core.step(event))
         self._arm_timer()
 
@@ -463,11 +462,11 @@ class CoreShell:
         self._carry_out(self.core.step(Tick(now_ms=now_ms)))
 
     def _carry_out(self, ready: Ready) -> None:
-        self._schedule_turn_end()  # before anybody who is answered wakes: the trace goes first
+        self._schedule_turn_end()  # before any caller wakes: the trace goes first
         role_before = self._told[0]
         self.trace.stepped(ready)
         if ready.hard_state is not None:
-            # Before the append: a vote for itself stands on the log as the candidate had it.
+            # Before the append: a vote for itself refers to the log as the candidate had it.
             own = ready.hard_state.voted_for == self._config.node_id
             self.group_commit.want_hard_state(ready.hard_state, own_vote=own)
         if ready.install is not None:
@@ -511,7 +510,7 @@ class CoreShell:
         self.trace.appended(ready.term, ready.entries)
 
     def _install(self, install: Install, term: Term) -> None:
-        """The log's beginning is replaced; what followed it is gone as well."""
+        """Reset the log to the base, dropping all entries, and restore the snapshot's state."""
         self.group_commit.log_truncated()
         self._log.reset(install.base)
         self._on_install(install)
@@ -561,7 +560,7 @@ class CoreShell:
     # --- room, and a disk that hangs -----------------------------------------------------------
 
     def _has_room(self, size: int) -> bool:
-        """Whether the log takes so many more bytes; tells the core where that changes."""
+        """Return whether the log has room for `size` more bytes; notify the core of a change."""
         has_room = False
         with self.fail_stop:
             has_room = self._log.reserve(size + _ROOM_SIZE_MIN)
@@ -570,9 +569,10 @@ class CoreShell:
         return has_room
 
     def _keep_room_to_begin(self, now_ms: int) -> None:
-        """Any event may make this node the leader, and the core writes at once then. A start, a
-        truncation and an install give back what was reserved, and somebody else may have it now.
-        What is reserved costs no call of the system; a disk that is full does each time."""
+        """Reserve room for a new leader's first entries: any event may make this node the leader,
+        and the core writes them at once. A start, a truncation and an install give back what was
+        reserved, and another process may have it now. Room once reserved costs no system call; a
+        full disk costs one each time."""
         if not self._can_begin:
             if now_ms < self._room_again_ms:
                 return
@@ -596,7 +596,7 @@ class CoreShell:
             self._leave_to_a_better_one("has no room")
 
     def _leave_a_hanging_disk(self) -> None:
-        """A leader whose fsync takes longer than an election acknowledges nothing meanwhile."""
+        """Hand over if an fsync outlasts an election: meanwhile nothing is acknowledged."""
         limit_s = self._config.raft.election_timeout_ms_max / 1000
         if self.group_commit.running_for_s > limit_s:
             self._leave_to_a_better_one("waits for its disk")
@@ -609,7 +609,7 @@ class CoreShell:
             self._step(TransferLeadership(now_ms=self.now_ms(), target=target))
 
     def _look(self) -> None:
-        """The loop is at work: what keeps this from being called for long is a stall."""
+        """Note that the loop runs: a long gap between two calls is a stall."""
         self._clock.look()
         self._look_timer = self._loop.call_later(self._clock.period_ms / 1000, self._look)
 
@@ -626,8 +626,8 @@ class CoreShell:
             self._loop.call_soon(self._apply_turn)
 
     def _arm_timer(self) -> None:
-        """One timer, armed anew only where the deadline has come nearer. The grace of a late one
-        is waited for whatever else comes meanwhile."""
+        """Arm the one timer, anew only where the deadline has come nearer. The grace of a late
+        timer is waited for whatever else happens meanwhile."""
         deadline_ms = self.core.next_deadline_ms
         if self._timer is not None:
             if self._timer_at_ms <= deadline_ms:

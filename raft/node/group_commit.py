@@ -1,18 +1,17 @@
-"""Group commit: rounds of changes are made durable on a thread, so that the loop never waits.
+"""Group commit: makes rounds of changes durable on a thread, so that the loop never waits.
 
-Place in the data path: `raft.node.core_shell` tells what each Ready wants durable and what it wants
-sent after. While one round is under way the next one fills, so one fsync serves all that came
-meanwhile. `SyncThread` carries the rounds out; the simulator puts virtual time in its place.
+Place in the data path: `raft.node.core_shell` states what each Ready wants durable and what it
+wants sent after. While one round is under way the next one fills, so one fsync serves all that
+arrived meanwhile. `SyncThread` carries the rounds out; the simulator replaces it by virtual time.
 
 Invariants:
 - rounds are carried out one at a time, each with the hard state first and the log after it
   (`raft.log.hard_state`). The fsync of a round's log may cover entries of the round after it: the
   log requires their hard state before it counts them;
-- a round claims what the log held when it was begun, and nothing where a truncation has overtaken
-  it;
+- a round claims what the log held when it started, and nothing where a truncation has overtaken it;
 - messages leave in the order in which they were given, each after everything that was to be
   persisted before it;
-- a clean stop makes durable what no round was begun for, in the same order, and sends nothing.
+- a clean stop makes durable what no round was started for, in the same order, and sends nothing.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ CarryOut: TypeAlias = Callable[
     [Sequence[Callable[[], object]], Callable[[BaseException | None], None]], None
 ]
 """Called with the steps of a round, to be done in order off the loop, up to the first that raises,
-and with what is to be called on the loop after that, with what was raised."""
+and with a callback for the loop after that, which takes what was raised."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +48,7 @@ class SelfVote:
 
 @dataclass(slots=True, kw_only=True)
 class SyncRound:
-    """What one round makes durable; `messages` may leave once it is.
+    """Work of one round; `messages` may leave once it is durable.
 
     `durable` is what it proves of the log: None where it does not sync it, or proves nothing.
     """
@@ -81,13 +80,14 @@ class SyncThread:
         await asyncio.to_thread(self._pool.shutdown)
 
     def _return(self, done: Callable[[BaseException | None], None], future: Future[None]) -> None:
-        """On the thread: back to the loop, with whatever was raised."""
+        """Return to the loop from the thread, with whatever was raised."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(done, future.exception())
 
 
 class GroupCommit:
-    """`on_done(round, error)` is called on the loop; after an error nothing more is begun.
+    """Rounds of one node. `on_done(round, error)` is called on the loop; after an error no more
+    start.
 
     `carry_out` does the work of a round.
     """
@@ -111,13 +111,14 @@ class GroupCommit:
         self._idle.set()
 
     def want_log(self) -> None:
-        """The log was appended to or truncated."""
+        """Request a sync of the log, which was appended to or truncated."""
         self._filling().syncs_log = True
 
     def want_hard_state(self, state: HardState, *, own_vote: bool) -> None:
-        """A later one replaces an earlier one that was not begun. `own_vote`: for itself.
+        """Request a hard state; it replaces an earlier one that no round has. `own_vote`: for
+        itself.
 
-        Before the entries of the same Ready are appended.
+        Call it before the entries of the same Ready are appended.
         """
         self._hard_state.want(state)
         filling = self._filling()
@@ -131,19 +132,19 @@ class GroupCommit:
             )
 
     def log_truncated(self) -> None:
-        """What a round under way covers may be gone, or come back before it ends."""
+        """Void the claim of the round under way: its entries may be dropped, or rewritten."""
         if self._running is not None:
             self._running.durable = None
 
     def defer(self, messages: Sequence[Message]) -> bool:
-        """Keep the messages until what was given before is durable; False where it is."""
+        """Hold the messages until earlier requests are durable; False if they are already."""
         last = self._next or self._running
         if last is not None:
             last.messages += messages
         return last is not None
 
     def begin(self) -> None:
-        """Begin the next round, if there is one and none is under way."""
+        """Start the next round, if there is one and none is under way."""
         if self._running is not None or self._next is None or self._ended:
             return
         self._running, self._next = self._next, None
@@ -160,17 +161,17 @@ class GroupCommit:
         return 0.0 if self._running is None else time.monotonic() - self._running.begun_at_s
 
     async def stop(self) -> None:
-        """Begin no more rounds, and wait for the one under way."""
+        """Start no more rounds, and wait for the one under way."""
         self.end()
         await self._idle.wait()
 
     def end(self) -> None:
-        """Begin no more rounds."""
+        """Start no more rounds."""
         self._ended = True
 
     def persist_rest(self) -> None:
-        """After `stop`: all that was wanted is durable now. Raises OSError, and what a round has
-        raised: entries must not become durable behind a hard state that did not."""
+        """Make durable what is left after `stop`. Raises OSError, and what a round has raised:
+        entries must not become durable behind a hard state that did not."""
         assert self._ended, "rounds go on"
         assert self._running is None, "a round is under way"
         if self._error is not None:
@@ -185,7 +186,7 @@ class GroupCommit:
         return self._next
 
     def _steps(self, work: SyncRound) -> list[Callable[[], object]]:
-        """Hard state before log. They read of a round only what no one changes any more."""
+        """Return the steps, hard state before log; they use only unchanging fields of the round."""
         steps: list[Callable[[], object]] = [self._hard_state.persist]
         if work.syncs_log:
             steps.append(self._log.sync)

@@ -1,24 +1,23 @@
 """A node of a replication group: its life, from an opened store to a clean stop; asyncio.
 
 Place in the data path: the broker proposes and applies through `raft.replicated_log`, which this
-class implements; peers' messages come and go through `raft.peers.transport`. What the core decides
-is carried out by `raft.node.core_shell`, in the order that is stated there.
+class implements; peers' messages come and go through `raft.peers.transport`. The core's decisions
+are carried out by `raft.node.core_shell`, in the order that is stated there.
 
-A node lives through phases. RECOVERING: the store is opened and the newest snapshot restored, on a
-thread. UNBORN: the store is empty, and introductions find out whether it may take part
-(`raft.bootstrap.store_gossip`). REPAIRING: what was durable is damaged, good copies are fetched
+A node passes through phases. RECOVERING: the store is opened and the newest snapshot restored, on a
+thread. UNBORN: the store is empty, and store gossip finds out whether it may take part
+(`raft.bootstrap.store_gossip`). REPAIRING: durable entries are damaged, good copies are fetched
 (`raft.repair.log_repairer`). SERVING: there is a core. Before that the node neither votes nor
-acknowledges anything, but hands out the entries that it has. Damage that is found while SERVING is
-mended meanwhile.
+acknowledges anything, but sends peers the entries that it has. Damage that is found while SERVING
+is repaired meanwhile.
 
 Invariants:
-- a failed write or fsync, a broken invariant and a state machine that raises all stop the node:
-  nothing is sent after it, `wait_failed` tells it;
-- a birth is durable before the node takes part;
+- a failed write or fsync, a broken invariant and an exception of the state machine all stop the
+  node: nothing is sent after it, and `wait_failed` returns it;
+- the admission of a store is durable before the node takes part;
 - the commit index that a checkpoint holds is durable on this node.
 
-Over 500 lines, because it is where the parts of a node are put together: each callback that stands
-here joins two of them.
+Over 500 lines, because the parts of a node are put together here: each callback joins two of them.
 """
 
 from __future__ import annotations
@@ -78,7 +77,7 @@ from raft.store.restore import RestoredState, do_without, restore_newest
 __all__ = ["RaftNode"]
 
 _ROOM_INTERVAL_S = 1.0
-# A file of 64 MiB takes some 30 ms to remove, and heartbeats go on between two.
+# Removing a file of 64 MiB takes some 30 ms, and heartbeats go on between two batches.
 _DROPPED_AT_ONCE_MAX = 2
 _DROP_PAUSE_S = 0.1
 _DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG})
@@ -87,7 +86,7 @@ _log = logging.getLogger(__name__)
 
 
 class RaftNode:
-    """Implements `ReplicatedLog`. `disk` and `transport` are replaced in tests only."""
+    """A node. Implements `ReplicatedLog`. `disk` and `transport` are replaced in tests only."""
 
     def __init__(
         self,
@@ -131,8 +130,7 @@ class RaftNode:
         """Recover, listen, join the group.
 
         Raises OSError (also StoreLockedError, WrongStoreError, and an address in use),
-        CorruptLogError, and ValueError where a snapshot holds no state; the node is as before
-        then.
+        CorruptLogError, and ValueError where a snapshot holds no state; the node is as before then.
         """
         self._loop = asyncio.get_running_loop()
         self._failed: asyncio.Future[BaseException] = self._loop.create_future()
@@ -154,7 +152,7 @@ class RaftNode:
         self._background.add_done_callback(self._on_background_done)
 
     async def _restore(self) -> None:
-        """The state as the newest snapshot has it, unless something damaged is needed for it."""
+        """Restore the newest snapshot's state, unless that needs something damaged."""
         store = self._store
         store.write_checkpoint(store.checkpoint.commit_index, 0, clean=False)
         if store.log.damages and not (
@@ -235,7 +233,7 @@ class RaftNode:
         self._background = None
         try:
             if was_running and self._shell is not None:
-                # A failure here still tells that what was written may not be safe.
+                # A failure here still reports that what was written may not be safe.
                 self._shell.trace.flush()
                 applied_index = self._shell.applier.applied_index
                 await asyncio.to_thread(
@@ -250,7 +248,7 @@ class RaftNode:
             self._store.close()
 
     def _on_state_written(self, state: WrittenState) -> None:
-        """On the loop, or while it waits for the last one at a stop."""
+        """Trace a written snapshot; called on the loop, or while a stop waits for the last one."""
         if self._shell is not None:
             self._shell.trace.state_written(self._shell.core.current_term, state)
 
@@ -261,7 +259,7 @@ class RaftNode:
         """Stop for good: nothing is sent, appended or applied any more."""
         if self.stopped:
             return
-        # A disk that fails is for a person to mend; anything else is a bug and shows its way here.
+        # A failing disk is for an operator to repair; anything else is a bug and gets a traceback.
         trace = None if isinstance(error, OSError) and error.errno in _DISK_ERRORS else error
         _log.error("the node stops: %s: %s", type(error).__name__, error, exc_info=trace)
         self.stopped = True
@@ -290,19 +288,19 @@ class RaftNode:
             self._serve(self._restored)
 
     async def _serve_when_mended(self) -> None:
-        """Raises what `start` does."""
+        """Restore and serve once the log is repaired. Raises as `start` does."""
         while True:
             await self._was_mended.wait()
             self._was_mended.clear()
             if self._phase is Phase.REPAIRING:
                 with self._repairer.leaving_alone():
                     await self._restore()
-                # What was told before the restore is answered by it, also where it was in vain.
+                # This restore covers earlier notifications, also where it was in vain.
                 self._was_mended.clear()
                 self._begin_phase()
 
     def _serve(self, restored: RestoredState) -> None:
-        """Take part in the group from now on."""
+        """Create the core and take part in the group from now on."""
         store = self._store
         configuration = restored.configuration
         if configuration is None and store.identity.roster:
@@ -329,7 +327,7 @@ class RaftNode:
 
     @stops_node
     def _introduce(self) -> None:
-        """Often until the store is born, then now and then."""
+        """Introduce this store to its peers: often until it is admitted, then now and then."""
         configuration = None if self._shell is None else self._shell.core.configuration
         if self._phase is not Phase.REPAIRING:
             members = () if configuration is None else configuration.membership.members
@@ -355,7 +353,7 @@ class RaftNode:
     # --- background ----------------------------------------------------------------------------
 
     async def _run_background(self) -> None:
-        """Connections, checkpoints, snapshots, until the node stops."""
+        """Run connections, checkpoints and snapshots until the node stops."""
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._transport.run())
@@ -366,7 +364,7 @@ class RaftNode:
                 group.create_task(self._repairer.run())
                 group.create_task(self._serve_when_mended())
         finally:
-            # Also after a failure: peers learn of it by the connections that break.
+            # Also after a failure: the broken connections notify the peers.
             await self._transport.stop()
 
     def _on_background_done(self, task: asyncio.Task[None]) -> None:
@@ -398,7 +396,7 @@ class RaftNode:
             if self._shell is not None:
                 self._shell.look_for_room()
 
-    # --- what the broker calls -----------------------------------------------------------------
+    # --- calls of the broker -------------------------------------------------------------------
 
     def status(self) -> LogStatus:
         if self._shell is not None:
@@ -430,7 +428,7 @@ class RaftNode:
         return await self._serving().read_index()
 
     def membership(self) -> Membership:
-        """See `ReplicatedLog.membership`; nobody before this node takes part."""
+        """See `ReplicatedLog.membership`; empty before this node takes part."""
         return Membership() if self._shell is None else self._shell.core.configuration.membership
 
     async def change_membership(self, change: MembershipChange) -> ProposalResult:
@@ -493,10 +491,10 @@ class RaftNode:
         if self._shell is not None:
             self._shell.on_unreachable(peer)
 
-    # --- what the repairer asks and tells ------------------------------------------------------
+    # --- callbacks of the repairer -------------------------------------------------------------
 
     def _peers(self) -> frozenset[NodeId]:
-        """Who may have good copies."""
+        """Return the peers that may have good copies."""
         if self._shell is not None:
             return self._shell.core.peer_ids
         names = set(self._config.peers)
@@ -515,11 +513,11 @@ class RaftNode:
         self._was_mended.set()
 
     def _end_at(self, cut: LogBase) -> None:
-        """While there is a core, only the core truncates; its leader will tell it to."""
+        """Cut the log where there is no core; else only the core truncates, led by its leader."""
         if self._phase is Phase.REPAIRING:
             self._store.log.end_at(cut)
 
-    # --- what the core's shell tells -----------------------------------------------------------
+    # --- callbacks of the core's shell ---------------------------------------------------------
 
     def _on_configuration(self, configuration: Configuration) -> None:
         self._transport.set_members(configuration.membership.members)
@@ -529,14 +527,14 @@ class RaftNode:
         return self._shell.core.configuration_at(index)
 
     def _prepare_install(self, header: SnapshotHeader, chunks: Iterable[bytes]) -> None:
-        """A snapshot that was received is whole: read the state in it, on a thread. Raises
-        OSError, and ValueError where it holds none: a node that can't read its group's state has
-        no place in it, and stops with its log as it was."""
+        """Parse the state of a snapshot that was received whole, on a thread. Raises OSError, and
+        ValueError where it holds none: a node that can't read its group's state has no place in it,
+        and stops with its log as it was."""
         index = header.last.index
         self._prepared = header.last, self._state_machine.prepare_restore(index, chunks)
 
     def _on_install(self, install: Install) -> None:
-        """The log begins behind `install.base` now: so does the state. Raises OSError."""
+        """Restore the prepared state; the log begins behind `install.base` now. Raises OSError."""
         begin = time.monotonic()
         index = install.snapshot_index
         assert self._prepared is not None, "it was accepted before the core heard of it"

@@ -1,4 +1,4 @@
-"""What one node's process must be told: names, addresses, secret, store and limits."""
+"""Configuration of one node's process: names, addresses, secret, store and limits."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ class NodeConfig:
     """Own name, voters, times and limits of the core."""
 
     peers: Mapping[NodeId, str]
-    """Table address, HOST:PORT, of every voter that the group begins with, and of this node: under
-    its own the others dial it. Of members that came later the configuration knows the address."""
+    """Table address, HOST:PORT, of every initial voter, and of this node, at which the others dial
+    it. The addresses of later members are in the configuration."""
 
     listen: str
     """HOST:PORT for the peers' connections; port 0 lets the system choose."""
 
     store: Path
-    """Directory of this node's files; made where it is missing."""
+    """Directory of this node's files; created where it is missing."""
 
     secret: bytes = field(repr=False)
     """Shared by the group, at least SECRET_SIZE_MIN bytes."""
 
     dial: Mapping[str, str] = field(default_factory=dict)
-    """Table address to the address really dialled, where a proxy stands between."""
+    """Maps a table address to the address really dialled, where a proxy stands between."""
 
     trace: bool = False
     """Whether to write the Raft trace."""
@@ -50,7 +50,7 @@ class NodeConfig:
     """Size of a log segment; a larger entry gets one of its own."""
 
     log_cached_size_bytes: int = 128 << 20
-    """How much of the log's end is left in the kernel's page cache; 0: as the kernel likes."""
+    """How much of the log's end stays in the kernel's page cache; 0: as the kernel likes."""
 
     proposals_count_max: int = 4096
     """Open proposals; one more is refused with ValueError."""
@@ -59,26 +59,26 @@ class NodeConfig:
     """Open read_index calls; one more is refused with NotLeaderError."""
 
     snapshot_interval_size_bytes: int = 1 << 30
-    """How much the log grows between two snapshots of the state, at least; they are taken where a
-    segment ends. A start after a kill replays about as much."""
+    """Least growth of the log between two snapshots of the state, which are taken where a segment
+    ends. A start after a kill replays about as much."""
 
     install_rate_bytes_per_s: int = 64 << 20
-    """How fast snapshots are sent to followers, all together; 0: as fast as they take them."""
+    """Rate at which snapshots are sent to all followers together; 0: unlimited."""
 
     install_size_bytes_max: int = 8 << 30
-    """Largest snapshot that is taken from a leader."""
+    """Largest snapshot that is accepted from a leader."""
 
     scrub_rate_bytes_per_s: int = 8 << 20
-    """How fast closed segments are verified again in the background; 0: not at all."""
+    """Rate at which closed segments are verified again in the background; 0: not at all."""
 
     scrub_interval_ms: int = 3_600_000
-    """Between the end of one such round and the next."""
+    """Pause between the end of one scrub and the next."""
 
     checkpoint_interval_ms: int = 1_000
-    """Between two checkpoints."""
+    """Time between two checkpoints."""
 
     transfer_timeout_ms: int = 300
-    """How long a leader that stops waits for another one to take over."""
+    """How long a stopping leader waits for another one to take over."""
 
     def __post_init__(self) -> None:
         if not self.group:

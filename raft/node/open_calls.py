@@ -1,7 +1,7 @@
-"""Calls into the node that are still open: proposals, and reads waiting for their read point.
+"""Open calls into the node: proposals, and reads waiting for their read point.
 
-Place in the data path: `raft.node.node` adds what callers ask and tells what the core and the state
-machine did; the futures resolve here and nowhere else.
+Place in the data path: `raft.node.core_shell` adds the calls and reports what the core and the
+state machine did; the futures resolve here and nowhere else.
 
 Invariants: a proposal resolves once, COMMITTED only after its entry was applied, TRUNCATED only
 where another entry is committed at its index; a read resolves with an index that is applied.
@@ -34,14 +34,14 @@ class OpenProposals:
         self._open[index] = (term, future)
 
     def applied(self, index: Index, term: Term) -> None:
-        """The entry at `index` was applied."""
+        """Resolve the proposal of the entry at `index`, which was applied."""
         proposal = self._open.pop(index, None)
         if proposal is not None:
             assert proposal[0] == term, "what was replaced is answered when leadership is lost"
             _resolve(proposal[1], ProposalStatus.COMMITTED, index, term)
 
     def leadership_lost(self, commit_index: Index, term_at: Callable[[Index], Term]) -> None:
-        """Answer all whose fate this node can't tell, or knows; those committed wait for apply."""
+        """Resolve proposals that are lost or of unknown fate; committed ones wait for apply."""
         for index, (term, future) in list(self._open.items()):
             if index > commit_index:
                 status = ProposalStatus.LOST_LEADERSHIP
@@ -53,7 +53,7 @@ class OpenProposals:
             _resolve(future, status, index, term)
 
     def stop(self) -> None:
-        """The node stops: what becomes of the rest is unknown here."""
+        """Resolve all as STOPPED: their fate is unknown here."""
         while self._open:
             index, (term, future) = self._open.popitem()
             _resolve(future, ProposalStatus.STOPPED, index, term)
@@ -61,14 +61,14 @@ class OpenProposals:
 
 @dataclass(slots=True, kw_only=True)
 class ReadBatch:
-    """Reads that share one request to the core, asked at `t_begin` (CLOCK_MONOTONIC, ns)."""
+    """Reads that share one request to the core, made at `t_begin` (CLOCK_MONOTONIC, ns)."""
 
     t_begin: int
     futures: list[asyncio.Future[Index]]
 
 
 class OpenReads:
-    """Reads gathered for the next request, those asked, and those that wait to be applied."""
+    """Reads batched for the next request, those requested, and those that wait for apply."""
 
     def __init__(self) -> None:
         self._gathered: list[asyncio.Future[Index]] = []
@@ -79,14 +79,14 @@ class OpenReads:
         self.count = 0
 
     def gather(self, future: asyncio.Future[Index]) -> bool:
-        """True for the first of a batch: somebody has to ask soon."""
+        """Add a read to the batch; True for the first of it: a request is due soon."""
         self.count += 1
         future.add_done_callback(self._forget)
         self._gathered.append(future)
         return len(self._gathered) == 1
 
     def ask(self, t_begin: int) -> int:
-        """The request that stands for all gathered ones."""
+        """Start a request for the batch and return its id."""
         self._request_id += 1
         self._asked[self._request_id] = ReadBatch(t_begin=t_begin, futures=self._gathered)
         self._gathered = []

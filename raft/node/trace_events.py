@@ -1,13 +1,14 @@
-"""Turns what the node does into events of the Raft trace, or into nothing where tracing is off.
+"""Turns the node's actions into events of the Raft trace; does nothing where tracing is off.
 
-Place in the data path: `raft.node.node` tells it each step of the order contract as it is taken.
+Place in the data path: `raft.node.core_shell` notifies it of each step of the order contract as it
+is taken.
 
-Invariants: a vote is traced once it is durable and again each time it is told; an fsync once it
-is done; terms never fall along the trace, since nothing is traced for a term that has passed.
+Invariants: a vote is traced once it is durable and again each time it is sent; an fsync once it is
+done; terms never fall along the trace, since nothing is traced for an earlier term.
 
 From the moment that term or vote changes until that is durable, events are held back: a kill in
-between would leave a trace that knows more than the disk, whose term then falls at the restart.
-A vote stands in the trace where it was given, so that the log before it is the log voted on.
+between would leave a trace that knows more than the disk, whose term then falls at the restart. A
+vote stands in the trace where it was given, so that the log before it is the log voted on.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _Fields: TypeAlias = dict[str, int | str | list[str] | None]
 
 @dataclass(slots=True, kw_only=True)
 class _Held:
-    """An event that waits; `fields` None: a vote that has not been told yet."""
+    """An event that waits; `fields` None: a vote that has not been sent yet."""
 
     event: str
     term: Term
@@ -51,7 +52,7 @@ class _Held:
 
 
 class TraceEvents:
-    """`term` is everywhere the node's current term."""
+    """Trace of one node. `term` is everywhere the node's current term."""
 
     def __init__(
         self, trace: RaftTrace | None, log: SegmentLog, node_id: NodeId, term: Term
@@ -60,7 +61,7 @@ class TraceEvents:
         self._log = log
         self._node_id = node_id
         self._role: tuple[Role, Term] = (Role.FOLLOWER, term)  # as traced
-        # What candidates said of their logs: the trace of a vote tells it.
+        # Vote requests with the candidates' logs, for the trace of a vote.
         self._requests: dict[tuple[NodeId, Term], RequestVote] = {}
         self._unsaved: HardState | None = None  # events are held while it is not durable
         self._held: list[_Held] = []
@@ -85,7 +86,7 @@ class TraceEvents:
             del self._requests[next(iter(self._requests))]
 
     def stepped(self, ready: Ready) -> None:
-        """Role or term may have changed. A pre-candidate is still a follower to everybody else."""
+        """Trace a change of role or term. A pre-candidate is still a follower to all others."""
         if self._trace is None:
             return
         if ready.hard_state is not None:
@@ -95,7 +96,7 @@ class TraceEvents:
             self._role = (role, ready.term)
             self._record("role", ready.term, role=role.value)
         if self._unsaved is not None and self._gives_vote(ready):
-            self._held.append(_Held(event="vote", term=ready.term))  # filled when it is told
+            self._held.append(_Held(event="vote", term=ready.term))  # filled when it is sent
 
     def truncated(self, term: Term, index: Index) -> None:
         if self._trace is not None:
@@ -121,7 +122,7 @@ class TraceEvents:
             self._vote(term, self._node_id, vote.last_log_index, vote.last_log_term)
 
     def sent(self, term: Term, message: Message) -> None:
-        """A message was queued: only votes given are of interest."""
+        """Trace a queued message: only votes given are recorded."""
         if (
             self._trace is not None
             and type(message) is RequestVoteReply
@@ -151,7 +152,7 @@ class TraceEvents:
             )
 
     def passed_over(self, term: Term, first: Index, base: LogBase) -> None:
-        """The state contains the entries up to `base`, which the log has dropped."""
+        """Trace dropped entries up to `base` as applied: the state contains them."""
         if self._trace is not None:
             self._record(
                 "apply",
@@ -163,17 +164,17 @@ class TraceEvents:
             )
 
     def installed(self, term: Term, base: LogBase) -> None:
-        """The log's beginning was replaced."""
+        """Trace the replacement of the log's beginning."""
         if self._trace is not None:
             self._record("install", term, index=base.index, entry_term=base.term, chain=base.chain)
 
     def state_written(self, term: Term, state: WrittenState) -> None:
-        """The state machine's state is in a snapshot."""
+        """Trace that the state machine's state is in a snapshot."""
         if self._trace is not None:
             self._record("state", term, index=state.index, chain=state.digest)
 
     def configured(self, term: Term, configuration: Configuration) -> None:
-        """Another configuration is in force."""
+        """Trace that another configuration is in force."""
         if self._trace is not None:
             voters: list[str] = list(configuration.membership.voter_ids)
             self._record("config", term, index=configuration.index, voters=voters)
@@ -187,12 +188,12 @@ class TraceEvents:
             self._trace.flush()
 
     def saved(self, hard_state: HardState | None) -> None:
-        """A round is over that made `hard_state` durable; what was held for it is traced."""
+        """Trace the held events once a round has made `hard_state` durable."""
         if self._trace is None or hard_state is None or hard_state is not self._unsaved:
             return
         self._unsaved = None
         for held in self._held:
-            if held.fields is not None:  # else a vote that was never told
+            if held.fields is not None:  # else a vote that was never sent
                 self._trace.record(held.event, held.term, **held.fields)
         self._held.clear()
 
@@ -207,7 +208,7 @@ class TraceEvents:
         self._record("vote", term, **fields)
 
     def _gives_vote(self, ready: Ready) -> bool:
-        """Whether a vote of this Ready is told only once it is durable."""
+        """Return whether this Ready has a vote that is sent only once it is durable."""
         state = ready.hard_state
         if state is not None and state.voted_for == self._node_id:
             return True

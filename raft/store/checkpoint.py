@@ -1,12 +1,12 @@
 """The checkpoint: a hint of what is committed, that lets a restarted node apply at once.
 
 Place in the data path: `raft.node.node` writes it each second and at a clean stop, without fsync,
-and reads it once, before the log (docs/FORMATS.md section 1).
+and `raft.store.node_store` reads it once, before the log (docs/FORMATS.md section 1).
 
-Invariants: the commit index in it was committed, and durable on this node, when it was written;
-so whatever of it a crash leaves is true of the log that recovery finds. A file that can't be read,
-or is not as it was written, is no hint: entries would be applied that nobody has committed. That a
-store belongs to another node is an error.
+Invariants: the commit index in it was committed, and durable on this node, when it was written; so
+whatever of it a crash leaves is true of the log that recovery finds. A file that can't be read, or
+is not as it was written, is no hint: it could make the node apply uncommitted entries. A store of
+another node is an error.
 
 `crc32` is that of the JSON text of all fields before it.
 """
@@ -37,7 +37,7 @@ class WrongStoreError(OSError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """`clean` is true after a clean stop, `incarnation` counts the starts of this store."""
+    """Fields of the file. `clean` is true after a clean stop, `incarnation` counts the starts."""
 
     group: str
     node: str
@@ -48,12 +48,12 @@ class Checkpoint:
 
 
 def hint(*, commit_index: Index, durable_index: Index) -> Index:
-    """The commit index for a checkpoint: what a crash leaves of the log must fit it."""
+    """Return the commit index for a checkpoint: what a crash leaves of the log must fit it."""
     return min(commit_index, durable_index)
 
 
 def read_checkpoint(disk: Disk, *, store: Path, group: str, node: str) -> Checkpoint:
-    """What the file at the root of `disk` says; zeros where there is none or it is damaged.
+    """Read the file at the root of `disk`; zeros where it is missing or damaged.
 
     `store` is where that root is, for the error. Raises OSError, and WrongStoreError where the file
     names another group or node.

@@ -1,12 +1,12 @@
 """The identity of a store: which store it is, and whether it may take part in its group.
 
-Place in the data path: `raft.store.node_store` loads it before anything else of the store,
-`raft.node.node` saves it anew when the store is born (`raft.bootstrap.formation`).
+Place in the data path: `raft.store.node_store` loads it before anything else of the store, and
+saves it anew when `raft.node.node` admits the store (`raft.bootstrap.formation`).
 
-Invariants: a store keeps its `store_id` for ever, and is born at most once; both are durable, file
-and directory, before anything that depends on them leaves the node. A store that was used before
-there were identities is born with the first one it gets. Two files hold the same record, `identity`
-and `identity.copy`: where one is torn, rotten or gone the other one tells.
+Invariants: a store keeps its `store_id` for ever, and is admitted (`born`) at most once; both are
+durable, file and directory, before anything that depends on them leaves the node. A store that was
+used before there were identities is admitted with the first one it gets. Two files hold the same
+record, `identity` and `identity.copy`: where one is torn, rotten or lost the other one is read.
 
 Both files (docs/FORMATS.md section 13) are replaced whole, one after the other:
 
@@ -17,8 +17,8 @@ Both files (docs/FORMATS.md section 13) are replaced whole, one after the other:
 | 8 | N | msgpack [version, group, node, store_id, born, roster] |
 | 8+N | 4 | CRC32 of everything before |
 
-`roster` is the configuration that the store was born with, in the encoding of a CONFIG entry;
-empty where it is unborn, and where it is older than identities.
+`roster` is the configuration that the store was admitted with, in the encoding of a CONFIG entry;
+empty before admission, and where the store is older than identities.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ _log = logging.getLogger(__name__)
 
 
 class CorruptIdentityError(CorruptLogError):
-    """A file is there, but none tells the identity. Starting as a new store could vote twice."""
+    """A file exists, but none is readable. Starting as a new store could vote twice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreIdentity:
-    """`store_id`: 32 hex digits, random, made with the store."""
+    """Record of the file. `store_id`: 32 hex digits, random, made with the store."""
 
     group: str
     node: NodeId
@@ -82,8 +82,8 @@ class IdentityFile:
         self._disk = disk
 
     def load(self) -> StoreIdentity | None:
-        """None where there is none, durable otherwise, and both files alike and whole: a store of
-        before the copy gets one. On a full disk the whole one has to do until a later start.
+        """Return the identity, durable, both files alike and whole; None if there is none. A store
+        older than the copy gets one. On a full disk the whole file has to do until a later start.
 
         Raises OSError, and CorruptIdentityError where no file is readable, or two name two stores.
         """
@@ -104,18 +104,18 @@ class IdentityFile:
         return identity
 
     def peek(self) -> StoreIdentity | None:
-        """As `load`, only to be looked at: perhaps while its node is running."""
+        """Read as `load` does, without changing anything: its node may be running."""
         return _furthest({path: read_now(self._disk, path, _FILE_SIZE_MAX) for path in self.PATHS})
 
     def save(self, identity: StoreIdentity) -> None:
-        """Durable in both files when this returns. Raises OSError."""
+        """Save to both files; durable when this returns. Raises OSError."""
         image = _encode(identity)
         for path in self.PATHS:
             replace(self._disk, path, image)
 
 
 def _furthest(contents: Mapping[str, bytes | None]) -> StoreIdentity | None:
-    """Of the readable files the one written last: a store is born once, and stays it."""
+    """Return the readable file written last: a store is admitted once, and stays so."""
     found: list[StoreIdentity] = []
     defects: list[CorruptIdentityError] = []
     for path, data in contents.items():

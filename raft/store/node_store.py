@@ -1,4 +1,4 @@
-"""Everything that one node keeps in its store (docs/FORMATS.md section 1), opened together.
+"""All files of one node's store (docs/FORMATS.md section 1), opened together.
 
 Place in the data path: `raft.node.node` opens it, on a thread, before the first message, and closes
 it last.
@@ -6,8 +6,8 @@ it last.
 Invariants: one process at a time (the lock is taken before anything is read); what was read is
 durable before anything depends on it, the names of the files and the store's own included; hard
 state before log (`raft.log.hard_state`); each opening is a new incarnation; a store has an identity
-from its first opening on, and is born only where it was used before there were identities, until
-`bear` says so.
+from its first opening on, and is admitted (`born`) at once only where it was used before there were
+identities, else when `bear` is called.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 
 
 class StoreSettings(Protocol):
-    """What a store asks of its node's configuration (`raft.node.node_config.NodeConfig`)."""
+    """Part of the node's configuration (`raft.node.node_config.NodeConfig`) for its store."""
 
     @property
     def store(self) -> Path: ...
@@ -60,14 +60,14 @@ class StoreSettings(Protocol):
 
 
 class NodeStore:
-    """Opened at construction.
+    """The store of one node, opened at construction.
 
-    Raises OSError (StoreLockedError, WrongStoreError among them) and CorruptLogError, with
-    nothing left open.
+    Raises OSError (StoreLockedError, WrongStoreError among them) and CorruptLogError, with nothing
+    left open.
     """
 
     def __init__(self, config: StoreSettings, disk: Disk | None) -> None:
-        """`disk`: what stands in the place of the directory; nobody else may use it."""
+        """`disk` replaces the directory; it has no other user."""
         self._config = config
         self._took_s: dict[str, float] = {}
         self._checkpointing = threading.Lock()  # one temporary file serves all
@@ -94,7 +94,7 @@ class NodeStore:
             self._identity_file = IdentityFile(self._disk)
             known = self._identity_file.load()
             self.hard_state_file = HardStateFile(self._disk)
-            # It was written before the store had an identity, and nobody votes who is not born.
+            # It was written before the store had an identity, and no store votes before admission.
             self.hard_state_file.load(was_written=known is not None and known.born)
         with self._timed("segments"):
             self._open_log(files)
@@ -129,7 +129,7 @@ class NodeStore:
         )
 
     def _make_log(self) -> SegmentLog:
-        """Recovered; the simulator's is smaller."""
+        """Open and recover the log; overridden by the simulator for a smaller one."""
         return SegmentLog(
             self._disk,
             "commitlog",
@@ -139,7 +139,7 @@ class NodeStore:
         )
 
     def _first_identity(self) -> StoreIdentity:
-        """Of a store that has none: new and unborn, or older than identities and in use."""
+        """Make the identity of a store without one: new, or older than identities and in use."""
         was_used = self.hard_state.current_term > 0 or self.log.last_index > 0
         identity = StoreIdentity(
             group=self._config.group,
@@ -152,11 +152,11 @@ class NodeStore:
 
     @property
     def hard_state(self) -> HardState:
-        """The durable one."""
+        """The durable hard state."""
         return self.hard_state_file.state
 
     def bear(self, roster: bytes) -> None:
-        """The store is born with this configuration, durably. Raises OSError."""
+        """Record durably that the store is admitted with this configuration. Raises OSError."""
         assert not self.identity.born, "a store is born once"
         identity = StoreIdentity(
             group=self.identity.group,
@@ -178,10 +178,10 @@ class NodeStore:
             files.callback(self.trace.close)
 
     def write_checkpoint(self, commit_index: Index, applied_index: Index, *, clean: bool) -> None:
-        """`commit_index` must be durable here. May run on a thread, also on one that nobody waits
-        for any more: what that writes after a clean stop's is passed over.
+        """Write the checkpoint; `commit_index` must be durable here. May run on a thread, also on
+        one that outlives a clean stop: what that writes after the stop's checkpoint is ignored.
 
-        On a full disk the one before it stands: it is a hint, and true. Raises OSError otherwise.
+        On a full disk the previous one remains: it is a hint, and true. Raises OSError otherwise.
         """
         checkpoint = Checkpoint(
             group=self._config.group,
@@ -211,8 +211,8 @@ class NodeStore:
         commit_index: Index,
         applied_index: Index,
     ) -> None:
-        """At a clean stop: what was appended is made durable, a snapshot is taken, and only then
-        the checkpoint says so. May run on a thread; raises OSError, and what the two raise."""
+        """Make everything appended durable at a clean stop, take a snapshot, and only then write
+        the clean checkpoint. May run on a thread; raises OSError, and what the callbacks raise."""
         persist_rest()
         write_snapshot()
         self.write_checkpoint(commit_index, applied_index, clean=True)

@@ -1,16 +1,16 @@
-"""What a start makes of the store: the newest good snapshot restored, and where replay begins.
+"""Restores the newest valid snapshot at a start, and determines where replay begins.
 
-Place in the data path: `raft.node.node` calls `restore_newest` once, on a thread, after the log was
+Place in the data path: `raft.node.node` calls `restore_newest`, on a thread, after the log was
 recovered and before anything else touches the state machine.
 
-A snapshot may be newer than the log's end: the beginning of the log was installed and what follows
-has not all come yet, or a crash fell between the snapshot and the reset of the log. Its state is
-that of the group at that index all the same, and entries up to there only pass by when they come.
-Where the log has another entry at the snapshot's index, that entry was never committed.
+A snapshot may be newer than the log's end: the beginning of the log was installed and not all that
+follows has arrived yet, or a crash fell between the snapshot and the reset of the log. Its state is
+that of the group at that index all the same, and entries up to there are only indexed when they
+arrive. Where the log has another entry at the snapshot's index, that entry was never committed.
 
-What a good snapshot contains need not be read again: neither its CONFIG entries nor, where no peer
-has a copy any more, damaged ones. They were committed, so that the node's word holds without them;
-whoever reads them is refused.
+Entries that a valid snapshot contains need not be read again: neither its CONFIG entries nor, where
+no peer has a copy any more, damaged ones. They were committed, so that the node's promises hold
+without them; reads of them are refused.
 
 Invariants: `applied_index` is committed, in this log, and contained in the state; a log that is
 served with damage holds the entry at the end of the snapshot that contains it.
@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 
 class Restorable(Protocol):
-    """What of a `RestorableStateMachine` a restore needs."""
+    """The part of a `RestorableStateMachine` that a restore needs."""
 
     def prepare_restore(self, index: Index, chunks: Iterable[bytes]) -> Callable[[], None]: ...
 
@@ -48,9 +48,9 @@ class Restorable(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoredState:
-    """`applied_index`: replay begins behind it; up to `state_index` entries are only indexed.
-    `commit_index`: a hint, true of this log. `configuration`: the snapshot's, None without one.
-    `kept`: the good snapshots, ascending."""
+    """Result of a restore. `applied_index`: replay begins behind it; up to `state_index` entries
+    are only indexed. `commit_index`: a hint, true of this log. `configuration`: the snapshot's,
+    None without one. `kept`: the valid snapshots, ascending."""
 
     applied_index: Index
     state_index: Index
@@ -60,11 +60,11 @@ class RestoredState:
 
 
 def do_without(log: SegmentLog, files: SnapshotFiles) -> bool:
-    """Whether a good snapshot contains all that is damaged in the log, so that the node can take
-    part without it. Called once peers were asked in vain: their logs may begin behind it by now.
+    """Return whether a valid snapshot contains all damage of the log, so that the node can take
+    part without it. Called once peers had no copies: their logs may begin behind the damage by now.
 
-    Where the log lacks the snapshot's last entry, a crash broke an install off: nothing of the log
-    is committed beyond the snapshot, and it is emptied, as the install was about to do. Raises
+    Where the log lacks the snapshot's last entry, a crash interrupted an install: nothing of the
+    log is committed beyond the snapshot, and it is emptied, as the install was about to do. Raises
     OSError.
     """
     last_damaged = max((damage.last_index for damage in log.damages), default=0)
@@ -88,15 +88,15 @@ def restore_newest(
     *,
     commit_index: Index,
 ) -> RestoredState:
-    """Raises OSError, ValueError where a whole snapshot holds no state, CorruptLogError where the
-    log lost its beginning and no snapshot is good, and DamagedLogError where an entry is damaged
-    without which nothing can begin."""
+    """Restore the newest valid snapshot. Raises OSError, ValueError where a whole snapshot holds no
+    state, CorruptLogError where the log lost its beginning and no snapshot is valid, and
+    DamagedLogError where an entry is damaged that the start needs."""
     base = log.base
     good = _good_headers(files, base.index)
     contained_index = good[-1].config_index if good else 0
     for index in log.config_indexes:
         if index > contained_index:
-            log.entries(index, index + 1, 0)  # the core is made of these
+            log.entries(index, index + 1, 0)  # the core is built from these
     if not good:
         if base.index:
             raise CorruptLogError(
@@ -138,7 +138,7 @@ def restore_newest(
 
 
 def _newest_good(files: SnapshotFiles, least_index: Index) -> SnapshotHeader | None:
-    """The newest good snapshot at `least_index` or behind it; older ones are not read."""
+    """Return the newest valid snapshot at `least_index` or behind it; older ones are not read."""
     for index in reversed(files.indexes()):
         if index < least_index:
             break

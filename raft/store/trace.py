@@ -1,13 +1,13 @@
-"""The Raft trace: what this node's log and role did, for a verifier to judge (docs/FORMATS.md 6).
+"""The Raft trace: events of this node's log and role, for a verifier to judge (docs/FORMATS.md 6).
 
-Place in the data path: `raft.node.node` records an event where it happens and flushes before
-anything that depends on it leaves the node, so that after a kill the trace never knows less than
-the peers.
+Place in the data path: `raft.node.trace_events` records an event when it happens and
+`raft.node.core_shell` flushes before anything that depends on it leaves the node, so that after a
+kill the trace never knows less than the peers.
 
-Invariants: `seq` rises for ever on a node (the incarnation stands in its upper bits); a file is
-one incarnation; a map cut short by a kill is the last of its file. The trace is written, not
-fsynced: it is evidence, nothing is recovered from it. So a full disk does not stop the node: what
-finds no room is held, within a bound, until there is some; a kill meanwhile loses it.
+Invariants: `seq` rises for ever on a node (the incarnation stands in its upper bits); a file is one
+incarnation; a map cut short by a kill is the last of its file. The trace is written, not fsynced:
+it is evidence, nothing is recovered from it. So a full disk does not stop the node: events without
+room are held, within a bound, until there is some; a kill meanwhile loses them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _HELD_SIZE_BYTES_MAX = 16 << 20
 
 
 def last_incarnation(directory: Path) -> int:
-    """The highest incarnation that has a file there; 0 if none has."""
+    """Return the highest incarnation that has a file there; 0 if none has."""
     if not directory.is_dir():
         return 0
     return max((int(p.name) for p in directory.iterdir() if p.name.isdecimal()), default=0)
@@ -44,7 +44,7 @@ class RaftTrace:
         self._incarnation = incarnation
         self._seq = incarnation << _SEQ_BITS
         self._packer = msgpack.Packer(autoreset=False)
-        self._held = b""  # what found no room
+        self._held = b""  # events that found no room
         self._dirty = False
 
     @property
@@ -58,7 +58,7 @@ class RaftTrace:
         term: int,
         **fields: int | str | list[str] | None,
     ) -> None:
-        """Note one event of the run format's table `raft`, as of now."""
+        """Record one event of the run format's table `raft`, as of now."""
         self._seq += 1
         fields["incarnation"] = self._incarnation
         fields["seq"] = self._seq
@@ -69,7 +69,7 @@ class RaftTrace:
         self._dirty = True
 
     def flush(self) -> None:
-        """Hand everything recorded to the operating system, or hold it while there is no room.
+        """Write everything recorded to the operating system, or hold it while there is no room.
 
         Raises OSError, that of a full disk once more than a bound is held.
         """
