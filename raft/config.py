@@ -37,7 +37,7 @@ class RaftConfig:
     """Least silence of a leader before a follower campaigns; as long, it also refuses votes."""
 
     election_timeout_ms_max: int = 600
-    """Most silence before a follower campaigns; a leader without answers of a majority for as long
+    """Most silence before a follower campaigns; a leader that no majority answers for as long
     steps down."""
 
     campaign_delay_ms_min: int = 10

@@ -66,9 +66,8 @@ class MembershipError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """A member. `address` is "host:port", "" where only the name is known; `store_id` names the
-    store that the member had when it was added: 32 hex digits, "" for a store older than these
-    names."""
+    """A member. `address` is "host:port", "" where only the name is known; `store_id` names its
+    store when it was added: 32 hex digits, "" for a store older than these names."""
 
     node_id: NodeId
     address: str = ""

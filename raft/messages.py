@@ -1,13 +1,13 @@
-"""The RPCs of Raft and the values that travel in them.
+"""The RPCs of Raft and the values in them.
 
 Place in the data path: `raft.core.core` emits and consumes these, `raft.peers.wire` turns them into
 frames, `raft.peers.transport` carries them. One frozen class per RPC, joined by the union
 `Message`.
 
 Every message of the core carries the sender, the receiver and the sender's term, replies included:
-a reply that names no term, or one of an earlier term, must never move a follower's progress (that
-is how PySyncObj loses acknowledged writes). `Introduce` and the fetch of entries are talk between
-shells: no rule of Raft depends on them, and they carry no term.
+a reply without a term, or of an earlier term, must never move a follower's progress (that is how
+PySyncObj loses acknowledged writes). `Introduce` and the fetch of entries go from shell to shell:
+no rule of Raft depends on them, and they carry no term.
 
 Source: Raft, figure 2 and section 7; Ongaro's dissertation 6.4 (ReadIndex) and 9.6 (pre-vote);
 "Protocol-Aware Recovery for Consensus-Based Storage" (the fetch of entries).
@@ -46,7 +46,7 @@ __all__ = [
 
 
 class EntryKind(enum.IntEnum):
-    """What an entry's payload is to Raft."""
+    """Meaning of an entry's payload to Raft."""
 
     NOOP = 0  # written by a new leader (dissertation 6.4); empty payload
     CONFIG = 1  # a membership; in force from its append (dissertation 4.1)
@@ -65,7 +65,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HardState:
-    """What must be durable, file and directory, before any message that depends on it leaves."""
+    """Term and vote; durable, file and directory, before a message that depends on them leaves."""
 
     current_term: Term
     voted_for: NodeId | None
@@ -73,7 +73,7 @@ class HardState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogBase:
-    """What stands right before a log's first entry: where it was cut off, or nothing (all zero).
+    """Place right before a log's first entry: where the log was cut off, or nothing (all zero).
 
     `position` is one past the last byte of that entry, `chain` its chain.
     """
@@ -86,7 +86,7 @@ class LogBase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestVote:
-    """Asks for a vote; with `pre_vote` it asks only whether a vote would be given (9.6).
+    """Requests a vote; with `pre_vote` it asks only whether a vote would be granted (9.6).
 
     For a pre-vote `term` is the term that the candidate would enter, not one it has entered.
     """
@@ -102,7 +102,7 @@ class RequestVote:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestVoteReply:
-    """`term` is the term asked for if granted, else the replier's current term."""
+    """Answers a RequestVote. `term` is the requested one if granted, else the current one."""
 
     sender: NodeId
     receiver: NodeId
@@ -135,10 +135,10 @@ class AppendEntriesReply:
     success: `match_index` = prev_log_index + number of entries, durable on the sender.
     refusal: `conflict_index` / `conflict_term` say where to go on (Raft 5.3, optimised back-off):
     the first index of the term that the follower has at prev_log_index, or its last index + 1
-    with conflict_term 0 where its log is too short. `rejected_prev_index` echoes the probe, so
-    that a stale refusal can be told from a fresh one.
-    `writable`: whether the sender has room for entries. One without takes none, whatever else the
-    reply says, and tells with a later reply that it has room again.
+    with conflict_term 0 where its log is too short. `rejected_prev_index` echoes the probe, which
+    tells a stale refusal from a fresh one.
+    `writable`: whether the sender has room for entries. Without room it appends none, whatever else
+    the reply says, and reports with a later reply that it has room again.
     """
 
     sender: NodeId
@@ -155,7 +155,7 @@ class AppendEntriesReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeoutNow:
-    """Tells a caught-up follower to campaign at once (dissertation 3.10)."""
+    """Makes a caught-up follower campaign at once (dissertation 3.10)."""
 
     sender: NodeId
     receiver: NodeId
@@ -165,13 +165,13 @@ class TimeoutNow:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstallSnapshot:
     """A piece of the application's state for a follower whose log ends before the leader's begins
-    (Raft, section 7). Made by the leader's shell, where the core asked for it.
+    (Raft, section 7). Built by the leader's shell when the core requests it.
 
     `base`: where the follower's log is to go on from, the leader's own base or beyond; the leader
     has every entry behind it. `configuration`: the newest one at or before `snapshot_index`.
-    `snapshot_index` >= base.index: up to there the state already holds what the entries behind
-    `base` say, so they are stored but not applied. `crc` is the CRC32 of `data`, the bytes of the
-    snapshot from `offset` on, of `snapshot_size` in all.
+    `snapshot_index` >= base.index: the state contains the entries behind `base` up to there, so
+    they are stored but not applied. `crc` is the CRC32 of `data`, the bytes of the snapshot from
+    `offset` on, of `snapshot_size` in all.
     """
 
     sender: NodeId
@@ -190,8 +190,8 @@ class InstallSnapshot:
 class InstallSnapshotReply:
     """Answers an InstallSnapshot of the same term.
 
-    `next_offset`: what the follower lacks of that snapshot begins here, so that a broken transfer
-    goes on where it broke. `installed`: the follower's log holds the entry at `base_index` or
+    `next_offset`: the first byte of that snapshot that the follower lacks, so that a broken
+    transfer resumes there. `installed`: the follower's log holds the entry at `base_index` or
     begins right behind it, durably.
     """
 
@@ -213,15 +213,15 @@ Message: TypeAlias = (
     | InstallSnapshot
     | InstallSnapshotReply
 )
-"""What goes into `raft.core.core` and what comes out of it."""
+"""Messages between cores."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Introduce:
-    """A store tells a peer which one it is, before it takes part in anything.
+    """Introduces a store to a peer, before it takes part in anything.
 
     `configuration`: the one in force at a node that takes part in its group; None at one that is
-    not born yet (`raft.bootstrap.formation`), whose `roster` holds the stores that it has heard of,
+    not admitted yet (`raft.bootstrap.formation`), whose `roster` holds the stores that it knows of,
     by name, its own included.
     """
 
@@ -234,7 +234,7 @@ class Introduce:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchEntries:
-    """Asks for good copies of [first_index, last_index], committed ones, to mend a damaged log."""
+    """Requests good copies of the committed entries [first_index, last_index], for a repair."""
 
     sender: NodeId
     receiver: NodeId
@@ -245,10 +245,10 @@ class FetchEntries:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchEntriesReply:
-    """`entries` begin at the first_index asked for and may end before the last one asked for;
-    `chain_before` is the chain of the entry before them. `missing`: this node has no good copy of
-    the first one (`entries` is empty then). `commit_index`: up to there what it sends is committed,
-    so that an asker whose entries differ knows that its own never were."""
+    """Answers a FetchEntries. `entries` begin at the requested first_index and may end before the
+    requested last one; `chain_before` is the chain of the entry before them. `missing`: this node
+    has no good copy of the first one (`entries` is empty then). `commit_index`: entries up to there
+    are committed, so that a requester whose entries differ knows that its own never were."""
 
     sender: NodeId
     receiver: NodeId
@@ -260,4 +260,4 @@ class FetchEntriesReply:
 
 
 PeerMessage: TypeAlias = Message | Introduce | FetchEntries | FetchEntriesReply
-"""What travels between nodes: the core's messages and those that never reach a core."""
+"""All messages between nodes: the core's and those that never reach a core."""

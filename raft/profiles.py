@@ -1,14 +1,14 @@
-"""Named sets of times for a Raft group: how soon it notices, and how calmly it judges.
+"""Named sets of times for a Raft group: how soon it detects a failure, and how calmly it judges.
 
-Place in the data path: `[raft] profile` of a broker's configuration names one; single times that
-are given beside it win. `lan` is what `raft.config` has by default.
+Place in the data path: `[raft] profile` of a broker's configuration names one; single times beside
+it take precedence. `lan` has the defaults of `raft.config`.
 
-lan     any LAN, shared machines, a process that may be held up for a quarter of a second; a silent
+lan     any LAN, shared machines, a process that may be stalled for a quarter of a second; a silent
         leader (cut off, paused) is replaced within 0.3 to 0.6 s and a little
 fast    quiet machines, a network within a rack, disks that sync within 10 ms; replaced within 0.12
-        to 0.25 s and a little, and a leader that is held up for as long is deposed needlessly
+        to 0.25 s and a little, and a leader that is stalled for as long is deposed needlessly
 
-A killed leader is noticed by its broken connections, whatever the profile.
+A killed leader is detected by its broken connections, whatever the profile.
 
 Source: Raft 5.6 (broadcast time << election timeout << time between failures).
 """
@@ -25,7 +25,7 @@ __all__ = ["PROFILES", "Profile"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """Fields of `raft.config.RaftConfig`, with their meanings."""
+    """Times, with the meanings of the fields of `raft.config.RaftConfig`."""
 
     heartbeat_ms: int
     election_timeout_ms_min: int

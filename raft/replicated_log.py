@@ -1,17 +1,17 @@
-"""The seam between a broker and whatever replicates its log.
+"""The interface between a broker and the engine that replicates its log.
 
-Behind it stand `raft.node.node`, the default, and `raft.pysyncobj.log`. The broker proposes
-payloads and hears of committed ones; it never sees terms change hands or sockets.
+It is implemented by `raft.node.node`, the default, and `raft.pysyncobj.log`. The broker proposes
+payloads and is notified of committed ones; it sees neither changes of term nor sockets.
 
 Contract:
-- `propose` appends at once (the payload is asked for synchronously, with the slot it will have)
-  and answers later. Proposals are committed in the order in which they were made.
-- committed entries reach `StateMachine.apply` exactly once per incarnation, in index order,
-  before the future of the proposal resolves.
+- `propose` appends at once (the payload is built synchronously, for the slot it will have) and
+  answers later. Proposals are committed in the order in which they were made.
+- committed entries reach `StateMachine.apply` exactly once per incarnation, in index order, before
+  the future of the proposal resolves.
 - a proposal's outcome is COMMITTED, a definite refusal (nothing will ever be stored), or unknown;
-  `ProposalStatus.definite` tells which;
-- a state machine that can be captured and restored need not be replayed from the beginning, and
-  the log may lose its beginning: `retain_from`.
+  `ProposalStatus.definite` distinguishes them;
+- a state machine that can be captured and restored need not be replayed from the beginning, and the
+  log may lose its beginning: `retain_from`.
 
 Times are milliseconds of the caller's clock; positions are bytes from the log's beginning.
 """
@@ -56,17 +56,17 @@ class ProposalStatus(enum.Enum):
     TRUNCATED = "truncated"  # definite: another entry was committed in its place
     FLUSH_DISK_TIMEOUT = "flush_disk_timeout"  # stored in memory, fsync unknown
     FLUSH_SLAVE_TIMEOUT = "flush_slave_timeout"  # stored here, replicas unknown
-    SLAVE_NOT_AVAILABLE = "slave_not_available"  # stored here, no replica to ask
+    SLAVE_NOT_AVAILABLE = "slave_not_available"  # stored here, no replica available
 
     @property
     def definite(self) -> bool:
-        """True where the entry surely is, or surely never will be, in the committed log."""
+        """Whether the entry surely is, or surely never will be, in the committed log."""
         return self in {ProposalStatus.COMMITTED, ProposalStatus.TRUNCATED}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slot:
-    """Where a proposed entry will stand. `position` is that of the payload's first byte."""
+    """Place of a proposed entry. `position` is that of the payload's first byte."""
 
     index: Index
     term: Term
@@ -82,7 +82,7 @@ class ProposalResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommittedEntry:
-    """An entry that will never be taken back. `position` as in Slot; `chain` as in the header."""
+    """An entry that will never be revoked. `position` as in Slot; `chain` as in the header."""
 
     index: Index
     term: Term
@@ -93,7 +93,7 @@ class CommittedEntry:
 
 
 class Phase(enum.Enum):
-    """What a node does with its store; it takes part in its group only while SERVING."""
+    """A node's use of its store; it takes part in its group only while SERVING."""
 
     RECOVERING = "recovering"  # reads its log, restores and replays its state
     UNBORN = "unborn"  # its store is empty, and it is not known that the group is new
@@ -113,23 +113,23 @@ class LogStatus:
     applied_index: Index
     voters: tuple[NodeId, ...]
     learners: tuple[NodeId, ...]
-    begin_position: int  # of the log's first entry: what lies below it is gone
+    begin_position: int  # of the log's first entry: what lies below it was dropped
     writable: bool  # its disk has room for more entries
     phase: Phase
-    store_id: str = ""  # of this node's store; "" where an engine knows none
+    store_id: str = ""  # of this node's store; "" where an engine has none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionBounds:
-    """What a decision on retention needs to know of the log. Positions in bytes."""
+    """Facts of the log for a decision on retention. Positions in bytes."""
 
     begin_position: int
     end_position: int
-    follower_position: int | None  # what the slowest live follower lacks begins here; leader only
+    follower_position: int | None  # first byte that the slowest live follower lacks; leader only
 
 
 class NotLeaderError(Exception):
-    """This node can't take the request: definite, nothing was appended. Ask `leader_id`."""
+    """This node can't take the request: definite, nothing was appended. Try `leader_id`."""
 
     def __init__(self, leader_id: NodeId | None) -> None:
         super().__init__(f"not the leader; leader is {leader_id or 'unknown'}")
@@ -137,14 +137,14 @@ class NotLeaderError(Exception):
 
 
 class LogFullError(ValueError):
-    """There is no room for the entry: definite, nothing was appended. It may come back."""
+    """There is no room for the entry: definite, nothing was appended. Room may come back."""
 
     def __init__(self) -> None:
         super().__init__("the log has no room for more entries")
 
 
 class ChangeRefusedError(Exception):
-    """The membership can't be changed so, or not now: definite, nothing was appended."""
+    """The membership change is invalid, or not possible now: definite, nothing was appended."""
 
     def __init__(self, refused: ChangeRefused) -> None:
         detail = f": {refused.detail}" if refused.detail else ""
@@ -153,70 +153,71 @@ class ChangeRefusedError(Exception):
 
 
 class StateDivergedError(Exception):
-    """The engine took back what it had told to be committed: this node's state holds what the
-    group has lost. The node must start anew, with an empty state machine."""
+    """The engine revoked what it had reported as committed: this node's state holds entries that
+    the group has lost. The node must start anew, with an empty state machine."""
 
 
 class StateMachine(Protocol):
     """The replicated application. Called on the event loop, never concurrently."""
 
     def apply(self, entries: Sequence[CommittedEntry]) -> None:
-        """Committed entries in order, no-ops and configurations included. Must not fail: an
+        """Apply committed entries in order, no-ops and configurations included. Must not fail: an
         exception stops the node."""
 
     def on_role_change(self, status: LogStatus) -> None:
-        """Role, term, leader or readiness changed. After a loss of leadership every proposal
-        still open has been, or is about to be, answered."""
+        """Note a change of role, term, leader or readiness. After a loss of leadership every
+        proposal still open has been, or is about to be, answered."""
 
 
 class Snapshot(Protocol):
-    """The state machine's state as it was when it was captured."""
+    """The state machine's state at the time of its capture."""
 
     def encode(self) -> Iterator[bytes]:
-        """Its bytes in chunks of at most 1 MiB. Runs on a thread while entries are applied."""
+        """Yield its bytes in chunks of at most 1 MiB, on a thread while entries are applied."""
 
 
 class RestorableStateMachine(StateMachine, Protocol):
-    """A state machine whose state can be taken away and put back.
+    """A state machine whose state can be captured and restored.
 
-    Its state is a function of the entries applied; beside it there may be derived files, which
-    hold something of each entry that is still in the log.
+    Its state is a function of the entries applied; beside it there may be derived files, which hold
+    something of each entry that is still in the log.
     """
 
     def capture(self) -> Snapshot:
-        """The state as it is now. On the loop, between two applies, so it must be quick."""
+        """Capture the present state. On the loop, between two applies, so it must be quick."""
 
     def prepare_restore(self, index: Index, chunks: Iterable[bytes]) -> Callable[[], None]:
-        """Read the state captured after `index` was applied; what puts it in the place of the
-        present one when it is called.
+        """Read the state captured after `index` was applied; return a function that replaces the
+        present state by it.
 
-        Changes nothing by itself, and runs on a thread while entries are applied. What it returns
-        is called where nobody else calls: before the first apply on any thread; later, when a
-        leader installs the beginning of its log here, on the loop, so it must be quick. Raises
-        ValueError where the chunks are no state (whatever the iterator raises passes through).
+        Changes nothing by itself, and runs on a thread while entries are applied. The returned
+        function is called where no other call runs: before the first apply on any thread; later,
+        when a leader installs the beginning of its log here, on the loop, so it must be quick.
+        Raises ValueError where the chunks are no state (an exception of the iterator passes
+        through).
         """
 
     @property
     def needs_indexing(self) -> bool:
-        """After a restore: derived files lack something of entries up to the restored index."""
+        """Whether, after a restore, derived files lack something of entries up to its index."""
 
     def index_only(self, entries: Sequence[CommittedEntry]) -> None:
-        """Committed entries, in order, that the restored state contains: add to the derived files
-        what they lack. They may hold some or all of it already."""
+        """Add committed entries, in order, that the restored state contains to the derived files.
+        These may hold some or all of them already."""
 
     def trim(self, position: int) -> None:
-        """The log begins at `position` now: derived files lose what lies below it. On the loop,
-        after a restore and after each `retain_from` that removed something."""
+        """Drop from the derived files what lies below `position`, where the log begins now. On the
+        loop, after a restore and after each `retain_from` that removed something."""
 
     def sync_derived(self) -> None:
-        """Make the derived files durable, with what was applied before this call. On a thread
-        while entries are applied; a snapshot counts only once this has returned. Raises OSError,
-        which stops the node."""
+        """Make the derived files durable, with what was applied before this call. On a thread while
+        entries are applied; a snapshot counts only once this has returned. Raises OSError, which
+        stops the node."""
 
 
 class ReplicatedLog(Protocol):
     async def start(self) -> None:
-        """Recover, join the group. Raises OSError or CorruptLogError with what was found."""
+        """Recover, join the group. Raises OSError or CorruptLogError with the defect."""
 
     async def stop(self) -> None:
         """Leave cleanly: everything appended is fsynced, the checkpoint written."""
@@ -224,7 +225,7 @@ class ReplicatedLog(Protocol):
     def status(self) -> LogStatus: ...
 
     def propose(self, fill: Callable[[Slot], bytes]) -> asyncio.Future[ProposalResult]:
-        """Append one entry whose payload `fill` makes for its slot.
+        """Append one entry whose payload `fill` builds for its slot.
 
         Raises NotLeaderError (also while not `ready`), LogFullError where there is no room, and
         ValueError where the payload is larger than `entry_size_max`; `fill` may have been called
@@ -232,31 +233,31 @@ class ReplicatedLog(Protocol):
         """
 
     async def read_index(self) -> Index:
-        """Linearizable read point: returns once everything up to it is applied here.
+        """Return a linearizable read point, once everything up to it is applied here.
 
         Raises NotLeaderError. Concurrent calls share one round of confirmation.
         """
 
     def read(self, position: int, size: int) -> bytes:
-        """`size` bytes of the log at `position`, as stored.
+        """Return `size` bytes of the log at `position`, as stored.
 
         Raises LookupError where the log no longer, or not yet, has them, and DamagedLogError where
-        they are damaged on this node's disk, until good copies have come from its peers.
+        they are damaged on this node's disk, until good copies have arrived from its peers.
         """
 
     async def transfer_leadership(self, target: NodeId) -> None:
-        """Hand leadership to `target`; returns once this node has ceased to lead.
+        """Hand leadership to `target`; return once this node has ceased to lead.
 
         Raises NotLeaderError, ValueError where `target` is no other voter, and TimeoutError where
         it did not take over in time: this node goes on leading then.
         """
 
     def membership(self) -> Membership:
-        """The one in force here, committed or not."""
+        """Return the membership in force here, committed or not."""
 
     async def change_membership(self, change: MembershipChange) -> ProposalResult:
-        """Change the membership by one step; returns once that is committed and applied here, or
-        this node can't know any more what becomes of it.
+        """Change the membership by one step; return once that is committed and applied here, or
+        this node can't learn its outcome any more.
 
         Raises NotLeaderError, LogFullError and ChangeRefusedError: definite, nothing was appended.
         """
@@ -264,13 +265,14 @@ class ReplicatedLog(Protocol):
     def retention_bounds(self) -> RetentionBounds: ...
 
     async def retain_from(self, position: int) -> int:
-        """Drop whole segments below `position`, but none that the older kept snapshot needs.
+        """Drop whole segments below `position`, but none that the older kept snapshot needs; return
+        where the log begins now.
 
-        Where that holds some back, the state is captured at the end of the next segment, however
-        soon: asked again and again, the log loses them with the second capture. Returns where the
-        log begins now; `StateMachine.trim` has been called with it, if that has changed. Raises
+        Where the snapshot holds some back, the state is captured at the end of the next segment,
+        however soon: with repeated calls, the log drops them with the second capture.
+        `StateMachine.trim` has been called with the new beginning, if it has changed. Raises
         OSError, which stops the node.
         """
 
     async def wait_failed(self) -> BaseException:
-        """Returns when the node had to stop by itself, with the reason (a failed persist)."""
+        """Return the reason (a failed persist) when the node had to stop by itself."""

@@ -1,13 +1,13 @@
-"""What held up an event loop, and for how long: the longest stall of each kind, in the log.
+"""Measures stalls of an event loop, and logs the longest section of each kind.
 
-Place in the data path: none. Who does work on the loop that may take long names it (`section`); a
-timer of the loop calls `sample`. Where that comes late, the loop was held up in between, and the
-sections and garbage collections since the last sample say by what. What no section accounts for is
-told apart by the processor time that the loop's thread had meanwhile: little of it means that the
-machine or another thread of the process was busy, and that nothing here was slow.
+Place in the data path: none. Code that may take long on the loop runs in a named `section`; a timer
+of the loop calls `sample`. A late call means that the loop was stalled in between, and the sections
+and garbage collections since the last sample show by what. Time outside of any section is explained
+by the processor time that the loop's thread had meanwhile: little of it means that the machine or
+another thread of the process was busy, and that nothing here was slow.
 
-Invariants: nothing is kept per section but its longest time and the time since the last sample, so
-memory is bounded by the names in the code; a flood of stalls makes one line a second.
+Invariants: per section only its longest time and the time since the last sample are kept, so memory
+is bounded by the names in the code; a flood of stalls makes one line a second.
 
 Source: gc.callbacks; clock_gettime(2), CLOCK_THREAD_CPUTIME_ID.
 """
@@ -32,12 +32,12 @@ _log = logging.getLogger(__name__)
 
 
 def section(stalls: Stalls | None, name: str) -> AbstractContextManager[None]:
-    """`stalls.section`, or nothing where nobody measures."""
+    """Return `stalls.section`, or a null context where nothing is measured."""
     return nullcontext() if stalls is None else stalls.section(name)
 
 
 class Stalls:
-    """Of one loop; all but `longest_ms` are called on its thread."""
+    """Stalls of one loop; all but `longest_ms` are called on its thread."""
 
     def __init__(self) -> None:
         self._due_s: float | None = None
@@ -52,12 +52,12 @@ class Stalls:
 
     @property
     def longest_ms(self) -> Mapping[str, float]:
-        """By section, "gc", and "loop" for whole stalls."""
+        """Longest time by section, "gc", and "loop" for whole stalls."""
         return dict(self._longest)
 
     @contextmanager
     def watching_collections(self) -> Iterator[None]:
-        """Within the block garbage collections are measured too."""
+        """Measure garbage collections too within the block."""
         gc.callbacks.append(self._on_collection)
         try:
             yield
@@ -66,7 +66,7 @@ class Stalls:
 
     @contextmanager
     def section(self, name: str) -> Iterator[None]:
-        """The block is work on the loop under this name; it awaits nothing."""
+        """Count the block as work on the loop under this name; it awaits nothing."""
         began_s = time.monotonic()
         try:
             yield
@@ -74,7 +74,7 @@ class Stalls:
             self._note(name, (time.monotonic() - began_s) * 1000)
 
     def sample(self) -> None:
-        """Caller's duty: every `SAMPLE_S`, by a timer of the loop."""
+        """Record a stall if this call is late. Caller's duty: every `SAMPLE_S`, by a loop timer."""
         now_s, thread_s, process_s = time.monotonic(), time.thread_time(), time.process_time()
         if self._due_s is not None:
             late_ms = (now_s - self._due_s) * 1000

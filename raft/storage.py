@@ -1,4 +1,4 @@
-"""The protocols between the consensus core, its log and the disk under it.
+"""Protocols between the consensus core, its log and the disk under it.
 
 `Disk` is what `raft.log.segment_log` and `raft.log.hard_state` write to: the operating system's
 files (`raft.log.disk.OsDisk`) or the simulator's disk, which loses un-fsynced writes at a crash and
@@ -22,27 +22,28 @@ class DiskFile(Protocol):
     def size(self) -> int: ...
 
     def pread(self, size: int, offset: int) -> bytes:
-        """Up to `size` bytes at `offset`; shorter only at the end of the file."""
+        """Read up to `size` bytes at `offset`; shorter only at the end of the file."""
 
     def pwritev(self, buffers: Sequence[bytes], offset: int) -> int:
-        """Write all buffers at `offset`; the number of bytes written, which may be short."""
+        """Write all buffers at `offset`; return the number of bytes written, which may be short."""
 
     def truncate(self, size: int) -> None: ...
 
     def allocate(self, size: int) -> None:
-        """Let the file have at least `size` bytes, with real blocks under all of them.
+        """Extend the file to at least `size` bytes, with real blocks under all of them.
 
-        A later write inside never meets a full disk. What is new reads as zeros.
+        A later write inside never meets a full disk. New bytes read as zeros.
         """
 
     def drop_cache(self, offset: int = 0, size: int = 0) -> None:
-        """A hint: what is read there next should come from the disk itself, not from memory.
+        """Drop cached pages: the next read there should come from the disk, not from memory. A
+        hint.
 
         Size 0: up to the end. What was not synced stays. Raises OSError.
         """
 
     def sync(self) -> None:
-        """fdatasync: data and size are durable when this returns. May run on another thread."""
+        """Make data and size durable (fdatasync). May run on another thread."""
 
     def close(self) -> None: ...
 
@@ -55,7 +56,7 @@ class Disk(Protocol):
     def list(self, path: str) -> list[str]: ...
 
     def rename(self, source: str, target: str) -> None:
-        """Atomic replace; durable only after `sync_directory` of the parent."""
+        """Replace atomically; durable only after `sync_directory` of the parent."""
 
     def remove(self, path: str) -> None: ...
 
@@ -65,9 +66,9 @@ class Disk(Protocol):
 
 
 class LogStorage(Protocol):
-    """The log as the core reads it: every entry from first_index to last_index.
+    """The core's view of the log: every entry from first_index to last_index.
 
-    Invariant: `base` is what stands right before first_index == base.index + 1; a whole log begins
+    Invariant: `base` is the place right before first_index == base.index + 1; a whole log begins
     behind index 0, which has term 0. Where the log holds nothing else, last_index == base.index.
     """
 
@@ -82,18 +83,19 @@ class LogStorage(Protocol):
 
     @property
     def config_indexes(self) -> Sequence[Index]:
-        """Where the log's CONFIG entries stand, ascending; few. Read once, at the start."""
+        """Indexes of the log's CONFIG entries, ascending; few. Read once, at the start."""
 
     def term(self, index: Index) -> Term | None:
-        """None where the entry is damaged and its term is not known; a core is made only of a log
-        in which every such entry is committed. The base and the last entry have their terms.
-        Raises IndexError outside [base.index, last_index]."""
+        """Return the entry's term; None if it is damaged and its term unknown. A core is created
+        only over a log in which every such entry is committed. The base and the last entry have
+        their terms. Raises IndexError outside [base.index, last_index]."""
 
     def entries(self, low: Index, high: Index, size_max: int) -> tuple[Entry, ...]:
-        """Entries of [low, high), at least one if low < high, then while within size_max bytes.
+        """Return entries of [low, high), at least one if low < high, then while within size_max
+        bytes.
 
-        None where the first of them can't be read now; it will be later. Not while the core is
-        made: it reads the CONFIG entries then.
+        Empty where the first of them can't be read now; it can be later. Not while the core is
+        created: it reads the CONFIG entries then.
         """
 
 

@@ -1,14 +1,14 @@
-"""Finds damage of the log before a reader does, and mends it from peers; asyncio.
+"""Finds damage of the log before a reader does, and repairs it from peers; asyncio.
 
-Place in the data path: `raft.node.node` runs it beside the transport in every phase in which the
-store is born, and hands it the peers' requests and answers. A node whose damage was found at its
-start takes part only once `mended` was called, or once `in_vain` told that nobody has good copies
-and it can do without.
+Place in the data path: `raft.node.node` runs it beside the transport in every phase after the
+store's admission, and passes it the peers' requests and replies. A node whose damage was found at
+its start takes part only once `mended` was called, or once `in_vain` reported that no peer has good
+copies and it can do without.
 
-Invariants: entries handed out were verified, and those that may be stale are not called committed;
-damage is never cut off, unless a peer's committed entries prove that what stood there never was
-committed, and never while there is a core: its leader proves it then, by what it sends. Closed
-segments are verified again and again within a rate, on a thread.
+Invariants: entries sent were verified, and those that may be stale are not called committed; damage
+is never cut off, unless a peer's committed entries prove that what stood there never was committed,
+and never while there is a core: its leader proves it then, by what it sends. Closed segments are
+verified again and again within a rate, on a thread.
 
 Source: raft/repair/repair_plan.py, raft/log/log_repair.py, raft/log/scrub.py.
 """
@@ -45,8 +45,8 @@ _log = logging.getLogger(__name__)
 
 
 class LogRepairer:
-    """`commit_index` is what is known to be committed here; `send` flushes by itself; `end_at`
-    drops what stands behind a place, unless there is a core."""
+    """Repairer of one node. `commit_index` returns what is known to be committed here; `send`
+    flushes by itself; `end_at` cuts the log behind a place, unless there is a core."""
 
     def __init__(
         self,
@@ -76,13 +76,13 @@ class LogRepairer:
         self._in_vain = in_vain
         self._repair = RepairPlan(node_id)
         self._known: tuple[Damage, ...] = ()
-        self._free = asyncio.Event()  # nobody reads the log on a thread
+        self._free = asyncio.Event()  # no thread reads the log
         self._free.set()
         self._reminders = Reminders()
 
     async def run(self) -> None:
-        """Until cancelled. Raises OSError, and CorruptLogError where a peer's committed entries
-        contradict this node's."""
+        """Repair and scrub until cancelled. Raises OSError, and CorruptLogError where a peer's
+        committed entries contradict this node's."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._mend())
             if self._scrub_rate_bytes_per_s:
@@ -90,7 +90,7 @@ class LogRepairer:
 
     @contextlib.contextmanager
     def leaving_alone(self) -> Iterator[None]:
-        """Meanwhile somebody reads the log on a thread: nothing of it is read or mended here."""
+        """Suspend reads and repairs within the block: a thread reads the log."""
         self._free.clear()
         self._repair.withdraw()
         try:
@@ -98,11 +98,11 @@ class LogRepairer:
         finally:
             self._free.set()
 
-    # --- for others ----------------------------------------------------------------------------
+    # --- requests of peers ---------------------------------------------------------------------
 
     def on_fetch(self, request: FetchEntries) -> None:
-        """Hand out what is good here. Raises OSError."""
-        if self._free.is_set():  # else who asked asks somebody else, or again
+        """Send the requested entries that are good here. Raises OSError."""
+        if self._free.is_set():  # else the requester tries another peer, or repeats
             self._send(self._answer(request))
 
     def _answer(self, request: FetchEntries) -> FetchEntriesReply:
@@ -119,17 +119,17 @@ class LogRepairer:
         )
 
     def _proven_index(self, first: Index) -> Index:
-        """Up to there entries from `first` on are committed as they stand here: those before a
-        damage may be stale, and prove nothing of what the group has."""
+        """Return up to where entries from `first` on are committed as they stand here: those before
+        a damage may be stale, and prove nothing of what the group has."""
         damage = next((one for one in self._log.damages if one.last_index >= first), None)
         commit_index = self._commit_index()
         return commit_index if damage is None else min(commit_index, damage.suspect_index - 1)
 
     def _good_entries(self, first: Index, last: Index) -> tuple[Entry, ...]:
-        """Entries from `first` on, up to the next damaged one; none where that is the first.
+        """Return entries from `first` on, up to the next damaged one; none where that is the first.
 
-        Also unconfirmed ones: who asks checks them, and two damaged nodes could not mend each
-        other without.
+        Unconfirmed ones are included: the requester checks them, and otherwise two damaged nodes
+        could not repair each other.
         """
         log = self._log
         last = min(last, log.last_index)
@@ -149,10 +149,10 @@ class LogRepairer:
                     _log.warning("%d..%d can't be handed out: %s", first, last, error)
                     return ()
 
-    # --- for this node -------------------------------------------------------------------------
+    # --- repairs of this node ------------------------------------------------------------------
 
     def on_reply(self, reply: FetchEntriesReply) -> None:
-        """Raises OSError and CorruptLogError."""
+        """Process a peer's entries. Raises OSError and CorruptLogError."""
         request = self._repair.answered(reply) if self._free.is_set() else None
         if request is None:
             return
@@ -197,9 +197,9 @@ class LogRepairer:
             await asyncio.sleep(_TICK_S)
 
     def _look(self) -> None:
-        """Tell what has become known, ask for what is missing."""
+        """Log new damage, report its end, and request what is missing."""
         if not self._free.is_set():
-            return  # no reply would be taken: whoever was asked now would count as silent
+            return  # no reply would be taken: the peer asked now would count as silent
         damages = self._log.damages
         if damages != self._known:
             for damage in damages:
@@ -227,7 +227,7 @@ class LogRepairer:
             self._in_vain()
 
     def _tell_in_vain(self, lost: Wanted, answered: frozenset[NodeId]) -> None:
-        """At once, when other peers answer, and else ever more rarely: this may last for days."""
+        """Log at once when other peers answer, else ever more rarely: this may last for days."""
         if self._reminders.due(lost.last_index, (lost.first_index, answered), self._now_ms()):
             _log.error(
                 "no peer that answers (%s) has a good copy of entries %d..%d: the rest is kept, "

@@ -1,9 +1,9 @@
-"""How often something that lasts is told again: at once, then ever more rarely; pure, no clock.
+"""How often a lasting fact is logged again: at once, then ever more rarely; pure, no clock.
 
-Place in the data path: none; `raft.repair.log_repairer` asks it before it logs what nobody can help
-with, and `raft.node.core_shell` before it logs that it can't apply an entry.
+Place in the data path: none; `raft.repair.log_repairer` queries it before it logs what no peer can
+repair, and `raft.node.core_shell` before it logs that it can't apply an entry.
 
-Invariant: what has changed is told at once, what has not at intervals that double up to a bound.
+Invariant: a changed fact is due at once, an unchanged one at intervals that double up to a bound.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ class _Told:
 
 
 class Reminders:
-    """What was told, by subject. Times never fall."""
+    """Facts logged so far, by subject. Times never fall."""
 
     def __init__(self) -> None:
         self._told: dict[Hashable, _Told] = {}
 
     def due(self, subject: Hashable, fact: Hashable, now_ms: int) -> bool:
-        """Whether to tell now that `fact` is so of `subject`; True counts as told."""
+        """Return whether to log now that `fact` holds of `subject`; True counts as logged."""
         told = self._told.get(subject)
         if told is None or told.fact != fact:
             interval_ms = _INTERVAL_MS_MIN
@@ -45,6 +45,6 @@ class Reminders:
         return True
 
     def keep(self, subjects: Collection[Hashable]) -> None:
-        """Forget all others: they are no more, and would be news if they came again."""
+        """Forget all other subjects, which have ended: they are news if they come again."""
         for subject in self._told.keys() - set(subjects):
             del self._told[subject]

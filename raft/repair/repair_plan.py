@@ -1,23 +1,23 @@
-"""Whom to ask for good copies of damaged entries, and when: pure, no IO.
+"""Which peer to request good copies of damaged entries from, and when: pure, no IO.
 
-Place in the data path: `raft.repair.log_repairer` (and the simulator's node) tells it what is
-damaged and what peers answer; it says which request is to be sent. What is answered is judged by
-the log, against the chain on both sides of the damage.
+Place in the data path: `raft.repair.log_repairer` (and the simulator's node) passes it the damage
+and the peers' replies; it returns the request to send. The log judges the entries of a reply,
+against the chain on both sides of the damage.
 
 One request is out at a time. A peer that lacks a good copy, does not answer in time, or sends
-entries that are not the ones that stood here is passed over; once all were asked in vain, that is
-told and the next damage is looked at. Asking begins anew after a while. Whoever was of use is asked
-on; else they are asked by turns.
+entries other than those that stood here is skipped; once all peers have failed, that is reported
+and the next damage is tried. Requests start again after a pause. The next request goes to the last
+peer whose entries were taken; else peers take turns.
 
-A peer that lacks the entry, but tells that it has committed earlier ones, is asked for the last of
-those: if this node has another one there, what it has behind it never was committed, and nobody
-will ever have a copy. The first entry of a leader's term is such a one, so that a group which goes
+A peer that lacks the entry, but reports that it has committed earlier ones, is asked for the last
+of those: if this node has another one there, what it has behind it never was committed, and no copy
+of it will ever exist. The first entry of a leader's term is such a one, so that a group which goes
 on without this node always gives the proof.
 
-Invariant: an answer counts only for the request that is out.
+Invariant: a reply counts only for the request that is out.
 
-Source: Alagappan et al., "Protocol-aware recovery" (FAST '18): a damaged entry is fetched from
-whoever has it, and never counted as absent.
+Source: Alagappan et al., "Protocol-aware recovery" (FAST '18): a damaged entry is fetched from any
+node that has it, and never counted as absent.
 """
 
 from __future__ import annotations
@@ -42,30 +42,30 @@ class Wanted:
 
 
 class RepairPlan:
-    """Of one node. Times never fall."""
+    """Requests of one node. Times never fall."""
 
     def __init__(self, node_id: NodeId) -> None:
         self._node_id = node_id
         self._request: FetchEntries | None = None
         self._asked_ms = 0
         self._request_id = 0
-        self._refused: set[NodeId] = set()  # asked in vain for what is wanted now
+        self._refused: set[NodeId] = set()  # peers of no help for what is wanted now
         self._heard: set[NodeId] = set()  # those of them that have answered
-        self._asked: NodeId = node_id  # last, for what is wanted
+        self._asked: NodeId = node_id  # the last peer asked for what is wanted
         self._of_use: NodeId | None = None  # whose entries were taken last
-        self._tried: Wanted | None = None  # the lowest of the damage that peers are asked for
-        self._tried_until: Index = 0  # and the highest first entry since
-        self._in_vain: set[Index] = set()  # ends of damages that nobody has, for this round
+        self._tried: Wanted | None = None  # the lowest start of the damage that peers are asked for
+        self._tried_until: Index = 0  # and the highest start since
+        self._in_vain: set[Index] = set()  # ends of damages that no peer has, for this round
         self._pause_until_ms = 0
-        self._proof: tuple[NodeId, Index] | None = None  # whom to ask for which committed entry
-        self._is_proof = False  # so the request that is out does
-        self.in_vain: Wanted | None = None  # no peer that answers has it; told once per round
-        self.answered_in_vain: frozenset[NodeId] = frozenset()  # who has said so
+        self._proof: tuple[NodeId, Index] | None = None  # the peer to ask for which committed entry
+        self._is_proof = False  # whether the request that is out does so
+        self.in_vain: Wanted | None = None  # no peer that answers has it; set once per round
+        self.answered_in_vain: frozenset[NodeId] = frozenset()  # the peers that have said so
 
     def next(
         self, wanted: Sequence[Wanted], peers: Collection[NodeId], now_ms: int
     ) -> FetchEntries | None:
-        """What to send now; `peers` are those that may be asked. `in_vain` is set anew."""
+        """Return the request to send now to one of `peers`, if any; resets `in_vain`."""
         self.in_vain = None
         if self._request is not None:
             if now_ms < self._asked_ms + _ANSWER_TIMEOUT_MS:
@@ -98,10 +98,11 @@ class RepairPlan:
         return self._ask(self._asked, first, now_ms)
 
     def _is_news(self, wanted: Wanted) -> bool:
-        """Whether those who were refused may have what is wanted now.
+        """Return whether peers that were refused may have what is wanted now.
 
-        What was taken may turn out wrong, and asking goes back to where it began: they are asked
-        nothing twice in a round, or a wrong peer and one without a copy would be asked for ever.
+        Entries that were taken may turn out wrong, and requests go back to their start: no peer is
+        asked for the same twice in a round, or a wrong peer and one without a copy would be asked
+        for ever.
         """
         first, last = wanted.first_index, wanted.last_index
         if self._tried is None or self._tried.last_index != last or first < self._tried.first_index:
@@ -113,7 +114,7 @@ class RepairPlan:
         return True
 
     def _next_of(self, left: Sequence[NodeId]) -> NodeId:
-        """By turns: one that is slow or wrong costs its own turn only."""
+        """Take turns: a slow or wrong peer costs its own turn only."""
         return next((peer for peer in left if peer > self._asked), left[0])
 
     def _ask(self, receiver: NodeId, wanted: Wanted, now_ms: int) -> FetchEntries:
@@ -130,11 +131,11 @@ class RepairPlan:
 
     @property
     def is_proof(self) -> bool:
-        """Whether the request that is out asks for a committed entry to be compared."""
+        """Whether the request that is out fetches a committed entry for comparison."""
         return self._is_proof
 
     def answered(self, reply: FetchEntriesReply) -> FetchEntries | None:
-        """The request that the reply answers, if it brings entries; None where it is of no use."""
+        """Return the request that the reply answers with entries; None if it is of no use."""
         request = self._request
         if (
             request is None
@@ -153,17 +154,17 @@ class RepairPlan:
         return request
 
     def taken(self) -> None:
-        """The entries answered were of use: ask the same peer for what is wanted next."""
+        """Note that the entries were of use: the same peer gets the next request."""
         if self._request is not None and not self._is_proof:
             self._of_use = self._request.receiver
         self._request = None
 
     def withdraw(self) -> None:
-        """No answer will be taken: who was asked is asked again."""
+        """Withdraw the request: no reply will be taken, and the peer is asked again."""
         self._request = None
 
     def refuse(self) -> None:
-        """The peer asked is of no help."""
+        """Note that the peer of the request is of no help."""
         if self._request is not None:
             self._refused.add(self._request.receiver)
             if self._of_use == self._request.receiver:

@@ -1,14 +1,15 @@
-"""Sending a snapshot file to a follower that lacks the log's beginning, and receiving one.
+"""Sends a snapshot file to a follower that lacks the log's beginning, and receives one.
 
-Place in the data path: `raft.core.core` says which piece of which snapshot a follower wants
-(`InstallChunk`) and hands over the pieces that arrive (`received_chunk`); `raft.node.node` (and the
-simulator's node) asks the classes here what to read or write, on a thread, and feeds the answers
-back. The bytes sent are those of the snapshot file, so that what arrives can be checked as a file.
+Place in the data path: `raft.core.core` requests a chunk of a snapshot for a follower
+(`InstallChunk`) and passes on the chunks that arrive (`received_chunk`); `raft.node.node` (and the
+simulator's node) reads and writes them with the classes here, on a thread, and reports the results
+to the core. The bytes sent are those of the snapshot file, so that the received file can be
+verified.
 
 Invariants:
-- a transfer keeps its snapshot and its base from the first piece to the last;
-- the file received counts only once it is whole, checked from end to end, known to hold a state,
-  fsynced and renamed; it takes no other's place: those are removed once it is installed;
+- a transfer keeps its snapshot and its base from the first chunk to the last;
+- the received file counts only once it is whole, checked from end to end, known to hold a state,
+  fsynced and renamed; it replaces no other: those are removed once it is installed;
 - all installs of a leader together stay within a rate, so that the group goes on serving.
 
 Source: Raft, section 7.
@@ -45,7 +46,7 @@ _log = logging.getLogger(__name__)
 
 
 class RateLimit:
-    """Says when the next piece may go; pure. `rate` 0: at once."""
+    """Computes when the next chunk may be sent; pure. `rate` 0: at once."""
 
     def __init__(self, rate_bytes_per_s: int) -> None:
         assert rate_bytes_per_s >= 0
@@ -53,11 +54,11 @@ class RateLimit:
         self._free_at_ms = 0.0
 
     def delay_ms(self, now_ms: int) -> float:
-        """How long to wait before the next piece."""
+        """Return how long to wait before the next chunk."""
         return max(0.0, self._free_at_ms - now_ms)
 
     def spent(self, now_ms: int, size_bytes: int) -> None:
-        """A piece went out. An idle time is not made up for."""
+        """Note that a chunk was sent. Idle time is not made up for."""
         if self._rate:
             begin = max(self._free_at_ms, now_ms)
             self._free_at_ms = begin + size_bytes * 1000 / self._rate
@@ -65,7 +66,7 @@ class RateLimit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Outgoing:
-    """One transfer, as it was begun."""
+    """One transfer, as it was started."""
 
     term: Term
     base: LogBase
@@ -93,11 +94,11 @@ class InstallSender:
         self._transfers: dict[NodeId, _Outgoing] = {}
 
     def want(self, chunk: InstallChunk) -> None:
-        """The core asks for it; it takes the place of one for the same follower."""
+        """Queue a chunk that the core requests; it replaces one for the same follower."""
         self._wanted[chunk.receiver] = chunk
 
     def next(self, term: Term) -> InstallChunk | None:
-        """What is to be read now, oldest first; what an earlier term wanted is dropped."""
+        """Return the oldest chunk to read now; those of an earlier term are dropped."""
         while self._wanted:
             receiver = next(iter(self._wanted))
             chunk = self._wanted.pop(receiver)
@@ -106,16 +107,16 @@ class InstallSender:
         return None
 
     def held_base(self, term: Term) -> LogBase | None:
-        """The lowest base of a transfer of this term: the log must not lose what is behind it."""
+        """Return the lowest base of a transfer of this term, behind which the log must keep all."""
         bases = [transfer.base for transfer in self._transfers.values() if transfer.term == term]
         return min(bases, key=lambda base: base.index, default=None)
 
     def ended(self, receiver: NodeId) -> None:
-        """The follower no longer needs it."""
+        """Drop the transfer: the follower no longer needs it."""
         self._transfers.pop(receiver, None)
 
     def read(self, wanted: InstallChunk) -> InstallSnapshot | None:
-        """The piece; None where there is no good snapshot. Raises OSError."""
+        """Read the chunk; None where there is no valid snapshot. Raises OSError."""
         transfer = self._transfers.get(wanted.receiver)
         goes_on = (
             transfer is not None
@@ -132,7 +133,7 @@ class InstallSender:
             self._transfers[wanted.receiver] = transfer
         try:
             file = self._files.open(transfer.snapshot_index)
-        except FileNotFoundError:  # two newer ones have come since: begin with the newest
+        except FileNotFoundError:  # there are two newer ones since: start with the newest
             del self._transfers[wanted.receiver]
             return self.read(wanted)
         try:
@@ -153,7 +154,7 @@ class InstallSender:
         )
 
     def _begin(self, term: Term) -> _Outgoing | None:
-        """A transfer of the newest good snapshot that the log's base is not beyond."""
+        """Start a transfer of the newest valid snapshot at or behind the log's base."""
         base = self._base()
         for index in reversed(self._files.indexes()):
             if index < base.index:
@@ -161,7 +162,7 @@ class InstallSender:
             try:
                 header = self._files.verified(index)
                 size = self._size(index)
-            except FileNotFoundError:  # newer ones have come since it was listed
+            except FileNotFoundError:  # it was replaced by newer ones since the listing
                 continue
             except DamagedSnapshotError as error:
                 _log.error("a snapshot is damaged and not sent: %s", error)
@@ -187,7 +188,7 @@ class InstallSender:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Received:
-    """Everything before `next_offset` is here; `whole`: it is, under its name and durable."""
+    """Result of a chunk: all before `next_offset` is here; `whole`: the file is durable, named."""
 
     next_offset: int
     whole: bool = False
@@ -197,8 +198,8 @@ class InstallReceiver:
     """The follower's side: one snapshot at a time grows in a file. `store` is called by one thread
     at a time, `close` by any.
 
-    What is begun survives broken connections; another leader, or another snapshot, begins anew.
-    Where the disk is full it waits: the leader is told where to go on, and asks again now and then.
+    A transfer survives broken connections; another leader, or another snapshot, starts anew. Where
+    the disk is full it waits: the leader learns where to go on, and repeats its chunk now and then.
     `accept` is called with each that is whole, before it counts as this store's; what it raises
     passes through, and nothing has changed then.
     """
@@ -212,12 +213,11 @@ class InstallReceiver:
         self._begun: tuple[NodeId, Index, Index, int] | None = None
         self._file: DiskFile | None = None
         self._offset = 0
-        self._is_full = False  # told already
+        self._is_full = False  # logged already
         self._lock = threading.Lock()
 
     def store(self, chunk: InstallSnapshot) -> Received:
-        """Keep the piece, if it is of use. Raises OSError, not for want of room, and what `accept`
-        does."""
+        """Store the chunk, if it is of use. Raises as `accept`, and OSError unless for no room."""
         with self._lock:
             return self._store(chunk)
 
@@ -235,7 +235,7 @@ class InstallReceiver:
             if key != self._begun:
                 if chunk.offset:
                     return Received(next_offset=0)
-                if self._holds(chunk.snapshot_index):  # the node was killed before it could say so
+                if self._holds(chunk.snapshot_index):  # killed before it reported so
                     return Received(next_offset=chunk.snapshot_size, whole=True)
                 self._begin(key)
             fits = len(chunk.data) <= chunk.snapshot_size - chunk.offset
@@ -254,8 +254,8 @@ class InstallReceiver:
         return Received(next_offset=chunk.snapshot_size, whole=True)
 
     def close(self) -> None:
-        """What has come is forgotten with the next start. Waits for a piece that is being stored:
-        its file's number may be another file's a moment later."""
+        """Drop the incoming file. What has arrived is deleted at the next start. Waits for a chunk
+        that is being stored: its file's descriptor may be another file's a moment later."""
         with self._lock:
             self._drop()
 
@@ -284,7 +284,7 @@ class InstallReceiver:
         self._offset += written
 
     def _finish(self, chunk: InstallSnapshot) -> bool:
-        """All bytes are here: are they a snapshot, and the one that was announced?"""
+        """Verify that all bytes together are a snapshot, and the announced one."""
         file = self._file
         assert file is not None
         try:

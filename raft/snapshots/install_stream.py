@@ -1,12 +1,12 @@
-"""Snapshots on their way, to a follower and from a leader: the asyncio side of `install`.
+"""Sends snapshots to followers and stores those of a leader: the asyncio side of `install`.
 
-Place in the data path: `raft.node.node` hands over what the core wants sent and what has arrived,
-and runs it beside the transport. Reading, writing and checking run on threads; pieces leave within
-the rate of the settings.
+Place in the data path: `raft.node.node` passes the core's requests and the chunks that arrive, and
+runs it beside the transport. Reading, writing and checking run on threads; chunks leave within the
+configured rate.
 
-Invariants: pieces of one follower leave one at a time and in the order in which they were wanted;
-what is stored is told to the core in the order in which it came. More pieces than a leader has
-under way at once are dropped, like any message.
+Invariants: chunks for one follower leave one at a time and in the order of their requests; stored
+chunks are reported to the core in the order of their arrival. More chunks than a leader has under
+way at once are dropped, like any message.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ _log = logging.getLogger(__name__)
 
 
 class InstallStream:
-    """`send` flushes by itself; `accept(header, chunks)` is called, on a thread, with a snapshot
-    that is whole, `stored(chunk, received)` tells what came of each piece."""
+    """Transfers of one node. `send` flushes by itself; `accept(header, chunks)` is called, on a
+    thread, with a snapshot that is whole, `stored(chunk, received)` with the result of each
+    chunk."""
 
     def __init__(
         self,
@@ -56,20 +57,20 @@ class InstallStream:
         self._received: asyncio.Queue[InstallSnapshot] = asyncio.Queue(_RECEIVED_COUNT_MAX)
 
     def want(self, chunk: InstallChunk) -> None:
-        """The core of a leader asks for it."""
+        """Queue a chunk that the leader's core requests."""
         self._term = max(self._term, chunk.term)
         self._sender.want(chunk)
         self._wanted.set()
 
     def receive(self, chunk: InstallSnapshot) -> None:
-        """The core of a follower has got it."""
+        """Queue a chunk that the follower's core has received."""
         try:
             self._received.put_nowait(chunk)
         except asyncio.QueueFull:
             _log.warning("%s sends pieces of a snapshot faster than asked for", chunk.sender)
 
     async def run(self) -> None:
-        """Until cancelled. Raises OSError, and what `accept` does."""
+        """Run until cancelled. Raises OSError, and what `accept` raises."""
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._send_wanted())

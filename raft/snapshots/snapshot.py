@@ -1,14 +1,14 @@
-"""Snapshot files: the application's state as it was after one committed entry.
+"""Snapshot files: the application's state after one committed entry.
 
 Place in the data path: `raft.snapshots.snapshot_keeper` writes one, on a thread, where a segment
-ends and at a clean stop; a restart begins with the newest; `raft.snapshots.install` sends the file,
+ends and at a clean stop; a restart restores the newest; `raft.snapshots.install` sends the file,
 byte by byte, to a follower whose log ends before the leader's begins, and stores it there under the
 same name.
 
 Invariants:
 - a file under its final name was fsynced whole (temporary file, fsync, rename, directory fsync),
   and the name itself is durable before it counts, also where a start finds it;
-- what is restored was checked whole before: header, each block, and all of it once more;
+- a restored file was checked whole before: header, each block, and all of it once more;
 - a damaged file is not used, the one before it is: two are kept, and the log behind the older.
 
 File `snapshots/<20-digit index>.snapshot` (docs/FORMATS.md section 14):
@@ -79,7 +79,7 @@ class DamagedSnapshotError(CorruptLogError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotHeader:
-    """`last` is the entry whose effect is the last one in the state. `membership` is encoded."""
+    """Header of the file. `last` is the last entry in the state. `membership` is encoded."""
 
     last: LogBase
     config_index: Index
@@ -106,7 +106,7 @@ def encode_header(header: SnapshotHeader) -> bytes:
 
 
 def read_header(file: DiskFile, path: str) -> tuple[SnapshotHeader, int]:
-    """The header and where the blocks begin. Raises OSError and DamagedSnapshotError."""
+    """Return the header and the offset of the blocks. Raises OSError and DamagedSnapshotError."""
     fixed = file.pread(_FIXED.size, 0)
     if len(fixed) < _FIXED.size:
         raise DamagedSnapshotError(path, len(fixed), "the header is cut short")
@@ -128,9 +128,9 @@ def read_header(file: DiskFile, path: str) -> tuple[SnapshotHeader, int]:
 
 
 def read_blocks(file: DiskFile, path: str) -> Iterator[bytes]:
-    """The state's chunks, each block checked, the whole file at the end.
+    """Yield the state's chunks, each block checked, the whole file at the end.
 
-    Raises OSError and DamagedSnapshotError; what came before is not to be used then.
+    Raises OSError and DamagedSnapshotError; chunks yielded before are not to be used then.
     """
     _, offset = read_header(file, path)
     whole = zlib.crc32(file.pread(offset, 0))
@@ -160,7 +160,7 @@ def read_blocks(file: DiskFile, path: str) -> Iterator[bytes]:
 
 
 def verify(file: DiskFile, path: str) -> SnapshotHeader:
-    """Read all of it once. Raises OSError and DamagedSnapshotError."""
+    """Read the whole file once. Raises OSError and DamagedSnapshotError."""
     header, _ = read_header(file, path)
     for _ in read_blocks(file, path):
         pass
@@ -168,7 +168,7 @@ def verify(file: DiskFile, path: str) -> SnapshotHeader:
 
 
 class SnapshotFiles:
-    """The snapshots of one store, in `directory` of `disk`, which is made.
+    """Snapshots of one store, in `directory` of `disk`, which is created.
 
     One thread at a time writes snapshots and one receives them; others may read and remove
     meanwhile.
@@ -184,12 +184,12 @@ class SnapshotFiles:
         disk.sync_directory(directory.rpartition("/")[0])
         for name in disk.list(directory):
             if name.endswith(".tmp"):
-                disk.remove(f"{directory}/{name}")  # a start finds nobody writing
-        # A name that a killed process gave may not be durable: it counts from here on.
+                disk.remove(f"{directory}/{name}")  # at a start no thread writes
+        # The name of a file whose writer was killed may not be durable: it counts from here on.
         disk.sync_directory(directory)
 
     def indexes(self) -> list[Index]:
-        """Of the files there are, good or not, ascending."""
+        """Return the indexes of the existing files, valid or not, ascending."""
         names = [name for name in self._disk.list(self._directory) if name.endswith(_SUFFIX)]
         stems = [name.removesuffix(_SUFFIX) for name in sorted(names)]
         return [int(stem) for stem in stems if len(stem) == _NAME_DIGITS and stem.isdecimal()]
@@ -199,19 +199,19 @@ class SnapshotFiles:
 
     @property
     def incoming_path(self) -> str:
-        """Where a snapshot that is being received grows."""
+        """Path of the snapshot that is being received."""
         return f"{self._directory}/{self.INCOMING}"
 
     def open(self, index: Index) -> DiskFile:
-        """Raises OSError, FileNotFoundError where it is gone."""
+        """Open a snapshot. Raises OSError, FileNotFoundError where it was removed."""
         return self._disk.open(self.path(index), create=False)
 
     def open_incoming(self) -> DiskFile:
-        """Empty, or as far as it has come. Raises OSError."""
+        """Open the incoming file, empty or as far as it has come. Raises OSError."""
         return self._disk.open(self.incoming_path, create=True)
 
     def verified(self, index: Index) -> SnapshotHeader:
-        """Raises OSError and DamagedSnapshotError."""
+        """Verify a snapshot and return its header. Raises OSError and DamagedSnapshotError."""
         path = self.path(index)
         file = self._disk.open(path, create=False)
         try:
@@ -223,7 +223,7 @@ class SnapshotFiles:
         return header
 
     def chunks(self, index: Index) -> Iterator[bytes]:
-        """The state in it. Raises OSError and DamagedSnapshotError."""
+        """Yield the snapshot's state. Raises OSError and DamagedSnapshotError."""
         file = self.open(index)
         try:
             yield from read_blocks(file, self.path(index))
@@ -231,7 +231,7 @@ class SnapshotFiles:
             file.close()
 
     def write(self, header: SnapshotHeader, chunks: Iterable[bytes]) -> int:
-        """Durable under its name when this returns; its size. Raises OSError."""
+        """Write a snapshot, durable under its name when this returns its size. Raises OSError."""
         temporary = self._temporary(header.last.index)
         file = self._disk.open(temporary, create=True)
         try:
@@ -244,17 +244,17 @@ class SnapshotFiles:
         return size
 
     def remove_unfinished(self, index: Index) -> None:
-        """What a failed `write` has left. Raises OSError."""
+        """Remove the remains of a failed `write`. Raises OSError."""
         if f"{index:0{_NAME_DIGITS}d}.tmp" in self._disk.list(self._directory):
             self._disk.remove(self._temporary(index))
 
     def adopt_incoming(self, index: Index) -> None:
-        """The received file is whole and fsynced: give it its name. Raises OSError."""
+        """Rename the received file, which is whole and fsynced. Raises OSError."""
         self._adopt(self.incoming_path, index)
 
     def keep(self, indexes: Collection[Index]) -> None:
-        """Remove the others that are older than the newest of these: a newer one has just come
-        from a leader. Raises OSError."""
+        """Remove others that are older than the newest of these: a newer one has just arrived from
+        a leader. Raises OSError."""
         newest = max(indexes, default=0)
         with self._removing:
             for index in self.indexes():
@@ -263,7 +263,7 @@ class SnapshotFiles:
             self._disk.sync_directory(self._directory)
 
     def remove(self, index: Index) -> None:
-        """If it is there still. Raises OSError."""
+        """Remove a snapshot, if it still exists. Raises OSError."""
         with self._removing:
             if index in self.indexes():
                 self._disk.remove(self.path(index))
@@ -292,7 +292,7 @@ def _write_all(file: DiskFile, header: SnapshotHeader, chunks: Iterable[bytes]) 
 
 
 def _write(file: DiskFile, buffers: list[bytes], offset: int) -> int:
-    """All of it, whatever a single write takes; where the next byte goes."""
+    """Write all buffers in spite of short writes; return the next offset."""
     data = b"".join(buffers)
     written = 0
     while written < len(data):

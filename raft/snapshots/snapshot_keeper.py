@@ -1,19 +1,20 @@
-"""When the application's state is written to a snapshot file, and what the log must keep for it.
+"""Decides when a snapshot of the application's state is written, and what the log must retain for
+it.
 
-Place in the data path: `raft.node.applier` says where a segment ends, on the loop, between two
+Place in the data path: `raft.node.applier` reports the end of a segment, on the loop, between two
 applies; the state is captured there at once and written on a thread while entries go on being
 applied. A clean stop writes a last one.
 
 Invariants:
-- one snapshot is written at a time; a segment that ends meanwhile is passed over, and what an
-  install has overtaken does not count;
-- a snapshot tells who belongs to the group. A node that joined one whose first members stand in no
-  entry (stores older than configurations in the log) hears of them with the first change: what it
-  applied before can't be told from an empty group, and no snapshot of it is taken;
+- one snapshot is written at a time; a segment that ends meanwhile is skipped, and a snapshot that
+  an install has overtaken does not count;
+- a snapshot holds the group's configuration. A node that joined a group whose initial members stand
+  in no entry (stores older than configurations in the log) learns them with the first change: what
+  it applied before looks like an empty group, and no snapshot of it is taken;
 - before a snapshot counts, the derived files are fsynced, and so is the log up to its index;
-- the two newest good ones are kept, and of the log what lies behind the older of them. While there
-  is only one, the log keeps everything. What retention would let go but for them brings the next
-  two forward.
+- the two newest valid ones are kept, and of the log what lies behind the older of them. While there
+  is only one, the log keeps everything. If only snapshots hold back what retention would drop, the
+  next two are taken sooner.
 
 A snapshot that meets a full disk is given up, and tried again at the next end of a segment: that
 costs a longer replay, not the node. Any other failure stops the node.
@@ -51,15 +52,15 @@ _log = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenState:
     """The state after `index` was applied. `digest`: XXH3-64 of its bytes, as a signed integer;
-    nodes that have applied the same entries have the same."""
+    equal on nodes that have applied the same entries."""
 
     index: Index
     digest: int
 
 
 class SnapshotKeeper:
-    """`configuration_at` tells which configuration belongs to an index; `on_written` hears of each
-    state once its snapshot is durable."""
+    """Snapshots of one node. `configuration_at` returns the configuration of an index; `on_written`
+    is called with each state once its snapshot is durable."""
 
     def __init__(
         self,
@@ -77,23 +78,23 @@ class SnapshotKeeper:
         self._log = log
         self._files = files
         self._state_machine = state_machine
-        self._kept: list[LogBase] = []  # the good ones that there are, ascending
+        self._kept: list[LogBase] = []  # the existing valid ones, ascending
         self._interval_size_bytes = interval_size_bytes
         self._configuration_at = configuration_at
         self._work: asyncio.Event = asyncio.Event()
         self._wanted = False  # before the interval is over
         self._captured: tuple[SnapshotHeader, Snapshot] | None = None
         self._writing = False
-        self._settled = True  # all is written, and what is not kept removed
+        self._settled = True  # all is written, and the others are removed
         self._write_lock = threading.Lock()  # a stop does not wait for the write that it cancels
 
     def begin_with(self, kept: Sequence[LogBase]) -> None:
-        """What the start has found."""
+        """Set the snapshots that the start has found."""
         self._kept = list(kept)
 
     @property
     def safe_position(self) -> int:
-        """The log must keep what lies behind this."""
+        """Position behind which the log must keep everything."""
         return self._kept[-_KEPT_COUNT].position if len(self._kept) >= _KEPT_COUNT else 0
 
     @property
@@ -101,11 +102,11 @@ class SnapshotKeeper:
         return self._kept[-1].index if self._kept else 0
 
     def want(self) -> None:
-        """The log keeps much for the older one alone: capture at the end of the next segment."""
+        """Capture at the end of the next segment: the log keeps much for the older one alone."""
         self._wanted = True
 
     def segment_ended(self, index: Index) -> None:
-        """Entry `index`, the last of a segment, was applied: capture, where enough has come."""
+        """Capture if the interval is over; entry `index`, the last of a segment, was applied."""
         begin = self._kept[-1].position if self._kept else 0
         end = self._log.position(index)
         if self._writing or (end - begin < self._interval_size_bytes and not self._wanted):
@@ -117,7 +118,7 @@ class SnapshotKeeper:
             self._begin_work()
 
     async def run(self) -> None:
-        """Write what is captured, remove what is not kept, until cancelled. Raises OSError."""
+        """Write captured snapshots and remove others, until cancelled. Raises OSError."""
         while True:
             await self._work.wait()
             self._work.clear()
@@ -132,7 +133,7 @@ class SnapshotKeeper:
             self._settled = not self._work.is_set()
 
     def write_last(self, applied_index: Index) -> None:
-        """At a clean stop: nothing is applied any more. Raises OSError."""
+        """Write a snapshot at a clean stop, after the last apply. Raises OSError."""
         if applied_index > max(self.newest_index, self._log.base.index):
             captured = self._capture(applied_index)
             written = None if captured is None else self._write(*captured)
@@ -142,7 +143,7 @@ class SnapshotKeeper:
                 self._files.keep(self._kept_indexes())
 
     def installed(self, last: LogBase) -> None:
-        """The state was replaced by the snapshot that ends with `last`, whose file is there."""
+        """Count the installed snapshot that ends with `last`, whose file exists."""
         self._count(last)
         self._begin_work()
 
@@ -151,7 +152,7 @@ class SnapshotKeeper:
         self._work.set()
 
     def _count(self, last: LogBase) -> None:
-        """The snapshot that ends with `last` is durable: it counts, unless a later one does."""
+        """Count the durable snapshot that ends with `last`, unless a later one does."""
         if last.index > self.newest_index:
             self._kept = [*self._kept[1 - _KEPT_COUNT :], last]
 
@@ -159,7 +160,7 @@ class SnapshotKeeper:
         return {one.index for one in self._kept[-_KEPT_COUNT:]}
 
     def _capture(self, index: Index) -> tuple[SnapshotHeader, Snapshot] | None:
-        """None where it is not known who belonged to the group at `index`."""
+        """Capture the state; None where the group's configuration at `index` is unknown."""
         begin = time.perf_counter()
         log = self._log
         configuration = self._configuration_at(index)
@@ -183,7 +184,7 @@ class SnapshotKeeper:
         return header, snapshot
 
     def _write(self, header: SnapshotHeader, snapshot: Snapshot) -> WrittenState | None:
-        """On a thread; None where there was no room. Raises OSError."""
+        """Write a snapshot on a thread; None where there was no room. Raises OSError."""
         with self._write_lock:
             begin = time.monotonic()
             index = header.last.index
@@ -206,7 +207,7 @@ class SnapshotKeeper:
 
 
 def _digested(chunks: Iterator[bytes], digest: xxh3_64) -> Iterator[bytes]:
-    """The chunks as they are, each added to `digest` on its way."""
+    """Yield the chunks unchanged, each added to `digest` on its way."""
     for chunk in chunks:
         digest.update(chunk)
         yield chunk
