@@ -87,7 +87,7 @@ class RaftConfig:
     preferred leader may lack and still be handed leadership."""
 
     preferred_leader: NodeId | None = None
-    """Another leader hands leadership to this node, once it follows steadily and has room."""
+    """Node to which any other leader hands leadership, once it follows steadily and has room."""
 
     preferred_after_ms: int = 5000
     """How long it must have followed steadily; after a failed attempt, how long until the next."""

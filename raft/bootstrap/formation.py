@@ -1,27 +1,27 @@
-"""How a node with an empty store finds out whether it may take part: pure, no IO.
+"""Decides whether a node with an empty store may take part in its group: pure, no IO.
 
-Place in the data path: `raft.node.node` (and the simulator's node) asks it while the store is
-unborn, tells it each introduction that arrives, and sends what `view` says.
+Place in the data path: `raft.bootstrap.store_gossip` (and the simulator's node) passes it each
+introduction that arrives before the store's admission, and sends its `view`.
 
-A voter whose disk was wiped has forgotten its votes and its acknowledgements; under its old name
-it could vote twice or make up a majority that lost what it had promised. So a store has an
-identity (`raft.store.identity`), and a node with an empty one is unborn: it neither votes,
-campaigns nor acknowledges. It is born in one of three ways:
+A voter whose disk was wiped has forgotten its votes and its acknowledgements; under its old name it
+could vote twice or complete a majority that lost what it had promised. So a store has an identity
+(`raft.store.identity`), and a node with an empty one is joining (`born` is False): it neither
+votes, campaigns nor acknowledges. It is admitted (born) in one of three ways:
 
-- the group is new: every initial voter has told the same complete roster, name by name the same
-  stores as this node has heard of;
-- a born peer's configuration names exactly this store: the group knows it (it crashed between the
-  others' birth and its own, or it was added with this store);
+- the group is new: every initial voter has sent the same complete roster, name by name the same
+  stores as this node knows;
+- an admitted peer's configuration names exactly this store: the group knows it (it crashed between
+  the others' admission and its own, or it was added with this store);
 - it is the only initial voter.
 
-A born peer whose configuration has another store under this name means that this one was wiped:
-it stays unborn until a configuration names its new store, which an operator asks for.
+An admitted peer whose configuration has another store under this name means that this one was
+wiped: it keeps joining until a configuration names its new store, which an operator requests.
 
-Why the roster must be told by all, and not only be known: a node is born with the roster that the
-others told, and they tell one with another store only before they are born themselves. A majority
-that committed anything was born with the lost store's identity, so no complete roster without it
-can be told any more. A store that was superseded never comes back (`_superseded`), so that a late
-message of a wiped store changes nothing.
+Why all must have sent the roster, and it is not enough that it is known: a node is admitted with
+the roster that the others sent, and they send one with another store only before their own
+admission. A majority that committed anything was admitted with the lost store's identity, so no
+complete roster without it can be sent any more. A store that was superseded never comes back
+(`_superseded`), so that a late message of a wiped store changes nothing.
 
 Source: the wiped voter is the case that Raft 5.1 leaves out (persistent state is assumed to
 survive); compare Alagappan et al., "Protocol-aware recovery", 3.1 (crash versus lost disk).
@@ -39,11 +39,11 @@ __all__ = ["Birth", "Formation", "Introduction"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Introduction:
-    """What a node says of itself and of the group.
+    """A node's report of itself and of the group.
 
-    `roster` maps names to stores: of an unborn node those that it has heard of, of a born one
-    those of its configuration, learners included ("" where a store is unknown). `membership` is
-    the born node's configuration, empty for an unborn one.
+    `roster` maps names to stores: of a joining node those that it knows, of an admitted one those
+    of its configuration, learners included ("" where a store is unknown). `membership` is the
+    admitted node's configuration, empty for a joining one.
     """
 
     sender: NodeId
@@ -55,16 +55,16 @@ class Introduction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Birth:
-    """Make this durable, then take part. `membership` is empty where the group is new."""
+    """Admission, to be durable before the node takes part. `membership`: empty in a new group."""
 
     roster: Mapping[NodeId, str]
     membership: bytes
 
 
 class Formation:
-    """One unborn store. `voters` are those of the node's own settings.
+    """Admission of one joining store. `voters` are those of the node's own settings.
 
-    `hear` returns a Birth once; nothing is to be told to it after that.
+    `hear` returns a Birth once, and is not to be called after that.
     """
 
     def __init__(self, *, node_id: NodeId, store_id: str, voters: Iterable[NodeId]) -> None:
@@ -75,33 +75,33 @@ class Formation:
         self._known: dict[NodeId, str] = {node_id: store_id}
         self._told: dict[NodeId, Mapping[NodeId, str]] = {}  # what each peer knew, of its store
         self._superseded: set[tuple[NodeId, str]] = set()
-        self._born_peers: dict[NodeId, str | None] = {}  # the store that it has under our name
+        self._born_peers: dict[NodeId, str | None] = {}  # their store of this node's name
 
     @property
     def view(self) -> dict[NodeId, str]:
-        """The voters' stores as far as they are known, to be told to all."""
+        """Known stores of the voters, to be sent to all."""
         return {name: self._known[name] for name in sorted(self._known)}
 
     @property
     def is_alone(self) -> bool:
-        """This node is the whole group: born without asking."""
+        """Whether this node is the whole group, and is admitted at once."""
         return self._voters == {self._node_id}
 
     @property
     def group_exists(self) -> bool:
-        """A born peer was heard of: the group will not be formed anew."""
+        """Whether an admitted peer is known: the group will not be formed anew."""
         return bool(self._born_peers)
 
     @property
     def replaced_by(self) -> str | None:
-        """The store that the group knows under this node's name, where it is another one.
+        """Store that the group knows under this node's name, where it is another one.
 
         "" where the group knows the name but no store of it.
         """
         return next((store for store in self._born_peers.values() if store is not None), None)
 
     def hear(self, said: Introduction) -> Birth | None:
-        """A peer introduced itself."""
+        """Process a peer's introduction; return the admission, if it follows."""
         assert said.sender != self._node_id
         if said.born:
             return self._hear_born(said)

@@ -1,13 +1,13 @@
-"""What stores tell each other of themselves, and what follows from it: pure, no IO.
+"""Introductions that stores exchange, and the admission that follows from them: pure, no IO.
 
-Place in the data path: `raft.node.node` (and the simulator's node) hands it each Introduce, sends
-what it gives back, and carries a birth out: identity durable first, then the node takes part.
+Place in the data path: `raft.node.node` (and the simulator's node) passes it each Introduce, sends
+what it returns, and carries an admission out: identity durable first, then the node takes part.
 
-An unborn store introduces itself to the voters of its settings at an interval, and at once when it
-has heard of another store; a born one now and then. A born one answers with its configuration
-whoever is unborn, and whoever speaks for another store than the configuration names; where both
-know other stores of each other, only the one whose configuration is the newer answers. A store that
-learns so that it was replaced says so loudly.
+A joining store introduces itself to the voters of its settings at an interval, and at once when it
+learns of another store; an admitted one now and then. An admitted one answers with its
+configuration each joining store, and each that speaks for another store than the configuration
+names; where both know other stores of each other, only the one with the newer configuration
+answers. A store that learns so that it was replaced logs an error.
 
 Source: raft/bootstrap/formation.py.
 """
@@ -30,16 +30,16 @@ from raft.messages import Introduce, NodeId
 __all__ = ["BORN_INTERVAL_MS", "INTERVAL_MS", "StoreGossip", "initial_configuration"]
 
 INTERVAL_MS = 100
-"""Between two introductions of an unborn store; a lost one costs no more."""
+"""Time between two introductions of a joining store; a lost one costs no more."""
 
 BORN_INTERVAL_MS = 2_000
-"""Between two of a born one: so long may a store that was replaced not know it."""
+"""The same of an admitted store: for so long a replaced store may not know it."""
 
 _log = logging.getLogger(__name__)
 
 
 class StoreGossip:
-    """Of one store. `addresses` are those of the settings, of all voters."""
+    """Introductions of one store. `addresses` are those of the settings, of all voters."""
 
     def __init__(
         self, *, node_id: NodeId, store_id: str, born: bool, addresses: Mapping[NodeId, str]
@@ -57,7 +57,7 @@ class StoreGossip:
         return self._formation is None
 
     def born_alone(self) -> bytes | None:
-        """The roster of a group of one, which has nobody to ask. It is born with this."""
+        """Return the roster of a group of one, which is admitted at once with it, else None."""
         formation = self._formation
         if formation is None or not formation.is_alone:
             return None
@@ -67,16 +67,17 @@ class StoreGossip:
     def to_all(
         self, configuration: Configuration | None, members: Iterable[NodeId] = ()
     ) -> list[Introduce]:
-        """What to tell every voter of the settings, and `members`."""
+        """Return the introductions for every voter of the settings, and for `members`."""
         names = sorted({*self._addresses, *members} - {self._node_id})
         return [self._introduce(name, configuration) for name in names]
 
     def hear(
         self, message: Introduce, configuration: Configuration | None
     ) -> tuple[bytes | None, list[Introduce]]:
-        """The roster to be born with, if that follows, and what to send.
+        """Process an introduction; return the roster of an admission, if it follows, and the
+        messages to send.
 
-        `configuration` is the one in force here, None while unborn.
+        `configuration` is the one in force here, None before admission.
         """
         if self._formation is None:
             return None, self._answer(message, configuration)
@@ -99,7 +100,7 @@ class StoreGossip:
         named = theirs.membership.member(self._node_id)
         if named is None or named.store_id in {"", self._store_id}:
             return answer if is_replaced else []
-        # Each may know another store of the other: one of them has the last word.
+        # Each may know another store of the other: the newer configuration decides.
         if configuration is not None and theirs.index <= configuration.index:
             return answer if is_replaced and theirs.index < configuration.index else []
         self._say(
@@ -168,5 +169,5 @@ def _introduction(message: Introduce) -> Introduction:
 
 
 def initial_configuration(roster: bytes) -> Configuration:
-    """The one that a born store begins with, where its log and its snapshots hold none."""
+    """Return an admitted store's first configuration, for a log and snapshots without one."""
     return Configuration(index=0, membership=decode_membership(roster))

@@ -1,12 +1,12 @@
 """One TCP connection between two nodes: handshake first, then Raft frames in one direction.
 
-Place in the data path: `raft.peers.transport` makes one per dialled peer (`DialledConnection`, on
+Place in the data path: `raft.peers.transport` creates one per dialled peer (`DialledConnection`, on
 which this node's messages leave) and one per peer that called (`AcceptedConnection`, on which its
 messages arrive). Bytes that are no frame, a message in another node's name, a handshake that fails
 or takes too long: each closes the connection with a reason.
 
-Invariant: `on_message` is only called with messages whose sender the handshake has proved and
-whose receiver is this node.
+Invariant: `on_message` is only called with messages whose sender the handshake has proved and whose
+receiver is this node.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Connection(asyncio.BufferedProtocol, abc.ABC):
-    """What both directions share."""
+    """Common part of both directions."""
 
     def __init__(self, handshake: Dialler | Acceptor, timeout_ms: int) -> None:
         self._loop = asyncio.get_running_loop()
@@ -53,21 +53,21 @@ class _Connection(asyncio.BufferedProtocol, abc.ABC):
 
     @property
     def peer(self) -> NodeId | None:
-        """The other node: claimed, and proved once `established`."""
+        """Name of the other node: claimed, and proved once `established`."""
         return self._handshake.peer
 
     @property
     def peer_store_id(self) -> str:
-        """The other node's store, as `peer`."""
+        """Store of the other node, as `peer`."""
         return self._handshake.peer_store_id
 
     @property
     def peer_address(self) -> str:
-        """Where the other node is dialled, as `peer`."""
+        """Address at which the other node is dialled, as `peer`."""
         return self._handshake.peer_address
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # Both asyncio and uvloop hand a Transport to a stream protocol.
+        # Both asyncio and uvloop pass a Transport to a stream protocol.
         self._transport = cast(asyncio.Transport, transport)
         sock = transport.get_extra_info("socket")
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -99,11 +99,11 @@ class _Connection(asyncio.BufferedProtocol, abc.ABC):
         self._closed.set_result(None)
 
     async def wait_closed(self) -> None:
-        """Until the socket is gone. `asyncio.wait` leaves the future to others if cancelled."""
+        """Wait for the socket to close. `asyncio.wait` leaves the future to others if cancelled."""
         await asyncio.wait([self._closed])
 
     def close(self, reason: str) -> None:
-        """At once, without waiting for what is still to be sent."""
+        """Close at once, without waiting for what is still to be sent."""
         if self.close_reason is None:
             self.close_reason = reason
         if self._transport is not None:
@@ -122,11 +122,11 @@ class _Connection(asyncio.BufferedProtocol, abc.ABC):
 
     @abc.abstractmethod
     def _on_established(self) -> None:
-        """The handshake is done."""
+        """Start to send or receive messages: the handshake is done."""
 
     @abc.abstractmethod
     def _on_frame(self, frame: memoryview) -> None:
-        """A frame after the handshake. Raises WireError where it must not be."""
+        """Process a frame after the handshake. Raises WireError for an illegal one."""
 
     def _on_refused(self, error: WireError | HandshakeError) -> None:
         self.close(str(error))
@@ -162,7 +162,7 @@ class DialledConnection(_Connection):
             self._ready.set_result(None)
 
     async def wait_ready(self) -> bool:
-        """Until the handshake is done; False where the connection was closed before."""
+        """Wait until the handshake is done; False where the connection was closed before."""
         await asyncio.wait([self._ready])
         return self.established
 
@@ -182,7 +182,7 @@ class DialledConnection(_Connection):
 
 
 class AcceptedConnection(_Connection):
-    """Brings a peer's messages. Refusals are logged here: somebody has to mend them."""
+    """Receives a peer's messages. Refusals are logged here, for an operator to act on."""
 
     def __init__(
         self,
@@ -222,7 +222,7 @@ class AcceptedConnection(_Connection):
     def _on_refused(self, error: WireError | HandshakeError) -> None:
         _log.warning("connection from %s (%s) refused: %s", self._address, self.peer or "?", error)
         if not self.established and self._transport is not None:
-            # The refusal tells an honest dialler what to mend; close() flushes it, abort() not.
+            # The refusal tells an honest dialler what is wrong; close() flushes it, abort() not.
             self._transport.write(Acceptor.refusal(HandshakeError(str(error))))
             self.close_reason = str(error)
             self._transport.close()

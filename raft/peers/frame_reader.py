@@ -1,6 +1,6 @@
 """Cuts the byte stream of a connection into frames, and checks that each arrived as it was sent.
 
-Place in the data path: `raft.peers.connection` receives into its buffer and hands each frame that
+Place in the data path: `raft.peers.connection` receives into its buffer and passes each frame that
 is whole to `raft.peers.wire`; `raft.peers.wire` and `raft.peers.handshake` begin theirs with
 `frame_prefix`. Pure, no sockets.
 
@@ -12,14 +12,14 @@ The prefix of a frame:
 | 4 | 4 | CRC32 of these N bytes |
 | 8 | 4 | CRC32 of bytes 0..8 |
 
-TCP's sum of 16 bits lets one damaged segment in 65,536 pass, and what a proxy damages it does not
-see at all: a follower would store other bytes than its leader, under the same term and index. The
-size has a check of its own: one that is wrong and allowed would swallow all frames behind it, for
+TCP's 16-bit checksum lets one damaged segment in 65,536 pass, and does not see damage done by a
+proxy at all: a follower would store other bytes than its leader, under the same term and index. The
+size has a check of its own: a wrong size within the limit would swallow all frames behind it, for
 as long as it takes to fill it.
 
-Invariants: no frame is given out whose bytes are not those that were sent; memory is bounded by
-the largest frame allowed, which a prefix that announces more cannot get around; a frame given out
-is valid until the next call of `get_buffer`.
+Invariants: no frame is returned whose bytes are not those that were sent; memory is bounded by the
+largest frame allowed, which a prefix that announces more cannot get around; a returned frame is
+valid until the next call of `get_buffer`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class WireError(Exception):
 
 
 def frame_prefix(parts: Iterable[bytes]) -> bytes:
-    """What stands before a frame of these parts, one behind the other."""
+    """Return the prefix of a frame of these parts, one behind the other."""
     size = crc = 0
     for part in parts:
         size += len(part)
@@ -52,7 +52,7 @@ def frame_prefix(parts: Iterable[bytes]) -> bytes:
 
 
 class FrameReader:
-    """Cuts a byte stream into frames, for a protocol that receives into a buffer of ours.
+    """Cuts a byte stream into frames, for a protocol that receives into a given buffer.
 
     Memory is bounded by the largest frame allowed; a larger one is refused by its prefix.
     """
@@ -62,11 +62,11 @@ class FrameReader:
     def __init__(self, size_bytes_max: int = FRAME_SIZE_BYTES_MAX) -> None:
         self.size_bytes_max = size_bytes_max
         self._buffer = bytearray(_BUFFER_SIZE_MIN)
-        self._start = 0  # of the first byte not yet given out
-        self._end = 0  # of what was received
+        self._start = 0  # of the first byte not yet returned
+        self._end = 0  # of the received bytes
 
     def get_buffer(self) -> memoryview:
-        """Where the next bytes are to be received. Frames given out before lose their bytes."""
+        """Return the buffer for the next bytes. Frames returned before lose their bytes."""
         held = self._end - self._start
         needed = _BUFFER_SIZE_MIN // 2
         if held >= PREFIX_SIZE:
@@ -86,7 +86,7 @@ class FrameReader:
         return memoryview(self._buffer)[self._end :]
 
     def received(self, count: int) -> list[memoryview]:
-        """The frames that are whole now, without their prefix; valid until `get_buffer`.
+        """Return the frames that are whole now, without their prefix; valid until `get_buffer`.
 
         Raises WireError where a prefix announces a frame beyond the limit, and where prefix or
         frame are not what was sent.

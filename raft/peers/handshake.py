@@ -1,7 +1,7 @@
-"""The proof, on a new connection between two nodes, that both hold the group's secret.
+"""Proves, on a new connection between two nodes, that both hold the group's secret.
 
-Place in the data path: `raft.peers.transport` runs it before the first Raft frame. Pure: nonces are
-arguments, frames are bytes.
+Place in the data path: `raft.peers.connection` runs it before the first Raft frame. Pure: nonces
+are arguments, frames are bytes.
 
     dialler                                   acceptor
     HELLO group, own name, peer's name, nonce,
@@ -15,9 +15,9 @@ dialler's address and both nonces, each with its length before it. The role keep
 from being reflected as the other's, both fresh nonces keep an old one from being replayed. The
 acceptor proves itself first, so a dialler never answers a stranger.
 
-Whoever holds the secret is let in, a member or not: a node that lags behind may not have heard yet
-that the caller is one (dissertation 4.1), and finds at `address` whom to answer. Which store speaks
-for a name is for `raft.peers.transport` to judge.
+Any holder of the secret is accepted, a member or not: a node that lags behind may not know yet that
+the caller is one (dissertation 4.1), and answers to `address`. `raft.peers.transport` judges which
+store speaks for a name.
 
 Invariant: after the handshake each side knows name and store of the other; a Raft frame that names
 another sender ends the connection.
@@ -61,8 +61,9 @@ class HandshakeError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
-    """Who this node is. `secret` is shared by the group's nodes, at least SECRET_SIZE_MIN bytes;
-    `address` is where the others dial it, `store_id` names its store (`raft.store.identity`)."""
+    """Name and secret of this node. `secret` is shared by the group's nodes, at least
+    SECRET_SIZE_MIN bytes; `address` is where the others dial it, `store_id` names its store
+    (`raft.store.identity`)."""
 
     group: str
     node_id: NodeId
@@ -77,7 +78,7 @@ class Credentials:
             )
 
     def __repr__(self) -> str:
-        """Without the secret: identities end up in logs."""
+        """Omit the secret: credentials end up in logs."""
         return (
             f"Credentials(group={self.group!r}, node_id={self.node_id!r}, store={self.store_id!r})"
         )
@@ -85,7 +86,7 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Side:
-    """What one side says of itself; the acceptor's address stays empty."""
+    """Claims of one side; the acceptor's address stays empty."""
 
     name: NodeId
     store_id: str
@@ -94,10 +95,10 @@ class _Side:
 
 
 class Dialler:
-    """The side that opened the connection to `peer`. Feed it each frame received.
+    """The side that opened the connection to `peer`. Pass it each frame received.
 
-    `wanted_store_id`: any other store is left before it is proved to whom it speaks, so that what
-    this node has with it already stays as it is; "" for any.
+    `wanted_store_id`: the handshake with any other store ends before this side's proof, so that
+    this node's existing connection with that store stays as it is; "" for any.
     """
 
     def __init__(
@@ -127,7 +128,7 @@ class Dialler:
         )
 
     def receive(self, frame: memoryview) -> bytes:
-        """What to send in answer (maybe nothing). Raises HandshakeError."""
+        """Process a frame and return the answer (maybe empty). Raises HandshakeError."""
         kind, *fields = _parse(frame)
         if kind == "REFUSED":
             raise HandshakeError(
@@ -169,7 +170,7 @@ class Acceptor:
 
     @property
     def peer(self) -> NodeId | None:
-        """Claimed; proved once `done`, as are the two below."""
+        """Name that the caller claimed; proved once `done`, as are the two below."""
         return None if self._caller is None else self._caller.name
 
     @property
@@ -181,7 +182,7 @@ class Acceptor:
         return "" if self._caller is None else self._caller.address
 
     def receive(self, frame: memoryview) -> bytes:
-        """What to send in answer. Raises HandshakeError; then send `refusal` and close."""
+        """Process a frame; return the answer. Raises HandshakeError: send `refusal` and close."""
         kind, *fields = _parse(frame)
         caller = self._caller
         if caller is None:

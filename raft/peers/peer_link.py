@@ -1,16 +1,16 @@
-"""This node's way to one peer: whom it dials there, and what waits to be sent.
+"""This node's link to one peer: the address to dial, and the messages that wait to be sent.
 
-Place in the data path: `raft.peers.transport` keeps one for each peer, tells it what the
-configuration says of the peer, and hands it the bytes of messages.
+Place in the data path: `raft.peers.transport` keeps one for each peer, sets what the configuration
+says of the peer, and passes it the bytes of messages.
 
 A link leads to the store that the configuration names where any of the peer's two addresses does,
 the one of the settings first. Where none does, a connection to another store serves meanwhile (the
-configuration known here may be an old one), and the named store is dialled beside it now and then:
-it need not call by itself to be found.
+known configuration may be an old one), and the named store is dialled beside it now and then: it is
+found without having to call.
 
-Invariants: there is at most one connection that is sent on; a store that is connected is not
-connected to again, since it would close the first connection for the second; what waits is
-bounded, and gone with the connection that it waited for.
+Invariants: there is at most one connection for sending; a connected store is not dialled again,
+since it would close the first connection for the second; the queue is bounded, and dropped with the
+connection that it waited for.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransportLimits:
-    """Times in milliseconds, sizes in bytes."""
+    """Limits of a transport. Times in milliseconds, sizes in bytes."""
 
     connect_timeout_ms: int = 1_000
     handshake_timeout_ms: int = 1_500
@@ -45,11 +45,12 @@ class TransportLimits:
 
 
 class PeerLink:
-    """`store_id`: the one that the peer is to speak for, "" for any. `other_address`: dialled where
-    the first does not lead to that store; "" for none. `is_guest`: no configuration names the peer.
+    """Link to `peer`. `store_id`: the store that the configuration names for it, "" for any.
+    `other_address`: dialled where the first does not lead to that store; "" for none. `is_guest`:
+    no configuration names the peer.
 
-    `identity` tells this node's own, `on_unreachable` that a connection was lost or is too slow.
-    `task` is whatever runs `keep_connected`.
+    `identity` returns this node's credentials, `on_unreachable` is called when a connection was
+    lost or is too slow. `task` is the task of `keep_connected`.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class PeerLink:
         limits: TransportLimits,
         is_guest: bool = False,
     ) -> None:
-        """Raises ValueError where the address is none."""
+        """Raises ValueError where the address is invalid."""
         parse_address(address)
         self.peer = peer
         self.address = address
@@ -82,16 +83,16 @@ class PeerLink:
         self._failures: dict[str, str] = {}
 
     def speaks_for(self, connection: AcceptedConnection | DialledConnection) -> bool:
-        """Whether the other side's store is the one that the configuration names."""
+        """Return whether the other side's store is the one that the configuration names."""
         return not self.store_id or connection.peer_store_id == self.store_id
 
     def close_if_other(self, reason: str) -> None:
-        """The connection goes where it leads to another store."""
+        """Close the connection if it leads to another store."""
         if self.connection is not None and not self.speaks_for(self.connection):
             self.connection.close(reason)
 
     def redial(self) -> None:
-        """The peer is there: dial now, not after the delay."""
+        """Dial now, not after the delay: the peer is up."""
         self._redial.set()
 
     def end(self, reason: str) -> None:
@@ -103,7 +104,7 @@ class PeerLink:
     # --- sending -------------------------------------------------------------------------------
 
     def queue(self, buffers: list[bytes]) -> None:
-        """For `flush`. Lost, and counted, where the peer is not connected or too slow."""
+        """Queue for `flush`. Lost, and counted, where the peer is not connected or too slow."""
         if self.connection is None:
             return
         size = sum(map(len, buffers))
@@ -121,7 +122,7 @@ class PeerLink:
         self._buffers_size += size
 
     def flush(self) -> None:
-        """One write for all that was queued since the last flush."""
+        """Send all that was queued since the last flush in one write."""
         if self._buffers:
             buffers, self._buffers, self._buffers_size = self._buffers, [], 0
             if self.connection is not None:
@@ -130,7 +131,7 @@ class PeerLink:
     # --- dialling ------------------------------------------------------------------------------
 
     async def keep_connected(self) -> None:
-        """Until cancelled."""
+        """Dial again and again, and send, until cancelled."""
         limits = self._limits
         delay_ms = limits.redial_delay_ms_min
         while True:
@@ -146,7 +147,7 @@ class PeerLink:
                 delay_ms = min(2 * delay_ms, limits.redial_delay_ms_max)
 
     async def _serve(self, connection: DialledConnection) -> DialledConnection | None:
-        """Send on it until it is closed, or one to the named store takes its place."""
+        """Send on it until it closes, or until the returned one to the named store replaces it."""
         if self.speaks_for(connection):
             self._failures.clear()
         self.connection = connection
@@ -161,7 +162,8 @@ class PeerLink:
         return better
 
     async def _until_closed(self, connection: DialledConnection) -> DialledConnection | None:
-        """A connection to the named store ends the wait, too, where this one leads to another."""
+        """Wait until it closes, or, where it leads to another store, until a connection to the named
+        store is up, and return that."""
         interval_s = self._limits.named_store_interval_ms / 1000
         while connection.close_reason is None and not self.speaks_for(connection):
             try:
@@ -177,9 +179,9 @@ class PeerLink:
         return None
 
     async def _dial_beside(self, connection: DialledConnection) -> DialledConnection | None:
-        """A connection to the named store, looked for as long as the other one is there."""
+        """Dial the named store for as long as the other connection is up."""
         if self.speaks_for(connection):
-            return None  # the configuration says so by now
+            return None  # the configuration names this one by now
         async with asyncio.TaskGroup() as tasks:
             dial = tasks.create_task(self._dial_named())
             closed = tasks.create_task(connection.wait_closed())
@@ -197,8 +199,8 @@ class PeerLink:
         return None
 
     async def _dial_store(self) -> DialledConnection | None:
-        """A connection to the store that the configuration names, if either address has it; else
-        to the one that answers, since the configuration known here may be an old one."""
+        """Connect to the store that the configuration names, if either address leads to it; else to
+        the one that answers, since the known configuration may be an old one."""
         while True:
             named = self.store_id, self.other_address
             connection = await self._dial_either()
@@ -222,8 +224,8 @@ class PeerLink:
         return other
 
     async def dial(self, address: str, wanted_store_id: str = "") -> DialledConnection | None:
-        """A connection whose handshake is done, or None with the failure logged. `wanted_store_id`:
-        to no other store; "" for any."""
+        """Dial and complete the handshake, or return None with the failure logged.
+        `wanted_store_id`: connect to no other store; "" for any."""
         loop = asyncio.get_running_loop()
         limits = self._limits
         host, port = parse_address(address)

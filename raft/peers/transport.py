@@ -1,28 +1,27 @@
 """Raft messages between the nodes of a group, over TCP.
 
 Place in the data path: `raft.node.node` sends what the core emits and is called for what arrives.
-Every node dials every peer; this node's messages, replies included, leave on the connection that
-it dialled itself, and peers' messages arrive on those that they dialled. So a link is a directed
-pair (who, whom), and one direction can break without the other.
+Every node dials every peer; this node's messages, replies included, leave on the connection that it
+dialled itself, and peers' messages arrive on those that they dialled. So a link is a directed pair
+(from, to), and one direction can break without the other.
 
-Whom this node dials: the peers of its settings until a configuration is known, then the members of
-that, and for as long as they are connected those that called without being one (guests: this node
-may not have heard yet that they are members). The address of its settings comes first, for it may
-have moved since the configuration was written.
+This node dials the peers of its settings until a configuration is known, then the members of that,
+and, for as long as they are connected, callers that are no members (guests: this node may not know
+yet that they are members). The address of its settings comes first, for it may have moved since the
+configuration was written.
 
-Which store speaks: where the configuration names another store for a peer than the handshake
-proved, that peer was wiped, or is a disk from before it was replaced, or this node has not heard of
-a replacement yet. Its votes and acknowledgements are those of another store: they are dropped.
-Everything else passes, for a replaced member may lead the group by now. The stores of one name
-have a connection each: a caller takes the place of an earlier one of its own store, and of no
-other. What this node sends goes to the store that the configuration names, where any of the
-member's addresses leads to it, and that is looked for as long as none does
-(`raft.peers.peer_link`).
+Where the configuration names another store for a peer than the handshake proved, that peer was
+wiped, or is a disk from before it was replaced, or this node does not know of a replacement yet.
+Its votes and acknowledgements are those of another store: they are dropped. Everything else passes,
+for a replaced member may lead the group by now. The stores of one name have a connection each: a
+caller replaces an earlier one of its own store, and of no other. What this node sends goes to the
+store that the configuration names, where any of the member's addresses leads to it; while none
+does, that store is searched for (`raft.peers.peer_link`).
 
 Messages of one loop turn leave in one write. A message is lost, which Raft tolerates, where there
-is no connection or where the send queue is full; a lost connection is told as a hint. Dialling
-begins anew after 20 ms, then after twice as long each time up to 500 ms, and at once when the
-peer has called.
+is no connection or where the send queue is full; a lost connection is reported as a hint. Dialling
+is repeated after 20 ms, then after twice as long each time up to 500 ms, and at once when the peer
+has called.
 
 Limits: write queue per peer, connections accepted, stores of one name, guests, time for a
 handshake, frame size.
@@ -53,13 +52,13 @@ from raft.peers.wire import encode_message
 __all__ = ["TcpTransport", "Transport", "TransportLimits", "parse_address"]
 
 _COUNTED = frozenset({AppendEntriesReply, InstallSnapshotReply, RequestVoteReply})
-"""What makes up majorities."""
+"""Messages that count towards majorities."""
 
 _log = logging.getLogger(__name__)
 
 
 class Transport(Protocol):
-    """What `raft.node.node` needs of a transport; callbacks come on the loop's thread."""
+    """The transport as `raft.node.node` uses it; callbacks run on the loop's thread."""
 
     async def start(
         self,
@@ -68,10 +67,10 @@ class Transport(Protocol):
         *,
         store_id: str,
     ) -> None:
-        """`store_id`: which store this node speaks for."""
+        """Start to listen; `store_id` is the store that this node speaks for."""
 
     def set_members(self, members: Iterable[Member]) -> None:
-        """The configuration in force, this node included or not."""
+        """Set the members of the configuration in force, this node included or not."""
 
     async def run(self) -> None:
         """Keep connections up until cancelled."""
@@ -85,8 +84,8 @@ class Transport(Protocol):
 
 
 class TcpTransport:
-    """`peers` maps every other node of the settings to its table address; `dial` maps a table
-    address to the address really dialled, where that is another one (a proxy)."""
+    """`Transport` over TCP. `peers` maps every other node of the settings to its table address;
+    `dial` maps a table address to the address really dialled where it differs (a proxy)."""
 
     def __init__(
         self,
@@ -109,7 +108,7 @@ class TcpTransport:
         self._server: asyncio.Server | None = None
         self._tasks: asyncio.TaskGroup | None = None
         self._accepted: set[AcceptedConnection] = set()
-        # The newest of each store of each peer, in the order in which they came.
+        # The newest connection of each store of each peer, in the order of arrival.
         self._current: dict[tuple[NodeId, str], AcceptedConnection] = {}
         self._stopped = False
         for peer, address in self._peers.items():
@@ -138,12 +137,12 @@ class TcpTransport:
             ) from error
 
     def set_members(self, members: Iterable[Member]) -> None:
-        """Dial these, and no others but guests; trust their stores alone."""
+        """Dial these members, and no others but guests; count only their stores."""
         wanted: dict[NodeId, Member] = {member.node_id: member for member in members}
         wanted.pop(self._identity.node_id, None)
         for peer in [peer for peer, link in self._links.items() if peer not in wanted]:
             if self._calls_of(peer):
-                self._links[peer].is_guest = True  # until it hangs up
+                self._links[peer].is_guest = True  # until it disconnects
                 self._links[peer].store_id = ""
             else:
                 self._drop_link(peer)
@@ -163,7 +162,7 @@ class TcpTransport:
 
     @property
     def port(self) -> int:
-        """The port listened at, which is the system's choice where port 0 was asked."""
+        """Port that is listened at; the system chose it if port 0 was configured."""
         assert self._server is not None, "start() comes first"
         return int(self._server.sockets[0].getsockname()[1])
 
@@ -185,7 +184,7 @@ class TcpTransport:
             link.queue(encode_message(message))
 
     def flush(self) -> None:
-        """One write per peer for all that was sent since the last flush."""
+        """Send all that was queued since the last flush, in one write per peer."""
         for link in self._links.values():
             link.flush()
 
@@ -210,7 +209,7 @@ class TcpTransport:
         return self._dial_map.get(address, address)
 
     def _make_link(self, peer: NodeId, address: str, *, is_guest: bool = False) -> PeerLink:
-        """`address`: as it is to be dialled. Raises ValueError where it is none."""
+        """Make a link to `address` as it is to be dialled. Raises ValueError if it is invalid."""
         return PeerLink(
             peer,
             address,
@@ -276,11 +275,12 @@ class TcpTransport:
         link.redial()
 
     def _calls_of(self, peer: NodeId) -> list[AcceptedConnection]:
-        """The connections of the stores that call by this name, oldest first."""
+        """Return the connections of all stores of this name, oldest first."""
         return [connection for (name, _), connection in self._current.items() if name == peer]
 
     def _close_surplus(self, peer: NodeId, link: PeerLink) -> None:
-        """Whoever holds the secret may call with any store; the one that counts always stays."""
+        """Close the oldest connections of other stores: any holder of the secret may call with any
+        store. The one that counts always stays."""
         others = [
             connection
             for connection in self._calls_of(peer)
@@ -290,7 +290,7 @@ class TcpTransport:
             connection.close("too many stores of this name")
 
     def _add_guest(self, peer: NodeId, address: str) -> None:
-        """Answer a caller of whom no configuration here knows."""
+        """Answer a caller that no known configuration names."""
         guests = sum(link.is_guest for link in self._links.values())
         if guests >= self._limits.guests_count_max:
             _log.warning(
@@ -315,7 +315,7 @@ class TcpTransport:
             return
         key = peer, connection.peer_store_id
         if self._current.get(key) is not connection:
-            return  # another one of the same store has taken its place
+            return  # another one of the same store has replaced it
         del self._current[key]
         link, left = self._links.get(peer), self._calls_of(peer)
         if link is not None and link.is_guest and not left:

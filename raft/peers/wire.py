@@ -1,7 +1,7 @@
 """Raft messages as bytes: length-prefixed frames with a msgpack head and the payloads behind it.
 
-Place in the data path: `raft.peers.transport` encodes what the core sends and decodes what peers
-send. Pure.
+Place in the data path: `raft.peers.transport` encodes what the core sends, `raft.peers.connection`
+decodes what peers send. Pure.
 
 A frame:
 
@@ -17,9 +17,9 @@ the indexes follow from that of the first. Payloads stand outside of msgpack so 
 none of their bytes and receiving copies them once. A membership is two flat lists, voters and
 learners, of name, address and store_id each.
 
-Invariants: what decodes is a well-formed message with every number in range, terms not falling
-along the entries and none above the message's, each CONFIG entry a membership; anything else is a
-WireError that names the field. A peer's bytes are never trusted, not even a proved peer's.
+Invariants: a decoded message is well-formed with every number in range, terms not falling along the
+entries and none above the message's, each CONFIG entry a membership; anything else is a WireError
+that names the field. A peer's bytes are never trusted, not even a proved peer's.
 """
 
 from __future__ import annotations
@@ -85,10 +85,10 @@ _pack = msgpack.Packer(autoreset=True).pack
 
 
 def encode_message(message: PeerMessage) -> list[bytes]:
-    """The frame as buffers to be written one after the other; payloads are not copied.
+    """Return the frame as buffers to be written one after the other; payloads are not copied.
 
     Of a message with entries only the first ENTRIES_COUNT_MAX are sent: the rest counts as lost,
-    which Raft mends, and so does who asks for entries.
+    and Raft, or the requester of entries, repeats it.
     """
     payloads: list[bytes] = []
     if isinstance(message, AppendEntries | FetchEntriesReply):
@@ -245,7 +245,7 @@ def _flat(members: tuple[Member, ...]) -> list[str]:
 
 
 def decode_message(frame: memoryview) -> PeerMessage:
-    """The message of a frame (its prefix taken off). Raises WireError."""
+    """Decode the message of a frame (its prefix taken off). Raises WireError."""
     if len(frame) < _SIZE.size:
         raise WireError(f"frame: {len(frame)} bytes are too few")
     (head_size,) = _SIZE.unpack_from(frame)
@@ -402,7 +402,7 @@ def _decode_install(fields: HeadFields, frame: memoryview, offset: int) -> Insta
 def _decode_talk(
     fields: HeadFields, frame: memoryview, offset: int
 ) -> Introduce | FetchEntries | FetchEntriesReply:
-    """What shells say to each other; no term stands in it."""
+    """Decode a message between shells; it has no term."""
     kind = fields.head[0]
     if kind == _INTRODUCE:
         fields.expect("Introduce", 8)

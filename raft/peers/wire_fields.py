@@ -1,9 +1,9 @@
-"""Typed access to what a peer's message says, field by field.
+"""Typed access to the fields of a peer's message.
 
 Place in the data path: `raft.peers.wire` reads the head of a frame and the table of its entries
 through this. Pure.
 
-Invariants: every number is in range, every name is one, terms do not fall along the entries, a
+Invariants: every number is in range, every name is valid, terms do not fall along the entries, a
 CONFIG entry holds a membership; anything else is a WireError that names the field.
 """
 
@@ -32,7 +32,7 @@ _KINDS = {int(kind): kind for kind in EntryKind}
 
 
 class HeadFields:
-    """Each method raises WireError naming the field."""
+    """Fields of a head. Each method raises WireError naming the field."""
 
     __slots__ = ("head",)
 
@@ -73,7 +73,7 @@ class HeadFields:
         return value
 
     def texts(self, name: str, place: int, *, row: int, rows_max: int) -> list[tuple[str, ...]]:
-        """A flat list of texts as rows of `row` each."""
+        """Return a flat list of texts as rows of `row` each."""
         values = self.head[place]
         if type(values) is not list or len(values) % row or len(values) > row * rows_max:
             raise WireError(f"{name}: not a list of at most {rows_max} times {row} texts")
@@ -81,7 +81,7 @@ class HeadFields:
         return [tuple(texts[begin : begin + row]) for begin in range(0, len(texts), row)]
 
     def store_id(self, name: str, value: object) -> str:
-        """A store's name; never "": who introduces itself has one."""
+        """Return a store's name; never "": a store that introduces itself has one."""
         text = self.text(name, value)
         if not _STORE_ID.fullmatch(text):
             raise WireError(f"{name}: {text!r:.40} is not 32 hex digits")
@@ -94,14 +94,14 @@ class HeadFields:
         return tuple((NodeId(name), self.store_id("roster", one)) for name, one in rows)
 
     def configuration(self, place: int) -> Configuration | None:
-        """Its index at `place`, voters and learners behind it."""
+        """Return the configuration with its index at `place`, voters and learners behind it."""
         if self.head[place] is None:
             return None
         index = self.number("configuration index", place)
         return Configuration(index=index, membership=self.membership(place + 1))
 
     def membership(self, place: int) -> Membership:
-        """Voters at `place`, learners behind it."""
+        """Return the membership with its voters at `place`, learners behind it."""
         voters = self.texts("voters", place, row=3, rows_max=VOTERS_COUNT_MAX)
         learners = self.texts("learners", place + 1, row=3, rows_max=LEARNERS_COUNT_MAX)
         if not voters:
@@ -154,7 +154,7 @@ def decode_entries(
 
 
 def _check_membership(index: int, payload: bytes) -> None:
-    """The core decodes it, and trusts it then."""
+    """Check a payload that the core will decode and trust."""
     try:
         decode_membership(payload)
     except MembershipError as error:

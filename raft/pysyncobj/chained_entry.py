@@ -32,7 +32,7 @@ EMPTY_LOG = LogEnd(index=0, term=0, position=0, chain=0)
 
 
 def entry_for(end: LogEnd, *, term: Term, kind: EntryKind, payload: bytes) -> tuple[bytes, LogEnd]:
-    """The bytes of the entry that goes on at `end`, and the end of the log with it."""
+    """Return the bytes of the entry that continues `end`, and the end of the log with it."""
     entry = Entry(index=end.index + 1, term=term, kind=kind, payload=payload)
     header, chain = encode_header(entry, end.position, end.chain)
     position = end.position + HEADER_SIZE + len(payload)
@@ -40,7 +40,7 @@ def entry_for(end: LogEnd, *, term: Term, kind: EntryKind, payload: bytes) -> tu
 
 
 def fit(end: LogEnd, data: bytes) -> tuple[Entry, LogEnd] | None:
-    """The entry and the new end, or None where the bytes are not what goes on at `end`."""
+    """Return the entry and the new end, or None if the bytes do not continue `end`."""
     try:
         header = parse_entry(
             data, 0, index=end.index + 1, position=end.position, chain_before=end.chain

@@ -1,4 +1,4 @@
-"""What a node on PySyncObj must be told."""
+"""Configuration of a node on PySyncObj."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class PySyncObjConfig:
     """Name of the replication group."""
 
     node_id: NodeId
-    """This node's name, one of `peers`."""
+    """Name of this node, one of `peers`."""
 
     peers: Mapping[NodeId, str]
     """Table address, HOST:PORT, of every node of the group, this one's too."""
@@ -29,20 +29,20 @@ class PySyncObjConfig:
     """HOST:PORT for the peers' connections; a loopback address."""
 
     store: Path
-    """Directory of this node's files; made where it is missing."""
+    """Directory of this node's files; created where it is missing."""
 
     dial: Mapping[str, str] = field(default_factory=dict)
-    """Table address to the address really dialled, where a proxy stands between."""
+    """Maps a table address to the address really dialled, where a proxy stands between."""
 
     heartbeat_ms: int = 50
-    """Between two heartbeats, and between two batches (appendEntriesPeriod, by itself 100 ms)."""
+    """Time between heartbeats, and between batches (appendEntriesPeriod, by default 100 ms)."""
 
     election_timeout_ms_min: int = 400
-    """Least silence of a leader before an election (raftMinTimeout); both as by itself."""
+    """Least silence of a leader before an election (raftMinTimeout); both as by default."""
 
     election_timeout_ms_max: int = 1_400
-    """Most silence before an election (raftMaxTimeout), and before a leader that hears no majority
-    steps down (leaderFallbackTimeout, by itself 30 s)."""
+    """Most silence before an election (raftMaxTimeout), and before a leader without answers of a
+    majority steps down (leaderFallbackTimeout, by default 30 s)."""
 
     flush: bool = True
     """Whether journal and vote are fsynced before a message that depends on them leaves."""
@@ -51,13 +51,13 @@ class PySyncObjConfig:
     """Whether commands leave once per heartbeat (appendEntriesUseBatch, its own default). Without
     it they leave at once, several under way, which is when PySyncObj drops entries that it had
     acknowledged: each answer makes a leader send again what is under way, and a follower cuts its
-    log before it takes an entry that it has already."""
+    log before it appends an entry that it has already."""
 
     password: str | None = field(default=None, repr=False)
     """Encrypts and proves messages where given; needs the package `cryptography`."""
 
     trace: bool = False
-    """Whether to write what can be seen of roles, votes and applied entries."""
+    """Whether to write what can be observed of roles, votes and applied entries."""
 
     segment_size_bytes_max: int = 64 << 20
     """Size of a log segment."""
@@ -66,17 +66,17 @@ class PySyncObjConfig:
     """Largest payload of one entry."""
 
     journal_size_bytes_max: int = 1 << 30
-    """Nothing is proposed beyond; PySyncObj keeps its whole journal in memory, and counts its
+    """No proposals are accepted beyond; PySyncObj keeps its whole journal in memory, and counts its
     bytes in 32 bits."""
 
     proposals_count_max: int = 4096
     """Open proposals; one more is refused with ValueError."""
 
     checkpoint_interval_ms: int = 1_000
-    """Between two checkpoints."""
+    """Time between two checkpoints."""
 
     transfer_timeout_ms: int = 1_000
-    """How long a leader that stops waits for another one to take over."""
+    """How long a stopping leader waits for another one to take over."""
 
     def __post_init__(self) -> None:
         if self.node_id not in self.peers:

@@ -1,23 +1,23 @@
 """PySyncObj on a thread of its own: commands go in, committed commands come out in order.
 
 Place in the data path: below `raft.pysyncobj.log`, which lives on the event loop. One thread makes
-the SyncObj, ticks it and destroys it; whatever it has to tell goes into one bounded stream that
-the loop drains, so that a command and the change of role before it never change places.
+the SyncObj, ticks it and destroys it; all its reports go into one bounded stream that the loop
+drains, so that a command and the change of role before it never change places.
 
-PySyncObj by itself acknowledges what is only in the page cache: its journal is a memory map that
-it never syncs, its vote a file that it never syncs. Where `flush` is set, a transport of ours
+PySyncObj by itself acknowledges what is only in the page cache: its journal is a memory map that it
+never syncs, its vote a file that it never syncs. Where `flush` is set, a transport of this module
 makes both durable before any message that depends on them leaves.
 
-PySyncObj also replaces, without a word to its user, entries that it had applied: a state machine
-is then left with what the group has lost, and never hears what came in its place. What was
-applied is therefore remembered and compared with what a leader sends; StateDivergedError ends the
-thread, so that the node computes its state anew from the journal, which is the leader's by then.
+PySyncObj also replaces, without notifying its user, entries that it had applied: a state machine is
+then left with what the group has lost, and never gets what came in its place. What was applied is
+therefore remembered and compared with what a leader sends; StateDivergedError ends the thread, so
+that the node computes its state anew from the journal, which is the leader's by then.
 
-Invariants: nothing of SyncObj is touched by another thread but its queue of commands, which is
-made for that; whatever is raised on the thread, by PySyncObj too, ends it and is told once.
+Invariants: other threads touch nothing of SyncObj but its queue of commands, which is made for
+that; any exception on the thread, also of PySyncObj, ends it and is reported once.
 
-PySyncObj reads its peers' messages with pickle, which runs whatever they say: only loopback
-addresses are taken. Source: PySyncObj 0.3.17, docs/decisions/0011-what-the-seam-demands.md.
+PySyncObj reads its peers' messages with pickle, which executes their content: only loopback
+addresses are accepted. Source: PySyncObj 0.3.17, docs/decisions/0011-what-the-seam-demands.md.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ __all__ = [
 _TICK_S = 0.01
 _COMMANDS_MAX = 8192
 _STREAM_SIZE_BYTES_MAX = 64 << 20
-# A follower that takes in one message hears no heartbeat meanwhile, so messages must stay small;
-# a command above this is sent in pieces, whose end PySyncObj now and then mistakes by one.
+# A follower that processes one message reads no heartbeat meanwhile, so messages must stay small; a
+# command above this is sent in pieces, whose end PySyncObj now and then mistakes by one.
 _BATCH_SIZE_BYTES_MAX = 1 << 19
 _REMEMBERED_MAX = 65_536  # applied commands
 _META_SAVED_S = 1.5  # PySyncObj saves its commit index once a second
@@ -81,7 +81,7 @@ _NEVER_APPENDED = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
-    """`peers`: table address of every node, this one's too. Times are milliseconds."""
+    """Settings of the engine. `peers`: table address of every node, this one's too. Times in ms."""
 
     node_id: NodeId
     peers: Mapping[NodeId, str]
@@ -98,7 +98,7 @@ class EngineConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineState:
-    """What PySyncObj says of itself. The indexes of its own log mean nothing outside of it."""
+    """PySyncObj's own status. The indexes of its log mean nothing outside of it."""
 
     role: Role
     term: Term
@@ -114,7 +114,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """A command given in with that ticket failed; `definite`: it surely was not appended."""
+    """The command with that ticket failed; `definite`: it surely was not appended."""
 
     ticket: int
     definite: bool
@@ -122,7 +122,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vote:
-    """This node votes for `peer` in `term`; as durable as it gets before it is told."""
+    """This node votes for `peer` in `term`; made as durable as configured before this report."""
 
     term: Term
     peer: NodeId
@@ -147,7 +147,7 @@ def require_loopback(*addresses: str) -> None:
 
 
 class PySyncObjEngine:
-    """`on_items` is called on the loop whenever `take` has something."""
+    """Engine of one node. `on_items` is called on the loop whenever `take` has something."""
 
     def __init__(self, config: EngineConfig, on_items: Callable[[], None]) -> None:
         require_loopback(config.listen, *config.peers.values(), *config.dial.values())
@@ -160,17 +160,17 @@ class PySyncObjEngine:
         self._replica: _Replica | None = None
 
     async def start(self) -> None:
-        """Bind, read the journal, begin to tick. Raises OSError."""
+        """Bind, read the journal, start to tick. Raises OSError."""
         started: asyncio.Future[None] = self._loop.create_future()
         self._ended: Future[None] = self._thread.submit(self._run, started)
         ended = asyncio.wrap_future(self._ended)
         await asyncio.wait({started, ended}, return_when=asyncio.FIRST_COMPLETED)
         if ended.done():
             await self.stop()
-            await ended  # raises what it was
+            await ended  # raises the thread's exception
 
     async def wait_ended(self) -> BaseException:
-        """Returns when the thread ended by itself, with the reason."""
+        """Return the reason when the thread has ended by itself."""
         ended = asyncio.wrap_future(self._ended)
         await asyncio.wait({ended})
         return ended.exception() or RuntimeError("PySyncObj's thread ended")
@@ -182,8 +182,8 @@ class PySyncObjEngine:
         await asyncio.to_thread(self._thread.shutdown)
 
     def submit(self, data: bytes, ticket: int) -> None:
-        """Replicate a command. Its failure comes back as Refused with the ticket, its success as
-        the Command itself."""
+        """Replicate a command. A failure comes back as Refused with the ticket, a success as the
+        Command itself."""
         replica = self._replica
         assert replica is not None, "started"
         put = self._stream.put
@@ -195,12 +195,12 @@ class PySyncObjEngine:
         replica.append(data, callback=done)
 
     def transfer(self, target: NodeId | None) -> None:
-        """Ask for a leader other than this one; None: whoever has come furthest."""
+        """Request a leader other than this one; None: the node that has come furthest."""
         address = None if target is None else self._config.peers[target]
         self._calls.put(lambda replica: replica.transferLeadership(address))
 
     def take(self) -> Item | None:
-        """The next item of the stream."""
+        """Return the next item of the stream."""
         return self._stream.take()
 
     # --- on the thread -------------------------------------------------------------------------
@@ -243,7 +243,7 @@ class _Stream:
         self._closed = False
 
     def put(self, item: Item) -> None:
-        """Waits while the loop is too far behind: PySyncObj's heartbeats then wait too."""
+        """Add an item; wait while the loop is too far behind, as PySyncObj's heartbeats then do."""
         with self._changed:
             while self._size_bytes > _STREAM_SIZE_BYTES_MAX and not self._closed:
                 self._changed.wait()
@@ -277,21 +277,21 @@ def _size_of(item: Item) -> int:
 
 
 class _DurableFiles:
-    """fsync of the files that PySyncObj only writes."""
+    """Syncs the files that PySyncObj only writes."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._journal: int | None = None
 
     def sync_journal(self) -> None:
-        """What is in the journal's map is durable when this returns; the file is the map's."""
+        """Make the journal's memory map durable; the file is the map's."""
         if self._journal is None:
             self._journal = os.open(self._directory / "journal", os.O_RDWR | os.O_CLOEXEC)
             self._sync_directory()
         os.fdatasync(self._journal)
 
     def sync_vote(self) -> None:
-        """Term and vote: a file that was written beside and renamed."""
+        """Make term and vote durable: a file that was written beside and renamed."""
         descriptor = os.open(self._directory / "journal.meta", os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)
@@ -417,9 +417,9 @@ class _Replica(SyncObj):  # type: ignore[misc]  # PySyncObj has no types
 
     @replicated  # type: ignore[untyped-decorator]  # PySyncObj has no types
     def append(self, data: bytes) -> None:
-        """Called with each committed command, in order, on the thread."""
+        """Process a committed command; called in order, on the thread."""
         if self._files is not None and not self.otherNodes:
-            self._files.sync_journal()  # nobody is sent anything, so nothing else has synced it
+            self._files.sync_journal()  # nothing is sent to anybody, so nothing else has synced it
         index = self.raftLastApplied + 1  # it counts the entry once this returns
         self._applied[index] = zlib.crc32(data)
         if len(self._applied) > _REMEMBERED_MAX:
@@ -428,7 +428,7 @@ class _Replica(SyncObj):  # type: ignore[misc]  # PySyncObj has no types
             self._put(Command(data=data))
 
     def compare(self, entries: Sequence[tuple[bytes, int, int]]) -> None:
-        """A leader's entries are about to replace those of the same indexes."""
+        """Compare a leader's entries with applied ones of the same indexes, which they replace."""
         oldest = next(iter(self._applied), 0)
         for command, index, term in entries:
             if not oldest <= index <= self.raftLastApplied or self._diverged is not None:
@@ -443,7 +443,7 @@ class _Replica(SyncObj):  # type: ignore[misc]  # PySyncObj has no types
                 )
 
     def check(self) -> None:
-        """Raises StateDivergedError, once PySyncObj has saved what it knows now."""
+        """Raises StateDivergedError, once PySyncObj has saved its present state."""
         if self._diverged is not None and time.monotonic() > self._diverged_s + _META_SAVED_S:
             raise self._diverged
 
@@ -456,19 +456,19 @@ class _Replica(SyncObj):  # type: ignore[misc]  # PySyncObj has no types
         )
 
     def on_vote(self, term: Term, address: str | None) -> None:
-        """A vote is about to be told; `address` None: a candidate's own."""
+        """Report a vote about to be sent; `address` None: a candidate's own."""
         peer = self._own_id if address is None else self._names[address]
         self._put(Vote(term=term, peer=peer))
 
 
 def _data_of(command: bytes) -> bytes:
-    """What `append` was called with, of a replicated call as PySyncObj pickles it."""
+    """Return the argument of `append` in a replicated call as PySyncObj pickles it."""
     _, arguments = pickle.loads(command[1:])  # noqa: S301 - PySyncObj will do the same next
     return bytes(arguments[0])
 
 
 def _conf(config: EngineConfig) -> SyncObjConf:
-    """Everything compaction would need is off: see the decision record for what that costs."""
+    """Return the settings; all that compaction needs is off: see the decision for the cost."""
     low, high = config.election_timeout_ms_min / 1000, config.election_timeout_ms_max / 1000
     return SyncObjConf(
         autoTick=False,

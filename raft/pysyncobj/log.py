@@ -1,18 +1,18 @@
-"""The replicated log on PySyncObj: the same seam, another consensus under it.
+"""The replicated log on PySyncObj: the same interface, another consensus under it.
 
-Place in the data path: implements `raft.replicated_log` over `raft.pysyncobj.engine`. It is here
-to be compared with `raft.node.node` under the same scenarios, not to be used for data that matters.
+Place in the data path: implements `raft.replicated_log` over `raft.pysyncobj.engine`. It exists to
+be compared with `raft.node.node` under the same scenarios, not to be used for data that matters.
 
-PySyncObj tells nobody where a command will stand before it is committed, and the seam promises
-just that. So what is replicated is the whole entry, made for the end of the log as this leader
-knows it, its proposals under way included; `raft.pysyncobj.chained_entry` decides at every replica
-alike whether it fits. Where another leader's entry came first, the rest of this leader's chain is
-void: a definite refusal. The entries that fit are the log, written to the same segments as those of
-the default engine, from which consumers are served and which a verifier can compare.
+PySyncObj does not report a command's place before it is committed, and the interface promises just
+that. So what is replicated is the whole entry, made for the end of the log as this leader knows it,
+its proposals under way included; `raft.pysyncobj.chained_entry` decides at every replica alike
+whether it fits. Where another leader's entry came first, the rest of this leader's chain is void: a
+definite refusal. The entries that fit are the log, written to the same segments as those of the
+default engine, from which consumers are served and which a verifier can compare.
 
 Invariants:
 - a leader proposes only once its own no-op stands in the log, so that it knows the end of it;
-- an entry is applied once per incarnation, in the order of the group; PySyncObj tells everything
+- an entry is applied once per incarnation, in the order of the group; PySyncObj delivers everything
   again after a restart, and what the segments hold already is compared, not written;
 - durability is PySyncObj's journal (flushed, where so configured): the segments are derived.
 
@@ -80,10 +80,10 @@ class PySyncObjLog:
         self._config = config
         self._state_machine = state_machine
         self._state = EngineState(role=Role.FOLLOWER, term=0, leader_id=None)
-        self._told = False  # whether PySyncObj has said anything yet
+        self._told = False  # whether PySyncObj has reported anything yet
         self._term_seen = 0  # of votes too: terms never fall along the trace
-        self._end: LogEnd = EMPTY_LOG  # what was committed
-        self._ahead: LogEnd = EMPTY_LOG  # and what this leader has proposed behind it
+        self._end: LogEnd = EMPTY_LOG  # of the committed entries
+        self._ahead: LogEnd = EMPTY_LOG  # and of what this leader has proposed behind it
         self._ready = False
         self._open: dict[Index, _Open] = {}
         self._batch: list[CommittedEntry] = []
@@ -98,8 +98,8 @@ class PySyncObjLog:
     # --- start and stop ------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Raises OSError (StoreLockedError, WrongStoreError, an address in use) and
-        CorruptLogError."""
+        """Open the store, start PySyncObj. Raises OSError (StoreLockedError, WrongStoreError, an
+        address in use) and CorruptLogError."""
         self._loop = asyncio.get_running_loop()
         self._failed: asyncio.Future[BaseException] = self._loop.create_future()
         self._store = await asyncio.to_thread(PySyncObjStore, self._config)
@@ -112,7 +112,7 @@ class PySyncObjLog:
             await self._engine.start()
             on_failure.pop_all()
         self.stopped = False
-        self._drain()  # what was told while nobody could listen
+        self._drain()  # what was reported before the node could process it
         self._background = asyncio.create_task(self._run_background(), name="pysyncobj-log")
         self._background.add_done_callback(self._on_background_done)
 
@@ -120,7 +120,7 @@ class PySyncObjLog:
         """Leave cleanly. Safe to call after a failure, and twice."""
         if not self.stopped and self._state.role is Role.LEADER:
             self._engine.transfer(None)
-            with contextlib.suppress(TimeoutError):  # nobody came far enough: they will elect
+            with contextlib.suppress(TimeoutError):  # no node came far enough: they will elect
                 async with asyncio.timeout(self._config.transfer_timeout_ms / 1000):
                     await self._not_leading.wait()
         was_running = not self.stopped
@@ -177,13 +177,13 @@ class PySyncObjLog:
     async def _checkpoint_regularly(self) -> None:
         while True:
             await asyncio.sleep(self._config.checkpoint_interval_ms / 1000)
-            # What is committed here is the shorter of what was told and what is on the disk.
+            # What is committed here is the shorter of what was delivered and what is on the disk.
             index = self._end.index
             if index != self._store.checkpoint.commit_index:
                 synced = await asyncio.to_thread(self._store.log.sync)
                 self._store.write_checkpoint(min(index, synced.index), clean=False)
 
-    # --- what the broker calls -----------------------------------------------------------------
+    # --- calls of the broker -------------------------------------------------------------------
 
     def status(self) -> LogStatus:
         state = self._state
@@ -227,8 +227,8 @@ class PySyncObjLog:
         return future
 
     async def read_index(self) -> Index:
-        """See `ReplicatedLog.read_index`. PySyncObj has none: a command of ours goes through its
-        log, and when it comes back everything committed before has come."""
+        """See `ReplicatedLog.read_index`. PySyncObj has none: a command of this node goes through
+        its log, and when it comes back everything committed before has come."""
         if self.stopped or not self._ready:
             raise NotLeaderError(None if self.stopped else self._state.leader_id)
         future: asyncio.Future[Index] = self._loop.create_future()
@@ -255,8 +255,8 @@ class PySyncObjLog:
         return make_membership(Member(node_id=name, address=peers[name]) for name in peers)
 
     async def change_membership(self, change: MembershipChange) -> ProposalResult:
-        """Refused: PySyncObj can change its members, but neither as learners nor through a log
-        that this one's entries stand in."""
+        """Refuse: PySyncObj can change its members, but neither as learners nor through a log that
+        holds this one's entries."""
         if self.stopped or not self._ready:
             raise NotLeaderError(None if self.stopped else self._state.leader_id)
         raise ChangeRefusedError(
@@ -273,10 +273,10 @@ class PySyncObjLog:
         )
 
     async def retain_from(self, position: int) -> int:
-        """Nothing is ever dropped: PySyncObj tells everything again after a restart."""
+        """Drop nothing: PySyncObj delivers everything again after a restart."""
         return 0
 
-    # --- what the engine tells -----------------------------------------------------------------
+    # --- items of the engine -------------------------------------------------------------------
 
     @stops_node
     def _drain(self) -> None:
@@ -311,7 +311,7 @@ class PySyncObjLog:
             return
         fitting = fit(self._end, data)
         if fitting is None:
-            return  # void, here and everywhere: its proposer has learned so from what came before
+            return  # void, here and everywhere: earlier commands have shown it to its proposer
         entry, self._end = fitting
         position = self._end.position - len(entry.payload)
         self._store.keep(entry, self._end.chain)
@@ -333,7 +333,7 @@ class PySyncObjLog:
             self._apply_batch()
 
     def _settle(self, index: Index) -> None:
-        """An entry was committed at `index`, where this leader may have proposed another."""
+        """Match a committed entry with this leader's proposal for its index, if any."""
         proposal = self._open.get(index)
         if proposal is None or proposal.chain != self._end.chain:
             self._void_from(index)
@@ -345,7 +345,7 @@ class PySyncObjLog:
             self._tell_status()
 
     def _void_from(self, index: Index) -> None:
-        """What was proposed for `index` and behind it can never fit; find the end anew."""
+        """Refuse proposals for `index` and behind it, which can never fit; find the end anew."""
         for proposal in [each for each in self._open.values() if each.index >= index]:
             self._resolve(proposal, ProposalStatus.TRUNCATED)
         self._begin_leading()
@@ -378,7 +378,7 @@ class PySyncObjLog:
         self._term_seen = max(self._term_seen, state.term)
         if not self._told:
             self._told = True
-            # Nothing of the log counts before PySyncObj has told it again.
+            # No entry of the log counts before PySyncObj has delivered it again.
             voters = sorted(self._config.peers)
             self._record("start", index=0, entry_term=0, chain=0, voters=list(voters))
         leads = state.role is Role.LEADER
@@ -392,8 +392,7 @@ class PySyncObjLog:
         self._tell_status()
 
     def _begin_leading(self) -> None:
-        """Propose a no-op for the end of the log as far as it is known; once it stands there, the
-        end is known."""
+        """Propose a no-op for the presumed end of the log; once it fits, the end is known."""
         self._ready = False
         self._ahead = self._end
         if self._state.role is Role.LEADER and not self.stopped:
@@ -466,7 +465,7 @@ class PySyncObjLog:
         self._engine.submit(command, self._tickets)
 
     def _barrier(self, ticket: int) -> bytes:
-        """A command that is no entry, and no other incarnation's barrier."""
+        """Return a command that is no entry, and no other incarnation's barrier."""
         return _READ_MAGIC + self._incarnation_id + ticket.to_bytes(8, "big")
 
     def _refuse_reads(self, leader_id: NodeId | None) -> None:

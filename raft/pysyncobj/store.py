@@ -1,4 +1,4 @@
-"""What a node on PySyncObj keeps in its store beside PySyncObj's own files, opened together.
+"""The store of a node on PySyncObj beside PySyncObj's own files, opened together.
 
 Place in the data path: `raft.pysyncobj.log` opens it, on a thread, before the engine starts.
 
@@ -6,7 +6,7 @@ Place in the data path: `raft.pysyncobj.log` opens it, on a thread, before the e
     pysyncobj/journal, journal.meta         PySyncObj's log, term and vote, in its own formats
 
 Invariants: one process at a time; a store of the default engine is refused; the segments hold what
-PySyncObj told last, whatever it had told before a restart.
+PySyncObj delivered last, whatever it had delivered before a restart.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _log = logging.getLogger(__name__)
 
 
 class PySyncObjStore:
-    """Opened at construction; raises OSError (StoreLockedError, WrongStoreError among them) and
-    CorruptLogError, with nothing left open."""
+    """The store of one node, opened at construction. Raises OSError (StoreLockedError,
+    WrongStoreError among them) and CorruptLogError, with nothing left open."""
 
     def __init__(self, config: PySyncObjConfig) -> None:
         self._config = config
@@ -80,7 +80,7 @@ class PySyncObjStore:
         log.append([entry])
 
     def write_checkpoint(self, index: Index, *, clean: bool) -> None:
-        """`index` was committed and applied, and is durable here. May run on a thread."""
+        """Write the checkpoint; `index` is committed, applied and durable. May run on a thread."""
         self.checkpoint = Checkpoint(
             group=self._config.group,
             node=self._config.node_id,

@@ -29,8 +29,7 @@ _log = logging.getLogger(__name__)
 
 class InstallStream:
     """Transfers of one node. `send` flushes by itself; `accept(header, chunks)` is called, on a
-    thread, with a snapshot that is whole, `stored(chunk, received)` with the result of each
-    chunk."""
+    thread, with each whole snapshot, `stored(chunk, received)` with the result of each chunk."""
 
     def __init__(
         self,
