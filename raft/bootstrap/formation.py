@@ -1,7 +1,7 @@
 """Decides whether a node with an empty store may take part in its group: pure, no IO.
 
-Place in the data path: `raft.bootstrap.store_gossip` (and the simulator's node) passes it each
-introduction that arrives before the store's admission, and sends its `view`.
+Place in the data path: `raft.bootstrap.store_gossip` passes it each introduction that arrives
+before the store's admission, and sends its `view`.
 
 A voter whose disk was wiped has forgotten its votes and its acknowledgements; under its old name it
 could vote twice or complete a majority that lost what it had promised. So a store has an identity

@@ -229,6 +229,7 @@ class Elections(abc.ABC):
         if request.term > self._current_term:
             return True
         if self._voted_for is None:
+            # A leader of this term means that its election is over.
             return self._leader_id is None
         return self._voted_for == request.sender
 
@@ -249,6 +250,7 @@ class Elections(abc.ABC):
         if reply.pre_vote:
             if self._role is not Role.PRE_CANDIDATE:
                 return
+            # A granted pre-vote echoes the requested term: this one is of an earlier campaign.
             if reply.granted and reply.term != self._current_term + 1:
                 return
         elif self._role is not Role.CANDIDATE:

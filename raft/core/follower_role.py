@@ -72,6 +72,7 @@ class FollowerRole:
                 else:
                     entries = entries[:held_count]
         last_known_index = prev_log_index + len(entries)
+        # Figure 2, step 5: only what this message proves to match the leader's log is committed.
         log.commit_to(min(message.leader_commit, last_known_index))
         # Even if the log held all of them already, an earlier fsync may still be under way. A
         # heartbeat needs none, so that a slow disk does not cost the leader its quorum.

@@ -245,8 +245,7 @@ class LeaderRole:
             self._maybe_finish_transfer()
 
     def maybe_commit(self, now_ms: int) -> bool:
-        """Commit what a majority holds durably, if it is of this term (Raft 5.4.2); True if it
-        moved."""
+        """Commit what a majority holds durably, if it is of this term (5.4.2); True if it moved."""
         log = self._log
         match_indexes = [peer.match_index for peer in self._voting_peers]
         index = self._majority(match_indexes, own=log.durable_index)
@@ -442,8 +441,7 @@ class LeaderRole:
         return self._reads.request(request_id)
 
     def serve_reads(self) -> list[ReadState]:
-        """Answer the reads of a round that a majority confirmed, and start the next one if reads
-        wait."""
+        """Answer the reads of a confirmed round, and start the next one if reads wait."""
         reads = self._reads
         answered: list[ReadState] = []
         while True:
@@ -453,6 +451,7 @@ class LeaderRole:
                 if self._majority(rounds, own=reads.round) < waiting_round:
                     return answered
                 answered.extend(reads.confirm())
+            # 6.4: before an entry of its term is committed the leader may lack commits.
             if not reads.has_queued or not self.committed_own_term:
                 return answered
             reads.begin(self._log.commit_index)

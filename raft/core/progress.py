@@ -37,7 +37,7 @@ class ProgressState(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transfer:
-    """The snapshot bytes that a peer wants next; `snapshot_index` None: no transfer has begun."""
+    """The snapshot bytes that a peer wants next; `snapshot_index` None: no transfer yet."""
 
     snapshot_index: Index | None = None
     base_index: Index = 0

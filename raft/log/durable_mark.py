@@ -49,7 +49,7 @@ assert _OLD_SLOT.size == 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """`cut`: end of the durable part. `last`, `base`: where the last segment and the log begin."""
+    """The mark. `cut`: end of the durable part. `last`, `base`: begin of last segment and log."""
 
     cut: LogBase
     last: LogBase

@@ -66,7 +66,7 @@ def replace(disk: Disk, path: str, data: bytes, *, durable: bool = True) -> None
         write_fully(file, data, 0)
         if durable:
             file.sync()
-    if durable:
+    if durable:  # only whole and durable bytes get the name
         adopt(disk, temporary, path)
     else:
         disk.rename(temporary, path)

@@ -177,7 +177,7 @@ class HardStateFile:
 
     def _save(self, state: HardState) -> None:
         image = _image(state)
-        for path in self._paths:
+        for path in self._paths:  # one after the other: a crash leaves one whole
             self._write(path, image, is_sized=True)
 
     def _write(self, path: str, image: bytes, *, is_sized: bool) -> None:

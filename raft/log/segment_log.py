@@ -366,6 +366,7 @@ class SegmentLog:
             if gone:
                 self._files.remove_sidecar(last)
                 self._files.remove_last()
+                # Newest first: a crash in between leaves a shorter log, never one with a gap.
                 for position in gone[:-1]:
                     self._files.remove(position)
             self._files.open_last(last, cut.position - last)
@@ -534,6 +535,7 @@ class SegmentLog:
         with self._sync_lock:
             self._before_claim(end.term)
             files.finish_last(end.position - files.position)
+            # Before the successor exists: recovery takes a segment with a successor as durable.
             self._mark.raise_to(Mark(cut=end, last=end, base=table.base))
             self._mark.sync()
             self._marked = end

@@ -85,7 +85,7 @@ class SlotFile:
         if not self._is_whole:
             self._make(record)
             return
-        for _ in range(2):
+        for _ in range(2):  # one slot after the other: a crash leaves one whole
             self._write_next(record)
             self.sync()
 

@@ -469,6 +469,7 @@ class CoreShell:
             # Before the append: a vote for itself refers to the log as the candidate had it.
             own = ready.hard_state.voted_for == self._config.node_id
             self.group_commit.want_hard_state(ready.hard_state, own_vote=own)
+        # Step 1; step 3 is the next round of `group_commit`.
         if ready.install is not None:
             self._install(ready.install, ready.term)
         elif ready.entries or ready.truncate_from is not None:
@@ -478,8 +479,9 @@ class CoreShell:
         if ready.configuration is not None:
             self.trace.configured(ready.term, ready.configuration)
             self._on_configuration(ready.configuration)
-        for message in ready.messages:
+        for message in ready.messages:  # step 2
             self._send(message)
+        # Step 4: at once only where no round is under way or due.
         if ready.messages_after_sync and not self.group_commit.defer(ready.messages_after_sync):
             for message in ready.messages_after_sync:
                 self._send(message)

@@ -151,7 +151,7 @@ class GroupCommit:
         self._idle.clear()
         self._running.begun_at_s = time.monotonic()
         if self._running.syncs_log:
-            log = self._log
+            log = self._log  # entries appended during the round are not claimed
             self._running.durable = SyncedTo(index=log.last_index, term=log.last_term)
         self._carry_out(self._steps(self._running), self._finish)
 

@@ -63,7 +63,7 @@ class PeerLink:
         limits: TransportLimits,
         is_guest: bool = False,
     ) -> None:
-        """Raises ValueError where the address is invalid."""
+        """Check the address. Raises ValueError where it is invalid."""
         parse_address(address)
         self.peer = peer
         self.address = address
@@ -162,8 +162,8 @@ class PeerLink:
         return better
 
     async def _until_closed(self, connection: DialledConnection) -> DialledConnection | None:
-        """Wait until it closes, or, where it leads to another store, until a connection to the named
-        store is up, and return that."""
+        """Wait until it closes, or, where it leads to another store, until a connection to the
+        named store is up, and return that."""
         interval_s = self._limits.named_store_interval_ms / 1000
         while connection.close_reason is None and not self.speaks_for(connection):
             try:

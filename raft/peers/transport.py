@@ -305,7 +305,7 @@ class TcpTransport:
     def _on_accepted_message(self, connection: AcceptedConnection, message: PeerMessage) -> None:
         link = self._links.get(message.sender)
         if type(message) in _COUNTED and link is not None and not link.speaks_for(connection):
-            return
+            return  # another store's votes and acknowledgements are not this member's
         self._on_message(message)
 
     def _on_accepted_closed(self, connection: AcceptedConnection) -> None:

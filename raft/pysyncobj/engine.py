@@ -132,7 +132,7 @@ Item: TypeAlias = Command | EngineState | Refused | Vote
 
 
 def require_loopback(*addresses: str) -> None:
-    """Raises ValueError for an address that strangers could reach."""
+    """Check the addresses. Raises ValueError for one that strangers could reach."""
     for address in addresses:
         host = address.rpartition(":")[0].strip("[]")
         try:
@@ -443,7 +443,7 @@ class _Replica(SyncObj):  # type: ignore[misc]  # PySyncObj has no types
                 )
 
     def check(self) -> None:
-        """Raises StateDivergedError, once PySyncObj has saved its present state."""
+        """Raise StateDivergedError after a divergence, once PySyncObj has saved its state."""
         if self._diverged is not None and time.monotonic() > self._diverged_s + _META_SAVED_S:
             raise self._diverged
 

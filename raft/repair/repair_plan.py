@@ -1,8 +1,8 @@
 """Which peer to request good copies of damaged entries from, and when: pure, no IO.
 
-Place in the data path: `raft.repair.log_repairer` (and the simulator's node) passes it the damage
-and the peers' replies; it returns the request to send. The log judges the entries of a reply,
-against the chain on both sides of the damage.
+Place in the data path: `raft.repair.log_repairer` passes it the damage and the peers' replies; it
+returns the request to send. The log judges the entries of a reply, against the chain on both sides
+of the damage.
 
 One request is out at a time. A peer that lacks a good copy, does not answer in time, or sends
 entries other than those that stood here is skipped; once all peers have failed, that is reported

@@ -1,10 +1,10 @@
 """Sends a snapshot file to a follower that lacks the log's beginning, and receives one.
 
 Place in the data path: `raft.core.core` requests a chunk of a snapshot for a follower
-(`InstallChunk`) and passes on the chunks that arrive (`received_chunk`); `raft.node.node` (and the
-simulator's node) reads and writes them with the classes here, on a thread, and reports the results
-to the core. The bytes sent are those of the snapshot file, so that the received file can be
-verified.
+(`InstallChunk`) and passes on the chunks that arrive (`received_chunk`);
+`raft.snapshots.install_stream` (in the simulator `chaos.sim.cores.snapshots`) reads and writes them
+with the classes here, on a thread, and reports the results to the core. The bytes sent are those of
+the snapshot file, so that the received file can be verified.
 
 Invariants:
 - a transfer keeps its snapshot and its base from the first chunk to the last;
@@ -298,6 +298,7 @@ class InstallReceiver:
             self._drop()
             return False
         path = self._files.incoming_path
+        # Before the file counts: a node that can't read the state must not start on it.
         self._accept(read_header(file, path)[0], read_blocks(file, path))
         file.sync()
         self._drop()

@@ -76,7 +76,7 @@ def do_without(log: SegmentLog, files: SnapshotFiles) -> bool:
         log.tell_term(last.index, last.term)
         return True
     _log.warning("the log lacks entry %d of the snapshot, and is emptied for it", last.index)
-    log.enter_term(last.term)
+    log.enter_term(last.term)  # hard state before log
     log.reset(last)
     return True
 
