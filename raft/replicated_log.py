@@ -220,7 +220,7 @@ class ReplicatedLog(Protocol):
         """Recover, join the group. Raises OSError or CorruptLogError with the defect."""
 
     async def stop(self) -> None:
-        """Leave cleanly: everything appended is fsynced, the checkpoint written."""
+        """Leave cleanly: sync everything appended, write the checkpoint."""
 
     def status(self) -> LogStatus: ...
 
@@ -228,8 +228,8 @@ class ReplicatedLog(Protocol):
         """Append one entry whose payload `fill` builds for its slot.
 
         Raises NotLeaderError (also while not `ready`), LogFullError where there is no room, and
-        ValueError where the payload is larger than `entry_size_max`; `fill` may have been called
-        then. The future never raises.
+        ValueError where the payload is larger than `entry_size_bytes_max`; `fill` may have been
+        called then. The future never raises.
         """
 
     async def read_index(self) -> Index:

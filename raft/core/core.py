@@ -483,7 +483,7 @@ class Core(Elections):
             and not self._is_voter
             and self._configuration.index <= self._log.commit_index
         ):
-            # The own removal is committed (4.2.2): hand over at once instead of by a timeout.
+            # This node's removal is committed (4.2.2): hand over at once, not by a timeout.
             leadership.resign()
             self._become_follower(self._current_term, None)
 

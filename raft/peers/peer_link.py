@@ -266,7 +266,7 @@ class PeerLink:
 
 
 def parse_address(address: str) -> tuple[str, int]:
-    """ "HOST:PORT" (IPv6 hosts in brackets). Raises ValueError naming the address."""
+    """Split "HOST:PORT" (IPv6 hosts in brackets). Raises ValueError naming the address."""
     host, colon, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not host or not port.isdecimal() or int(port) > 65_535:
