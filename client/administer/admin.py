@@ -1,8 +1,8 @@
-"""The administrator: topics, groups, their progress and offsets, cluster, routes.
+"""The administrator client: topics, groups, consumer offsets and progress, cluster and routes.
 
-Place in the data path: tools and tests; whatever an application needs before it sends. What
-concerns all broker groups is asked of each group's leader; one that fails ends the call, and what
-was done at the others before stays done.
+Place in the data path: used by tools and tests, for whatever an application needs before it sends.
+A request that concerns all broker groups goes to the leader of each, one after the other; the first
+failure ends the call, and what was done at earlier groups stays done.
 
 Source: RocketMQ DefaultMQAdminExt (request codes 12, 17, 33, 105, 106, 200, 207, 208, 215, 216,
 222); code 60001 is ledgermq's own.
@@ -46,7 +46,7 @@ _V = TypeVar("_V")
 
 
 class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """How one replica of a group stands. `ready`: it leads and serves. Indexes as in Raft."""
+    """The state of one replica of a group. `ready`: it leads and serves. Indexes as in Raft."""
 
     group: str
     node: str
@@ -65,7 +65,7 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueProgress:
-    """How far a group has come in one queue. Offsets are the next to be written and consumed."""
+    """A consumer group's progress in one queue. Offsets are the next to be written and consumed."""
 
     broker_offset: int
     consumer_offset: int
@@ -92,7 +92,7 @@ class AdminSettings:
 
 
 class Admin(Lifecycle):
-    """Use as an async context manager, or `start`/`stop`. All requests raise ClientError."""
+    """The administrator client; use as an async context manager. Requests raise ClientError."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class Admin(Lifecycle):
         await self.instance.stop()
 
     async def cluster_info(self) -> ClusterInfo:
-        """All broker groups and their nodes, as a name server knows them."""
+        """Return all broker groups and their nodes, as a name server knows them."""
         answer = await self.instance.routes.name_server_request(
             lambda: RemotingCommand(code=RequestCode.GET_BROKER_CLUSTER_INFO)
         )
@@ -124,7 +124,7 @@ class Admin(Lifecycle):
         return info
 
     async def topic_route(self, topic: str) -> TopicRoute:
-        """The topic's route, asked for now. Raises NoRouteError where there is none."""
+        """Fetch the topic's route from a name server now. Raises NoRouteError where it has none."""
         return await self.instance.routes.refresh(topic)
 
     async def create_topic(
@@ -137,8 +137,8 @@ class Admin(Lifecycle):
     ) -> None:
         """Create or change `topic` at the leaders of `broker_names` (none given: of all groups).
 
-        Returns when a name server's route shows all of its queues. Raises NoRouteError where that
-        does not come about in time.
+        Returns when a name server's route shows all of its queues. Raises NoRouteError where the
+        route does not show them in time.
         """
         names = tuple(broker_names) or await self._broker_names()
         fields = CreateTopicRequestHeader(
@@ -168,7 +168,7 @@ class Admin(Lifecycle):
         """Create or change a consumer group at all broker groups.
 
         A message that failed more than `retry_times_max` times goes to `%DLQ%group`; with
-        `retry_queues` 0 none is ever retried.
+        `retry_queues` 0 no message is ever retried.
         """
         config = {
             "groupName": self.instance.namespace.wrap(group),
@@ -195,7 +195,7 @@ class Admin(Lifecycle):
     async def consumer_progress(
         self, group: str, topic: str | None = None
     ) -> dict[MessageQueue, QueueProgress]:
-        """How far `group` has come, in `topic` or in all topics that it consumes."""
+        """Return the progress of `group` by queue, in `topic` or in all topics that it consumes."""
         namespace = self.instance.namespace
         fields = {"consumerGroup": namespace.wrap(group)}
         if topic is not None:
@@ -211,9 +211,9 @@ class Admin(Lifecycle):
     async def reset_offsets(
         self, group: str, topic: str, timestamp_ms: int
     ) -> dict[MessageQueue, int]:
-        """Have `group` go on at the messages stored at Unix time `timestamp_ms`; -1: at the end.
+        """Reset `group` to the messages stored at Unix time `timestamp_ms`; -1: to the end.
 
-        Returns the offsets by queue. Members that are online hear of it from the brokers.
+        Returns the new offsets by queue. The brokers notify members that are online.
         """
         namespace = self.instance.namespace
         fields = {
@@ -230,9 +230,10 @@ class Admin(Lifecycle):
         return offsets
 
     async def view_message(self, offset_msg_id: str) -> DeliveredMessage:
-        """The message that a broker calls by this id (`SendResult.offset_msg_id`).
+        """Fetch the message that has this id at a broker (`SendResult.offset_msg_id`).
 
-        Raises MessageRefusedError for what is no such id, and whatever the broker refuses with.
+        Raises MessageRefusedError where the id is malformed, else the error of the broker's
+        refusal.
         """
         try:
             address, position = _place_of(offset_msg_id)
@@ -247,6 +248,7 @@ class Admin(Lifecycle):
             ),
         )
         if self.instance.routes.broker_name_of(address) is None:
+            # A name server may know a node that no route has named so far.
             await self.cluster_info()
         name = self.instance.routes.broker_name_of(address) or ""
         found = self._messages(answer, name)
@@ -264,9 +266,10 @@ class Admin(Lifecycle):
         end_ms: int = (1 << 63) - 1,
         unique: bool = False,
     ) -> list[DeliveredMessage]:
-        """Messages of `topic` that have `key`, by the brokers' index; with `unique`, by UNIQ_KEY.
+        """Return messages of `topic` with `key`, by the brokers' index; with `unique`, by UNIQ_KEY.
 
-        Times are Unix ms of storing. Empty where there is none; oldest first.
+        Times are Unix ms of storing. The result is sorted oldest first, and empty where none
+        matches.
         """
         fields = {
             "topic": self.instance.namespace.wrap(topic),
@@ -289,14 +292,14 @@ class Admin(Lifecycle):
             for name, answer in zip(names, answers, strict=True)
             if answer.code == 0
             for message in self._messages(answer, name)
-            # A broker of RocketMQ compares hashes only.
+            # A RocketMQ broker compares only the hashes of keys, so other keys may come back.
             if key in ({message.uniq_key} if unique else message.keys)
         ]
         found.sort(key=lambda message: message.store_timestamp_ms)
         return found[:count_max]
 
     async def replica_status(self, address: str, timeout_ms: int | None = None) -> ReplicaStatus:
-        """How the broker at table address `address` stands; no promise goes with it."""
+        """Return the status of the broker at table address `address`; it may be outdated."""
         try:
             answer = await self.instance.rpc.request(
                 address,
@@ -329,7 +332,7 @@ class Admin(Lifecycle):
         body: bytes = b"",
         accept: Container[int] = frozenset({0}),
     ) -> list[RemotingCommand]:
-        """The answers of the leaders of `names` (None: of all groups), in that order."""
+        """Return the answers of the leaders of `names` (None: of all groups), in that order."""
         answers = []
         for name in await self._broker_names() if names is None else names:
             answer, _ = await call_group(
@@ -345,7 +348,7 @@ class Admin(Lifecycle):
         return answers
 
     async def _ask_one(self, address: str, command: RemotingCommand) -> RemotingCommand:
-        """The answer of one node or name server."""
+        """Send one request to one node or name server and return its answer."""
         try:
             answer = await self.instance.rpc.request(address, command, self.settings.timeout_ms)
         except RemotingError as error:
@@ -355,7 +358,7 @@ class Admin(Lifecycle):
         return answer
 
     def _messages(self, answer: RemotingCommand, broker_name: str) -> list[DeliveredMessage]:
-        """Those in an answer's body. Raises MalformedAnswerError."""
+        """Decode the messages in an answer's body. Raises MalformedAnswerError."""
         namespace = self.instance.namespace
         try:
             return [
@@ -370,7 +373,7 @@ class Admin(Lifecycle):
             raise MalformedAnswerError(f"records of {broker_name}: {error}") from error
 
     def _by_queue(self, answer: RemotingCommand, kind: type[_Table[_V]]) -> dict[MessageQueue, _V]:
-        """A body's offsetTable. Raises MalformedAnswerError."""
+        """Decode the `offsetTable` of an answer's body. Raises MalformedAnswerError."""
         unwrap = self.instance.namespace.unwrap
         table = {}
         try:
@@ -402,6 +405,6 @@ class Admin(Lifecycle):
 
 
 def _place_of(offset_msg_id: str) -> tuple[str, int]:
-    """Address and log position. Raises RecordError."""
+    """Return the address and log position in `offset_msg_id`. Raises RecordError."""
     host, port, position = parse_offset_msg_id(offset_msg_id)
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}", position

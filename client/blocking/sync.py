@@ -1,15 +1,16 @@
 """The clients for scripts: the same calls, blocking, without asyncio.
 
-Place in the data path: a `Session` runs one event loop in a thread of its own; the producers and
-consumers that it opens are the asyncio ones; each call here hands theirs to that loop and waits.
+Place in the data path: a `Session` runs one event loop in a thread of its own and opens the asyncio
+producers and consumers on it; each blocking call here submits the asyncio call to that loop and
+waits for its result.
 
     with Session("127.0.0.1:9876") as session:
         producer = session.producer("orders")
         print(producer.send(Message(topic="Orders", body=b"hello")))
 
-Invariants: errors are those of the asyncio clients, unchanged; what a session has opened is stopped
-in reverse order when it ends, and its thread with it; listeners run in threads of their own, so
-that they may block. A call from the loop's own thread is refused instead of waiting for itself.
+Invariants: errors are those of the asyncio clients, unchanged; a session stops the clients that it
+opened in reverse order when it ends, and then its thread; listeners run in threads of their own, so
+that they may block. A call from the loop's own thread is refused, since it would wait for itself.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ BlockingListener: TypeAlias = Callable[[Sequence[DeliveredMessage]], ConsumeStat
 
 
 class BlockingTransactionListener(Protocol):
-    """As `client.produce.transaction_producer.TransactionListener`; it may block."""
+    """Like `client.produce.transaction_producer.TransactionListener`, but its methods may block."""
 
     def execute_local(self, message: Message, half: HalfMessage) -> Decision: ...
 
@@ -79,7 +80,7 @@ _C = TypeVar("_C", bound=Stoppable)
 class Session:
     """Opens clients for one cluster. Use as a context manager, or `close` it.
 
-    `name_servers` and `dial` as for the asyncio clients. `listener_threads` bounds how many
+    `name_servers` and `dial` are as for the asyncio clients. `listener_threads` bounds how many
     listeners run at a time, over all consumers of the session.
     """
 
@@ -108,10 +109,11 @@ class Session:
         self.close()
 
     def close(self) -> None:
-        """Stop what is still open, the last one first; then end the thread. Again: nothing.
+        """Stop all open clients, the last one first, then the thread. A second call does nothing.
 
-        Raises what stopping raised, once everything is stopped.
+        Raises what stopping a client raised, once everything is stopped.
         """
+        # An ExitStack runs its callbacks in reverse order, and all of them even if one raises.
         with contextlib.ExitStack() as stack:
             stack.callback(self._listeners.shutdown)
             stack.callback(self._loop.close)
@@ -119,7 +121,7 @@ class Session:
                 stack.callback(opened.stop)
 
     def producer(self, group: str, *, settings: ProducerSettings | None = None) -> SyncProducer:
-        """A started producer."""
+        """Return a started producer."""
 
         def make() -> Producer:
             return Producer(group, self._name_servers, self._dial, settings=settings)
@@ -133,7 +135,7 @@ class Session:
         *,
         settings: TransactionSettings | None = None,
     ) -> SyncTransactionProducer:
-        """A started transactional producer."""
+        """Return a started transactional producer."""
         threads = self._listeners
 
         class Listener:
@@ -155,7 +157,7 @@ class Session:
     def pop_consumer(
         self, group: str, *, settings: PopConsumerSettings | None = None
     ) -> SyncPopConsumer:
-        """A started POP consumer."""
+        """Return a started POP consumer."""
 
         def make() -> PopConsumer:
             return PopConsumer(group, self._name_servers, self._dial, settings=settings)
@@ -165,7 +167,7 @@ class Session:
     def pull_consumer(
         self, group: str, *, settings: PullConsumerSettings | None = None
     ) -> SyncPullConsumer:
-        """A started pull consumer."""
+        """Return a started pull consumer."""
 
         def make() -> PullConsumer:
             return PullConsumer(group, self._name_servers, self._dial, settings=settings)
@@ -179,7 +181,7 @@ class Session:
         *,
         settings: LitePullSettings | None = None,
     ) -> SyncLitePullConsumer:
-        """A started lite pull consumer. `subscriptions`: as for a push consumer."""
+        """Return a started lite pull consumer. `subscriptions`: as for a push consumer."""
 
         def make() -> LitePullConsumer:
             consumer = LitePullConsumer(group, self._name_servers, self._dial, settings=settings)
@@ -198,7 +200,10 @@ class Session:
         settings: PushConsumerSettings | None = None,
         observer: ConsumerObserver | None = None,
     ) -> SyncPushConsumer:
-        """A started push consumer. `subscriptions`: topic -> expression, or (expression, kind)."""
+        """Return a started push consumer.
+
+        `subscriptions`: topic -> expression, or (expression, kind).
+        """
 
         async def listen(messages: Sequence[DeliveredMessage]) -> ConsumeStatus:
             loop = asyncio.get_running_loop()
@@ -220,7 +225,7 @@ class Session:
         return self._open(SyncPushConsumer, make)
 
     def admin(self, *, settings: AdminSettings | None = None) -> SyncAdmin:
-        """A started administrator."""
+        """Return a started administrator client."""
         return self._open(
             SyncAdmin, lambda: Admin(self._name_servers, self._dial, settings=settings)
         )

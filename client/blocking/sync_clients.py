@@ -1,7 +1,7 @@
-"""The asyncio clients one by one, with blocking calls.
+"""The asyncio clients with blocking calls, one class each.
 
-Place in the data path: `client.blocking.sync` opens them; a call hands the asyncio client's to the
-session's loop and waits. See there for the invariants.
+Place in the data path: `client.blocking.sync` opens them; a blocking call submits the asyncio call
+to the session's loop and waits for it. The invariants are stated there.
 """
 
 from __future__ import annotations
@@ -62,7 +62,11 @@ class LoopThread:
         self._thread.start()
 
     def call(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
-        """The coroutine's result or error. Interrupted, it is cancelled on the loop."""
+        """Run `coroutine` on the loop and return its result or raise its error.
+
+        A KeyboardInterrupt while waiting cancels it. Raises ClientClosedError where the session has
+        ended.
+        """
         if threading.current_thread() is self._thread or self._loop.is_closed():
             coroutine.close()
             if self._loop.is_closed():
@@ -93,10 +97,10 @@ class Opened(Generic[_C]):
         self._stop = stop
         self._call = loop.call
         self.client = client
-        """The asyncio client; to be used on the session's loop only."""
+        """The asyncio client; use it on the session's loop only."""
 
     def stop(self) -> None:
-        """Stop it before the session ends. Again: nothing."""
+        """Stop the client before the session ends. A second call does nothing."""
         self._stop(self)
 
     def __enter__(self) -> Self:
@@ -136,7 +140,7 @@ class SyncProducer(Opened[Producer]):
         return self._call(self.client.send_batch(messages, timeout_ms, queue=queue))
 
     def send_oneway(self, message: Message, *, queue: MessageQueue | None = None) -> None:
-        """Send and forget. Raises ClientError where it could not even be sent."""
+        """Send without waiting for an answer. Raises ClientError where it could not be sent."""
         self._call(self.client.send_oneway(message, queue=queue))
 
     def request(self, message: Message, timeout_ms: int | None = None) -> DeliveredMessage:
@@ -146,11 +150,11 @@ class SyncProducer(Opened[Producer]):
     def reply(
         self, request: DeliveredMessage, body: bytes, timeout_ms: int | None = None
     ) -> SendResult:
-        """Answer a consumed `request`. Raises ClientError."""
+        """Send a reply to a consumed `request`. Raises ClientError."""
         return self._call(self.client.reply(request, body, timeout_ms))
 
     def recall(self, sent: SendResult, timeout_ms: int | None = None) -> str:
-        """Take a timer message back before its time. Raises ClientError."""
+        """Recall a timer message before its time. Raises ClientError."""
         return self._call(self.client.recall(sent, timeout_ms))
 
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:
@@ -168,7 +172,7 @@ class SyncTransactionProducer(Opened[TransactionProducer]):
         queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
     ) -> TransactionResult:
-        """Send a half, run the local transaction, tell the decision.
+        """Send a half message, run the local transaction, send the decision.
 
         Raises ClientError where the half is not known to be stored, and whatever the listener
         raises.
@@ -203,11 +207,11 @@ class SyncPopConsumer(Opened[PopConsumer]):
         )
 
     def ack(self, popped: PoppedMessage) -> None:
-        """It is done: nobody gets it again."""
+        """Acknowledge the message, so that no consumer of the group receives it again."""
         self._call(self.client.ack(popped))
 
     def change_invisible(self, popped: PoppedMessage, invisible_ms: int) -> PoppedMessage:
-        """It is hidden so long from now on; the one returned is to be acknowledged."""
+        """Hide the message for `invisible_ms` from now; the returned one is to be acknowledged."""
         return self._call(self.client.change_invisible(popped, invisible_ms))
 
 
@@ -261,11 +265,11 @@ class SyncLitePullConsumer(Opened[LitePullConsumer]):
 
     @property
     def queues(self) -> tuple[MessageQueue, ...]:
-        """The queues owned now."""
+        """The queues that this member owns now."""
         return self.client.queues
 
     def poll(self, timeout_ms: int | None = None) -> list[DeliveredMessage]:
-        """The next messages; those of the last poll are consumed herewith."""
+        """Return the next messages, and mark those of the last poll as consumed."""
         return self._call(self.client.poll(timeout_ms))
 
     def commit(self) -> None:
@@ -280,7 +284,7 @@ class SyncPushConsumer(Opened[PushConsumer]):
 
     @property
     def queues(self) -> tuple[MessageQueue, ...]:
-        """The queues owned now."""
+        """The queues that this member owns now."""
         return self.client.queues
 
     def commit(self) -> None:

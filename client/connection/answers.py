@@ -1,16 +1,16 @@
-"""What a broker's response code means to a client: the classification table.
+"""The classification table: which client error stands for which broker response code.
 
-Place in the data path: every answer of a broker that is not a success goes through `error_of`;
+Place in the data path: every broker answer other than success goes through `error_of`;
 `client.connection.retry` then decides by the error's `retriable` and `definite`.
 
 Definite refusals (nothing stored): 2, 3, 13, 14, 16, 17, 22 to 26, 29, 215, and 604 where its
 remark says which decision on the transaction won. A 13 whose remark begins with `outcome unknown`
-is none: the message may be stored from long ago. Code 1 is
-unknown: RocketMQ answers it also where the local append succeeded and replication did not. Any
-code without an entry is unknown too, since in doubt "unknown" is the safe answer.
+is not a refusal: the message may have been stored long ago. Code 1 is unknown: RocketMQ sends it
+also where the local append succeeded and replication did not. Any code without an entry is unknown
+too, since "unknown" is the safe classification in doubt.
 
-Source: facts of RocketMQ's response codes; the hint of the leader is ledgermq's own: code 14 with
-remark `not the leader; leader is HOST:PORT` or `not the leader; leader is unknown`.
+Source: RocketMQ's response codes; the leader hint is ledgermq's own: code 14 with remark `not the
+leader; leader is HOST:PORT` or `not the leader; leader is unknown`.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ __all__ = ["error_of", "error_of_remoting", "leader_hint"]
 _LEADER_HINT: Final = re.compile(r"leader is (\S+:\d{1,5})\s*$")
 
 _DECIDED: Final = re.compile(r"transaction already (committed|rolled back|discarded)\b")
-"""Code 604 says so only where it knows which decision won. "Ended, long ago" does not tell."""
+"""Matches a code 604 that names the decision that won. "Ended, long ago" does not name it."""
 
 _ACL_REFUSAL: Final = "org.apache.rocketmq.acl.common.AclException"
-"""Begins the remark with which RocketMQ up to 5.2 refuses an account, under code 1, before anything
-else is done with a request."""
+"""Start of the remark with which RocketMQ up to 5.2 refuses an account, under code 1, before it
+processes the request any further."""
 
 _OUTCOME_UNKNOWN: Final = "outcome unknown"
-"""Begins the remark of a code 13 for a message that is stored already, or may be."""
+"""Start of the remark of a code 13 for a message that is stored already, or may be."""
 
 _SYSTEM_ERROR: Final = 1
 _MESSAGE_ILLEGAL: Final = 13
@@ -76,7 +76,7 @@ _ERRORS: Final[dict[int, type[BrokerRefusedError]]] = {
 
 
 def leader_hint(remark: str | None) -> str | None:
-    """The leader's table address named in the remark of a code 14, or None."""
+    """Return the leader's table address named in the remark of a code 14, or None."""
     if remark is None:
         return None
     found = _LEADER_HINT.search(remark)
@@ -84,7 +84,7 @@ def leader_hint(remark: str | None) -> str | None:
 
 
 def error_of(code: int, remark: str | None, address: str) -> BrokerRefusedError:
-    """The error that stands for a response `code` other than success."""
+    """Return the error that stands for a response `code` other than success."""
     assert code != 0, "a success is no error"
     if code == _NOT_LEADER:
         return NotLeaderError(code, remark, address, leader_hint(remark))
@@ -98,7 +98,7 @@ def error_of(code: int, remark: str | None, address: str) -> BrokerRefusedError:
 
 
 def error_of_remoting(error: RemotingError, address: str) -> ClientError:
-    """The error that stands for a request to `address` without an answer."""
+    """Return the error that stands for a request to `address` without an answer."""
     if error.definite:
         return BrokerUnreachableError(f"broker {address}: {error}")
     return UnansweredError(f"broker {address}: {error}")

@@ -1,11 +1,11 @@
-"""A request to a broker group's leader, wherever it moves: try, learn, try again.
+"""A request to a broker group's leader: try, learn where the leader is, try again.
 
-Place in the data path: offsets, transaction ends and everything else that belongs to one group and
-may be repeated without harm goes through `call_group`; `client.produce.producer` has the same loop
-with the choice of a queue in it.
+Place in the data path: offset commits, transaction ends and every other request that belongs to one
+group and may be repeated without harm go through `call_group`; `client.produce.producer` has the
+same loop with the choice of a queue in it.
 
-Invariant: the request stays in its group. It must be idempotent, since an unanswered attempt is
-followed by another one.
+Invariant: all attempts go to the same group. The request must be idempotent, since an unanswered
+attempt is followed by another one.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ async def call_group(
     policy: RetryPolicy,
     accept: Container[int] = _SUCCESS,
 ) -> tuple[RemotingCommand, str]:
-    """The leader's answer with a code in `accept`, and the table address that gave it.
+    """Return the leader's answer with a code in `accept`, and the table address it came from.
 
     `make` builds the command for each attempt; `topic` is the one whose route names the group.
     Raises ClientError: definite where no attempt can have been carried out.
@@ -86,7 +86,7 @@ async def request_once(
     *,
     accept: Container[int] = _SUCCESS,
 ) -> RemotingCommand:
-    """One attempt at `address`. Raises ClientError; an accepted answer confirms the leader."""
+    """Make one attempt at `address`. Raises ClientError; an accepted answer confirms the leader."""
     try:
         answer = await instance.rpc.request(address, command, max(1, round(timeout_ms)))
     except RemotingError as error:
@@ -100,13 +100,14 @@ async def request_once(
 def learn(
     instance: ClientInstance, broker_name: str, address: str | None, error: ClientError
 ) -> None:
-    """Remember what a failed attempt at `address` says about the group's leader."""
+    """Record what a failed attempt at `address` says about the group's leader."""
     if address is None:
         return
     if isinstance(error, NotLeaderError) and error.leader is not None:
         if error.leader != address:
             instance.routes.hint(broker_name, error.leader)
     elif isinstance(error, (SubscriptionNotReadyError, GroupNotExistError)):
+        # The broker does not know this client (yet): a heartbeat has to register it.
         instance.greet_soon(address)
     elif isinstance(error, (NotLeaderError, BrokerUnreachableError, UnansweredError)):
         instance.routes.fail(broker_name, address)

@@ -1,8 +1,9 @@
-"""Which calls of the application are under way, so that a client that stops can let them end.
+"""A gate that counts the application's calls, so that a stopping client can wait for them.
 
-Place in the data path: a producer's public calls run inside `with under_way:`; `stop` closes it.
+Place in the data path: a producer's public calls run inside `with under_way:`; `stop` closes the
+gate.
 
-Invariant: after `close` began no new call gets in; those inside are waited for, at most so long.
+Invariant: once `close` has begun no new call enters; those inside are waited for, up to a timeout.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ __all__ = ["DrainGate"]
 
 
 class DrainGate:
-    """Not reentrant: a call inside another one must not enter again, it may be refused."""
+    """Counts calls in progress. Not reentrant: a nested call must not enter; it may be refused."""
 
     __slots__ = ("_closed", "_count", "_idle")
 
@@ -41,7 +42,7 @@ class DrainGate:
             self._idle.set()
 
     async def close(self, timeout_ms: int) -> None:
-        """Let nothing more in, and give what is inside `timeout_ms` to end."""
+        """Refuse new calls, and wait up to `timeout_ms` for those inside to end."""
         self._closed = True
         if self._count == 0:
             return
@@ -49,4 +50,4 @@ class DrainGate:
             async with asyncio.timeout(timeout_ms / 1000):
                 await self._idle.wait()
         except TimeoutError:
-            return  # what is left ends with the connections, its outcome unknown
+            return  # the remaining calls end with the connections, their outcome unknown

@@ -1,7 +1,7 @@
-"""The body of a heartbeat: what a client tells brokers about its groups.
+"""The body of a heartbeat: what a client reports to brokers about its groups.
 
-Place in the data path: `client.connection.instance` sends it to every node that it knows; brokers
-send checks and change notices over the connection on which it came.
+Place in the data path: `client.connection.instance` sends it to every known node; brokers send
+transaction checks and group change notifications over the connection on which it came.
 
 Source: RocketMQ HeartbeatData, SubscriptionData.
 """
@@ -36,7 +36,7 @@ class MessageModel(enum.Enum):
 
 
 class ConsumeFrom(enum.Enum):
-    """Where a group begins in a queue for which it has no offset stored."""
+    """Where a group starts in a queue for which no offset is stored."""
 
     LAST = "CONSUME_FROM_LAST_OFFSET"
     FIRST = "CONSUME_FROM_FIRST_OFFSET"
@@ -52,7 +52,7 @@ class ExpressionType(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """What a consumer wants of a topic. `version` is Unix ms.
+    """What a consumer subscribes to in a topic. `version` is Unix ms.
 
     By TAG: `*`, or tags joined by `||`. By SQL92: an expression over the messages' properties,
     which brokers evaluate.
@@ -65,7 +65,7 @@ class Subscription:
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """The tags named; none means all messages, or that no tags are meant."""
+        """The tags named; empty for all messages, and for an expression that is not by TAG."""
         if self.kind is not ExpressionType.TAG:
             return ()
         if self.expression.strip() in {"", ALL_TAGS}:
@@ -91,7 +91,7 @@ def heartbeat_body(
     consumer_groups: Sequence[ConsumerGroup],
     namespace: Namespace = NO_NAMESPACE,
 ) -> bytes:
-    """HeartbeatData as JSON. Groups are wrapped already, topics are wrapped here."""
+    """Encode HeartbeatData as JSON. Groups are wrapped already; topics are wrapped here."""
     return msgspec.json.encode(
         {
             "clientID": client_id,
@@ -117,7 +117,7 @@ def _consumer_data(group: ConsumerGroup, namespace: Namespace) -> dict[str, obje
 
 
 def subscription_data(subscription: Subscription, topic: str) -> dict[str, object]:
-    """SubscriptionData; `topic` as brokers know it."""
+    """Return SubscriptionData; `topic` is the name that brokers know."""
     tags = subscription.tags
     return {
         "topic": topic,

@@ -1,13 +1,13 @@
 """One client: its connections, routes, heartbeats and background tasks.
 
-Place in the data path: every producer and consumer owns one instance; several of them in a process
-share nothing, so that each can be cut off, crashed and watched by itself.
+Place in the data path: every producer and consumer owns one instance; instances in one process
+share nothing, so that each can be disconnected, crashed and observed on its own.
 
 Invariants:
-- Heartbeats go to every node of every group known: at start, every `heartbeat_interval_ms`, and at
-  once where a route or a leader is news, so that a new leader knows the client before it needs it
-  (to ask for a transaction's outcome, to tell of a change in the group). RocketMQ's Java producer
-  tells the masters only and learns of a new one at the next route poll.
+- Heartbeats go to every node of every known group: at start, every `heartbeat_interval_ms`, and at
+  once where a route or a leader is new, so that a new leader knows the client before it needs it
+  (to check a transaction's outcome, to notify of a change in the group). RocketMQ's Java producer
+  sends them to the masters only and learns of a new master at the next route poll.
 - After `stop` or `abort` no task and no connection is left.
 
 Source: RocketMQ MQClientInstance; clientId is `ip@pid#nanos`.
@@ -48,12 +48,12 @@ _HEARTBEAT_RETRY_MS: Final = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceSettings:
-    """`ip` stands in client id and UNIQ_KEYs; `seed` fixes jitter and unique ids' random part.
+    """Settings of one client. `seed` fixes jitter and the random part of unique ids.
 
-    `signer` is the account whose signature every request carries (RocketMQ's ACL). `tls` is what
-    brokers and name servers are dialled with, see `remoting.connections.tls.client_context`; None:
-    plain text. `namespace` is put in front of every topic and group on the wire, and taken off
-    again.
+    `ip` is part of the client id and of UNIQ_KEYs. `signer` is the account whose signature every
+    request carries (RocketMQ's ACL). `tls` is the context for connections to brokers and name
+    servers, see `remoting.connections.tls.client_context`; None: plain text. `namespace` is
+    prefixed to every topic and group on the wire, and removed from what is received.
     """
 
     routes: RouteSettings = field(default_factory=RouteSettings)
@@ -72,13 +72,13 @@ class InstanceSettings:
 
 
 def name_server_list(name_servers: str | Sequence[str]) -> tuple[str, ...]:
-    """`host:port` addresses; a string may hold several, separated by `;`."""
+    """Split into `host:port` addresses; a string may hold several, separated by `;`."""
     parts = name_servers.split(";") if isinstance(name_servers, str) else name_servers
     return tuple(part.strip() for part in parts if part.strip())
 
 
 class ClientInstance:
-    """Made by a producer or consumer, which adds its groups before `start`."""
+    """The connections and tasks of one producer or consumer, which adds its groups first."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class ClientInstance:
         self._producer_groups.append(self.namespace.wrap(name))
 
     def set_consumer_groups(self, groups: Sequence[ConsumerGroup]) -> None:
-        """Replace what heartbeats say about consumer groups; nodes hear of it at once.
+        """Replace the consumer groups in heartbeats, and wake the heartbeats for all nodes at once.
 
         Names are those of the wire, that is wrapped in the namespace already.
         """
@@ -141,16 +141,16 @@ class ClientInstance:
         """Call `listener` for each request with `code` that a broker sends; it must not block."""
         self._listeners[code] = listener
 
-    # Life.
+    # Start and stop.
 
     async def start(self) -> None:
-        """Begin the background work; nodes are greeted once a route names them."""
+        """Start the background work; nodes get heartbeats once a route names them."""
         await self.scope.start()
         self.scope.spawn(self.routes.run(), "client-routes")
         self.scope.spawn(self._send_heartbeats(), "client-heartbeats")
 
     async def stop(self) -> None:
-        """Unregister the groups where nodes still listen, then close everything.
+        """Unregister the groups at the nodes that are connected, then close everything.
 
         Raises what a background loop failed with, as an exception group.
         """
@@ -164,13 +164,13 @@ class ClientInstance:
             await self.rpc.close()
 
     async def abort(self) -> None:
-        """Vanish as a killed process would: nothing is sent any more, connections are dropped."""
+        """Stop as a killed process would: nothing more is sent, connections are dropped."""
         self._closed = True
         for address in sorted({*self._name_servers, *self.routes.nodes(), *self._greeted}):
             connection = self.rpc.connection(address)
             if connection is not None:
                 connection.abort("the client crashes")
-        # Side by side, so that nothing is dialled anew while the tasks end.
+        # Concurrently, so that no connection is opened anew while the tasks end.
         results = await asyncio.gather(self.scope.stop(), self.rpc.close(), return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException):
@@ -181,33 +181,33 @@ class ClientInstance:
         return self._closed
 
     def check_running(self) -> None:
-        """Raises ClientClosedError where the client is not started, or is stopped."""
+        """Raise ClientClosedError where the client is not started, or is stopped."""
         if self._closed or not self.scope.running:
             raise ClientClosedError("the client is not running")
 
     # Small services.
 
     def now_ms(self) -> float:
-        """Milliseconds of the loop's clock, for deadlines."""
+        """Return the loop's clock in milliseconds, for deadlines."""
         return asyncio.get_running_loop().time() * 1000
 
     def next_uniq_key(self, wall_ms: int) -> str:
         return self._ids.next_id(wall_ms)
 
     def address_of(self, connection: Connection) -> str | None:
-        """The table address behind one of our connections."""
+        """Return the table address of one of this client's connections; None if unknown."""
         for address in self.routes.nodes():
             if self.rpc.connection(address) is connection:
                 return address
         return None
 
     def greet_soon(self, address: str) -> None:
-        """Have the background send a heartbeat to one node at once."""
+        """Wake the background loop to send a heartbeat to one node at once."""
         self._greeted.discard(address)
         self._wake_heartbeat.set()
 
     async def greet_all(self) -> None:
-        """Have every node known heard of this client, as far as they answer."""
+        """Send a heartbeat to every known node that lacks one, as far as they answer."""
         missing = [node for node in self.routes.nodes() if node not in self._greeted]
         await asyncio.gather(*(self._greet_quietly(node) for node in missing))
 
@@ -241,7 +241,8 @@ class ClientInstance:
             )
 
     def _on_close(self, _: Connection) -> None:
-        # A broker forgets a client when its connection ends: say hello again, at once.
+        # A broker forgets a client when its connection ends: wake the loop to send a heartbeat at
+        # once.
         self._wake_heartbeat.set()
 
     def _on_leader(self, broker_name: str, address: str) -> None:
@@ -258,7 +259,7 @@ class ClientInstance:
             self._wake_heartbeat.set()
 
     async def _send_heartbeats(self) -> None:
-        """Greet every node each interval, and new or silent ones sooner."""
+        """Send heartbeats to every node each interval, and to new or unresponsive nodes sooner."""
         loop = asyncio.get_running_loop()
         interval = self.settings.heartbeat_interval_ms / 1000
         next_round = loop.time() + interval
@@ -286,7 +287,7 @@ class ClientInstance:
         try:
             await self.greet(address)
         except RemotingError:
-            # It is asked again in a second; nothing depends on a single heartbeat.
+            # The loop tries again in a second; nothing depends on a single heartbeat.
             return
         finally:
             self._greeting.discard(address)
@@ -311,5 +312,6 @@ class ClientInstance:
         try:
             await self.rpc.request(address, command, _HEARTBEAT_TIMEOUT_MS)
         except RemotingError:
-            # The closing connection, or the broker's expiry of silent clients, does the same.
+            # The broker also forgets the client when its connection closes or its heartbeats
+            # expire.
             return

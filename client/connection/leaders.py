@@ -1,12 +1,12 @@
-"""Which node of a broker group to ask; pure.
+"""The choice of the node of a broker group that requests go to; pure.
 
-Place in the data path: `client.connection.routes` keeps one `GroupLeader` per broker group; every
-request to a group goes to `address`, and its end is told back by `confirm`, `hint` or `fail`.
+Place in the data path: `client.connection.routes` has one `GroupLeader` per broker group; every
+request to a group goes to `address`, and its outcome is reported by `confirm`, `hint` or `fail`.
 
 The route names a leader (broker id 0), but it is only as fresh as the last poll and may still name
-a node that is gone. So an answer beats the route: a node that answered as the leader stays, a hint
-moves to the node it names, and a failure moves on around the group, so that every node is tried in
-turn until one answers or hints.
+a dead node. So an answer beats the route: a node that answered as the leader is kept, a hint moves
+to the node it names, and a failure moves on to the next node of the group, so that every node is
+tried in turn until one answers or hints.
 
 Source: RocketMQ's clients know the master from the route only; the hints are ledgermq's own.
 """
@@ -33,12 +33,12 @@ class GroupLeader:
 
     @property
     def address(self) -> str | None:
-        """Table address of the node to ask; None where the group has no known node."""
+        """Table address of the node to send to; None where the group has no known node."""
         return self._current
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """All known nodes, by broker id."""
+        """Table addresses of all known nodes, by broker id."""
         return self._nodes
 
     @property
@@ -47,10 +47,10 @@ class GroupLeader:
         return self._master is not None
 
     def update(self, addresses: Mapping[int, str]) -> None:
-        """Take a fresh route: broker id -> table address.
+        """Apply a fresh route: broker id -> table address.
 
-        A leader that the route did not name before is news and is asked next; one that it named
-        already is not, since what was learnt from answers meanwhile is fresher.
+        A leader that the previous route did not name is tried next; one that it named already is
+        not, since answers received meanwhile are fresher.
         """
         self._nodes = tuple(address for _, address in sorted(addresses.items()))
         master = addresses.get(MASTER_ID)
@@ -61,15 +61,15 @@ class GroupLeader:
         self._master = master
 
     def confirm(self, address: str) -> None:
-        """`address` answered as only the leader does."""
+        """Record that `address` answered as only the leader does."""
         self._current = address
 
     def hint(self, address: str) -> None:
-        """A node of the group named `address` as its leader."""
+        """Record that a node of the group named `address` as its leader."""
         self._current = address
 
     def fail(self, address: str) -> None:
-        """`address` did not answer, or is not the leader and knows none."""
+        """Try the next node from now on: `address` did not answer, or knows no leader."""
         if address != self._current or not self._nodes:
             return
         if address in self._nodes:

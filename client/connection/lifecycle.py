@@ -1,6 +1,6 @@
-"""Start and stop as a context: what producers, consumers and the admin client have in common.
+"""Start and stop as a context manager, shared by producers, consumers and the admin client.
 
-Place in the data path: none; `async with` starts a client and stops it, whatever happened between.
+Place in the data path: none; `async with` starts a client, and stops it whatever its body raised.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ class Lifecycle(ABC):
 
     @abstractmethod
     async def start(self) -> None:
-        """Begin to work. Raises ClientError."""
+        """Start working. Raises ClientError."""
 
     @abstractmethod
     async def stop(self) -> None:
-        """Let what is under way end, and leave."""
+        """Let work in progress end, then leave the cluster and close."""
 
     async def __aenter__(self) -> Self:
         await self.start()

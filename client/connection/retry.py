@@ -1,18 +1,19 @@
-"""What a request does after an attempt has failed: a pure decision, time as an argument.
+"""The retry decision after a failed attempt of a request: pure, time as an argument.
 
-Place in the data path: `client.produce.producer` and `client.connection.broker_call` ask one
-`Retries` per request, before the first attempt how long it may take, after each failed one whether,
-where and when to try again.
+Place in the data path: `client.produce.producer` and `client.connection.broker_call` use one
+`Retries` per request: before an attempt it says how long the attempt may take, after a failed one
+whether, where and when to try again.
 
 Invariants:
-- Once an attempt went unanswered (or ended otherwise indefinite), the request stays in its broker
-  group and on its queue for ever: only there can the broker see by the UNIQ_KEY that it has the
-  message already. Another group is allowed only while every attempt was definitely refused.
-- What is raised at the end is definite only if every attempt was.
+- Once an attempt had no definite outcome (it went unanswered, say), the request stays in its broker
+  group and on its queue for all further attempts: only there can the broker see by the UNIQ_KEY
+  that it has the message already. Another group is allowed only while every attempt was definitely
+  refused.
+- The error raised at the end is definite only if every attempt was.
 - Attempts and waiting are bounded by the deadline and by `attempts_max`.
 
-Source: RocketMQ's DefaultMQProducerImpl retries on another broker after any error, timeouts too,
-and may so store a message twice; that difference is in docs/DIVERGENCE.md.
+Source: RocketMQ's DefaultMQProducerImpl retries on another broker after any error, timeouts
+included, and so may store a message twice; docs/DIVERGENCE.md lists that difference.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ from client.errors import (
 __all__ = ["Place", "Retries", "RetryPolicy", "TryAgain"]
 
 _HOPS_MAX: Final = 2
-"""Leader hints followed at once in a row; later ones wait like any other attempt, so that two
-nodes that name each other can't make a client spin."""
+"""Leader hints followed in a row without waiting; later ones wait like any other attempt, so that
+two nodes that name each other can't make a client spin."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,9 +46,9 @@ class RetryPolicy:
     """Limits of one request's attempts.
 
     `attempt_timeout_ms` bounds one attempt, so that a node that swallows requests leaves time for
-    its successor. `attempts_max` are about a minute without a leader: what ends a request is its
-    caller's deadline. Waits between attempts begin at `backoff_ms_min`, double, and end at
-    `backoff_ms_max`; `jitter` is the part of each wait that is random.
+    its successor. `attempts_max` attempts last about a minute without a leader: normally the
+    caller's deadline ends a request. Waits between attempts start at `backoff_ms_min`, double, and
+    stay at `backoff_ms_max`; `jitter` is the part of each wait that is random.
     """
 
     attempt_timeout_ms: int = 1_000
@@ -71,7 +72,7 @@ class RetryPolicy:
 
 
 class Place(enum.Enum):
-    """Where the next attempt goes."""
+    """The target of the next attempt."""
 
     LEADER_HINT = "leader_hint"  # the same group, at the leader just named
     SAME_GROUP = "same_group"  # the same group, at the node most likely to lead it
@@ -88,7 +89,7 @@ class TryAgain:
 class Retries:
     """The attempts of one request.
 
-    `may_move` tells whether the request may go to another broker group at all (no explicit queue).
+    `may_move`: the request may go to another broker group (the caller named no queue).
     """
 
     __slots__ = ("_deadline_ms", "_hops", "_may_move", "_policy", "_unknown", "_waits", "attempts")
@@ -116,7 +117,7 @@ class Retries:
         return min(left_ms, self._policy.attempt_timeout_ms)
 
     def after(self, error: ClientError, *, now_ms: float, luck: float) -> TryAgain | ClientError:
-        """The next attempt after one that ended in `error`, or the error to raise.
+        """Return the next attempt after one that ended in `error`, or the error to raise.
 
         `luck` in [0, 1) spreads the waiting times of many clients.
         """
@@ -130,7 +131,7 @@ class Retries:
         return again
 
     def out_of_time(self, last: ClientError | None) -> ClientError:
-        """The error to raise when the deadline has passed; `last` is that of the last attempt."""
+        """Return the error to raise after the deadline; `last` is the last attempt's error."""
         if self._unknown:
             assert last is not None, "an unknown outcome comes from an attempt"
             return OutcomeUnknownError("no definite answer in time", last, self.attempts)
@@ -138,7 +139,7 @@ class Retries:
 
     def _final(self, error: ClientError) -> ClientError:
         if isinstance(error, MaybeStoredError):
-            return error  # as unknown as the other, but no attempt will ever tell more
+            return error  # its outcome is unknown too, but no further attempt can resolve it
         if self._unknown and not _settles(error):
             return OutcomeUnknownError("gave up", error, self.attempts)
         return error
@@ -150,10 +151,10 @@ class Retries:
             return TryAgain(place=Place.LEADER_HINT, wait_ms=wait_ms, refresh_route=False)
         self._hops = 0
         if self._may_move and not self._unknown:
-            # Another group may take it at once; only when all of them refuse does waiting help.
+            # Another group may accept at once; waiting helps only when all of them refuse.
             wait_ms = 0 if self.attempts == 1 else self._next_wait_ms(luck)
             return TryAgain(place=Place.ANOTHER_GROUP, wait_ms=wait_ms, refresh_route=True)
-        # A node that is gone is no reason to wait; one that has no leader yet is.
+        # A dead node is no reason to wait; a node that knows no leader yet is.
         gone = isinstance(error, BrokerUnreachableError | UnansweredError)
         if gone and self._waits == 0:
             self._waits = 1
@@ -171,5 +172,5 @@ class Retries:
 
 
 def _settles(error: ClientError) -> bool:
-    """True where the last answer tells what the unanswered attempts before it left open, too."""
+    """Return whether `error` also decides the outcome of the unanswered attempts before it."""
     return isinstance(error, ContraryDecisionError | OffsetNotFoundError)

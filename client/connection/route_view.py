@@ -1,12 +1,11 @@
-"""What a client makes of a topic's route: queues to write to, queues to read, nodes to ask; pure.
+"""A client's view of a topic's route: queues to write and to read, nodes to send to; pure.
 
 Place in the data path: `client.connection.routes` fetches TopicRouteData from a name server and
-keeps the `TopicRoute` made of it here.
+stores the `TopicRoute` decoded here.
 
-Invariants: queues are in (broker, queue id) order; queues of groups whose leader the route names
-come before all others in `write_queues` only by being the sole ones: a group without a leader is
-left out as long as another one has one, and kept where none has (an election is under way, and its
-nodes will say who leads).
+Invariants: queues are in (broker, queue id) order. `write_queues` leaves out groups without a
+leader in the route as long as another group has one; where no group has one, all are included (an
+election is in progress, and the nodes will hint at the leader).
 
 Source: RocketMQ TopicRouteData, MQClientInstance.topicRouteData2TopicPublishInfo.
 """
@@ -38,7 +37,7 @@ class TopicRoute:
     read_queues: tuple[MessageQueue, ...]
 
     def as_default_for(self, topic: str) -> TopicRoute:
-        """This route (of the default topic) as that of a `topic` yet to be created by a send."""
+        """Return this route (of the default topic) for a `topic` that a send is yet to create."""
         queues = tuple(
             MessageQueue(topic, queue.broker_name, queue.queue_id)
             for queue in self.write_queues
@@ -48,7 +47,7 @@ class TopicRoute:
 
 
 def decode_topic_route(topic: str, body: bytes) -> TopicRoute:
-    """The route in the body of a name server's answer. Raises MalformedAnswerError."""
+    """Decode the route in the body of a name server's answer. Raises MalformedAnswerError."""
     try:
         data = decode_route(body)
     except BodyError as error:

@@ -1,14 +1,14 @@
-"""The routes that one client knows, and where each broker group's leader is.
+"""The routes that one client knows, and the leader of each broker group.
 
-Place in the data path: producers and consumers ask for a topic's queues and for the node to send a
-request to; what requests learn (who answered, who failed, who is said to lead) comes back here.
+Place in the data path: producers and consumers request a topic's queues and the node to send to;
+requests report back which node answered, failed, or was named as leader.
 
 Invariants:
-- A route once known stays until a newer one comes: a name server that is down, or that has just
-  lost sight of the brokers, takes nobody's queues away.
-- One lookup per topic is under way at a time, and failing requests cause at most one lookup per
-  topic in `refresh_interval_ms_min`.
-- Name servers are asked in turn: the one that answered last first, the next where it fails.
+- A known route stays until a newer one comes: a name server that is down, or that has just lost
+  sight of the brokers, takes nobody's queues away.
+- At most one lookup per topic is in progress at a time, and failing requests cause at most one
+  lookup per topic in `refresh_interval_ms_min`.
+- Name servers are tried in turn: the one that answered last first, the next where it fails.
 
 Source: RocketMQ MQClientInstance (route poll 30 s, TBW102 as the default topic).
 """
@@ -38,7 +38,7 @@ _TOPICS_MAX: Final = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteSettings:
-    """How routes are kept. A lookup asks each name server for at most `lookup_timeout_ms`."""
+    """Settings of route polling. A lookup gives each name server at most `lookup_timeout_ms`."""
 
     poll_interval_ms: int = 30_000
     refresh_interval_ms_min: int = 100
@@ -51,9 +51,10 @@ class RouteSettings:
 
 
 class RouteTable:
-    """`on_leader(broker_name, address)` hears of every change of the node to ask in a group.
+    """Routes by topic and leaders by broker group.
 
-    `first` is the name server to begin with (spread it over clients).
+    `on_leader(broker_name, address)` is called at each change of the node that a group's requests
+    go to. `first` is the name server to start with (spread it over clients).
     """
 
     def __init__(
@@ -83,10 +84,10 @@ class RouteTable:
         self._wanted: set[str] = set()
         self._wake = asyncio.Event()
 
-    # What is known.
+    # Known routes and nodes.
 
     def cached(self, topic: str) -> TopicRoute | None:
-        """The route as last seen, without asking anybody."""
+        """Return the last known route, without a lookup."""
         return self._routes.get(topic)
 
     def leader(self, broker_name: str) -> GroupLeader | None:
@@ -101,20 +102,20 @@ class RouteTable:
         return tuple(self._leaders)
 
     def nodes(self) -> list[str]:
-        """Table addresses of all nodes of all groups known."""
+        """Return the table addresses of all nodes of all known groups."""
         return [address for leader in self._leaders.values() for address in leader.nodes]
 
     def broker_name_of(self, address: str) -> str | None:
-        """The group that has a node at table address `address`."""
+        """Return the group that has a node at table address `address`; None where none has."""
         for leader in self._leaders.values():
             if address in leader.nodes or address == leader.address:
                 return leader.broker_name
         return None
 
-    # What requests learn.
+    # Reports of requests.
 
     def learn_group(self, broker_name: str, addresses: Mapping[int, str]) -> None:
-        """A name server told a group's nodes: broker id -> table address."""
+        """Update a group's nodes as reported by a name server: broker id -> table address."""
         leader = self._leaders.get(broker_name)
         if leader is None:
             leader = self._leaders[broker_name] = GroupLeader(broker_name)
@@ -124,21 +125,21 @@ class RouteTable:
             self._leader_changed(leader)
 
     def confirm(self, broker_name: str, address: str) -> None:
-        """`address` answered as the group's leader."""
+        """Record that `address` answered as the group's leader."""
         leader = self._leaders[broker_name]
         if leader.address != address:
             leader.confirm(address)
             self._leader_changed(leader)
 
     def hint(self, broker_name: str, address: str) -> None:
-        """A node of the group said that `address` leads."""
+        """Record that a node of the group named `address` as the leader."""
         leader = self._leaders[broker_name]
         if leader.address != address:
             leader.hint(address)
             self._leader_changed(leader)
 
     def fail(self, broker_name: str, address: str) -> None:
-        """`address` did not answer or does not lead; ask another node next."""
+        """Record that `address` did not answer or does not lead; another node is tried next."""
         leader = self._leaders[broker_name]
         before = leader.address
         leader.fail(address)
@@ -146,14 +147,14 @@ class RouteTable:
             self._leader_changed(leader)
 
     def want_refresh(self, topic: str) -> None:
-        """Look the topic up soon, in the background; many calls cost one lookup."""
+        """Schedule a background lookup of the topic; many calls cost one lookup."""
         self._wanted.add(topic)
         self._wake.set()
 
     # Lookups.
 
     async def route(self, topic: str, *, timeout_ms: float, or_default: bool = False) -> TopicRoute:
-        """The topic's route, looked up where it is not known yet.
+        """Return the topic's route, looked up where it is not known yet.
 
         With `or_default`, the default topic's route stands in for an unknown topic's. Raises
         NoRouteError and NameServerError.
@@ -176,7 +177,7 @@ class RouteTable:
             ) from error
 
     async def refresh(self, topic: str) -> TopicRoute:
-        """Look the topic up now; calls that come meanwhile share the lookup.
+        """Look the topic up now; concurrent calls share the lookup.
 
         Raises NoRouteError where the name servers don't know the topic (a route known before is
         kept), NameServerError where none of them answers.
@@ -186,6 +187,7 @@ class RouteTable:
         asked = asyncio.get_running_loop().time()
         async with self._lookups.setdefault(topic, asyncio.Lock()):
             known = self._routes.get(topic)
+            # Another call's lookup began after this call did: its result is fresh enough.
             if known is not None and self._looked_up.get(topic, -1.0) >= asked:
                 return known
             route = await self._look_up(topic)
@@ -194,7 +196,7 @@ class RouteTable:
             return route
 
     async def run(self) -> None:
-        """Poll the known topics, and look up those that are wanted, until cancelled."""
+        """Poll the known topics, and look up those that `want_refresh` named, until cancelled."""
         loop = asyncio.get_running_loop()
         settings = self._settings
         next_poll = loop.time() + settings.poll_interval_ms / 1000
@@ -215,8 +217,8 @@ class RouteTable:
         try:
             await self.refresh(topic)
         except (NameServerError, NoRouteError):
-            # What is known stays in use; whoever needs the route meets the error itself, and
-            # the next failing request or poll asks again.
+            # The known route stays in use; a request that needs the route meets the error itself,
+            # and the next failing request or poll looks it up again.
             return
 
     async def _default_route(self) -> TopicRoute:
@@ -254,12 +256,12 @@ class RouteTable:
             raise NameServerError(str(error_of(answer.code, answer.remark, address)))
         try:
             return decode_topic_route(topic, answer.body)
-        except MalformedAnswerError as error:  # Nothing was asked of a broker: no cause for doubt.
+        except MalformedAnswerError as error:  # No broker was involved, so no outcome is in doubt.
             raise NameServerError(f"name server {address}: {error}") from error
 
     def _next_name_server(self) -> str:
-        # Moved on before the answer is there, so that a lookup that its caller gives up on leaves
-        # the silent name server behind, too.
+        # Moved on before the answer arrives, so that a lookup whose caller gives up on it also
+        # leaves the unresponsive name server behind.
         address = self._name_servers[self._current]
         self._current = (self._current + 1) % len(self._name_servers)
         return address
@@ -279,7 +281,7 @@ class RouteTable:
             self._on_leader(leader.broker_name, leader.address)
 
     async def name_server_request(self, make: Callable[[], RemotingCommand]) -> RemotingCommand:
-        """Ask the name servers in turn until one answers with success.
+        """Send a request to the name servers in turn until one answers with success.
 
         Raises NameServerError where none answers, BrokerRefusedError for another answer.
         """

@@ -1,14 +1,14 @@
-"""Send requests and their answers: `Message` to RemotingCommand, answer to `SendResult`.
+"""Codec of send requests: `Message` to RemotingCommand, answer to `SendResult`.
 
 Place in the data path: `client.produce.producer` prepares a message once, makes a command of it for
-each attempt, and reads the answer here. SEND_MESSAGE_V2 (one-letter header fields) for single
+each attempt, and decodes the answer here. SEND_MESSAGE_V2 (one-letter header fields) for single
 messages, SEND_BATCH_MESSAGE for batches; a message whose MSG_TYPE is `reply` goes as
 SEND_REPLY_MESSAGE_V2.
 
-Invariants: what is prepared never changes between attempts (UNIQ_KEY, bornTimestamp, body); only
-queue and broker name do. A message that no broker would take is refused before anything is sent.
+Invariants: a prepared send never changes between attempts (UNIQ_KEY, bornTimestamp, body); only
+queue and broker name do. A message that every broker would refuse is refused before it is sent.
 
-Source: facts of RocketMQ's request codes 310, 320, 325; limits of DefaultMQProducer.
+Source: RocketMQ's request codes 310, 320, 325; limits of DefaultMQProducer.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _RESERVED: Final = frozenset(
 
 
 class CompressionType(enum.Enum):
-    """How large bodies are deflated. Clients before 5.0 inflate ZLIB only."""
+    """The compression of large bodies. Clients before 5.0 decompress ZLIB only."""
 
     ZLIB = sys_flag.COMPRESSION_ZLIB
     LZ4 = sys_flag.COMPRESSION_LZ4
@@ -78,7 +78,7 @@ class CompressionType(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compression:
-    """Bodies of `size_bytes_min` or more are deflated, at `level` where the type has levels."""
+    """Bodies of `size_bytes_min` or more are compressed, at `level` where the type has levels."""
 
     size_bytes_min: int = 4_096
     kind: CompressionType = CompressionType.ZLIB
@@ -101,7 +101,7 @@ class PreparedSend:
     is_half: bool = False
 
     def command(self, queue: MessageQueue) -> RemotingCommand:
-        """The request for one attempt, to `queue`."""
+        """Return the request for one attempt, to `queue`."""
         fields = self.fields.copy()
         fields["e"] = str(queue.queue_id)
         fields["n"] = queue.broker_name
@@ -117,7 +117,7 @@ def prepare_message(
     extra: Mapping[str, str] | None = None,
     namespace: Namespace = NO_NAMESPACE,
 ) -> PreparedSend:
-    """`message` must have its uniq_key and born timestamp; `group` is wrapped already.
+    """Prepare a message that has its uniq_key and born timestamp; `group` is wrapped already.
 
     `extra` are properties besides the message's own. Raises MessageRefusedError.
     """
@@ -150,7 +150,7 @@ def prepare_message(
 def prepare_batch(
     messages: Sequence[Message], *, group: str, namespace: Namespace = NO_NAMESPACE
 ) -> PreparedSend:
-    """A batch of one topic; every message must have its uniq_key. Raises MessageRefusedError."""
+    """Prepare a batch of one topic; every message has its uniq_key. Raises MessageRefusedError."""
     if not messages:
         raise MessageRefusedError("a batch needs at least one message")
     first = messages[0]
@@ -177,7 +177,7 @@ def prepare_batch(
 
 
 def send_status(code: int) -> SendStatus | None:
-    """The status that a response code stands for; None where it is an error."""
+    """Return the status that a response code stands for; None where it is an error."""
     return _STATUSES.get(code)
 
 
@@ -190,7 +190,7 @@ def send_result(
     attempts: int,
     address: str,
 ) -> SendResult:
-    """Read the header of a stored message's answer. Raises MalformedAnswerError."""
+    """Decode the header of a stored message's answer. Raises MalformedAnswerError."""
     fields = answer.ext_fields
     try:
         offset_msg_id = fields["msgId"]
@@ -247,7 +247,7 @@ def _properties(message: Message, extra: dict[str, str]) -> str:
         text = properties_text(properties)
     except RecordError as error:
         raise MessageRefusedError(str(error)) from error
-    # Only a text that may be too long in UTF-8 is worth encoding for its length.
+    # A character takes at most 4 bytes in UTF-8, so only a long text needs encoding to measure it.
     if len(text) * 4 > PROPERTIES_SIZE_MAX and len(text.encode()) > PROPERTIES_SIZE_MAX:
         raise MessageRefusedError(f"properties take more than {PROPERTIES_SIZE_MAX} bytes")
     return text

@@ -1,11 +1,11 @@
-"""The background tasks of one client: the only place of this package where tasks are made.
+"""The background tasks of one client: the only place of this package that creates tasks.
 
 Place in the data path: `client.connection.instance` owns one `TaskScope`; poll and heartbeat loops,
 pull loops and asynchronous sends run in it.
 
 Invariants: no task outlives `stop`; an unexpected error of a loop ends all tasks of the client and
-is raised by `stop` (later uses find the client not running), never swallowed. The error of a
-launched request belongs to whoever awaits it and ends nothing else.
+is raised by `stop` (later calls find the client not running), never swallowed. The error of a
+launched request goes to the task's awaiter and ends nothing else.
 
 `start` and `stop` may be called from different tasks, which is why one owner task holds the
 TaskGroup.
@@ -46,13 +46,13 @@ class TaskScope:
         await ready.wait()
 
     async def drain(self, timeout_ms: int) -> None:
-        """Launch nothing more, and give what is launched `timeout_ms` to end by itself."""
+        """Launch nothing more, and wait up to `timeout_ms` for launched requests to end."""
         self._draining = True
         if self._launched:
             await asyncio.wait(self._launched, timeout=timeout_ms / 1000)
 
     async def stop(self) -> None:
-        """Cancel all tasks and wait for their end. Raises what a loop failed with, as a group."""
+        """Cancel all tasks and wait for their end. Raises the errors of failed loops as a group."""
         self._stopping.set()
         for task in list(self._loops):
             task.cancel()
@@ -73,7 +73,7 @@ class TaskScope:
         return task
 
     def launch(self, coroutine: Coroutine[object, object, _T]) -> asyncio.Task[_T]:
-        """Run a request; its result or error is for whoever awaits the task.
+        """Run a request; the awaiter of the task gets its result or error.
 
         Raises ClientClosedError where the scope does not run.
         """
