@@ -1,4 +1,4 @@
-"""The traces of what a push consumer hands to its listener.
+"""Trace records of a push consumer's deliveries to its listener.
 
 Place in the data path: `client.consume.queue_consumer` calls `begin` before each delivery and `end`
 after it; the records go to a `client.trace.tracer`.
@@ -22,7 +22,7 @@ __all__ = ["ConsumeTrace", "Traced"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traced:
-    """One delivery under way; `traced_ids` are its messages that brokers want traced."""
+    """One delivery in progress; `traced_ids` are its messages that brokers want traced."""
 
     request_id: str
     began_ns: int
@@ -30,7 +30,7 @@ class Traced:
 
 
 class ConsumeTrace:
-    """On behalf of `group`; `next_id` makes the ids that join a delivery's two records."""
+    """Traces the deliveries of `group`; `next_id` makes the id that joins a delivery's records."""
 
     def __init__(self, tracer: Tracer, group: str, next_id: Callable[[int], str]) -> None:
         self._tracer = tracer
@@ -71,7 +71,7 @@ class ConsumeTrace:
         *,
         raised: bool,
     ) -> None:
-        """The listener answered `status`, or raised; None: it was cut short."""
+        """Record the listener's `status`, or that it `raised`; None: it was interrupted."""
         if status is ConsumeStatus.CONSUME_SUCCESS:
             code = ConsumeReturn.SUCCESS
         elif raised:

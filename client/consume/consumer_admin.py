@@ -1,11 +1,11 @@
-"""What brokers ask a push consumer on behalf of administrators: its state, a reset, one message.
+"""Requests of administrators, relayed by brokers, to a push consumer: state, reset, one message.
 
-Place in the data path: none of messages. `mqadmin consumerStatus`, `consumeMessage` by id,
-`getConsumerStatus` and RocketMQ 4.9's reset of offsets reach a member through a broker, over the
+Place in the data path: outside the message path. `mqadmin consumerStatus`, `consumeMessage` by id,
+`getConsumerStatus` and RocketMQ 4.9's offset reset reach a member through a broker, over the
 connection that carries its heartbeats.
 
-Invariants: a request about another group is refused; what can't be read is answered with what was
-wrong; a message that is consumed for an administrator is neither committed nor retried.
+Invariants: a request about another group is refused; a malformed request is answered with what is
+wrong with it; a message that is consumed for an administrator is neither committed nor retried.
 
 Source: RocketMQ ClientRemotingProcessor (requests 220, 221, 307, 309), ConsumerRunningInfo,
 ConsumeMessageDirectlyResult.
@@ -50,7 +50,7 @@ class _Offsets(msgspec.Struct):
 
 
 class _Consumer(Protocol):
-    """The push consumer, as far as it is asked here."""
+    """The part of the push consumer that these requests use."""
 
     @property
     def settings(self) -> PushConsumerSettings: ...
@@ -70,7 +70,7 @@ class _Consumer(Protocol):
 
 
 class ConsumerAdmin:
-    """Answers for one consumer; `wire_group` as brokers know it."""
+    """Answers administrators for one consumer; `wire_group` is the group's name at brokers."""
 
     def __init__(self, instance: ClientInstance, wire_group: str, consumer: _Consumer) -> None:
         self._instance = instance
@@ -79,7 +79,7 @@ class ConsumerAdmin:
         self._under_way = 0
 
     def listen(self) -> None:
-        """From now on."""
+        """Register the handlers of these requests."""
         instance = self._instance
         instance.listen(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, self._reset)
         instance.listen(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, self._offsets)
@@ -89,7 +89,7 @@ class ConsumerAdmin:
     # Requests.
 
     def _reset(self, connection: Connection, command: RemotingCommand) -> None:
-        """RESET_CONSUMER_CLIENT_OFFSET; RocketMQ sends it oneway."""
+        """Handle RESET_CONSUMER_CLIENT_OFFSET; RocketMQ sends it oneway."""
         if not self._is_ours(connection, command, "group"):
             return
         try:
@@ -106,7 +106,7 @@ class ConsumerAdmin:
         _answer(connection, command, b"")
 
     def _offsets(self, connection: Connection, command: RemotingCommand) -> None:
-        """GET_CONSUMER_STATUS_FROM_CLIENT: how far this member is in a topic's queues."""
+        """Handle GET_CONSUMER_STATUS_FROM_CLIENT: this member's offsets in a topic's queues."""
         if not self._is_ours(connection, command, "group"):
             return
         topic = command.ext_fields.get("topic")
@@ -119,7 +119,7 @@ class ConsumerAdmin:
         _answer(connection, command, msgspec.json.encode({"messageQueueTable": table}))
 
     def _running_info(self, connection: Connection, command: RemotingCommand) -> None:
-        """GET_CONSUMER_RUNNING_INFO."""
+        """Handle GET_CONSUMER_RUNNING_INFO."""
         if not self._is_ours(connection, command, "consumerGroup"):
             return
         consumer, wrap = self._consumer, self._instance.namespace.wrap
@@ -143,7 +143,7 @@ class ConsumerAdmin:
         _answer(connection, command, msgspec.json.encode(info))
 
     def _consume(self, connection: Connection, command: RemotingCommand) -> None:
-        """CONSUME_MESSAGE_DIRECTLY: the listener gets one message that an administrator chose."""
+        """Handle CONSUME_MESSAGE_DIRECTLY: deliver one message that an administrator chose."""
         if not self._is_ours(connection, command, "consumerGroup"):
             return
         if self._under_way >= _DIRECTLY_MAX:
@@ -183,14 +183,14 @@ class ConsumerAdmin:
         return False
 
     def _message(self, command: RemotingCommand) -> DeliveredMessage:
-        """Raises RecordError."""
+        """Decode the message to consume. Raises RecordError."""
         record = decode_record(command.body)
         topic = self._instance.namespace.unwrap(record.topic)
         queue = MessageQueue(topic, command.ext_fields.get("brokerName", ""), record.queue_id)
         return delivered_message(record, queue, self._instance.namespace)
 
     def _queue(self, key: str) -> MessageQueue:
-        """Raises BodyError."""
+        """Parse a queue's name. Raises BodyError."""
         name = parse_queue_name(key)
         return MessageQueue(
             self._instance.namespace.unwrap(name.topic), name.broker_name, name.queue_id
@@ -201,12 +201,12 @@ class ConsumerAdmin:
         return QueueName(queue.broker_name, queue.queue_id, topic)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        with contextlib.suppress(ClientClosedError):  # nobody is there any more to be asked
+        with contextlib.suppress(ClientClosedError):  # the client is stopping
             self._instance.scope.spawn(work, "client-asked")
 
 
 def _described(state: QueueState) -> dict[str, object]:
-    """RocketMQ's ProcessQueueInfo."""
+    """Return RocketMQ's ProcessQueueInfo."""
     return {
         "commitOffset": state.commit_offset,
         "cachedMsgMinOffset": state.commit_offset if state.held else 0,

@@ -1,4 +1,4 @@
-"""What an application and an observer see of a push consumer: listener, statuses, settings, hooks.
+"""The application's and observer's view of a push consumer: listener, statuses, settings, hooks.
 
 Place in the data path: `client.consume.push_consumer` and `client.consume.queue_consumer` share
 these values.
@@ -34,7 +34,7 @@ _DELAY_LEVEL_MAX: Final = 18
 
 
 class ConsumeStatus(enum.Enum):
-    """What a listener says of the messages it was given, all together.
+    """A listener's verdict on the messages of one call, all together.
 
     To an ordered consumer RECONSUME_LATER means that the queue waits a moment (RocketMQ's
     SUSPEND_CURRENT_QUEUE_A_MOMENT).
@@ -48,16 +48,16 @@ ConsumeListener: TypeAlias = Callable[[Sequence[DeliveredMessage]], Awaitable[Co
 
 
 class ConsumerObserver:
-    """Hooks for whoever wants to watch each step. Times are CLOCK_MONOTONIC, in ns.
+    """Hooks that report each step of a consumer. Times are CLOCK_MONOTONIC, in ns.
 
-    All do nothing here; they are called on the loop and must not block. An operation that was cut
-    short by `crash` is told, too, with an indefinite error.
+    Every hook does nothing by default; hooks are called on the loop and must not block. An
+    operation that `crash` interrupts is reported, too, with an indefinite error.
     """
 
     def assigned(self, queues: Sequence[MessageQueue], *, t: int) -> None:
-        """A rebalance changed what is owned; `queues` are all that are owned from now on.
+        """Report a rebalance that changed ownership; `queues` are all that are owned from now on.
 
-        Called before anything of a new queue is delivered, and after the last delivery of a lost
+        Called before the first delivery from a new queue, and after the last delivery from a lost
         one.
         """
 
@@ -69,7 +69,7 @@ class ConsumerObserver:
         t_invoke: int,
         t_complete: int,
     ) -> None:
-        """The listener answered; None: it was cut short, and nobody knows how far it came."""
+        """Report the listener's status; None: it was interrupted, its progress is unknown."""
 
     def committed(
         self,
@@ -80,7 +80,7 @@ class ConsumerObserver:
         t_invoke: int,
         t_complete: int,
     ) -> None:
-        """An offset commit ended: stored where `error` is None, else as its `definite` says."""
+        """Report the end of a commit: stored where `error` is None, else as its `definite` says."""
 
     def offset_fetched(
         self,
@@ -91,30 +91,30 @@ class ConsumerObserver:
         t_invoke: int,
         t_complete: int,
     ) -> None:
-        """The committed offset was asked for; None without an error: nothing is stored."""
+        """Report a fetch of the committed offset; None without an error: no offset is stored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushConsumerSettings:
-    """How a push consumer behaves; times in ms.
+    """Settings of a push consumer; times in ms.
 
-    A pull is held by the broker for `suspend_ms` while there is nothing new, and given up when
+    The broker holds a pull for `suspend_ms` while there is nothing new; the pull is abandoned when
     its answer is `answer_slack_ms` later than that (RocketMQ may hold one some seconds longer than
-    asked).
+    requested).
 
-    A failed message is handed to the broker, which delivers it again later, at delay level
+    A failed message is sent back to the broker, which delivers it again later, at delay level
     `retry_delay_level` (0: the broker's choice, -1: it goes to the dead letters at once). One that
-    the broker does not take back comes again from here, after `redelivery_ms_min`, doubled with
-    each failure up to `redelivery_ms_max`.
+    the broker does not take back is delivered again from here, after `redelivery_ms_min`, doubled
+    with each failure up to `redelivery_ms_max`.
 
     `ordered`: a queue is consumed under the broker's lock; nothing behind a failed message is
-    delivered before it, which comes again every `redelivery_ms_min`.
+    delivered before it, and it is delivered again every `redelivery_ms_min`.
     """
 
     message_model: MessageModel = MessageModel.CLUSTERING
     consume_from: ConsumeFrom = ConsumeFrom.LAST
     consume_from_timestamp_ms: int = 0
-    """Unix time from which a new group begins with ConsumeFrom.TIMESTAMP."""
+    """Unix time from which a new group starts with ConsumeFrom.TIMESTAMP."""
     ordered: bool = False
     consume_batch_max: int = 1
     pull_batch_max: int = 32
@@ -122,13 +122,15 @@ class PushConsumerSettings:
     answer_slack_ms: int = 6_000
     rebalance_interval_ms: int = 20_000
     handover_ms: int = 200
-    """How long a queue that another member may have had waits, so that its offset is committed."""
+    """Wait before taking up a queue that another member may have had, so that it commits its
+    offset."""
     commit_interval_ms: int = 5_000
     held_count_max: int = 1_000
-    """Messages of one queue pulled and not consumed; above it pulls wait."""
+    """Messages of one queue that are pulled and not consumed; above it pulls wait."""
     held_bytes_max: int = 100 * 1024 * 1024
     held_span_max: int = 2_000
-    """Offsets between the first message that is not consumed and the next pull, likewise."""
+    """Offsets between the first message that is not consumed and the next pull; above it pulls
+    wait."""
     redelivery_ms_min: int = 1_000
     redelivery_ms_max: int = 60_000
     reconsume_times_max: int | None = None
@@ -136,19 +138,19 @@ class PushConsumerSettings:
     and with `ordered` never. In broadcasting mode it is dropped with a line in the log."""
     retry_delay_level: int = 0
     lock_interval_ms: int = 20_000
-    """How often an ordered consumer renews its locks; a lock holds for 30 s."""
+    """Interval at which an ordered consumer renews its locks; a lock expires after 30 s."""
     offset_file: Path | None = None
-    """Where a broadcasting member keeps how far it has come; None: nowhere, it begins anew with
+    """File in which a broadcasting member stores its offsets; None: nowhere, it starts anew with
     `consume_from` at every start."""
     consume_timeout_ms: int = 900_000
-    """How long the listener may take for one call. Then it is cancelled, and the messages come
-    again; a blocking listener of `client.blocking.sync` can't be cancelled, and goes on beside
-    that."""
+    """Time limit of one listener call. Then the call is cancelled, and the messages are
+    delivered again; a blocking listener of `client.blocking.sync` can't be cancelled and runs on
+    beside that."""
     stop_timeout_ms: int = 10_000
-    """How long the listener may take to end when its queue is given up."""
+    """Time limit for the listener to end when its queue is released."""
     timeout_ms: int = 3_000
     trace: TraceSettings | None = None
-    """With it, what was consumed is told in RocketMQ's trace topic."""
+    """Where set, consumed messages are recorded in RocketMQ's trace topic."""
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     instance: InstanceSettings = field(default_factory=InstanceSettings)
 
@@ -189,17 +191,17 @@ class PushConsumerSettings:
 
     @property
     def reconsume_limit(self) -> int:
-        """What brokers are told."""
+        """The limit reported to brokers."""
         return _RECONSUME_TIMES if self.reconsume_times_max is None else self.reconsume_times_max
 
     def is_last_attempt(self, failures: int) -> bool:
-        """Whether a message that failed `failures` times before may not fail once more here."""
+        """Return whether one more failure, after `failures` before, is the last that is allowed."""
         if self.ordered and self.reconsume_times_max is None:
             return False
         return failures >= self.reconsume_limit
 
     def redelivery_ms(self, failures: int) -> int:
-        """The delay before a message that failed `failures` times before comes again."""
+        """Return the delay before redelivery of a message that failed `failures` times before."""
         if self.ordered:
             return self.redelivery_ms_min
         return min(self.redelivery_ms_max, self.redelivery_ms_min << min(failures, 20))

@@ -1,16 +1,17 @@
-"""The lite pull consumer: a member of a consumer group whose application asks for messages.
+"""The lite pull consumer: a member of a consumer group whose application polls for messages.
 
-Place in the data path: a push consumer inside shares queues, pulls ahead and commits; its listener
-lays messages out here, and `poll` hands them to the application.
+Place in the data path: a push consumer inside shares queues, prefetches and commits; its listener
+stages messages here, and `poll` returns them to the application.
 
 Invariants:
-- What `poll` has returned counts as consumed when `poll` or `commit` is called again, or at `stop`;
-  before that it is not committed, so that what a killed application had in its hands comes again.
-- Of a queue that is lost to another member nothing is handed out any more, and what the application
-  still has of it comes again at its new owner.
-- What is laid out is bounded: one batch per queue, behind it what a queue may hold.
+- What `poll` has returned counts as consumed at the next `poll` or `commit`, or at `stop`; before
+  that it is not committed, so that messages in the hands of a killed application are delivered
+  again.
+- Once a queue is lost to another member, no more of its messages are returned, and those that the
+  application still holds are delivered again by the new owner.
+- Staged messages are bounded: one batch per queue, behind it what a queue may hold.
 
-Source: RocketMQ DefaultLitePullConsumerImpl (subscribe mode), which commits what it has handed out,
+Source: RocketMQ DefaultLitePullConsumerImpl (subscribe mode), which commits what it has returned,
 consumed or not. To choose queues and offsets oneself, use `client.consume.pull_consumer`.
 """
 
@@ -32,8 +33,9 @@ __all__ = ["LitePullConsumer", "LitePullSettings"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LitePullSettings:
-    """`consumer` are those of the push consumer inside; how it retries and batches has no effect.
+    """Settings of a lite pull consumer.
 
+    `consumer` are those of the push consumer inside; its retry and batch settings have no effect.
     `release_timeout_ms` is how long a queue that goes to another member waits for the next poll.
     """
 
@@ -50,7 +52,7 @@ class LitePullSettings:
 
 @dataclass(slots=True, eq=False)
 class _Batch:
-    """Messages of one queue, laid out until they are consumed."""
+    """Messages of one queue, staged until they are consumed."""
 
     messages: Sequence[DeliveredMessage]
     consumed: asyncio.Future[None]
@@ -89,7 +91,7 @@ class LitePullConsumer(Lifecycle):
 
     @property
     def queues(self) -> tuple[MessageQueue, ...]:
-        """The queues owned now."""
+        """The queues that this member owns now."""
         return self._consumer.queues
 
     def subscribe(
@@ -98,37 +100,37 @@ class LitePullConsumer(Lifecycle):
         expression: str = ALL_TAGS,
         kind: ExpressionType = ExpressionType.TAG,
     ) -> None:
-        """As `PushConsumer.subscribe`."""
+        """See `PushConsumer.subscribe`."""
         self._consumer.subscribe(topic, expression, kind)
 
     def unsubscribe(self, topic: str) -> None:
-        """As `PushConsumer.unsubscribe`."""
+        """See `PushConsumer.unsubscribe`."""
         self._consumer.unsubscribe(topic)
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
-        """Pull nothing more of these queues until `resume`; what is here is still handed out."""
+        """Pause pulls from these queues until `resume`; prefetched messages are still returned."""
         self._consumer.suspend(queues)
 
     def resume(self, queues: Iterable[MessageQueue]) -> None:
         self._consumer.resume(queues)
 
     async def start(self) -> None:
-        """As `PushConsumer.start`."""
+        """See `PushConsumer.start`."""
         await self._consumer.start()
 
     async def stop(self) -> None:
-        """What was polled is consumed; commit, and leave the group."""
+        """Mark what was polled as consumed, commit, and leave the group."""
         await self._settle()
         await self._consumer.stop()
 
     async def crash(self) -> None:
-        """Vanish as a killed process would: nothing is committed, connections are dropped."""
+        """Stop as a killed process would: nothing is committed, connections are dropped."""
         await self._consumer.crash()
 
     async def poll(self, timeout_ms: int | None = None) -> list[DeliveredMessage]:
-        """The next messages, at most `poll_batch_max`; empty where none come in time.
+        """Return the next messages, at most `poll_batch_max`; empty where none come in time.
 
-        Messages of a queue come in its order. Those of the last poll are consumed herewith.
+        Messages of a queue come in its order. Those of the last poll are marked as consumed.
         """
         self._consumer.instance.check_running()
         await self._settle()
@@ -149,36 +151,36 @@ class LitePullConsumer(Lifecycle):
         return messages
 
     async def commit(self) -> None:
-        """What was polled is consumed; commit it now. It is committed from time to time anyway."""
+        """Mark what was polled as consumed and commit it now, not only at the next interval."""
         await self._settle()
         await self._consumer.commit()
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on at `offset` in an owned queue, for the whole group."""
+        """Continue at `offset` in an owned queue, for the whole group."""
         await self._settle()
         for batch in [each for each in self._laid_out if each.messages[0].queue == queue]:
             self._laid_out.remove(batch)
-            batch.consumed.set_result(None)  # the reset below says where the queue goes on
+            batch.consumed.set_result(None)  # the reset below sets where the queue continues
         await self._consumer.reset({queue: offset})
 
     async def _lay_out(self, messages: Sequence[DeliveredMessage]) -> ConsumeStatus:
-        """The listener: returns when the application has consumed them."""
+        """Stage messages of the inner consumer; return when the application has consumed them."""
         batch = _Batch(messages, asyncio.get_running_loop().create_future())
         self._laid_out.append(batch)
         self._arrived.set()
         try:
             await batch.consumed
-        finally:  # else the queue is given up
+        finally:  # the queue may also be released before they are consumed
             for batches in (self._laid_out, self._handed_out):
                 if batch in batches:
                     batches.remove(batch)
         return ConsumeStatus.CONSUME_SUCCESS
 
     async def _settle(self) -> None:
-        """What was handed out is consumed."""
+        """Mark the returned messages as consumed."""
         handed_out, self._handed_out = self._handed_out, []
         for batch in handed_out:
             if not batch.consumed.done():
                 batch.consumed.set_result(None)
         if handed_out:
-            await asyncio.sleep(0)  # the queues take note
+            await asyncio.sleep(0)  # let the queues' tasks record it

@@ -1,16 +1,16 @@
-"""How far a broadcasting consumer has come, in a file of its own.
+"""The offsets of a broadcasting consumer, in a file of its own.
 
-Place in the data path: members of a broadcasting group each read everything, so no broker keeps
+Place in the data path: members of a broadcasting group each read everything, so no broker stores
 their offsets; `client.consume.queue_consumer` puts them here, `client.consume.push_consumer` has
 the file written every commit interval and at its end.
 
-Invariants: the file is replaced as a whole (written beside, synced, renamed), so that it is the
-old one or the new one after any crash; a file that can't be read ends the start instead of reading
-everything anew or skipping it; one process uses a file at a time.
+Invariants: the file is replaced as a whole (new file written, synced, renamed), so that after any
+crash it is the old one or the new one; an unreadable file makes `open` fail, so that nothing is
+read anew or skipped; one process uses a file at a time.
 
 Format: RocketMQ's `{"offsetTable":{{"brokerName":"...","queueId":N,"topic":"..."}:OFFSET}}`, with
-the queue as the field's name (`remoting.protocol.queue_table`). A string that holds the queue is
-read, too.
+the queue as the field's name (`remoting.protocol.queue_table`). A queue inside a string is decoded,
+too.
 
 Source: RocketMQ LocalFileOffsetStore, OffsetSerializeWrapper.
 """
@@ -44,7 +44,7 @@ class _Table(msgspec.Struct):
 
 
 def encode_offsets(offsets: Mapping[MessageQueue, int]) -> bytes:
-    """The file's content."""
+    """Encode the file's content."""
     table = encode_queue_table(
         (QueueName(queue.broker_name, queue.queue_id, queue.topic), offset)
         for queue, offset in sorted(offsets.items())
@@ -53,7 +53,7 @@ def encode_offsets(offsets: Mapping[MessageQueue, int]) -> bytes:
 
 
 def decode_offsets(content: bytes) -> dict[MessageQueue, int]:
-    """Raises BodyError."""
+    """Decode the file's content. Raises BodyError."""
     offsets = {}
     for key, offset in fastjson.decode(content, _Table).offsetTable.items():
         name = parse_queue_name(key)
@@ -64,7 +64,7 @@ def decode_offsets(content: bytes) -> dict[MessageQueue, int]:
 
 
 class LocalOffsets:
-    """Offsets by queue, topics as brokers know them; with `path` None they last as long as this."""
+    """Offsets by queue, topics as brokers know them; with `path` None they are in memory only."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -75,7 +75,7 @@ class LocalOffsets:
         self._write: asyncio.Future[None] | None = None
 
     async def open(self) -> None:
-        """Raises OffsetFileError."""
+        """Lock and read the file. Raises OffsetFileError."""
         if self._path is not None:
             await asyncio.to_thread(self._open, self._path)
 
@@ -83,14 +83,14 @@ class LocalOffsets:
         return self._offsets.get(queue)
 
     def put(self, queue: MessageQueue, offset: int) -> None:
-        """Written by the next `flush`."""
+        """Set an offset; the next `flush` writes it."""
         self._offsets[queue] = offset
 
     async def flush(self) -> None:
-        """Write the file where there is news. Raises OffsetFileError; what was in it stays then."""
+        """Write the file if offsets changed. Raises OffsetFileError; the old content stays then."""
         async with self._turn:
             if self._write is not None and not self._write.done():
-                await asyncio.wait([self._write])  # whoever waited for it was cancelled
+                await asyncio.wait([self._write])  # from a flush that was cancelled
             content = encode_offsets(self._offsets)
             if self._path is None or content == self._stored:
                 return
@@ -104,14 +104,14 @@ class LocalOffsets:
             self._stored = content
 
     async def close(self) -> None:
-        """Write and leave the file to others. Raises OffsetFileError."""
+        """Write and unlock the file. Raises OffsetFileError."""
         try:
             await self.flush()
         finally:
             self.abandon()
 
     def abandon(self) -> None:
-        """Leave the file to others as it is."""
+        """Unlock the file without writing it."""
         if self._lock_file is not None:
             self._lock_file.close()
             self._lock_file = None
@@ -142,6 +142,7 @@ def _replace(path: Path, content: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     beside.replace(path)
+    # The rename itself survives a power loss only once the directory is synced.
     directory = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(directory)

@@ -1,7 +1,7 @@
-"""Handles of popped messages: what a broker's answer to a pop says of each of its records; pure.
+"""Handles of popped messages, as the answer to a pop carries them for each record; pure.
 
 Place in the data path: `client.consume.pop_consumer` pairs the records of an answer with their
-handles, and names message and place by a handle when it acknowledges or postpones.
+handles, and sends a handle back to acknowledge a message or change its invisible time.
 
 Format: a handle (RocketMQ's extraInfo, property POP_CK) has eight parts joined by blanks: start
 offset, time of the pop, invisible time, revive queue, retry flag, broker name, queue id, offset.
@@ -26,12 +26,12 @@ _JOINTS: Final = {"1": "_", "2": "+"}
 
 
 class PopHandleError(ValueError):
-    """The answer's fields or a handle can't be read."""
+    """The answer's fields or a handle can't be parsed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PopHandle:
-    """One popped message. Times are Unix ms and ms."""
+    """The handle of one popped message. Times are Unix ms and ms."""
 
     start_offset: int
     pop_time_ms: int
@@ -44,7 +44,7 @@ class PopHandle:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Raises PopHandleError."""
+        """Parse a handle. Raises PopHandleError."""
         parts = text.split(" ")
         if len(parts) != _PARTS:
             raise PopHandleError(f"handle {text[:80]!r} has {len(parts)} parts, not {_PARTS}")
@@ -70,13 +70,13 @@ class PopHandle:
         )
 
     def topic_read(self, wire_topic: str, wire_group: str) -> str:
-        """The topic that the message really stands in."""
+        """Return the topic that the message is stored in: the retry topic for a retried one."""
         joint = _JOINTS.get(self.retry_flag)
         return wire_topic if joint is None else f"{_RETRY_PREFIX}{wire_group}{joint}{wire_topic}"
 
 
 class PopAnswer:
-    """The fields of a pop's answer. Raises PopHandleError where they can't be read."""
+    """The fields of a pop's answer. Raises PopHandleError where they can't be parsed."""
 
     def __init__(self, fields: Mapping[str, str], broker_name: str) -> None:
         self._broker_name = broker_name
@@ -95,7 +95,7 @@ class PopAnswer:
             raise PopHandleError(f"answer to a pop lacks or garbles {error}") from error
 
     def handle(self, record_topic: str, queue_id: int, offset: int) -> PopHandle:
-        """The handle of a record that carries none itself."""
+        """Return the handle of a record that carries none itself."""
         flag = "0"
         if record_topic.startswith(_RETRY_PREFIX):
             flag = "2" if "+" in record_topic else "1"
@@ -115,7 +115,7 @@ class PopAnswer:
 
 
 def _triples(text: str) -> list[tuple[tuple[str, int], str]]:
-    """((retry flag, queue id), value) of each. Raises ValueError."""
+    """Parse each triple into ((retry flag, queue id), value). Raises ValueError."""
     found = []
     for part in text.split(";"):
         if part:

@@ -1,12 +1,12 @@
-"""The POP consumer: takes messages for a while, and says of each one whether it is done.
+"""The POP consumer: pops messages for a time, and acknowledges each one.
 
-Place in the data path: nobody owns queues here; the broker hands each message to one of the group's
-consumers and hides it for the time asked for. An acknowledged message is gone for the group; one
-that is not comes again when its time is over, through `%RETRY%group_topic`, and after its last
-attempt goes to `%DLQ%group`.
+Place in the data path: consumers own no queues here; the broker delivers each message to one of the
+group's consumers and hides it for the requested time. An acknowledged message is never delivered to
+the group again; one that is not acknowledged is delivered again when its time is over, through
+`%RETRY%group_topic`, and after its last attempt goes to `%DLQ%group`.
 
-Invariants: a message counts as done only by `ack`; a pop that was not answered costs nothing but
-time, since what it hid comes again.
+Invariants: only `ack` marks a message as consumed; an unanswered pop costs only time, since the
+messages it hid are delivered again.
 
 Source: RocketMQ 5's PopConsumer requests (200050, 200051, 200053), MQClientAPIImpl.
 """
@@ -57,7 +57,7 @@ _ANSWERS: Final = _FOUND_NOTHING | {ResponseCode.SUCCESS.value}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PopConsumerSettings:
-    """`timeout_ms` bounds each request; of a pop, what comes on top of its `poll_ms`."""
+    """`timeout_ms` bounds each request; for a pop, the time beyond its `poll_ms`."""
 
     timeout_ms: int = 5_000
     retry: RetryPolicy = field(default_factory=RetryPolicy)
@@ -70,7 +70,7 @@ class PopConsumerSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoppedMessage:
-    """A message, and by what it is acknowledged or postponed."""
+    """A message, and the handle to acknowledge it or change its invisible time by."""
 
     message: DeliveredMessage
     handle: PopHandle
@@ -104,11 +104,11 @@ class PopConsumer(Lifecycle):
         await self.instance.start()
 
     async def stop(self) -> None:
-        """Close. What is popped and not acknowledged comes again when its time is over."""
+        """Close. Unacknowledged messages are delivered again when their time is over."""
         await self.instance.stop()
 
     async def crash(self) -> None:
-        """Vanish as a killed process would."""
+        """Stop as a killed process would."""
         await self.instance.abort()
 
     async def pop(
@@ -122,11 +122,12 @@ class PopConsumer(Lifecycle):
         kind: ExpressionType = ExpressionType.TAG,
         from_end: bool = False,
     ) -> list[PoppedMessage]:
-        """Up to `count_max` messages, hidden from the rest of the group for `invisible_ms`.
+        """Return up to `count_max` messages, hidden from the rest of the group for `invisible_ms`.
 
-        Each call asks one broker group, the next in turn, which holds the request up to `poll_ms`
-        while it has nothing. A group that is new begins at the topic's start, or with `from_end`
-        at its end. Messages with another tag of the same hash are left out, and acknowledged.
+        Each call goes to one broker group, the next in turn, which holds the request up to
+        `poll_ms` while it has no message. A new group starts at the topic's start, or with
+        `from_end` at its end. Messages whose other tag has the same hash are left out, and
+        acknowledged.
         """
         subscription = self._subscribe(topic, expression, kind)
         broker_name = await self._next_broker(topic)
@@ -173,11 +174,11 @@ class PopConsumer(Lifecycle):
         return wanted
 
     async def ack(self, popped: PoppedMessage) -> None:
-        """The message is done; returns when that is stored."""
+        """Acknowledge the message; returns when the broker has stored that."""
         await self._tell(RequestCode.ACK_MESSAGE, popped, {})
 
     async def change_invisible(self, popped: PoppedMessage, invisible_ms: int) -> PoppedMessage:
-        """Have the message come again `invisible_ms` from now; the result replaces `popped`."""
+        """Make the message visible again `invisible_ms` from now; the result replaces `popped`."""
         answer, address = await self._tell(
             RequestCode.CHANGE_MESSAGE_INVISIBLETIME, popped, {"invisibleTime": str(invisible_ms)}
         )
@@ -196,7 +197,7 @@ class PopConsumer(Lifecycle):
     # Internals.
 
     def _subscribe(self, topic: str, expression: str, kind: ExpressionType) -> Subscription:
-        """Brokers hear by heartbeat what is popped, and so of the group."""
+        """Record the subscription for heartbeats, by which brokers learn of the group."""
         known = self._subscriptions.get(topic)
         if known is not None and (known.expression, known.kind) == (expression, kind):
             return known
@@ -227,12 +228,14 @@ class PopConsumer(Lifecycle):
         return names[self._turn % len(names)]
 
     def _popped(self, answer: RemotingCommand, topic: str, broker_name: str) -> list[PoppedMessage]:
-        """Raises PopHandleError, RecordError."""
+        """Pair the answer's records with their handles. Raises PopHandleError, RecordError."""
         told = PopAnswer(answer.ext_fields, broker_name)
         found = []
         for record in decode_records(answer.body):
             queue = MessageQueue(topic, broker_name, record.queue_id)
             message = delivered_message(record, queue, self.instance.namespace)
+            # A record from a retry topic carries its handle; others get one from the answer's
+            # fields.
             own = message.properties.get(_POP_CK)
             handle = (
                 told.handle(record.topic, record.queue_id, record.queue_offset)

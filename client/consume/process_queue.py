@@ -1,18 +1,18 @@
 """The messages of one queue between their pull and their consumption; pure.
 
-Place in the data path: a queue's pull loop adds what came, its consume loop takes batches out and
-says how each ended; the offset committed for the group is read here.
+Place in the data path: a queue's pull loop adds the messages it received, its consume loop takes
+batches out and reports how each ended; the offset committed for the group is read here.
 
 Invariants:
-- `commit_offset` never passes a message that is not consumed, and never falls while the position
-  is not moved by `reposition`.
-- Every message added is handed out until it is consumed; a failed one comes again when it is due,
-  its reconsume_times one higher. In an ordered queue nothing behind a failed message is handed out
-  before it is consumed.
-- Messages held are bounded: the pull loop asks `has_room` before it pulls.
+- `commit_offset` never passes a message that is not consumed, and never falls except by
+  `reposition`.
+- Every message added is handed out until it is consumed; a failed one is handed out again when it
+  is due, its reconsume_times one higher. In an ordered queue nothing behind a failed message is
+  handed out before that one is consumed.
+- Messages held are bounded: the pull loop checks `has_room` before it pulls.
 
 Source: RocketMQ ProcessQueue (its commit offset is the lowest offset held, or else the next one to
-be pulled) and ConsumeMessageOrderlyService (a failure suspends the queue).
+pull) and ConsumeMessageOrderlyService (a failure suspends the queue).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["ProcessQueue"]
 
 
 class ProcessQueue:
-    """`next_offset` is where the next pull begins. Times are ms of any one clock."""
+    """Messages held of a queue; `next_offset` is the next to pull. Times are ms of any clock."""
 
     __slots__ = (
         "_bytes",
@@ -62,17 +62,17 @@ class ProcessQueue:
 
     @property
     def held(self) -> int:
-        """Messages not consumed yet."""
+        """Number of messages not consumed yet."""
         return len(self._waiting) + len(self._taken) + len(self._due)
 
     @property
     def held_bytes(self) -> int:
-        """Of their bodies."""
+        """Bytes of their bodies."""
         return self._bytes
 
     @property
     def has_room(self) -> bool:
-        """Whether more may be pulled: behind a message that keeps failing all come again."""
+        """Whether more may be pulled. The span counts, since a restart redelivers all of it."""
         return (
             self.held < self._count_max
             and self._bytes < self._bytes_max
@@ -92,7 +92,7 @@ class ProcessQueue:
         return lowest
 
     def add(self, messages: Iterable[DeliveredMessage], next_offset: int) -> None:
-        """Take what a pull from `self.next_offset` brought; the next one begins at `next_offset`.
+        """Add what a pull from `self.next_offset` returned; the next one starts at `next_offset`.
 
         Messages below the position (a record batch may begin before it) are left out.
         """
@@ -106,9 +106,9 @@ class ProcessQueue:
         self.next_offset = max(expected, next_offset)
 
     def take(self, count_max: int, now_ms: int) -> list[DeliveredMessage]:
-        """The next messages to consume, lowest offsets first; empty where nothing is due.
+        """Return the next messages to consume, lowest offsets first; empty where none is due.
 
-        The caller owes each of them `done` or `retry`.
+        The caller reports each of them by `done` or `retry`.
         """
         assert count_max > 0
         batch: list[DeliveredMessage] = []
@@ -129,14 +129,14 @@ class ProcessQueue:
         return batch
 
     def done(self, messages: Sequence[DeliveredMessage]) -> None:
-        """These are consumed. Those taken before a `reposition` are of no interest any more."""
+        """Mark messages as consumed. Those taken before a `reposition` are ignored."""
         for message in messages:
             if self._taken.get(message.queue_offset) is message:
                 del self._taken[message.queue_offset]
                 self._bytes -= len(message.body)
 
     def retry(self, messages: Sequence[DeliveredMessage], due_ms: int) -> None:
-        """These were not consumed and are to be handed out again at `due_ms` or later."""
+        """Hand these messages out again at `due_ms` or later, since they were not consumed."""
         for message in messages:
             if self._taken.get(message.queue_offset) is message:
                 del self._taken[message.queue_offset]
@@ -144,7 +144,7 @@ class ProcessQueue:
                 self._due[message.queue_offset] = (due_ms, message)
 
     def next_due_ms(self) -> int | None:
-        """When the next failed message is due; None where none waits for its retry."""
+        """Return when the next failed message is due; None where none waits for its retry."""
         if not self._due:
             return None
         if self._ordered:
@@ -152,9 +152,9 @@ class ProcessQueue:
         return min(due_ms for due_ms, _ in self._due.values())
 
     def reposition(self, offset: int) -> None:
-        """Go on at `offset`: the broker said that the position is outside of the queue.
+        """Continue at `offset`: the broker reported that the position is outside of the queue.
 
-        Drops everything held; what is being consumed right now has no say in the offset any more.
+        Drops everything held; messages being consumed right now no longer affect the offset.
         """
         assert offset >= 0
         self._waiting.clear()

@@ -1,7 +1,7 @@
-"""The pull consumer: reads queues that its caller names, at offsets that its caller keeps.
+"""The pull consumer: reads queues that its caller names, at offsets that its caller tracks.
 
-Place in the data path: tools, the laboratory's readers and whoever assigns queues by himself; the
-group is known to brokers (heartbeat) but takes part in no rebalance here.
+Place in the data path: tools, the laboratory's readers and applications that assign queues
+themselves; brokers know the group by heartbeat, but it takes part in no rebalance here.
 
 Invariant: nothing is committed unless the caller commits it.
 
@@ -36,7 +36,7 @@ class PullConsumerSettings:
 
     timeout_ms: int = 5_000
     register: bool = True
-    """Whether brokers are told of the group by heartbeats."""
+    """Whether heartbeats report the group to brokers."""
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     instance: InstanceSettings = field(default_factory=InstanceSettings)
 
@@ -94,11 +94,11 @@ class PullConsumer(Lifecycle):
         await self.instance.stop()
 
     async def crash(self) -> None:
-        """Vanish as a killed process would."""
+        """Stop as a killed process would."""
         await self.instance.abort()
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """The topic's readable queues, in (broker, queue id) order."""
+        """Return the topic's readable queues, in (broker, queue id) order."""
         self.instance.check_running()
         route = await self.instance.routes.route(topic, timeout_ms=self.settings.timeout_ms)
         return route.read_queues
@@ -114,7 +114,7 @@ class PullConsumer(Lifecycle):
         expression: str = "*",
         kind: ExpressionType = ExpressionType.TAG,
     ) -> PullResult:
-        """Up to `max_count` messages from `offset` on.
+        """Return up to `max_count` messages from `offset` on.
 
         With `suspend_ms` above 0 the broker holds the request up to that long while there is
         nothing new; `timeout_ms` bounds the whole call and must leave room for that. `expression`
@@ -133,21 +133,21 @@ class PullConsumer(Lifecycle):
         )
 
     async def max_offset(self, queue: MessageQueue, timeout_ms: int | None = None) -> int:
-        """The next offset to be written in `queue`."""
+        """Return the next offset to be written in `queue`."""
         return await self._requests.max_offset(queue, timeout_ms=timeout_ms)
 
     async def min_offset(self, queue: MessageQueue, timeout_ms: int | None = None) -> int:
-        """The first offset kept in `queue`."""
+        """Return the first offset retained in `queue`."""
         return await self._requests.min_offset(queue, timeout_ms=timeout_ms)
 
     async def search_offset(
         self, queue: MessageQueue, timestamp_ms: int, timeout_ms: int | None = None
     ) -> int:
-        """The first offset stored at Unix time `timestamp_ms` or later."""
+        """Return the first offset stored at Unix time `timestamp_ms` or later."""
         return await self._requests.search_offset(queue, timestamp_ms, timeout_ms=timeout_ms)
 
     async def fetch_offset(self, queue: MessageQueue, timeout_ms: int | None = None) -> int | None:
-        """The group's committed offset; None where nothing is stored."""
+        """Return the group's committed offset; None where nothing is stored."""
         return await self._requests.fetch_offset(queue, timeout_ms=timeout_ms)
 
     async def commit_offset(

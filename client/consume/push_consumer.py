@@ -1,16 +1,16 @@
-"""The push consumer: a member of a consumer group whose listener gets messages as they come.
+"""The push consumer: a member of a consumer group whose listener receives messages as they arrive.
 
-Place in the data path: subscriptions go to the brokers by heartbeat; a rebalance shares the topics'
-queues among the group's members; each queue owned is a `client.consume.queue_consumer`.
+Place in the data path: heartbeats carry the subscriptions to the brokers; a rebalance shares the
+topics' queues among the group's members; each owned queue has a `client.consume.queue_consumer`.
 
 Invariants:
 - In clustering mode a queue is consumed only while this member owns it by its own last rebalance;
   it is released (listener ended, offset committed) before the next assignment is announced.
-- A member that a broker does not know (yet) keeps what it has: the heartbeat that mends it is on
+- A member that a broker does not know (yet) keeps its queues: the heartbeat that registers it is on
   its way, and dropping everything would only move queues back and forth.
-- Broadcasting members own all queues and keep their offsets in a file of their own, or nowhere.
-- Ordered members take a queue up only once its broker has granted the lock, and drop it when the
-  lock is lost; then nothing of it is committed, since it may be another member's.
+- Broadcasting members own all queues and store their offsets in a file of their own, or nowhere.
+- Ordered members take a queue only once its broker has granted the lock, and drop it when the lock
+  is lost; then nothing of it is committed, since another member may own it.
 
 Source: RocketMQ DefaultMQPushConsumerImpl, RebalanceImpl.
 """
@@ -100,7 +100,7 @@ class PushConsumer(Lifecycle):
         self._lacks_retry_topic = False
         self._started_ms = 0
         self._suspended = False
-        self._has_company = False  # other members, as the last rebalance saw it
+        self._has_company = False  # other members, as of the last rebalance
         self._loops: list[asyncio.Task[None]] = []
         self._locks: QueueLocks | None = None
         self._local: LocalOffsets | None = None
@@ -129,7 +129,7 @@ class PushConsumer(Lifecycle):
 
     @property
     def queues(self) -> tuple[MessageQueue, ...]:
-        """The queues owned now."""
+        """The queues that this member owns now."""
         return tuple(sorted(self._owned))
 
     def subscribe(
@@ -138,11 +138,10 @@ class PushConsumer(Lifecycle):
         expression: str = ALL_TAGS,
         kind: ExpressionType = ExpressionType.TAG,
     ) -> None:
-        """Want messages of `topic`: all, or those with one of the tags in `A || B`.
+        """Subscribe to `topic`: to all messages, or to those with one of the tags in `A || B`.
 
-        With `kind` SQL92, those for which the expression over their properties is true; `start`
-        asks the brokers whether they understand it. Once started, it changes what is wanted from
-        the next pull on.
+        With `kind` SQL92, to those for which the expression over their properties is true; `start`
+        requests the brokers to check it. Once started, a change takes effect from the next pull on.
         """
         subscription = Subscription(
             topic=topic, expression=expression, kind=kind, version=time.time_ns() // 1_000_000
@@ -154,14 +153,15 @@ class PushConsumer(Lifecycle):
         self._tell_subscriptions()
 
     def unsubscribe(self, topic: str) -> None:
-        """Want nothing of `topic` any more; its queues are given up soon, offsets committed."""
+        """End the subscription to `topic`; its queues are released soon, offsets committed."""
         self._subscriptions.pop(topic, None)
         self._tell_subscriptions()
 
     def suspend(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Pull nothing more, of `queues` or of all, until `resume`.
+        """Pull nothing more, from `queues` or from all, until `resume`.
 
-        What was pulled is delivered, queues stay owned; one that is lost and gained again goes on.
+        What was pulled is delivered, queues stay owned; a queue that is lost and gained again is
+        not suspended.
         """
         self._suspended |= queues is None
         for queue in self._owned if queues is None else queues:
@@ -191,9 +191,9 @@ class PushConsumer(Lifecycle):
     async def start(self) -> None:
         """Join the group in the background; brokers may be down for now.
 
-        With a subscription by SQL92 they may not: raises ClientError where one of them does not
-        take the expression, or can't be asked; the consumer is stopped then. OffsetFileError where
-        a broadcasting consumer's file can't be read or is in use.
+        With a subscription by SQL92 they must be up: raises ClientError where one of them refuses
+        the expression or can't be reached; the consumer is stopped then. Raises OffsetFileError
+        where a broadcasting consumer's file can't be read or is in use.
         """
         if self._local is not None:
             await self._local.open()
@@ -232,7 +232,7 @@ class PushConsumer(Lifecycle):
             await self.instance.stop()
 
     async def crash(self) -> None:
-        """Vanish as a killed process would: nothing is committed, connections are dropped."""
+        """Stop as a killed process would: nothing is committed, connections are dropped."""
         self._owned = {}
         try:
             await self.instance.abort()
@@ -242,7 +242,7 @@ class PushConsumer(Lifecycle):
             if self._local is not None:
                 self._local.abandon()
 
-    # What brokers ask on behalf of administrators, see `client.consume.consumer_admin`.
+    # Requests of administrators, see `client.consume.consumer_admin`.
 
     @property
     def started_ms(self) -> int:
@@ -257,18 +257,18 @@ class PushConsumer(Lifecycle):
         return tuple(self._subscriptions.values())
 
     def states(self) -> list[QueueState]:
-        """How far each owned queue is."""
+        """Return the state of each owned queue."""
         return [self._owned[queue].state() for queue in sorted(self._owned)]
 
     async def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Go on at these offsets in those of the queues that are owned here."""
+        """Continue at these offsets in those of the queues that are owned here."""
         reset = [consumer for queue, consumer in self._owned.items() if queue in offsets]
         for consumer in reset:
             consumer.reset(offsets[consumer.queue])
         await asyncio.gather(*(consumer.commit() for consumer in reset))
 
     async def commit(self) -> None:
-        """Commit all queues now; the observer hears how each went."""
+        """Commit all queues now; the observer is notified of each outcome."""
         await asyncio.gather(*(consumer.commit() for consumer in list(self._owned.values())))
         if self._local is not None:
             try:
@@ -309,7 +309,7 @@ class PushConsumer(Lifecycle):
                 continue
 
     async def _rebalance(self) -> bool:
-        """Take up this member's share of every topic; False where something was not known."""
+        """Apply this member's share of every topic; False where a share or lock is missing."""
         settled = True
         self._has_company = False
         allocated: set[MessageQueue] = set()
@@ -317,6 +317,8 @@ class PushConsumer(Lifecycle):
             share = await self._share(topic)
             if share is None:
                 settled = False
+                # The share is unknown: keep the topic's queues rather than move them back and
+                # forth.
                 allocated.update(queue for queue in self._owned if queue.topic == topic)
             else:
                 allocated.update(share)
@@ -336,7 +338,8 @@ class PushConsumer(Lifecycle):
         elif wanted and self._has_company:
             if change.lost:
                 self._observer.assigned(self.queues, t=time.monotonic_ns())
-            # Who had them hears of the change now, too, and commits how far it came.
+            # The previous owners are notified of the change as well; give them time to commit their
+            # offsets.
             await asyncio.sleep(self.settings.handover_ms / 1000)
             wanted = tuple(queue for queue in wanted if queue.topic in self._subscriptions)
         gained = [self._queue_consumer(queue) for queue in wanted]
@@ -347,19 +350,19 @@ class PushConsumer(Lifecycle):
         return settled
 
     async def _release(self, consumers: Sequence[QueueConsumer]) -> None:
-        # Remembered until done, so that a `stop` that cuts a rebalance short still commits.
+        # Recorded until done, so that a `stop` that interrupts a rebalance still commits.
         self._leaving.update(consumers)
         await asyncio.gather(*(consumer.release() for consumer in consumers))
         self._leaving.difference_update(consumers)
 
     async def _share(self, topic: str) -> Sequence[MessageQueue] | None:
-        """The queues of `topic` that are ours; None where that can't be told now."""
+        """Return this member's queues of `topic`; None where the share can't be determined now."""
         try:
             route = await self.instance.routes.route(topic, timeout_ms=self.settings.timeout_ms)
         except NoRouteError:
             if topic != retry_topic(self.group):
                 return None
-            # It comes into being once a broker has heard of the group, or with its first failure.
+            # The topic is created once a broker knows the group, or with the first failed message.
             self._lacks_retry_topic = True
             return ()
         except NameServerError as error:
@@ -374,6 +377,8 @@ class PushConsumer(Lifecycle):
                 _log.info("no members of %s from %s: %s", self.group, broker_name, error)
                 continue
             if self.client_id not in members:
+                # This broker does not know the member (yet): send it a heartbeat and keep the
+                # queues.
                 leader = self.instance.routes.leader(broker_name)
                 if leader is not None and leader.address is not None:
                     self.instance.greet_soon(leader.address)
@@ -383,7 +388,7 @@ class PushConsumer(Lifecycle):
         return None
 
     async def _members(self, broker_name: str, topic: str) -> list[str]:
-        """The group's members as the leader of `broker_name` knows them. Raises ClientError."""
+        """Return the group's members known to the leader of `broker_name`. Raises ClientError."""
         answer, address = await call_group(
             self.instance,
             broker_name,
@@ -424,7 +429,7 @@ class PushConsumer(Lifecycle):
             consumer.pause()
         return consumer
 
-    # What happens around.
+    # Background loops and notifications.
 
     async def _keep_committing(self) -> None:
         while True:

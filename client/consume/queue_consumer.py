@@ -1,18 +1,18 @@
 """One queue of a push consumer, from its assignment to its release.
 
-Place in the data path: `client.consume.push_consumer` makes one per queue owned. It fetches the
-group's offset, pulls by long polling, hands messages to the listener in offset order, and commits
-how far the group has come.
+Place in the data path: `client.consume.push_consumer` makes one per owned queue. It fetches the
+group's offset, pulls by long polling, delivers messages to the listener in offset order, and
+commits the group's progress.
 
 Invariants:
-- It begins at the committed offset, or where the group's rule says if there is none; never at a
-  guess: a fetch without an answer is repeated.
+- It starts at the committed offset, or where the group's rule says if there is none; never at a
+  guess: an unanswered fetch is repeated.
 - The offset committed never passes a message that the listener did not accept.
 - After `release` nothing of the queue is delivered or committed any more.
 - With locks nothing is delivered or committed unless the queue's lock is known to be held: else the
-  offset may be another member's, who came further or began behind.
-- A broker that calls our position too high is asked again before it is believed: with replicated
-  logs that is a node that has not caught up, and going back would deliver messages twice.
+  committed offset may belong to another member, who is ahead or started behind.
+- A broker that reports the position as too high is asked again before it is believed: it may be a
+  replica that has not caught up, and going back would deliver messages twice.
 
 Source: RocketMQ DefaultMQPushConsumerImpl.pullMessage, RebalancePushImpl.computePullFromWhere.
 """
@@ -73,7 +73,7 @@ _LOCK_WAIT_MS: Final = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueState:
-    """How far a queue's consumer is. Offsets are -1 before they are known, times Unix ms."""
+    """The state of a queue's consumer. Offsets are -1 before they are known, times Unix ms."""
 
     queue: MessageQueue
     commit_offset: int
@@ -89,7 +89,7 @@ class QueueConsumer:
     """Consumes `queue` on behalf of `group` (as brokers know it) between `start` and `release`.
 
     With `locks` the listener is called only while the queue's lock is held. With `local` offsets
-    are kept there and no broker hears of them.
+    are stored there and not at a broker.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class QueueConsumer:
         self._may_pull.set()
         self._pulled_ms = 0  # Unix time
         self._delivered_ms = 0
-        self._changed = asyncio.Event()  # messages came, or were consumed, or are to be no more
+        self._changed = asyncio.Event()  # messages came or were consumed, or the end
         self._pulling: asyncio.Timeout | None = None
         self._pulled_from: str | None = None
         self._doubts = 0
@@ -139,15 +139,16 @@ class QueueConsumer:
         self._consume_task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin in the background. Raises ClientClosedError."""
+        """Start in the background. Raises ClientClosedError."""
         name = f"{self.queue.topic}/{self.queue.broker_name}/{self.queue.queue_id}"
         self._pull_task = self._instance.scope.spawn(self._pull(), f"client-pull-{name}")
         self._consume_task = self._instance.scope.spawn(self._consume(), f"client-consume-{name}")
 
     async def release(self, *, commit: bool = True) -> None:
-        """End: no more pulls, let the listener finish (bounded), commit.
+        """End: stop pulling, let the listener finish within a time limit, commit.
 
-        Without `commit` for a queue that somebody else may own already: one that is under way ends.
+        Without `commit` for a queue that another member may own already: a commit in progress is
+        cancelled.
         """
         self._released = True
         if not commit:
@@ -166,18 +167,18 @@ class QueueConsumer:
             await self.commit()
 
     def leader_moved(self, address: str) -> None:
-        """The group's leader is at `address` now: don't go on waiting for another node's answer."""
+        """End a pull that waits at another node: the group's leader is at `address` now."""
         if self._pulled_from != address:
             self._end_pull()
 
     def resubscribe(self, subscription: Subscription) -> None:
-        """From the next pull on; what was pulled is delivered as it was wanted."""
+        """Change the subscription from the next pull on; messages held are still delivered."""
         self._subscription = subscription
         self._tags = frozenset(subscription.tags)
         self._end_pull()
 
     def pause(self) -> None:
-        """Pull nothing more until `resume`; what is here is delivered."""
+        """Pull nothing more until `resume`; what is held is delivered."""
         self._may_pull.clear()
         self._end_pull()
 
@@ -185,14 +186,13 @@ class QueueConsumer:
         self._may_pull.set()
 
     def reset(self, offset: int) -> None:
-        """Go on at `offset`, as an administrator said. What the listener has is let finish."""
+        """Continue at `offset`, as an administrator requested; a listener call may finish."""
         if self._process is not None:
             self._process.reposition(offset)
             self._changed.set()
             self._end_pull()
 
     def state(self) -> QueueState:
-        """How far it is."""
         process = self._process
         return QueueState(
             queue=self.queue,
@@ -206,11 +206,11 @@ class QueueConsumer:
         )
 
     def _end_pull(self) -> None:
-        """Have the pull that is under way fail, so that the next one begins."""
+        """End the pull in progress with an error, so that the next one starts."""
         _end_now(self._pulling)
 
     async def commit(self) -> None:
-        """Commit how far consumption has come, where that is news and the queue is ours."""
+        """Commit the progress, where it has changed and the queue's lock is held or not needed."""
         if self._process is None:
             return
         if self._local is not None:
@@ -218,6 +218,7 @@ class QueueConsumer:
             return
         async with self._commit_lock:
             offset = self._process.commit_offset
+            # The lock may have been lost while this waited for the commit before it.
             if offset == self._committed or (self._committed is None and offset == 0):
                 return
             if not self._may_commit or not self._is_locked():
@@ -239,7 +240,7 @@ class QueueConsumer:
                     self.queue, offset, error, t_invoke=began, t_complete=time.monotonic_ns()
                 )
 
-    # Where to begin.
+    # The first offset.
 
     async def _begin(self) -> ProcessQueue:
         failures = 0
@@ -275,7 +276,7 @@ class QueueConsumer:
                     self.queue, settings.consume_from_timestamp_ms
                 )
             case ConsumeFrom.LAST:
-                # RocketMQ begins a new group at 0 where the topic is young: the broker's rule.
+                # RocketMQ starts a new group at 0 where the topic is young: the broker's rule.
                 young = await self._requests.fetch_offset(self.queue, zero_if_young=True)
                 return await self._requests.max_offset(self.queue) if young is None else young
 
@@ -314,7 +315,7 @@ class QueueConsumer:
                 _log.debug("pull of %s failed: %s", self.queue, error)
                 failures += 1
                 hinted = isinstance(error, NotLeaderError) and error.leader is not None
-                # Hints are followed at once, unless nodes send us round in a circle.
+                # Hints are followed at once, unless nodes name each other in a circle.
                 if not hinted or failures > _HINTS_MAX:
                     await asyncio.sleep(_failed_pull_wait_ms(failures) / 1000)
             else:
@@ -324,7 +325,7 @@ class QueueConsumer:
                     await self._take(process, result, self._instance.now_ms() - began)
 
     async def _pull_once(self, offset: int) -> PullResult:
-        """One long poll at the node that leads, as far as is known. Raises ClientError."""
+        """Long-poll once, at the node last known to lead. Raises ClientError."""
         instance, queue = self._instance, self.queue
         leader = instance.routes.leader(queue.broker_name)
         if leader is None or leader.address is None:
@@ -342,7 +343,7 @@ class QueueConsumer:
         return pull_result(answer, queue, address, instance.namespace)
 
     async def _interruptible_request(self, address: str, offset: int) -> RemotingCommand:
-        """The pull itself. Raises TimeoutError where it is ended because it is in vain."""
+        """Send the pull. Raises TimeoutError where `_end_pull` ended it."""
         settings = self._settings
         command = pull_command(
             group=self._group,
@@ -368,7 +369,7 @@ class QueueConsumer:
                 self._pulling = None
 
     async def _take(self, process: ProcessQueue, result: PullResult, took_ms: float) -> None:
-        """Keep what a pull brought, or correct the position."""
+        """Process a pull's result: add the messages, or correct the position."""
         match result.status:
             case PullStatus.FOUND:
                 self._doubts = 0
@@ -385,12 +386,14 @@ class QueueConsumer:
             case PullStatus.NO_NEW_MSG:
                 self._doubts = 0
                 if took_ms < _EMPTY_PULL_WAIT_MS:
-                    # Not every broker holds pulls; ours and RocketMQ's may also be told not to.
+                    # Not every broker holds pulls; ledgermq's and RocketMQ's may also be configured
+                    # not to.
                     await asyncio.sleep(_EMPTY_PULL_WAIT_MS / 1000)
             case PullStatus.OFFSET_ILLEGAL:
                 await self._correct(process, result)
 
     async def _correct(self, process: ProcessQueue, result: PullResult) -> None:
+        # A replica that lags reports a lower end than the leader's: ask again before going back.
         if result.next_begin_offset < process.next_offset and self._doubts < _POSITION_DOUBTS_MAX:
             self._doubts += 1
             await asyncio.sleep(_POSITION_DOUBT_WAIT_MS / 1000)
@@ -424,7 +427,7 @@ class QueueConsumer:
                 self._changed.set()
                 continue
             due_ms = None if process is None else process.next_due_ms()
-            if not may_consume:  # The renewal is under way, or takes the queue away from us.
+            if not may_consume:  # A renewal is in progress, or a rebalance takes the queue away.
                 due_ms = now_ms + _LOCK_WAIT_MS
             try:
                 async with asyncio.timeout(
@@ -461,7 +464,7 @@ class QueueConsumer:
             process.retry([message], round(self._instance.now_ms()) + delay_ms)
 
     async def _put_aside(self, message: DeliveredMessage) -> bool:
-        """Whether a failed message is of no more concern to this queue."""
+        """Hand a failed message over or drop it; return whether this queue is done with it."""
         is_last = self._settings.is_last_attempt(message.reconsume_times)
         if self._local is not None:
             if is_last:
@@ -477,7 +480,7 @@ class QueueConsumer:
         return is_last and await self._send_back.to_dead_letters(message)
 
     def _is_locked(self) -> bool:
-        """Or needs no lock."""
+        """Return whether the queue's lock is held, or none is needed."""
         return self._locks is None or self._locks.holds(self.queue)
 
     def _wire_queue(self) -> MessageQueue:
@@ -486,7 +489,7 @@ class QueueConsumer:
 
 
 def _end_now(waiting: asyncio.Timeout | None) -> None:
-    # One that expires already ends by itself, and takes no other time any more.
+    # An expired timeout ends by itself and can't be rescheduled.
     if waiting is not None and not waiting.expired():
         waiting.reschedule(asyncio.get_running_loop().time())
 

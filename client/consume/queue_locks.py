@@ -1,17 +1,17 @@
 """The brokers' locks on the queues of an orderly consumer.
 
-Place in the data path: `client.consume.push_consumer` asks for a queue's lock before it takes the
-queue up, renews all of them every `lock_interval_ms`, and gives them back after the last commit;
+Place in the data path: `client.consume.push_consumer` requests a queue's lock before it takes the
+queue, renews all locks every `lock_interval_ms`, and releases them after the last commit;
 `client.consume.queue_consumer` calls the listener only while the lock is known to be held.
 
 Invariants:
-- A lock counts from the moment before it was asked for, so that our clock ends it before the
-  broker's does: for us it holds 30 s, a broker keeps it 60 s.
+- A lock counts from the moment before its request was sent, so that it expires here before it
+  expires at the broker: here it holds 30 s, a broker keeps it 60 s.
 - A lock that was not renewed for as long as the broker keeps one may have been another member's in
-  between: it is not renewed but lost, and the queue begins anew at the committed offset.
-- Each request carries our claim, which is raised when queues are given back: an unlock that comes
-  late, after a lock that we asked for since, takes nothing from us (RocketMQ's would, and
-  another member could get a queue that we believe we hold). Brokers of RocketMQ ignore the field.
+  between: it is treated as lost, not renewed, and the queue starts again at the committed offset.
+- Each request carries this member's claim, a number raised at each release: an unlock that arrives
+  after a later lock request of this member releases nothing (at RocketMQ's brokers, which ignore
+  the field, it would, and another member could get a queue that this one believes it holds).
 
 Source: RocketMQ RebalanceImpl.lockAll, ProcessQueue.REBALANCE_LOCK_MAX_LIVE_TIME,
 RebalanceLockManager; requests LOCK_BATCH_MQ (41), UNLOCK_BATCH_MQ (42).
@@ -57,48 +57,50 @@ class _Locked(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockAnswer:
-    """Queues not named in either are those whose brokers did not answer, and those that were given
-    back while they were asked for."""
+    """The outcome of a lock request.
+
+    A queue in neither set: its broker did not answer, or it was released during the request.
+    """
 
     granted: frozenset[MessageQueue]
     refused: frozenset[MessageQueue]
 
 
 class LockTable:
-    """Which locks are held since when; pure, times are ms of any one clock."""
+    """The locks held, and since when; pure, times are ms of any one clock."""
 
     __slots__ = ("_claim", "_given_back", "_since")
 
     def __init__(self) -> None:
         self._since: dict[MessageQueue, float] = {}
-        self._given_back: dict[MessageQueue, int] = {}  # by which claim last
+        self._given_back: dict[MessageQueue, int] = {}  # -> the last claim that released it
         self._claim = 1
 
     @property
     def claim(self) -> int:
-        """What a lock that is asked for now says of itself; 0 is that of clients without."""
+        """The claim of a lock request sent now; clients without claims count as 0."""
         return self._claim
 
     @property
     def queues(self) -> tuple[MessageQueue, ...]:
-        """Those that brokers may still keep for us."""
+        """The queues whose locks brokers may still keep for this member."""
         return tuple(sorted(self._since))
 
     def granted(self, queue: MessageQueue, asked_ms: float) -> bool:
-        """Take note of a lock; False where another member may have had it since we last had."""
+        """Record a granted lock; False where another member may have held it meanwhile."""
         before = self._since.get(queue)
         self._since[queue] = asked_ms
         return before is None or asked_ms - before < _BROKER_KEEPS_MS
 
     def is_given_back_since(self, queue: MessageQueue, claim: int) -> bool:
-        """Then the answer to a lock that was asked for by that claim says nothing any more."""
+        """Return whether `queue` was released since `claim`, which voids that lock's answer."""
         return self._given_back.get(queue, 0) >= claim
 
     def forget(self, queue: MessageQueue) -> None:
         self._since.pop(queue, None)
 
     def give_back(self, queues: Iterable[MessageQueue]) -> int:
-        """They are ours no more: the claim by which they were, and by which none will be again."""
+        """Release these locks; return their claim, which no later request carries."""
         for queue in queues:
             self.forget(queue)
             self._given_back[queue] = self._claim
@@ -111,7 +113,7 @@ class LockTable:
 
 
 class QueueLocks:
-    """Locks on behalf of one member of a group; `wire_group` as brokers know it."""
+    """The locks of one member of a group; `wire_group` is the group's name at brokers."""
 
     def __init__(
         self, instance: ClientInstance, wire_group: str, *, timeout_ms: int, policy: RetryPolicy
@@ -123,14 +125,14 @@ class QueueLocks:
         self._table = LockTable()
 
     def holds(self, queue: MessageQueue) -> bool:
-        """Whether messages of `queue` may be consumed now."""
+        """Return whether messages of `queue` may be consumed now."""
         return self._table.holds(queue, self._instance.now_ms())
 
     async def lock(self, queues: Iterable[MessageQueue]) -> LockAnswer:
-        """Ask for the locks on `queues`, new ones and those held alike. Never raises ClientError.
+        """Request or renew the locks on `queues`. Never raises ClientError.
 
-        Refused are also those that were granted after somebody else may have had them, and those
-        whose answer comes when nothing may be consumed by it any more, as to one that was paused.
+        Refused are also those that another member may have held since the last grant, and those
+        whose answer comes when the lock has expired again, as in a process that was paused.
         """
         groups = _by_broker(queues)
         asked_ms, claim = self._instance.now_ms(), self._table.claim
@@ -144,10 +146,12 @@ class QueueLocks:
             if locked is None:
                 continue
             for queue in group:
+                # Released while the request was on its way: its answer must not bring the lock
+                # back.
                 if self._table.is_given_back_since(queue, claim):
                     continue
                 is_ours = False
-                if queue in locked:  # also where it is over: the broker keeps it for us
+                if queue in locked:  # also where it is over: the broker keeps it for this member
                     is_ours = self._table.granted(queue, asked_ms) and not is_over
                 else:
                     self._table.forget(queue)
@@ -155,7 +159,7 @@ class QueueLocks:
         return LockAnswer(granted=frozenset(granted), refused=frozenset(refused))
 
     async def unlock(self, queues: Iterable[MessageQueue]) -> None:
-        """Give locks back. One that a broker does not hear of ends by itself within a minute."""
+        """Release locks. A lock whose release does not reach the broker expires within a minute."""
         groups = _by_broker(queues)
         if not groups:
             return
@@ -170,7 +174,7 @@ class QueueLocks:
     async def _ask_quietly(
         self, code: RequestCode, queues: Sequence[MessageQueue], claim: int
     ) -> set[MessageQueue] | None:
-        """The queues in the answer of the one broker group that has `queues`; None without one."""
+        """Return the queues in the answer of the group with `queues`; None without an answer."""
         try:
             return await self._ask(code, queues, claim)
         except ClientError as error:

@@ -1,13 +1,13 @@
-"""Requests about one queue: pulls, offsets of consumer groups, minimum, maximum, search.
+"""Requests about one queue: pull, a consumer group's offset, minimum, maximum, search by time.
 
 Place in the data path: `client.consume.pull_consumer` offers them, `client.consume.push_consumer`
 is built on them.
 
 All of them may be repeated without harm, so they follow a group's leader until the deadline
-(`client.connection.broker_call`). With our brokers, offsets and maximum are linearizable: an answer
-shows everything acknowledged before the request.
+(`client.connection.broker_call`). With ledgermq's brokers, offsets and maximum are linearizable: an
+answer reflects everything acknowledged before the request.
 
-Source: facts of RocketMQ's request codes 11, 14, 15, 29, 30, 31 and the rules of PullStatus.
+Source: RocketMQ's request codes 11, 14, 15, 29, 30, 31 and the rules of PullStatus.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _H = TypeVar("_H", bound=Header)
 
 
 class PullStatus(enum.Enum):
-    """FOUND brings messages; OFFSET_ILLEGAL says that the queue has no such offset (now)."""
+    """Outcome of a pull: FOUND has messages; OFFSET_ILLEGAL: the queue has no such offset (now)."""
 
     FOUND = "FOUND"
     NO_NEW_MSG = "NO_NEW_MSG"
@@ -72,10 +72,10 @@ PULL_CODES: Final = frozenset(_STATUSES)
 
 @dataclass(slots=True, kw_only=True)
 class PullResult:
-    """What a pull brought. `next_begin_offset` is where the next pull should begin.
+    """The result of a pull. `next_begin_offset` is where the next pull should start.
 
-    `min_offset` is the first offset kept, `max_offset` the next one to be written, both as seen by
-    the node at table address `address`.
+    `min_offset` is the first offset retained, `max_offset` the next one to be written, both as
+    known to the node at table address `address`.
     """
 
     status: PullStatus
@@ -96,7 +96,7 @@ def pull_command(
     subscription: Subscription,
     namespace: Namespace = NO_NAMESPACE,
 ) -> RemotingCommand:
-    """A pull; with `suspend_ms` above 0 the broker may hold it that long while nothing is there."""
+    """Return a pull request; the broker may hold it for `suspend_ms` while there is no message."""
     header = PullMessageRequestHeader(
         consumer_group=group,
         topic=namespace.wrap(queue.topic),
@@ -121,7 +121,7 @@ def pull_result(
     address: str,
     namespace: Namespace = NO_NAMESPACE,
 ) -> PullResult:
-    """Read a pull's answer, its code one of PULL_CODES. Raises MalformedAnswerError."""
+    """Decode a pull's answer, its code one of PULL_CODES. Raises MalformedAnswerError."""
     header = _answer_header(PullMessageResponseHeader, answer, address)
     status = _STATUSES[answer.code]
     messages = delivered_messages(answer.body, queue, address, namespace) if answer.body else []
@@ -158,7 +158,7 @@ class QueueRequests:
         subscription: Subscription,
         timeout_ms: int,
     ) -> PullResult:
-        """Messages from `offset` on. `timeout_ms` bounds all attempts; each may be held."""
+        """Pull messages from `offset` on. `timeout_ms` bounds all attempts; each may be held."""
         policy = RetryPolicy(
             attempt_timeout_ms=suspend_ms + self._policy.attempt_timeout_ms,
             attempts_max=self._policy.attempts_max,
@@ -188,10 +188,10 @@ class QueueRequests:
     async def fetch_offset(
         self, queue: MessageQueue, *, zero_if_young: bool = False, timeout_ms: int | None = None
     ) -> int | None:
-        """The group's committed offset in `queue`; None where nothing is stored.
+        """Return the group's committed offset in `queue`; None where nothing is stored.
 
-        With `zero_if_young` a broker may answer 0 instead of None for a queue that still has its
-        first message at hand (RocketMQ's rule for new groups on young topics).
+        With `zero_if_young` a broker may answer 0 instead of None for a queue that still retains
+        its first message in memory (RocketMQ's rule for new groups on young topics).
         """
         header = QueryConsumerOffsetRequestHeader(
             consumer_group=self._group,
@@ -219,19 +219,19 @@ class QueueRequests:
         await self._ask(RequestCode.UPDATE_CONSUMER_OFFSET, queue, header, timeout_ms)
 
     async def max_offset(self, queue: MessageQueue, *, timeout_ms: int | None = None) -> int:
-        """The next offset to be written."""
+        """Return the next offset to be written."""
         header = OffsetRequestHeader(topic=self._topic(queue), queue_id=queue.queue_id)
         return await self._ask_offset(RequestCode.GET_MAX_OFFSET, queue, header, timeout_ms)
 
     async def min_offset(self, queue: MessageQueue, *, timeout_ms: int | None = None) -> int:
-        """The first offset kept."""
+        """Return the first offset retained."""
         header = OffsetRequestHeader(topic=self._topic(queue), queue_id=queue.queue_id)
         return await self._ask_offset(RequestCode.GET_MIN_OFFSET, queue, header, timeout_ms)
 
     async def search_offset(
         self, queue: MessageQueue, timestamp_ms: int, *, timeout_ms: int | None = None
     ) -> int:
-        """The first offset stored at Unix time `timestamp_ms` or later."""
+        """Return the first offset stored at Unix time `timestamp_ms` or later."""
         header = SearchOffsetRequestHeader(
             topic=self._topic(queue), queue_id=queue.queue_id, timestamp_ms=timestamp_ms
         )

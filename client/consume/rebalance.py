@@ -1,11 +1,11 @@
-"""Which queues a member of a consumer group owns: RocketMQ's average allocation, pure.
+"""The allocation of queues to the members of a group: RocketMQ's average allocation, pure.
 
 Place in the data path: `client.consume.push_consumer` calls `allocate` with the group's members
-(asked of a broker) and the topic's queues (from the route), and takes up what it is given.
+(from a broker) and the topic's queues (from the route), and consumes the queues returned.
 
-Invariant: members that see the same sorted lists get disjoint shares that cover every queue. That
-they see the same lists is the broker's business; while they don't, a queue may have two owners or
-none, which costs repeated deliveries and never messages.
+Invariant: members that see the same sorted lists get disjoint shares that cover every queue. The
+broker is responsible for the lists being the same; while they differ, a queue may have two owners
+or none, which costs repeated deliveries and never messages.
 
 Source: RocketMQ AllocateMessageQueueAveragely.
 """
@@ -22,7 +22,7 @@ __all__ = ["OwnershipChange", "allocate", "ownership_change"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnershipChange:
-    """What a rebalance takes away and gives, both in queue order."""
+    """The queues that a rebalance takes away and adds, both in queue order."""
 
     lost: tuple[MessageQueue, ...]
     gained: tuple[MessageQueue, ...]
@@ -31,7 +31,7 @@ class OwnershipChange:
 def allocate(
     client_id: str, client_ids: Iterable[str], queues: Iterable[MessageQueue]
 ) -> Sequence[MessageQueue]:
-    """The queues of `client_id`; none where it is not among the members."""
+    """Return the queues of `client_id`; none where it is not among the members."""
     members = sorted(set(client_ids))
     ordered = sorted(set(queues))
     if client_id not in members or not ordered:
@@ -45,7 +45,7 @@ def allocate(
 def ownership_change(
     owned: Iterable[MessageQueue], allocated: Iterable[MessageQueue]
 ) -> OwnershipChange:
-    """The way from the queues `owned` now to those `allocated`."""
+    """Return the difference between the queues `owned` now and those `allocated`."""
     before = set(owned)
     after = set(allocated)
     return OwnershipChange(lost=tuple(sorted(before - after)), gained=tuple(sorted(after - before)))

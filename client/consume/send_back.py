@@ -1,16 +1,16 @@
-"""A message that the listener could not handle, on its way to the group's retry or dead letters.
+"""Sending a failed message back to the broker, for the group's retry topic or dead letters.
 
-Place in the data path: `client.consume.queue_consumer` hands a failed message over here; only what
-a broker surely stored again counts as consumed, everything else stays with the consumer and comes
-again.
+Place in the data path: `client.consume.queue_consumer` passes a failed message in; only a message
+that a broker has certainly stored again counts as consumed, every other stays with the consumer and
+is delivered again from there.
 
 Invariants: a request whose outcome is unknown is never followed by another kind of request, so that
-no second copy comes of it; the copy that the client sends by itself keeps the message's UNIQ_KEY
-and counts of attempts, by which the broker chooses between `%RETRY%group` and `%DLQ%group`.
+it makes no second copy; a copy sent by the client keeps the message's UNIQ_KEY and its count of
+attempts, by which the broker chooses between `%RETRY%group` and `%DLQ%group`.
 
 Source: RocketMQ DefaultMQPushConsumerImpl.sendMessageBack (request 36, or else a send to the retry
 topic), ConsumeMessageOrderlyService.sendMessageBack. RocketMQ's client sends its copy after any
-error, timeouts too.
+error, timeouts included.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ _DROPPED: Final = frozenset(
         "CLUSTER",
     }
 )
-"""Properties that the copy gets anew, or must not have."""
+"""Properties that are set anew on the copy, or that it must not have."""
 
 
 class SendBack:
-    """On behalf of one group; `wire_group` as brokers know it."""
+    """Sends back messages of one group; `wire_group` is the group's name at brokers."""
 
     def __init__(
         self, instance: ClientInstance, wire_group: str, settings: PushConsumerSettings
@@ -71,7 +71,7 @@ class SendBack:
         self._no_request_until_ms = 0.0
 
     async def again(self, message: DeliveredMessage) -> bool:
-        """Have the broker keep `message` for later; False where it did not surely do so."""
+        """Send `message` back for a later retry; False where it is not certainly stored."""
         if self._instance.now_ms() >= self._no_request_until_ms:
             try:
                 await self._request(message)
@@ -79,6 +79,7 @@ class SendBack:
                 self._no_request_until_ms = self._instance.now_ms() + _PAUSE_MS
             except ClientError as error:
                 _log.info("%s was not taken back: %s", message.uniq_key, error)
+                # An unknown outcome may have stored the message: a copy could be the second one.
                 if not error.definite:
                     return False
             else:
@@ -86,14 +87,14 @@ class SendBack:
         return await self._copy(message)
 
     async def to_dead_letters(self, message: DeliveredMessage) -> bool:
-        """Give up on `message` after its last attempt; False where it is not surely put aside.
+        """Send `message` to the dead letters; False where it is not certainly stored.
 
-        A copy with so many attempts goes to `%DLQ%group`, by the broker's own rule.
+        A copy with that many attempts goes to `%DLQ%group`, by the broker's own rule.
         """
         return await self._copy(message)
 
     async def _request(self, message: DeliveredMessage) -> None:
-        """CONSUMER_SEND_MSG_BACK. Raises ClientError."""
+        """Send CONSUMER_SEND_MSG_BACK. Raises ClientError."""
         queue = message.queue
         fields = ConsumerSendMsgBackRequestHeader(
             offset=message.physical_offset,
@@ -114,7 +115,7 @@ class SendBack:
         )
 
     async def _copy(self, message: DeliveredMessage) -> bool:
-        """Store the message once more in the group's retry topic; one attempt."""
+        """Store the message again in the group's retry topic; one attempt."""
         try:
             await self._send_copy(message)
         except ClientError as error:
@@ -126,7 +127,7 @@ class SendBack:
         instance, settings = self._instance, self._settings
         broker_name = message.queue.broker_name
         command = self._prepared(message).command(message.queue)
-        command.ext_fields["e"] = "0"  # a retry topic has at least the one queue
+        command.ext_fields["e"] = "0"  # a retry topic has at least one queue
         leader = instance.routes.leader(broker_name)
         if leader is None or leader.address is None:
             raise NoRouteError(f"no node of broker group {broker_name} is known")
@@ -138,7 +139,7 @@ class SendBack:
             raise error_of(answer.code, answer.remark, leader.address)
 
     def _prepared(self, message: DeliveredMessage) -> PreparedSend:
-        """The copy. Raises MessageRefusedError."""
+        """Prepare the copy. Raises MessageRefusedError."""
         limit, attempts = self._settings.reconsume_limit, message.reconsume_times + 1
         level = self._settings.retry_delay_level or _LEVEL_FIRST + message.reconsume_times
         properties = {
@@ -160,7 +161,7 @@ class SendBack:
             born_timestamp_ms=message.born_timestamp_ms,
         )
         prepared = prepare_message(copy, group=_INNER_GROUP, compression=Compression())
-        # At level -1 the message has had its attempts, whatever their number.
+        # At level -1 the message goes to the dead letters whatever its number of attempts.
         prepared.fields["j"] = str(limit + 1 if self._settings.retry_delay_level < 0 else attempts)
         prepared.fields["l"] = str(limit)
         return prepared

@@ -1,7 +1,8 @@
-"""Ask brokers beforehand whether they can evaluate a subscription's expression.
+"""Check with brokers at start whether they can evaluate a subscription's expression.
 
-Place in the data path: a push consumer calls `check_subscription` at its start for everything that
-is no tag expression, so that a mistake in it is an error there instead of silence for ever.
+Place in the data path: a push consumer calls `check_subscription` at its start for every
+subscription that is not by tags, so that a mistake in one raises an error there instead of silently
+matching nothing.
 
 Source: RocketMQ MQClientInstance.checkClientInBroker; request CHECK_CLIENT_CONFIG (46).
 """
@@ -39,10 +40,10 @@ async def check_subscription(
     timeout_ms: int,
     policy: RetryPolicy,
 ) -> None:
-    """Ask the leader of every broker group that has the topic.
+    """Request the check from the leader of every broker group that has the topic.
 
-    Raises InvalidParameterError where one can't parse the expression, BrokerSystemError where one
-    evaluates none, and any other ClientError where one could not be asked.
+    Raises InvalidParameterError where a leader can't parse the expression, BrokerSystemError where
+    one evaluates no such expressions, and any other ClientError where one could not be reached.
     """
     body = msgspec.json.encode(
         {
