@@ -1,10 +1,10 @@
-"""Stored records to delivered messages, as a consumer sees them.
+"""Conversion of stored records to the messages that a consumer receives.
 
-Place in the data path: consumers feed the body of a pull's answer in; the transaction producer that
-of a check request.
+Place in the data path: consumers decode the body of a pull's answer here; the transaction producer
+that of a check request.
 
-Invariants: bodies are inflated; a message read from `%RETRY%group` shows its original topic, while
-its queue stays the one really read.
+Invariants: bodies are decompressed; a message read from `%RETRY%group` shows its original topic,
+while its queue stays the one it was read from.
 
 Source: RocketMQ PullAPIWrapper, MessageDecoder.
 """
@@ -27,7 +27,7 @@ _RETRY_PREFIX = "%RETRY%"
 def delivered_messages(
     body: bytes, queue: MessageQueue, address: str, namespace: Namespace = NO_NAMESPACE
 ) -> list[DeliveredMessage]:
-    """All messages of a pull's body, in order. Raises MalformedAnswerError."""
+    """Decode all messages of a pull's body, in order. Raises MalformedAnswerError."""
     try:
         return [delivered_message(record, queue, namespace) for record in decode_records(body)]
     except RecordError as error:
@@ -37,7 +37,7 @@ def delivered_messages(
 def delivered_message(
     record: MessageRecord, queue: MessageQueue, namespace: Namespace = NO_NAMESPACE
 ) -> DeliveredMessage:
-    """Raises RecordError where properties or body can't be read."""
+    """Convert one record. Raises RecordError where properties or body can't be decoded."""
     properties = record.property_map()
     topic = record.topic
     if topic.startswith(_RETRY_PREFIX):
@@ -62,5 +62,5 @@ def delivered_message(
 
 
 def matches_tags(message: DeliveredMessage, tags: Container[str | None]) -> bool:
-    """True where the message has one of `tags`. The broker compares hashes only; this is exact."""
+    """Return whether the message has one of `tags`. The broker compares hashes; this is exact."""
     return message.tags in tags

@@ -1,16 +1,16 @@
-"""What can go wrong for a caller of the client, and what the caller may conclude from it.
+"""The errors of the client, and what a caller may conclude from each.
 
 Place in the data path: raised by producers, consumers and the route table;
 `client.connection.answers` makes them from a broker's response codes, `client.connection.retry`
-asks them what to do next.
+decides by their attributes.
 
 Every error answers two questions, as class attributes:
 - `retriable`: may the same request, sent again (here or to another node), succeed?
 - `definite`: is it certain that the request had no effect? A timeout and a lost connection are
-  never definite: the broker may have stored what it could not tell us of.
+  never definite: the broker may have stored the message without its answer arriving.
 
-Invariant: what a producer raises at last is definite only where *every* attempt was: one attempt
-without an answer makes the whole send unknown (`OutcomeUnknownError`).
+Invariant: the error that a producer finally raises is definite only where *every* attempt was: one
+attempt without an answer makes the whole send unknown (`OutcomeUnknownError`).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class ClientClosedError(ClientError):
 
 
 class NameServerError(ClientError):
-    """No name server gave a usable answer; nothing was asked of any broker."""
+    """No name server gave a usable answer; no broker received the request."""
 
     retriable = True
 
@@ -66,26 +66,26 @@ class NoRouteError(ClientError):
 
 
 class BrokerUnreachableError(ClientError):
-    """No connection came about: the request never left."""
+    """No connection could be opened: the request was not sent."""
 
     retriable = True
 
 
 class UnansweredError(ClientError):
-    """The request left, and no answer came: timeout or lost connection."""
+    """The request was sent, and no answer came: timeout or lost connection."""
 
     retriable = True
     definite = False
 
 
 class MalformedAnswerError(ClientError):
-    """The broker answered with something that cannot be read; what it did is unknown."""
+    """The broker's answer can't be decoded; whether it carried the request out is unknown."""
 
     definite = False
 
 
 class BrokerRefusedError(ClientError):
-    """The broker answered with an error. `code` and `remark` are its own.
+    """The broker answered with an error. `code` and `remark` are the broker's.
 
     This class itself stands for codes without a known meaning: what the broker did is unknown.
     """
@@ -125,13 +125,15 @@ class IllegalMessageError(BrokerRefusedError):
 
 
 class MaybeStoredError(BrokerRefusedError):
-    """Code 13 with a remark that begins with `outcome unknown`: the message's UNIQ_KEY is older
-    than what the broker remembers of each key. It was not stored now, since an earlier attempt has
-    stored it, or may have; to send it again would end the same way."""
+    """Code 13 with a remark that begins with `outcome unknown`.
+
+    The message's UNIQ_KEY is older than the broker's memory of keys. It was not stored now, since
+    an earlier attempt stored it, or may have; sending it again would end the same way.
+    """
 
 
 class NotLeaderError(BrokerRefusedError):
-    """Code 14: this node takes no writes now. `leader` is where it sends us, if it knows."""
+    """Code 14: this node takes no writes now. `leader` is the address it names, if it knows one."""
 
     retriable = True
     definite = True
@@ -155,33 +157,33 @@ class TopicNotExistError(BrokerRefusedError):
 
 
 class OffsetNotFoundError(BrokerRefusedError):
-    """Code 22: nothing is stored under what was asked for."""
+    """Code 22: nothing is stored for the requested key."""
 
     definite = True
 
 
 class SubscriptionNotReadyError(BrokerRefusedError):
-    """Code 24 or 25: the broker has no subscription, or an older one; a heartbeat mends it."""
+    """Code 24 or 25: the broker has no subscription, or an older one; a heartbeat repairs that."""
 
     retriable = True
     definite = True
 
 
 class GroupNotExistError(BrokerRefusedError):
-    """Code 26: the broker has not heard of the group yet; a heartbeat mends it."""
+    """Code 26: the broker does not know the group yet; a heartbeat repairs that."""
 
     retriable = True
     definite = True
 
 
 class InvalidParameterError(BrokerRefusedError):
-    """Code 29: a field is out of its range, e.g. the queue id. Code 23: no valid expression."""
+    """Code 29: a field is out of its range, e.g. the queue id. Code 23: an invalid expression."""
 
     definite = True
 
 
 class ContraryDecisionError(BrokerRefusedError):
-    """Code 604 with a remark that names the decision, or the discard, that had won before.
+    """Code 604 with a remark that names the decision, or the discard, that won before.
 
     Definite whatever happened to earlier attempts: had one of them been carried out, the broker
     would have answered that it is done already.
@@ -191,7 +193,7 @@ class ContraryDecisionError(BrokerRefusedError):
 
 
 class DeadlineError(ClientError):
-    """The time was up before any attempt could be carried out; `last` says why."""
+    """The deadline passed before any attempt could be carried out; `last` says why."""
 
     retriable = True
 
@@ -201,10 +203,10 @@ class DeadlineError(ClientError):
 
 
 class OutcomeUnknownError(ClientError):
-    """At least one attempt had no (clear) answer: done or not, nobody here can tell.
+    """At least one attempt had no clear answer: whether the request was carried out is unknown.
 
-    `last` is the error of the last attempt; `attempts` counts them. To send the same message
-    object again is safe: it keeps its UNIQ_KEY, by which our brokers store it once.
+    `last` is the error of the last attempt; `attempts` counts them. Sending the same message object
+    again is safe: it keeps its UNIQ_KEY, by which ledgermq's brokers store it once.
     """
 
     retriable = True

@@ -1,11 +1,11 @@
-"""The boundary to the application's listeners: the one place where any of their errors is caught.
+"""The boundary to the application's listeners: the one place that catches any of their errors.
 
 Place in the data path: consumers and the transaction producer call listeners inside a
 `ListenerGuard`. A listener is foreign code: its bug means "this message is not consumed" or "this
-transaction is not known yet", which the protocol repeats, and must not end the client's other work.
-It is logged with its traceback, so that it is not swallowed. Cancellation passes through.
+transaction is not decided yet", which the protocol repeats, and must not end the client's other
+work. The error is logged with its traceback, not swallowed. Cancellation passes through.
 
-Source: RocketMQ ConsumeMessageConcurrentlyService takes a Throwable for RECONSUME_LATER.
+Source: RocketMQ ConsumeMessageConcurrentlyService treats a Throwable as RECONSUME_LATER.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 
 class ListenerGuard:
-    """`with ListenerGuard("what is going on") as guard: ...`, then look at `guard.failed`."""
+    """Catches and logs errors: `with ListenerGuard("what") as guard:`, then `guard.failed`."""
 
     __slots__ = ("_what", "failed")
 

@@ -1,15 +1,15 @@
-"""The values that applications hand to a producer and get from a consumer.
+"""The values that applications pass to a producer and receive from a consumer.
 
 Place in the data path: `Message` enters at the producer, `SendResult` comes back;
-`DeliveredMessage` is what a consumer sees of a stored record, its body inflated and its queue
-named.
+`DeliveredMessage` is a stored record as a consumer receives it, with its queue and its body
+decompressed.
 
 Invariants:
 - A `Message` gets its UNIQ_KEY and bornTimestamp at its first send and keeps them in every later
-  one, so that sending the same object again after an unknown outcome is a retry, which our brokers
-  store once.
-- `DeliveredMessage.queue` is the queue that was really read. For a message that came back through
-  `%RETRY%group`, `topic` shows the original topic and `queue` the retry queue.
+  one, so that sending the same object again after an unknown outcome is a retry, which ledgermq's
+  brokers store once.
+- `DeliveredMessage.queue` is the queue the record was read from. For a message redelivered through
+  `%RETRY%group`, `topic` is the original topic and `queue` the retry queue.
 
 Source: RocketMQ Message, MessageExt, SendResult; property names of its message store.
 """
@@ -65,11 +65,11 @@ class MessageQueue:
 
 @dataclass(slots=True, kw_only=True)
 class Message:
-    """What a producer sends.
+    """A message to send.
 
-    `tags`, `keys` and `shard` become properties; `properties` are the user's own and must not
-    name those. `uniq_key` and `born_timestamp_ms` are filled by the first send where they are
-    None; whoever sets `uniq_key` answers for its being unique.
+    `tags`, `keys` and `shard` become properties; `properties` are the user's own and must not use
+    those names. The first send fills `uniq_key` and `born_timestamp_ms` where they are None; a
+    caller that sets `uniq_key` must make it unique.
     """
 
     topic: str
@@ -84,10 +84,10 @@ class Message:
 
 
 class SendStatus(enum.Enum):
-    """The four answers with which a broker says that it has the message.
+    """The four answers by which a broker confirms that it has the message.
 
-    With our Raft engine only SEND_OK occurs and means: fsynced on a majority. The others come from
-    master-slave replication: stored on the master, the rest of the promise not kept in time.
+    With the Raft engine only SEND_OK occurs and means: fsynced on a majority. The others come from
+    master-slave replication: stored on the master, but not flushed or replicated in time.
     """
 
     SEND_OK = "SEND_OK"
@@ -98,12 +98,13 @@ class SendStatus(enum.Enum):
 
 @dataclass(slots=True, kw_only=True)
 class SendResult:
-    """Where a message was stored. Not frozen: one is made per send, and freezing doubles its cost.
+    """The place where a message was stored.
 
     `msg_id` is the UNIQ_KEY; of a batch, those of its messages joined by commas, as are the
-    `offset_msg_id`s. `queue_offset` is the place in the queue (of a batch, the first one's; of a
-    half message, that in the half topic). `attempts` counts the requests that it took, and
-    `address` is the table address of the node that answered.
+    `offset_msg_id`s. `queue_offset` is the place in the queue (of a batch, the first message's; of
+    a half message, that in the half topic). `attempts` counts the requests it took, and `address`
+    is the table address of the node that answered. Not frozen: one is made per send, and freezing
+    doubles its cost.
     """
 
     status: SendStatus
@@ -116,14 +117,14 @@ class SendResult:
     address: str
     region: str = "DefaultRegion"
     is_traced: bool = True
-    """Whether the broker wants this message in traces."""
+    """Whether the broker wants this message traced."""
     recall_handle: str | None = None
-    """Of a timer message: what `Producer.recall` needs."""
+    """Handle of a timer message, for `Producer.recall`."""
 
 
 @dataclass(slots=True, kw_only=True)
 class DeliveredMessage:
-    """A message as a consumer gets it. Not frozen: one is made per message read."""
+    """A message as a consumer receives it. Not frozen: one is made per message read."""
 
     topic: str
     queue: MessageQueue
@@ -154,5 +155,5 @@ class DeliveredMessage:
 
 
 def retry_topic(group: str) -> str:
-    """The topic through which RocketMQ hands a group's failed messages out again."""
+    """Return the topic through which RocketMQ redelivers a group's failed messages."""
     return f"%RETRY%{group}"

@@ -1,7 +1,7 @@
-"""Names of topics and groups as applications say them, and as brokers know them; pure.
+"""Names of topics and groups as applications use them, and as brokers know them; pure.
 
-Place in the data path: everything inside this package carries the application's names; where a name
-goes into a request it is wrapped, `namespace%name`, and unwrapped where it comes out of an answer.
+Place in the data path: code inside this package uses the application's names; a name is wrapped,
+`namespace%name`, where it goes into a request, and unwrapped where it comes out of an answer.
 
 Invariants: wrapping twice is wrapping once; the prefixes `%RETRY%` and `%DLQ%` stay in front; the
 system's own topics and groups belong to no namespace.
@@ -45,7 +45,7 @@ class Namespace:
             raise ValueError(f"a namespace's name must not hold {_SEPARATOR!r}: {self.name!r}")
 
     def wrap(self, resource: str) -> str:
-        """The topic or group as brokers know it."""
+        """Return the topic or group as brokers know it."""
         if not self.name or not resource or _is_system(resource):
             return resource
         prefix, bare = _split(resource)
@@ -54,7 +54,7 @@ class Namespace:
         return f"{prefix}{self.name}{_SEPARATOR}{bare}"
 
     def unwrap(self, resource: str) -> str:
-        """The topic or group as the application knows it; those of other namespaces as they are."""
+        """Return the application's name of a topic or group; other namespaces' stay unchanged."""
         if not self.name:
             return resource
         prefix, bare = _split(resource)

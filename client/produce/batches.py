@@ -1,12 +1,12 @@
-"""Many messages cut into batches that a broker takes; pure.
+"""Splitting of messages into batches that a broker accepts; pure.
 
-Place in the data path: an application hands the pieces to `Producer.send_batch`, one after the
+Place in the data path: an application passes the batches to `Producer.send_batch`, one after the
 other; each is stored as a whole or not at all.
 
-Invariants: a piece has messages of one topic, in the order given, each message is in one piece, and
-no piece is larger than asked for, unless a single message is.
+Invariants: a batch has messages of one topic, in the order given; each message is in one batch; no
+batch is larger than the limits, unless it is a single message.
 
-Source: RocketMQ's documentation has applications cut lists by themselves (its ListSplitter).
+Source: RocketMQ's documentation leaves the splitting to applications (its ListSplitter).
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ def split_batches(
     size_bytes_max: int = BATCH_SIZE_BYTES_MAX,
     count_max: int = BATCH_COUNT_MAX,
 ) -> Iterator[list[Message]]:
-    """The pieces, those of a topic together where it comes first.
+    """Yield the batches; those of one topic together, topics in order of first appearance.
 
-    Delayed messages are pieces of their own, to be sent by `send`: batches don't take them.
+    A delayed message is a batch of its own, to be sent by `send`: brokers refuse it in a batch.
     """
     if size_bytes_max < 1 or count_max < 1:
         raise ValueError(f"size {size_bytes_max} and count {count_max} of a batch must be positive")
@@ -58,7 +58,7 @@ def split_batches(
 
 
 def _size(message: Message) -> int:
-    """At least what it takes in a batch."""
+    """Return an upper estimate of the message's size in a batch."""
     texts = [message.tags or "", message.shard or "", *message.keys]
     for name, value in message.properties.items():
         texts += (name, value)

@@ -1,7 +1,7 @@
-"""Which broker groups a producer leaves alone for a while, because they were slow or failed; pure.
+"""Broker groups that a producer avoids for a while, because they were slow or failed; pure.
 
-Place in the data path: with `ProducerSettings.latency_faults` a producer notes how long each
-attempt took, and prefers queues of groups that are not isolated. Where all are, it takes any.
+Place in the data path: with `ProducerSettings.latency_faults` a producer records how long each
+attempt took, and prefers queues of groups that are not isolated. Where all are, it uses any.
 
 Source: RocketMQ MQFaultStrategy, LatencyFaultToleranceImpl (5.3: its table of latencies and times).
 """
@@ -13,7 +13,7 @@ from typing import Final
 __all__ = ["FAILURE_MS", "LatencyFaults"]
 
 FAILURE_MS: Final = 10_000
-"""A failed attempt counts as one that took so long."""
+"""The latency that a failed attempt counts as."""
 
 _ISOLATION_MS: Final = (
     (15_000, 30_000),
@@ -26,7 +26,7 @@ _GROUPS_MAX: Final = 10_000
 
 
 class LatencyFaults:
-    """Times are ms of any one clock."""
+    """The groups isolated now. Times are ms of any one clock."""
 
     __slots__ = ("_until",)
 
@@ -34,7 +34,7 @@ class LatencyFaults:
         self._until: dict[str, float] = {}
 
     def note(self, broker_name: str, took_ms: float, now_ms: float) -> None:
-        """An attempt at `broker_name` took so long; what was noted before is forgotten."""
+        """Record the latency of an attempt at `broker_name`, in place of the one before."""
         for latency_ms, isolation_ms in _ISOLATION_MS:
             if took_ms >= latency_ms:
                 if len(self._until) < _GROUPS_MAX or broker_name in self._until:

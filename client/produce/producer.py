@@ -1,12 +1,12 @@
-"""The producer: sends messages and tells honestly what became of them.
+"""The producer: sends messages and reports their outcome without guessing.
 
 Place in the data path: the application's `Message` enters here, is stamped (UNIQ_KEY,
 bornTimestamp), encoded by `client.connection.send_codec`, sent to the leader of a broker group over
-`client.connection.instance`, and tried again as `client.connection.retry` decides.
+`client.connection.instance`, and retried as `client.connection.retry` decides.
 
 Invariants:
-- A `SendResult` means that a broker said it has the message. An error with `definite` means that
-  no broker has it; any other error means that nobody here can tell.
+- A `SendResult` means that a broker confirmed the message. An error with `definite` means that no
+  broker has it; any other error means that the outcome is unknown.
 - After an attempt without an answer, all further ones go to the same queue of the same group with
   the same UNIQ_KEY, wherever its leader moves, so that the group stores the message once.
 - Sends in flight through `send_async` are bounded by `in_flight_max`.
@@ -68,10 +68,10 @@ class NotRecalledError(ClientError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerSettings:
-    """`compression` says which bodies are deflated, and how; None: none is.
+    """Settings of a producer. `compression` None: no body is compressed.
 
-    With `latency_faults`, broker groups that were slow or failed are left alone for a while where
-    there are others. With `trace`, what was sent is told in RocketMQ's trace topic.
+    With `latency_faults`, broker groups that were slow or failed are avoided for a while where
+    there are others. With `trace`, sends are recorded in RocketMQ's trace topic.
     """
 
     timeout_ms: int = 3_000
@@ -92,8 +92,8 @@ class ProducerSettings:
 class Producer(Lifecycle):
     """Sends on behalf of a producer group.
 
-    `name_servers` are table addresses (a list, or one string separated by `;`); `dial` maps a
-    table address to the one really dialled. Use as an async context manager, or `start`/`stop`.
+    `name_servers` are table addresses (a list, or one string separated by `;`); `dial` maps a table
+    address to the one to connect to. Use as an async context manager, or `start`/`stop`.
     """
 
     def __init__(
@@ -128,13 +128,13 @@ class Producer(Lifecycle):
         return self.instance.client_id
 
     async def start(self) -> None:
-        """Begin the background work. Brokers are dialled at the first send."""
+        """Start the background work. Connections to brokers are opened at the first send."""
         await self.instance.start()
         if self._tracer is not None:
             await self._tracer.start(self.instance.scope)
 
     async def stop(self) -> None:
-        """Let what is under way end, for as long as a send may take; unregister and close.
+        """Let calls in progress end, for as long as a send may take; unregister and close.
 
         New calls raise ClientClosedError meanwhile.
         """
@@ -145,7 +145,7 @@ class Producer(Lifecycle):
         await self.instance.stop()
 
     async def crash(self) -> None:
-        """Vanish as a killed process would: nothing more is sent, connections are dropped."""
+        """Stop as a killed process would: nothing more is sent, connections are dropped."""
         await self.instance.abort()
         if self._tracer is not None:
             await self._tracer.crash()
@@ -162,9 +162,9 @@ class Producer(Lifecycle):
     ) -> SendResult:
         """Store one message and return where.
 
-        To an explicit `queue`, or to the one that `selector` chooses, the send stays in its group
-        whatever happens. Raises ClientError; its `definite` tells whether the message surely was
-        not stored. The same object may be sent again: it keeps its UNIQ_KEY.
+        With an explicit `queue`, or one that `selector` chooses, every attempt stays in that group.
+        Raises ClientError; its `definite` says whether the message is certain not to be stored. The
+        same object may be sent again: it keeps its UNIQ_KEY.
         """
         with self._under_way:
             self._stamp(message)
@@ -179,9 +179,9 @@ class Producer(Lifecycle):
         queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
     ) -> asyncio.Future[SendResult]:
-        """Begin a send; the future has what `send` would have returned or raised.
+        """Start a send; the future gets what `send` would have returned or raised.
 
-        Waits only while `in_flight_max` sends are under way already.
+        Waits only while `in_flight_max` sends are in progress already.
         """
         await self._slots.acquire()
         try:
@@ -216,7 +216,7 @@ class Producer(Lifecycle):
         queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
     ) -> None:
-        """Send and forget: one attempt, no answer, outcome unknown.
+        """Send without an answer: one attempt, outcome unknown.
 
         Raises ClientError, definite, where the message could not even be sent.
         """
@@ -241,7 +241,7 @@ class Producer(Lifecycle):
         queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
     ) -> DeliveredMessage:
-        """Send `message` and return the reply of who consumed it, all within `timeout_ms`.
+        """Send `message` and return its consumer's reply, all within `timeout_ms`.
 
         Raises ClientError where it was not sent, and NoReplyError where no reply came in time.
         """
@@ -277,10 +277,10 @@ class Producer(Lifecycle):
     async def reply(
         self, request: DeliveredMessage, body: bytes, timeout_ms: int | None = None
     ) -> SendResult:
-        """Answer a consumed `request`; returns once the client that asked has the reply.
+        """Send a reply to a consumed `request`; returns once the requesting client has it.
 
-        Raises ClientError. It goes through the broker group that the request came from, to which
-        who asked is connected.
+        Raises ClientError. The reply goes through the broker group that the request came from,
+        since the requesting client is connected to it.
         """
 
         def same_group(queues: Sequence[MessageQueue], _: Message) -> MessageQueue:
@@ -291,10 +291,10 @@ class Producer(Lifecycle):
         return await self.send(message, timeout_ms, selector=same_group)
 
     async def recall(self, sent: SendResult, timeout_ms: int | None = None) -> str:
-        """Take a timer message back before its time; returns its message id.
+        """Recall a timer message before its time; return its message id.
 
-        Success says that it will not be delivered. Raises ClientError: MessageRefusedError where it
-        is no timer message, NotRecalledError where it is too late.
+        Success means that it will not be delivered. Raises ClientError: MessageRefusedError where
+        it is no timer message, NotRecalledError where it is too late.
         """
         if sent.recall_handle is None:
             raise MessageRefusedError(f"{sent.msg_id} is no timer message of a broker that recalls")
@@ -319,7 +319,7 @@ class Producer(Lifecycle):
         return answer.ext_fields.get("msgId", "")
 
     async def queues(self, topic: str, timeout_ms: int | None = None) -> tuple[MessageQueue, ...]:
-        """The queues that a send to `topic` may go to. Raises NoRouteError, NameServerError."""
+        """Return the queues that a send may go to. Raises NoRouteError, NameServerError."""
         self.instance.check_running()
         route = await self.instance.routes.route(
             topic, timeout_ms=timeout_ms or self.settings.timeout_ms, or_default=True
@@ -362,7 +362,7 @@ class Producer(Lifecycle):
         queue: MessageQueue | None,
         selector: QueueSelector | None,
     ) -> SendResult:
-        """The attempts of one send. Raises ClientError."""
+        """Make the attempts of one send. Raises ClientError."""
         instance = self.instance
         retries = Retries(
             self.settings.retry,
@@ -392,7 +392,7 @@ class Producer(Lifecycle):
                 self._sent(prepared, message, result, began_ms)
                 return result
             if target is not None:
-                # A group between two leaders is not slow.
+                # A group between two leaders is not slow, so it is not isolated.
                 if not isinstance(last, NotLeaderError):
                     self._choice.failed(target.broker_name, instance.now_ms())
                 learn(instance, target.broker_name, address, last)
@@ -444,7 +444,7 @@ class Producer(Lifecycle):
         avoid: str | None,
         timeout_ms: float,
     ) -> MessageQueue:
-        """The queue for the next attempt; not of broker group `avoid` where there is another."""
+        """Choose the queue for the next attempt; not of group `avoid` where there is another."""
         if queue is not None:
             return queue
         routes = self.instance.routes

@@ -1,10 +1,10 @@
-"""Which queue of a topic a producer sends to next; pure.
+"""The choice of the queue that a producer sends to next; pure.
 
-Place in the data path: `client.produce.producer` asks for a queue before each attempt that may
-move, and tells how each attempt went.
+Place in the data path: `client.produce.producer` requests a queue before each attempt that may
+move, and reports how each attempt went.
 
 Invariants: queues are taken in turn; a group to avoid is taken only where there is no other one;
-with latency faults, groups that were slow or failed are passed over while there are others.
+with latency faults, groups that were slow or failed are skipped while there are others.
 
 Source: RocketMQ TopicPublishInfo.selectOneMessageQueue, MQFaultStrategy.
 """
@@ -20,7 +20,7 @@ __all__ = ["QueueChoice"]
 
 
 class QueueChoice:
-    """`turn` is where to begin; without `faults` all groups are equal. Times are ms."""
+    """Takes queues in turn, from `turn` on; without `faults` all groups are equal. Times are ms."""
 
     __slots__ = ("_faults", "_turn")
 
@@ -39,7 +39,7 @@ class QueueChoice:
     def next(
         self, queues: Sequence[MessageQueue], avoid: str | None, now_ms: float
     ) -> MessageQueue:
-        """One of `queues`, which must not be empty; not of group `avoid` where there is another."""
+        """Return one of `queues` (not empty); not of group `avoid` where there is another."""
         fallback: MessageQueue | None = None
         for _ in queues:
             self._turn = (self._turn + 1) & 0x7FFF_FFFF

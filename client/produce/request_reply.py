@@ -1,12 +1,12 @@
-"""Requests that are answered by another application: a message out, its reply back.
+"""Requests that another application answers: a message out, its reply back.
 
-Place in the data path: a producer's `request` sends a message that names the client and an id; who
-consumes it answers with `reply`, through a broker, which pushes the reply to the client that asked
-(PUSH_REPLY_MESSAGE_TO_CLIENT, 326) over the connection of its heartbeats.
+Place in the data path: a producer's `request` sends a message that names the client and an id; the
+consumer of it answers with `reply`, through a broker, which pushes the reply to the requesting
+client (PUSH_REPLY_MESSAGE_TO_CLIENT, 326) over the connection of its heartbeats.
 
-Invariants: a reply reaches the one request that has its correlation id, once; one that comes too
-late, or twice, is answered as taken and dropped; requests that wait are bounded. No reply in time
-says nothing about the request: it is stored, and may have been carried out.
+Invariants: a reply reaches the one request that has its correlation id, once; a late or second one
+is acknowledged to the broker and dropped; waiting requests are bounded. A missing reply says
+nothing about the request: it is stored, and may have been carried out.
 
 Source: RocketMQ RequestFutureHolder, MessageUtil.createReplyMessage, ClientRemotingProcessor.
 """
@@ -53,7 +53,7 @@ class Replies:
         instance.listen(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, self._take)
 
     def expect(self) -> tuple[str, asyncio.Future[DeliveredMessage]]:
-        """A new correlation id and its reply to come; `forget` it in the end.
+        """Return a new correlation id and the future of its reply; `forget` the id in the end.
 
         Raises MessageRefusedError where too many requests wait.
         """
@@ -86,7 +86,7 @@ class Replies:
             connection.send(command.response(ResponseCode.SUCCESS))
 
     def _decoded(self, connection: Connection, command: RemotingCommand) -> DeliveredMessage:
-        """Raises KeyError, ValueError and RecordError."""
+        """Decode a pushed reply. Raises KeyError, ValueError and RecordError."""
         fields = command.ext_fields
         properties = parse_properties_text(fields.get("properties", ""))
         flags = int(fields["sysFlag"])
@@ -112,7 +112,7 @@ class Replies:
 
 
 def reply_message(request: DeliveredMessage, body: bytes) -> Message:
-    """The reply to a consumed `request`. Raises MessageRefusedError where it wants none."""
+    """Make the reply to a consumed `request`. Raises MessageRefusedError where it is no request."""
     properties = {}
     for name in (PropertyName.CORRELATION_ID, PropertyName.REPLY_TO_CLIENT, PropertyName.CLUSTER):
         value = request.properties.get(name)

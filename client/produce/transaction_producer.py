@@ -1,15 +1,16 @@
 """The transaction producer: half message, local transaction, decision, and answers to check-backs.
 
 Place in the data path: a half is sent as any message, marked; the listener runs the local
-transaction; END_TRANSACTION tells the broker group that holds the half; where that never arrives,
-the broker asks back (CHECK_TRANSACTION_STATE) and the listener tells what its database says.
+transaction; END_TRANSACTION reports the decision to the broker group that holds the half; where it
+never arrives, the broker checks back (CHECK_TRANSACTION_STATE) and the listener reports the outcome
+recorded in its database.
 
 Invariants:
 - The local transaction runs only after SEND_OK; any other status of the half is rolled back.
 - A decision goes to the leader of the half's broker group, wherever it moves, and may be repeated:
-  our brokers take the first one and answer a repeated one as done, a contrary one with 604.
-- A check is never answered from memory: the listener is asked each time, by a bounded number of
-  workers; checks beyond a bounded queue are dropped, since the broker asks again.
+  ledgermq's brokers take the first one and answer a repeated one as done, a contrary one with 604.
+- A check is never answered from memory: the listener is called each time, by a bounded number of
+  workers; checks beyond a bounded queue are dropped, since the broker repeats them.
 
 Source: RocketMQ DefaultMQProducerImpl.sendMessageInTransaction, ClientRemotingProcessor. RocketMQ
 sends END_TRANSACTION oneway and never learns of its loss; here it is a request by default.
@@ -59,7 +60,7 @@ _log = logging.getLogger(__name__)
 
 
 class Decision(enum.Enum):
-    """What becomes of a half message."""
+    """The decision on a half message."""
 
     COMMIT = "commit"
     ROLLBACK = "rollback"
@@ -76,7 +77,7 @@ _STATES: Final = {
 
 
 class EndOutcome(enum.Enum):
-    """How telling a decision ended: carried out, surely not carried out, or nobody knows."""
+    """Outcome of sending a decision: carried out, certainly not carried out, or unknown."""
 
     OK = "ok"
     FAIL = "fail"
@@ -85,7 +86,7 @@ class EndOutcome(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndResult:
-    """`error` is None only where the outcome is OK, or INFO of a oneway request."""
+    """The result of `end`. `error` is None where the outcome is OK, or INFO of a oneway request."""
 
     outcome: EndOutcome
     error: ClientError | None = None
@@ -93,7 +94,7 @@ class EndResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HalfMessage:
-    """A half message that is stored, and where. `offset` is its place in the half topic."""
+    """A stored half message, and where. `offset` is its place in the half topic."""
 
     topic: str
     broker_name: str
@@ -106,7 +107,7 @@ class HalfMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionResult:
-    """What `send_in_transaction` did. `end` is None where no decision was told."""
+    """The result of `send_in_transaction`. `end` is None where no decision was sent."""
 
     send: SendResult
     half: HalfMessage
@@ -122,14 +123,14 @@ class TransactionListener(Protocol):
         ...
 
     async def check_local(self, message: DeliveredMessage) -> Decision:
-        """Tell how the local transaction of an undecided half ended, from durable memory."""
+        """Return how the local transaction of an undecided half ended, from durable storage."""
         ...
 
 
 class TransactionObserver:
-    """Hooks for whoever wants to watch each step. Times are CLOCK_MONOTONIC, in ns.
+    """Hooks that report each step of a transaction. Times are CLOCK_MONOTONIC, in ns.
 
-    All do nothing here; they are called on the loop and must not block.
+    Every hook does nothing by default; hooks are called on the loop and must not block.
     """
 
     def half_sent(
@@ -141,12 +142,12 @@ class TransactionObserver:
         t_invoke: int,
         t_complete: int,
     ) -> None:
-        """A half was stored (`result`) or not, or nobody knows (`error`)."""
+        """Report the end of sending a half: `result` where stored, else `error`."""
 
     def local_decided(
         self, message: Message, decision: Decision, *, t_invoke: int, t_complete: int
     ) -> None:
-        """The listener's local transaction ended."""
+        """Report the end of the listener's local transaction."""
 
     def end_told(
         self,
@@ -158,12 +159,12 @@ class TransactionObserver:
         t_invoke: int,
         t_complete: int,
     ) -> None:
-        """A decision was told, or could not be."""
+        """Report the end of sending a decision."""
 
     def check_received(
         self, message: DeliveredMessage, half: HalfMessage, *, t_invoke: int
     ) -> None:
-        """The broker asked about a half."""
+        """Report a broker's check of a half."""
 
     def check_answered(
         self,
@@ -174,7 +175,7 @@ class TransactionObserver:
         *,
         t_complete: int,
     ) -> None:
-        """The answer to a check was told, or could not be."""
+        """Report the end of answering a check."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,7 +195,7 @@ class TransactionSettings:
 
 
 class TransactionProducer(Producer):
-    """A producer whose halves are decided by `listener`.
+    """A producer whose half messages are decided by `listener`.
 
     `send_in_transaction` does all steps; `send_half` and `end` do them one by one.
     """
@@ -217,14 +218,14 @@ class TransactionProducer(Producer):
             self.transaction_settings.checks_waiting_max
         )
         self.checks_dropped = 0
-        """Checks that could not be taken: too many waiting, or unreadable."""
+        """Checks that were dropped: too many waiting, or malformed."""
         self.instance.listen(RequestCode.CHECK_TRANSACTION_STATE, self._take_check)
 
     async def start(self) -> None:
-        """Begin the background work.
+        """Start the background work.
 
-        Brokers ask about halves only once they know this producer, that is once it knows a route:
-        one that sends nothing yet calls `queues(topic)` first.
+        Brokers check halves only once they know this producer, that is once it knows a route: a
+        producer that sends nothing yet calls `queues(topic)` first.
         """
         await super().start()
         for number in range(self.transaction_settings.check_workers):
@@ -238,11 +239,11 @@ class TransactionProducer(Producer):
         queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
     ) -> TransactionResult:
-        """Send a half, run the local transaction, tell the decision.
+        """Send a half message, run the local transaction, send the decision.
 
-        Raises ClientError where the half was not stored, or nobody knows (the broker's check finds
-        a half that was stored all the same), and whatever the listener raises: then the half stays
-        undecided until the broker asks.
+        Raises ClientError where the half was not stored, or this is unknown (if it was stored, the
+        broker's check finds it), and whatever the listener raises: then the half stays undecided
+        until the broker checks.
         """
         with self._under_way:
             send = await self._send_half(message, timeout_ms, queue, selector)
@@ -268,7 +269,7 @@ class TransactionProducer(Producer):
         queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
     ) -> SendResult:
-        """Store a half message; `half_message(result)` is what `end` wants. Raises as `send`."""
+        """Store a half message; pass `half_message(result)` to `end`. Raises as `send`."""
         with self._under_way:
             return await self._send_half(message, timeout_ms, queue, selector)
 
@@ -303,9 +304,10 @@ class TransactionProducer(Producer):
         timeout_ms: int | None = None,
         oneway: bool | None = None,
     ) -> EndResult:
-        """Tell the decision about a half. Never raises ClientError: the result says all.
+        """Send the decision about a half. Raises no ClientError: the result carries it.
 
-        UNKNOWN is always oneway, since brokers don't answer it; a oneway request that left is INFO.
+        UNKNOWN is always oneway, since brokers don't answer it; a oneway request that was sent is
+        INFO.
         """
         began = time.monotonic_ns()
         as_oneway = self.transaction_settings.end_oneway if oneway is None else oneway
@@ -386,7 +388,7 @@ class TransactionProducer(Producer):
             raise BrokerUnreachableError(f"broker {leader.address}: {error}") from error
 
     def _take_check(self, connection: Connection, command: RemotingCommand) -> None:
-        """A broker's question; oneway, so there is nothing to answer on this connection."""
+        """Queue a broker's check; it is oneway, so this connection gets no answer."""
         try:
             header = CheckTransactionStateRequestHeader.from_ext_fields(command.ext_fields)
             record = decode_record(command.body)
@@ -426,6 +428,7 @@ class TransactionProducer(Producer):
             message, half = await self._checks.get()
             decision = Decision.UNKNOWN
             with ListenerGuard(f"the broker will ask again about {half.msg_id}"):
+                # A listener that fails leaves UNKNOWN, and the broker checks again.
                 decision = await self._listener.check_local(message)
             result = EndResult(outcome=EndOutcome.INFO)
             try:
@@ -437,7 +440,7 @@ class TransactionProducer(Producer):
 
 
 def half_message(result: SendResult) -> HalfMessage:
-    """The half that `send_half` stored. Raises MalformedAnswerError where its id is garbled."""
+    """Return the half that `send_half` stored. Raises MalformedAnswerError for a bad id."""
     try:
         _, _, commit_log_offset = parse_offset_msg_id(result.offset_msg_id)
     except RecordError as error:

@@ -1,10 +1,10 @@
-"""What a message trace says, in RocketMQ's text; pure.
+"""The text format of RocketMQ's message traces; pure.
 
 Place in the data path: `client.trace.tracer` collects these records and sends their texts, many in
 one message, to the trace topic, where RocketMQ's tools and dashboard read them.
 
-Format: a record is its fields joined by \\x01 and ended by \\x02; nothing is escaped, and what is
-not known is the word `null`.
+Format: a record is its fields joined by \\x01 and ended by \\x02; nothing is escaped, and an
+unknown value is the word `null`.
 
 Source: RocketMQ TraceDataEncoder, TraceBean, ConsumeReturnType, MessageType.
 """
@@ -50,7 +50,7 @@ class ConsumeReturn(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceSend:
-    """A message was sent; `time_ms` is when that began."""
+    """A sent message; `time_ms` is when the send started."""
 
     time_ms: int
     region: str
@@ -69,7 +69,7 @@ class TraceSend:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceSubBefore:
-    """A message is about to be handed to a listener; `request_id` joins it with its end."""
+    """A message about to be delivered to a listener; `request_id` joins it with TraceSubAfter."""
 
     time_ms: int
     region: str
@@ -82,7 +82,7 @@ class TraceSubBefore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceSubAfter:
-    """The listener has ended."""
+    """The end of a listener's call."""
 
     time_ms: int
     request_id: str
@@ -95,7 +95,7 @@ class TraceSubAfter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceEnd:
-    """A transaction's decision was told; `state` is RocketMQ's name of it."""
+    """A sent decision of a transaction; `state` is RocketMQ's name of it."""
 
     time_ms: int
     region: str
@@ -114,12 +114,12 @@ TraceRecord: TypeAlias = TraceSend | TraceSubBefore | TraceSubAfter | TraceEnd
 
 
 def record_text(record: TraceRecord) -> str:
-    """One record, its end included."""
+    """Encode one record, its terminator included."""
     return _FIELD.join(map(_text, _fields(record))) + _RECORD
 
 
 def record_keys(record: TraceRecord) -> list[str]:
-    """The keys under which the trace message can be found."""
+    """Return the keys under which the trace message can be found."""
     return [*record.msg_id.split(","), *record.keys]
 
 

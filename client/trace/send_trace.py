@@ -1,6 +1,6 @@
-"""The trace of a message that was sent; pure.
+"""The trace record of a sent message; pure.
 
-Place in the data path: `client.produce.producer` makes one per successful send and hands it to its
+Place in the data path: `client.produce.producer` makes one per successful send and adds it to its
 `client.trace.tracer`. Failures are not traced, as in RocketMQ.
 
 Source: RocketMQ SendMessageTraceHookImpl.
@@ -17,7 +17,7 @@ __all__ = ["send_trace"]
 def send_trace(
     group: str, message: Message, result: SendResult, *, is_half: bool, cost_ms: int, wall_ms: int
 ) -> TraceSend:
-    """`wall_ms` is when the send had ended; of a batch, `message` is the first one."""
+    """Make the record; `wall_ms` is the send's end. For a batch, `message` is the first one."""
     is_delayed = PropertyName.DELAY in message.properties
     kind = MessageKind.DELAY if is_delayed else MessageKind.NORMAL
     return TraceSend(

@@ -1,10 +1,10 @@
-"""Sends a client's message traces to the trace topic, in the background.
+"""Background sender of a client's message traces to the trace topic.
 
-Place in the data path: producers and push consumers with `TraceSettings` tell a `Tracer` what they
-did; it sends the records, many in one message, through a producer of its own.
+Place in the data path: producers and push consumers with `TraceSettings` add records to a `Tracer`;
+it sends them, many in one message, through a producer of its own.
 
 Invariants: tracing delays nothing and fails nothing: records that find no room, and those of a
-message that could not be sent, are counted in `lost` and told in the log. `stop` sends what waits.
+message that could not be sent, are counted in `lost` and logged. `stop` sends the waiting records.
 
 Source: RocketMQ AsyncTraceDispatcher (queue of 2,048, at most 100 records in a message).
 """
@@ -34,7 +34,7 @@ _KEYS_SIZE_MAX: Final = 20_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceSettings:
-    """Records wait at most `linger_ms` for others to be sent with."""
+    """Settings of tracing. Records wait at most `linger_ms` to be sent together."""
 
     topic: str = "RMQ_SYS_TRACE_TOPIC"
     waiting_max: int = 2_048
@@ -48,7 +48,7 @@ class TraceSettings:
 
 
 class TraceSender(Protocol):
-    """The producer that the tracer has to itself."""
+    """The tracer's own producer."""
 
     async def start(self) -> None: ...
 
@@ -60,7 +60,7 @@ class TraceSender(Protocol):
 
 
 class Tracer:
-    """`add` from anywhere on the loop, between `start` and `stop`."""
+    """Collects and sends records; call `add` on the loop, between `start` and `stop`."""
 
     def __init__(self, sender: TraceSender, settings: TraceSettings) -> None:
         self._sender = sender
@@ -68,19 +68,19 @@ class Tracer:
         self._waiting: deque[TraceRecord] = deque()
         self._wake = asyncio.Event()
         self.lost = 0
-        """Records that were dropped, or whose message was not surely stored."""
+        """Records that were dropped, or whose message is not certainly stored."""
 
     async def start(self, scope: TaskScope) -> None:
         await self._sender.start()
         scope.spawn(self._run(), "client-trace")
 
     async def stop(self) -> None:
-        """Send what waits, and close."""
+        """Send the waiting records, and close."""
         await self._send_waiting()
         await self._sender.stop()
 
     async def crash(self) -> None:
-        """Vanish with what waits."""
+        """Stop as a killed process would; waiting records are dropped."""
         self._waiting.clear()
         await self._sender.crash()
 
