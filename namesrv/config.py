@@ -25,7 +25,7 @@ class NameServerConfigError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NameServerConfig:
-    """Raises ValueError or RecordError where a value makes no sense."""
+    """Configuration of one name server. Raises ValueError or RecordError on an invalid value."""
 
     listen: str = "127.0.0.1:9876"
     """Address to serve on, "host:port"; port 0 picks a free one."""
@@ -34,9 +34,9 @@ class NameServerConfig:
     kv_entries_max: int = 10_000
     """Key-value configuration entries over all namespaces."""
     kv_config_path: Path | None = None
-    """File in which they survive a restart; none: memory only."""
+    """File in which they survive a restart; None: memory only."""
     settings: Settings = field(default_factory=Settings)
-    """What can be changed while it runs, as it is at the start."""
+    """Initial values of the settings that can be changed at run time."""
     security: SecurityConfig = field(default_factory=SecurityConfig)
     limits: RouteLimits = field(default_factory=RouteLimits)
     """Bounds of the route table, and the silence after which a broker is dropped."""
@@ -56,7 +56,7 @@ class NameServerConfig:
 
 
 def load_config(path: Path) -> NameServerConfig:
-    """From a TOML file: keys of NameServerConfig, RocketMQ's names of `Settings`, TLS settings.
+    """Load a TOML file: keys of NameServerConfig, RocketMQ's names of `Settings`, TLS settings.
 
     Raises NameServerConfigError, and OSError where the file can't be read.
     """

@@ -1,17 +1,17 @@
-"""Route lookups that wait a moment for a group's new leader.
+"""Route lookups that are held briefly until a group's new leader registers.
 
 Place in the data path: between the remoting server and `namesrv.server`. RocketMQ's clients look up
-a route every 30 s and send to nobody while it names no master: one that asks in the half second
-between a leader's end and its successor's registration could not send for half a minute. So its
-answer waits for that registration.
+a route every 30 s and send nothing while it names no master: a client that looks up in the half
+second between a leader's end and its successor's registration could not send for half a minute. So
+its answer waits for that registration.
 
 Invariants:
-- A lookup waits at most `_WAIT_MS_MAX` from when its group was first asked for without a leader:
-  the lookups of a client with many topics, one after the other, wait so long together.
-- Clients of ours don't wait: they know by themselves whom to ask. How many wait is bounded.
-- Every lookup is answered once, in the order of arrival where they waited for the same.
+- A lookup is held at most until `_WAIT_MS_MAX` after the first lookup that found its group without
+  a leader: the lookups of a client with many topics, one after the other, share that time.
+- ledgermq's own clients don't wait: they find the leader themselves. Held lookups are bounded.
+- Every lookup is answered once, in the order of arrival where they waited for the same group.
 
-Source: none in RocketMQ, whose masters don't change by themselves.
+Source: none in RocketMQ, where no master changes without an administrator.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _HELD_MAX: Final = 4_096
 
 
 class HeldLookups:
-    """On the running event loop. `pass_on` is who answers requests."""
+    """Holds lookups on the running event loop. `pass_on` handles the requests."""
 
     def __init__(
         self, table: RouteTable, pass_on: Callable[[Connection, RemotingCommand], None]
@@ -43,7 +43,7 @@ class HeldLookups:
         self._held: list[tuple[Connection, RemotingCommand, asyncio.TimerHandle]] = []
 
     def on_request(self, connection: Connection, command: RemotingCommand) -> None:
-        """Handles what `RemotingServer` was asked."""
+        """Handle a request of `RemotingServer`: hold a lookup, pass everything else on."""
         if command.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
             wait_s = self._wait_s(command)
             if wait_s > 0 and len(self._held) < _HELD_MAX:
@@ -57,13 +57,13 @@ class HeldLookups:
             self._look_again()
 
     def stop(self) -> None:
-        """Forget those that wait; their connections are closed."""
+        """Drop the held lookups; their connections are closed."""
         for _, _, timer in self._held:
             timer.cancel()
         self._held.clear()
 
     def _wait_s(self, command: RemotingCommand) -> float:
-        """How long this lookup may wait; 0: not at all."""
+        """Return how long this lookup may be held, in seconds; 0: not at all."""
         topic = command.ext_fields.get("topic")
         if topic is None or command.language == LANGUAGE_PYTHON:
             return 0
@@ -75,7 +75,7 @@ class HeldLookups:
         return max(until, default=now) - now
 
     def _look_again(self) -> None:
-        """Somebody registered: who waited for nobody else is answered."""
+        """Answer the lookups whose groups all have a leader now; called after a registration."""
         leaderless = self._table.leaderless_groups()
         for name in [name for name in self._wait_until if name not in leaderless]:
             del self._wait_until[name]

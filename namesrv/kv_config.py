@@ -1,10 +1,10 @@
-"""Key-value configuration by namespace, as administrators keep it on name servers. Pure.
+"""Key-value configuration by namespace, as administrators store it on name servers. Pure.
 
 Place in the data path: PUT/GET/DELETE_KV_CONFIG and GET_KVLIST_BY_NAMESPACE; the namespace
 ORDER_TOPIC_CONFIG goes to brokers with each registration and into routes.
 
-Invariant: at most `entries_max` entries, names and values of bounded size. `namesrv.kv_file` keeps
-them where a file is named; otherwise a name server that restarts knows none.
+Invariant: at most `entries_max` entries, names and values of bounded size. `namesrv.kv_file` stores
+them where a file is configured; otherwise a restart loses them.
 
 Source: RocketMQ KVConfigManager.
 """
@@ -21,7 +21,7 @@ _VALUE_SIZE_MAX: Final = 65_536
 
 
 class KvLimitError(Exception):
-    """The entry was not taken; the text names the limit."""
+    """The entry was refused; the text names the limit."""
 
 
 class KvConfig:
@@ -33,7 +33,7 @@ class KvConfig:
         self._namespaces: dict[str, dict[str, str]] = {}
 
     def put(self, namespace: str, key: str, value: str) -> None:
-        """Raises KvLimitError."""
+        """Set an entry. Raises KvLimitError."""
         if len(namespace) > _NAME_SIZE_MAX or len(key) > _NAME_SIZE_MAX:
             raise KvLimitError(f"namespace or key of more than {_NAME_SIZE_MAX} characters")
         if len(value) > _VALUE_SIZE_MAX:
@@ -48,7 +48,7 @@ class KvConfig:
         return self._namespaces.get(namespace, {}).get(key)
 
     def delete(self, namespace: str, key: str) -> None:
-        """Nothing happens where it is not there."""
+        """Delete an entry; a missing one is no error."""
         entries = self._namespaces.get(namespace, {})
         if entries.pop(key, None) is not None:
             self._count -= 1
@@ -56,10 +56,10 @@ class KvConfig:
                 del self._namespaces[namespace]
 
     def tables(self) -> dict[str, dict[str, str]]:
-        """Everything, by namespace and key."""
+        """Return all entries, by namespace and key."""
         return {name: dict(entries) for name, entries in self._namespaces.items()}
 
     def namespace(self, namespace: str) -> dict[str, str] | None:
-        """All entries of a namespace, None where it has none."""
+        """Return all entries of a namespace, None where it has none."""
         entries = self._namespaces.get(namespace)
         return None if entries is None else dict(entries)

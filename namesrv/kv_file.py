@@ -1,9 +1,9 @@
-"""The file that key-value configuration survives restarts in, where one is named.
+"""The file in which key-value configuration survives restarts, where one is configured.
 
 Place in the data path: read when a name server starts, written whole after each change.
 
 Invariants: the file is replaced in one step after its bytes are durable, so it always holds one
-state or the next; a file that can't be read ends the start instead of being written over.
+complete state; an unreadable file makes the start fail and is not overwritten.
 
 Source: RocketMQ KVConfigManager (kvConfig.json), KVConfigSerializeWrapper.
 """
@@ -25,7 +25,7 @@ class KvFileError(ValueError):
 
 
 class NotKeptError(Exception):
-    """The change is not on the disk and not in force; says why."""
+    """The change is neither on disk nor in effect; says why."""
 
 
 class _Content(msgspec.Struct):
@@ -33,9 +33,9 @@ class _Content(msgspec.Struct):
 
 
 class KeptKv:
-    """`kv`, and what `file` holds of it; without a file it is `kv` alone.
+    """`kv`, with each change stored in `file`; without a file it is `kv` alone.
 
-    Raises KvFileError when made, and OSError where the file is there and can't be read.
+    The constructor raises KvFileError, and OSError where the file exists and can't be read.
     """
 
     def __init__(self, kv: KvConfig, file: Path | None) -> None:
@@ -51,13 +51,13 @@ class KeptKv:
         return self._kv.namespace(namespace)
 
     def put(self, namespace: str, key: str, value: str) -> None:
-        """Raises KvLimitError and NotKeptError."""
+        """Set an entry and store it. Raises KvLimitError and NotKeptError."""
         before = self._kv.get(namespace, key)
         self._kv.put(namespace, key, value)
         self._keep_or_undo(namespace, key, before)
 
     def delete(self, namespace: str, key: str) -> None:
-        """Nothing happens where it is not there. Raises NotKeptError."""
+        """Delete an entry; a missing one is no error. Raises NotKeptError."""
         before = self._kv.get(namespace, key)
         if before is not None:
             self._kv.delete(namespace, key)
@@ -77,7 +77,7 @@ class KeptKv:
 
 
 def _load(file: Path, kv: KvConfig) -> None:
-    """A file that is not there holds nothing."""
+    """Load the file into `kv`; a missing file holds nothing."""
     try:
         content = msgspec.json.decode(file.read_bytes(), type=_Content)
     except FileNotFoundError:
@@ -99,6 +99,7 @@ def _save(file: Path, kv: KvConfig) -> None:
         stream.write(msgspec.json.encode({"configTable": kv.tables()}))
         stream.flush()
         os.fsync(stream.fileno())
+    # Crash window: before the rename the old state stands, after it the new one.
     fresh.replace(file)
     directory = os.open(file.parent, os.O_RDONLY)
     try:

@@ -1,6 +1,6 @@
-"""What brokers tell a name server of themselves, what it answers, and its bounds. Pure values.
+"""Broker registrations at a name server, the answers to them, and the table's bounds. Pure values.
 
-Place in the data path: `namesrv.server` makes them of requests, `namesrv.route_table` keeps them.
+Place in the data path: `namesrv.server` makes them of requests, `namesrv.route_table` stores them.
 
 Source: RocketMQ RouteInfoManager and the headers of its requests.
 """
@@ -24,7 +24,7 @@ __all__ = [
 
 
 class RegistrationRefusedError(Exception):
-    """The registration was not taken, definitely; the text says why."""
+    """The registration was definitely refused; the text says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class RouteLimits:
     name_size_max: int = 255
     """Characters of a cluster, group, address or topic."""
     broker_timeout_ms: int = 120_000
-    """Silence after which a broker is dropped, unless it named its own."""
+    """Silence after which a broker is dropped, unless it registered a timeout of its own."""
 
     def __post_init__(self) -> None:
         for name in ("groups_max", "brokers_max", "topics_max", "name_size_max"):
@@ -52,19 +52,19 @@ class RouteLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutePolicy:
-    """What can change while the table is in use. None of it is on by itself."""
+    """Rules that can change while the table is in use. All are off by default."""
 
     delete_missing_topics: bool = False
     """Whether a changed registration of id 0 drops the group's queues of topics not in it."""
     acting_master: bool = False
     """Whether routes show the lowest id of a group that allows it as id 0 while it has none."""
     tell_min_id: bool = False
-    """Whether changes of a group's lowest id are kept for `take_min_id_changes`."""
+    """Whether changes of a group's lowest id are recorded for `take_min_id_changes`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MinIdChange:
-    """The lowest id of a group is another, and who is to be told (NOTIFY_MIN_BROKER_ID_CHANGE)."""
+    """A change of a group's lowest id, and whom to notify (NOTIFY_MIN_BROKER_ID_CHANGE)."""
 
     broker_name: str
     min_id: int
@@ -76,7 +76,7 @@ class MinIdChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """What a broker says of itself. `heartbeat_timeout_ms` None: the table's own timeout."""
+    """A broker's registration. `heartbeat_timeout_ms` None: the table's own timeout."""
 
     cluster: str
     broker_name: str
@@ -91,7 +91,7 @@ class Registration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leader:
-    """Who holds id 0 of a group."""
+    """The holder of id 0 in a group."""
 
     broker_addr: str
     ha_server_addr: str
@@ -99,7 +99,7 @@ class Leader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemovedBroker:
-    """A member that was dropped."""
+    """A member that was dropped from the table."""
 
     broker_name: str
     broker_id: int

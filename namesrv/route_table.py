@@ -1,19 +1,21 @@
-"""The route table: which broker groups live, at which addresses, with which queues. Pure.
+"""The route table: the live broker groups, their addresses and their queues. Pure.
 
 Place in the data path: `namesrv.server` turns registrations, heartbeats, lost connections and the
-passing of time into calls here, and clients' questions into reads. Memory only; name servers do not
+passing of time into calls here, and clients' requests into reads. Memory only; name servers do not
 know of each other.
 
 Invariants:
 - within a group an address has one broker id and an id one address;
-- an address that is known takes no registration of an older term (DataVersion.stateVersion) than
-  its last one, and id 0 none of an older term than the last that held it while the group was known;
-- queues come from id 0, outlive a change of leader, and vanish with the group's last member; in a
-  group that allows an acting leader they lose WRITE while it has no id 0, and may then come from
-  its lowest id;
+- a registration of a known address is refused if its term (DataVersion.stateVersion) is older than
+  that of the address's last one; a registration as id 0 is refused if its term is older than that
+  of the last holder of id 0 while the group was known;
+- queues come from id 0, outlive a change of leader, and are dropped with the group's last member;
+  in a group that allows an acting leader they lose WRITE while it has no id 0, and may then come
+  from its lowest id;
 - every table is bounded by `RouteLimits`; a refused registration changes nothing.
 
-Times are milliseconds of any clock that never goes back. A connection is named by any hashable.
+Times are milliseconds of any clock that never goes back. A connection is identified by any
+hashable.
 
 Source: RocketMQ RouteInfoManager; the rule about terms is stricter than its (docs/DIVERGENCE.md).
 """
@@ -83,7 +85,7 @@ class _Group:
 
 
 class RouteTable:
-    """One name server's knowledge."""
+    """The routes that one name server knows."""
 
     def __init__(
         self, limits: RouteLimits | None = None, policy: RoutePolicy | None = None
@@ -94,12 +96,12 @@ class RouteTable:
         self._groups: dict[str, _Group] = {}
         self._queues: dict[str, dict[str, QueueData]] = {}  # topic -> group -> queues
 
-    # What brokers tell.
+    # Reports of brokers.
 
     def register(
         self, registration: Registration, connection: Hashable, now_ms: int
     ) -> Leader | None:
-        """Take a registration; for a follower, the leader it should know of, if there is one.
+        """Apply a registration; for a follower, return the group's leader, if there is one.
 
         Raises RegistrationRefusedError.
         """
@@ -140,10 +142,10 @@ class RouteTable:
     def unregister(
         self, broker_name: str, broker_addr: str, connection: Hashable
     ) -> RemovedBroker | None:
-        """Drop a member by its own wish; None where it is not there.
+        """Remove a member at its own request; None where it is not registered.
 
-        Only over the connection that it registered over last: another process may run with its
-        settings, and must not take it away as it stops.
+        Only over the connection that it registered over last: another process may run with the same
+        settings, and must not remove the member when it stops.
         """
         group = self._groups.get(broker_name)
         broker_id = group.id_of(broker_addr) if group is not None else None
@@ -154,7 +156,7 @@ class RouteTable:
         return self._remove(group, broker_id)
 
     def heartbeat(self, broker_name: str, broker_addr: str, now_ms: int) -> bool:
-        """The member lives; False where it is not registered."""
+        """Record that the member is alive; False where it is not registered."""
         member = self._member(broker_name, broker_addr)
         if member is None:
             return False
@@ -164,27 +166,28 @@ class RouteTable:
     def query_data_version(
         self, broker_name: str, broker_addr: str, data_version: DataVersion, now_ms: int
     ) -> tuple[bool, DataVersion | None]:
-        """(whether a registration would bring news, version known of); counts as heartbeat."""
+        """Return (whether a registration would change anything, known version); a heartbeat,
+        too."""
         member = self._member(broker_name, broker_addr)
         if member is None:
             return True, None
         member.last_update_ms = now_ms
         return member.data_version != data_version, member.data_version
 
-    # What happens to them.
+    # Expiry and lost connections.
 
     def expire(self, now_ms: int) -> list[RemovedBroker]:
-        """Drop every member that was silent for longer than its timeout."""
+        """Remove every member that was silent for longer than its timeout."""
         return self._remove_where(lambda member: now_ms - member.last_update_ms > member.timeout_ms)
 
     def connection_lost(self, connection: Hashable) -> list[RemovedBroker]:
-        """Drop the members that registered last over this connection."""
+        """Remove the members that registered last over this connection."""
         return self._remove_where(lambda member: member.connection == connection)
 
-    # What clients and administrators ask.
+    # Reads for clients and administrators.
 
     def route(self, topic: str) -> TopicRouteData | None:
-        """The topic's queues and the groups that have them; None where nobody has any."""
+        """Return the topic's queues and the groups that have them; None where none has."""
         queues = self._queues.get(topic)
         if not queues:
             return None
@@ -195,7 +198,7 @@ class RouteTable:
         )
 
     def leaderless_groups(self, topic: str | None = None) -> set[str]:
-        """Groups with members of which none leads; those that have queues of `topic`, or all."""
+        """Return the groups without a leader: those with queues of `topic`, or all."""
         names = self._groups if topic is None else self._queues.get(topic, ())
         return {name for name in names if MASTER_ID not in self._groups[name].members}
 
@@ -219,7 +222,7 @@ class RouteTable:
         )
 
     def topics_of_flags(self, is_wanted: Callable[[int], bool]) -> list[str]:
-        """Topics of whose queues the first group's topicSysFlag is wanted; sorted."""
+        """Return the topics whose topicSysFlag (first group's) satisfies `is_wanted`; sorted."""
         return sorted(
             topic
             for topic, queues in self._queues.items()
@@ -227,7 +230,7 @@ class RouteTable:
         )
 
     def system_topics(self) -> tuple[list[str], str | None]:
-        """Topics named as clusters and groups, and the address of some broker."""
+        """Return the names of clusters and groups, which are topics, and a broker's address."""
         names: list[str] = []
         for cluster, groups in sorted(self.cluster_info().cluster_addr_table.items()):
             names += [cluster, *groups]
@@ -236,7 +239,7 @@ class RouteTable:
         return names, None
 
     def topics(self, cluster: str | None = None) -> list[str]:
-        """All topics, or those of which some group of `cluster` has queues; sorted."""
+        """Return all topics, or those of which some group of `cluster` has queues; sorted."""
         return sorted(
             topic
             for topic, queues in self._queues.items()
@@ -244,7 +247,7 @@ class RouteTable:
         )
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
-        """Forget a topic (in one cluster); a broker that still has it brings it back."""
+        """Remove a topic (from one cluster); a broker that still has it registers it again."""
         queues = self._queues.get(topic, {})
         for name in [n for n in queues if cluster in {None, self._groups[n].cluster}]:
             del queues[name]
@@ -252,7 +255,7 @@ class RouteTable:
             self._queues.pop(topic, None)
 
     def register_topic(self, topic: str, queues: Sequence[QueueData]) -> None:
-        """Add a topic's queues of groups that are known. Raises RegistrationRefusedError."""
+        """Add a topic's queues at known groups. Raises RegistrationRefusedError."""
         if not 0 < len(topic) <= self._limits.name_size_max:
             raise RegistrationRefusedError(
                 f"topic name of {len(topic)} characters, not within 1..{self._limits.name_size_max}"
@@ -267,7 +270,7 @@ class RouteTable:
             table.update({data.broker_name: data for data in queues})
 
     def take_min_id_changes(self) -> list[MinIdChange]:
-        """Those since the last call, for members that are still there."""
+        """Return and clear the changes since the last call, for members still registered."""
         changes, self._min_id_changes = self._min_id_changes, []
         for at, change in enumerate(changes):
             group = self._groups.get(change.broker_name)
@@ -277,9 +280,9 @@ class RouteTable:
         return [change for change in changes if change.tell]
 
     def set_write_perm(self, broker_name: str, *, writable: bool) -> int:
-        """Give or take WRITE of all queues of a group until its next changed registration.
+        """Set or clear WRITE on all queues of a group until its next changed registration.
 
-        Returns how many topics it has queues of.
+        Returns the number of topics of which the group has queues.
         """
         count = 0
         for queues in self._queues.values():
@@ -345,8 +348,8 @@ class RouteTable:
                 raise RegistrationRefusedError(
                     f"group {name} has {self._limits.brokers_max} members already"
                 )
-        # A member's term never goes back: this is another process, an old disk of a replaced
-        # member for one, which must not take the place that the true one holds.
+        # A member's term never goes back: this is another process, for example one started on a
+        # replaced member's old disk, and it must not take the true member's place.
         own = self._member(name, registration.broker_addr)
         if own is not None and term < own.data_version.state_version:
             raise RegistrationRefusedError(
@@ -374,7 +377,8 @@ class RouteTable:
             )
 
     def _take_queues(self, group: _Group, registration: Registration) -> None:
-        """Queues of a registration as id 0: all if it brings news, else only unknown ones."""
+        """Apply the queues of a registration as id 0: all if its version is new, else unknown
+        ones."""
         changed = group.queue_version != registration.data_version
         group.queue_version = registration.data_version
         for topic in registration.topics:
@@ -387,9 +391,9 @@ class RouteTable:
                 self._drop_queues(topic_name, group.broker_name)
 
     def _take_queues_to_read(self, group: _Group, registration: Registration) -> None:
-        """Queues that the lowest follower of a group without a leader knows, without WRITE.
+        """Apply the queues that the lowest follower of a leaderless group knows, without WRITE.
 
-        The next leader's registration brings news whatever its version: it brings WRITE back.
+        The next leader's registration counts as changed whatever its version, so it restores WRITE.
         """
         for topic in registration.topics:
             data = QueueData.of(group.broker_name, topic)
@@ -406,7 +410,7 @@ class RouteTable:
         offline_addr: str | None = None,
         ha_addr: str | None = None,
     ) -> None:
-        """After a change of members, if the lowest id is another and somebody was there before."""
+        """Record a change of the lowest id after members changed; not for the first member."""
         addresses = group.addresses()
         if not self.policy.tell_min_id or old_min_id is None or not addresses:
             return
@@ -448,7 +452,7 @@ class RouteTable:
         )
 
     def _routed(self, group: _Group, queues: QueueData) -> BrokerData:
-        """As clients see the group: with an acting leader where that is on and none leads."""
+        """Return the group for clients: with an acting leader where that is on and none leads."""
         data = self._broker_data(group)
         if (
             not self.policy.acting_master
@@ -484,7 +488,7 @@ class RouteTable:
             self._note_min_id(group, old_min_id, offline_addr=member.broker_addr)
             if broker_id == MASTER_ID:
                 self.set_write_perm(group.broker_name, writable=False)
-                group.queue_version = None  # the next leader brings WRITE back
+                group.queue_version = None  # the next leader's registration restores WRITE
         return RemovedBroker(
             broker_name=group.broker_name, broker_id=broker_id, broker_addr=member.broker_addr
         )

@@ -1,10 +1,10 @@
-"""The name server process: remoting requests in, calls on the pure tables, answers out.
+"""The name server process: decodes requests, calls the pure tables, sends the answers.
 
-Place in the data path: brokers register here, clients ask here where a topic's queues are.
+Place in the data path: brokers register here, clients look up here where a topic's queues are.
 
 Invariants: every request that is not oneway is answered exactly once, at once unless
-`namesrv.held_lookups` has it wait; a malformed one with code 1 and what was wrong; a broker whose
-connection drops is out of the routes before anything else happens.
+`namesrv.held_lookups` holds it; a malformed one with code 1 and its error; a broker whose
+connection drops is out of the routes before any other event is handled.
 
 Source: RocketMQ DefaultRequestProcessor, BrokerHousekeepingService.
 """
@@ -64,7 +64,7 @@ class NameServerStartError(OSError):
 
 
 class NameServer:
-    """One name server on the running event loop. Raises NameServerStartError when made."""
+    """One name server on the running event loop. The constructor raises NameServerStartError."""
 
     def __init__(self, config: NameServerConfig) -> None:
         self._config = config
@@ -118,11 +118,11 @@ class NameServer:
 
     @property
     def address(self) -> str:
-        """ "host:port" served on, with the true port."""
+        """The "host:port" served on, with the actual port."""
         return self._server.address
 
     async def start(self) -> None:
-        """Serve. Raises NameServerStartError."""
+        """Start serving. Raises NameServerStartError."""
         try:
             await self._server.start()
         except OSError as error:
@@ -149,7 +149,7 @@ class NameServer:
         await self._server.stop()
         await self._remoting.close()
 
-    # The shell's part: time, connections, logging.
+    # Time, connections, logging.
 
     def _now_ms(self) -> int:
         return round(asyncio.get_running_loop().time() * 1000)
@@ -185,7 +185,7 @@ class NameServer:
         self._tell_min_ids()
 
     def _tell_min_ids(self) -> None:
-        """NOTIFY_MIN_BROKER_ID_CHANGE, oneway: who does not hear it learns it when it registers."""
+        """Send NOTIFY_MIN_BROKER_ID_CHANGE, oneway: a registration also brings what is missed."""
         for change in self._table.take_min_id_changes():
             for address in change.tell:
                 if len(self._telling) >= _TELLING_MAX:
@@ -317,7 +317,7 @@ class NameServer:
         return command.response(ResponseCode.SUCCESS, body=route.encode_json(found))
 
     def _has_waited(self) -> bool:
-        """Brokers have had the time to register that the settings give them."""
+        """Return whether brokers have had the configured time to register."""
         waited_ms = self._now_ms() - self._started_ms
         return waited_ms >= 1_000 * self._settings.wait_seconds_for_service
 
@@ -477,7 +477,7 @@ def _policy(settings: Settings) -> RoutePolicy:
 
 
 async def run(config: NameServerConfig) -> None:
-    """Serve until SIGTERM or SIGINT; prints one line on stdout when it serves.
+    """Serve until SIGTERM or SIGINT; print one line on stdout once serving.
 
     Raises NameServerStartError.
     """

@@ -1,21 +1,21 @@
-"""Settings that administrators read and change while the name server runs, by RocketMQ's names.
+"""Settings that administrators read and change at run time, by RocketMQ's names.
 
-Place in the data path: GET_NAMESRV_CONFIG and UPDATE_NAMESRV_CONFIG; `namesrv.server` follows the
-value that is in force. Pure.
+Place in the data path: GET_NAMESRV_CONFIG and UPDATE_NAMESRV_CONFIG; `namesrv.server` applies the
+current values. Pure.
 
-| name | what it does |
+| name | effect |
 |---|---|
-| orderMessageEnable | a topic's ORDER_TOPIC_CONFIG goes into its route |
-| returnOrderTopicConfigToBroker | all of ORDER_TOPIC_CONFIG goes out with each registration |
+| orderMessageEnable | a topic's ORDER_TOPIC_CONFIG is included in its route |
+| returnOrderTopicConfigToBroker | each registration is answered with all of ORDER_TOPIC_CONFIG |
 | supportActingMaster | a group without a leader, if it allows it, shows its lowest id as id 0 |
-| notifyMinBrokerIdChanged | a group's members are told when their lowest id changes |
+| notifyMinBrokerIdChanged | a group's members are notified when their lowest id changes |
 | deleteTopicWithBrokerRegistration | a leader's registration drops topics that are not in it |
-| enableAllTopicList, enableTopicList | whether lists of topics are told |
-| needWaitForService, waitSecondsForService | routes are refused for so long after the start |
-| scanNotActiveBrokerInterval | milliseconds between two looks for silent brokers |
+| enableAllTopicList, enableTopicList | lists of topics are served |
+| needWaitForService, waitSecondsForService | routes are refused for that time after the start |
+| scanNotActiveBrokerInterval | milliseconds between two scans for silent brokers |
 
-Invariant: an update is taken as a whole or not at all; a name that can't be changed or isn't known
-is refused by name.
+Invariant: an update is applied as a whole or not at all; a name that can't be changed or isn't
+known is refused by name.
 
 Source: RocketMQ NamesrvConfig.
 """
@@ -30,12 +30,12 @@ __all__ = ["Settings", "SettingsError"]
 
 
 class SettingsError(ValueError):
-    """The update was not taken; names the setting."""
+    """The update was refused; names the setting."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Times are milliseconds where the name says nothing else."""
+    """The current values. Times are milliseconds unless the name says otherwise."""
 
     order_message_enable: bool = True
     return_order_topic_config_to_broker: bool = True
@@ -53,7 +53,7 @@ class Settings:
             raise SettingsError("scanNotActiveBrokerInterval must be at least 1")
 
     def shown(self) -> dict[str, str]:
-        """By RocketMQ's names."""
+        """Return the values by RocketMQ's names."""
         shown: dict[str, str] = {}
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
@@ -63,7 +63,7 @@ class Settings:
         return shown
 
     def updated(self, values: Mapping[str, str]) -> Settings:
-        """With `values` by RocketMQ's names. Raises SettingsError."""
+        """Return these settings with `values` by RocketMQ's names. Raises SettingsError."""
         fields = {_java_name(field.name): field.name for field in dataclasses.fields(self)}
         changes: dict[str, bool | int] = {}
         for name, text in values.items():
