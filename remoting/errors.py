@@ -1,11 +1,11 @@
-"""What can go wrong between two remoting peers.
+"""The errors between two remoting peers.
 
 Place in the data path: raised by the codec, `remoting.connections.connection` and
-`remoting.connections.rpc`; retry loops ask the error itself (`retriable`, `definite`) and never a
-list of classes.
+`remoting.connections.rpc`; retry loops decide by the error's attributes (`retriable`, `definite`)
+and never by a list of classes.
 
-`definite` means: the request surely was not carried out by the peer. Everything else is unknown,
-and a caller must not call it a failure (a timeout is not a failure).
+`definite` means: it is certain that the peer did not carry out the request. Every other outcome is
+unknown, and a caller must not call it a failure (a timeout is not a failure).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = [
 
 
 class RemotingError(Exception):
-    """The family. Classes say whether a retry may help and whether the outcome is known."""
+    """Base class. Subclasses say whether a retry may help and whether the outcome is known."""
 
     retriable: ClassVar[bool] = False
     definite: ClassVar[bool] = False
@@ -40,14 +40,14 @@ class ConnectError(RemotingError):
 
 
 class OverloadedError(RemotingError):
-    """Too much is under way on this connection already: definite, nothing was sent."""
+    """Too many requests are open on this connection already: definite, nothing was sent."""
 
     retriable = True
     definite = True
 
 
 class RequestTimeoutError(RemotingError):
-    """The deadline passed after the request was handed to the transport: outcome unknown."""
+    """The deadline passed after the request was passed to the transport: outcome unknown."""
 
     retriable = True
 
@@ -59,20 +59,20 @@ class ConnectionLostError(RemotingError):
 
 
 class FrameError(RemotingError):
-    """Bytes that are no RocketMQ frame, or a command that does not fit into one.
+    """Bytes that are not a RocketMQ frame, or a command that does not fit into one.
 
-    From the decoder: the stream can't be read on, the connection must be closed. What was asked
-    over it has an unknown outcome.
+    From the decoder: the rest of the stream can't be decoded, the connection must be closed.
+    Requests open on it have an unknown outcome.
     """
 
 
 class HeaderError(RemotingError):
-    """A header field is missing or is not what its type says; the text names the field."""
+    """A header field is missing or does not match its type; the text names the field."""
 
 
 class RecordError(RemotingError):
-    """Bytes that are no message record, properties block or batch body."""
+    """Bytes that are not a message record, properties block or batch body."""
 
 
 class BodyError(RemotingError):
-    """A command's body is not what its code asks for; the text says where."""
+    """A command's body does not match its code; the text says where."""

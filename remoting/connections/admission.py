@@ -1,14 +1,14 @@
-"""Which connections of a server may stay, once there are as many as it takes.
+"""Admission of connections to a server that has reached its limit.
 
-Place in the data path: `remoting.connections.server` asks it for every connection that it accepts.
+Place in the data path: `remoting.connections.server` calls it for every connection that it accepts.
 Pure: loop time and the connections come as arguments.
 
-Up to `connections_max` everybody is admitted. Beyond, room is made in this order: the oldest
-connection that never sent a request goes (somebody who only connects keeps nobody out); else the
-newcomer is put into the reserve of `reserved_max`, which serves operators and members alone
-(`reserved_codes`). Whoever does not prove there, by a request of that kind, to be one of them goes
-first where the reserve is full; who does is kept until it falls silent for `_PROVEN_IDLE_S`. When a
-connection ends, the oldest of the reserve becomes an ordinary one.
+Up to `connections_max` every connection is admitted. Beyond, room is made in this order: the oldest
+connection that never sent a request is aborted (idle connections keep nobody out); else the
+newcomer is put into the reserve of `reserved_max`, which serves only operators and members
+(`reserved_codes`). When the reserve is full, a connection in it that has not sent such a request is
+aborted first; one that has is kept until it is silent for `_PROVEN_IDLE_S`. When a connection ends,
+the oldest of the reserve becomes an ordinary one.
 
 Invariants: at most `connections_max` ordinary connections and `reserved_max` in the reserve; each
 open connection is in exactly one of the two.
@@ -24,12 +24,12 @@ from typing import Final, Generic, Protocol, TypeVar
 
 __all__ = ["Admission", "Admitted", "Place"]
 
-_SILENT_S: Final = 1.0  # so long may a connection take to its first request
+_SILENT_S: Final = 1.0  # time limit for a connection's first request
 _PROVEN_IDLE_S: Final = 10.0
 
 
 class Admitted(Protocol):
-    """What is looked at of a connection."""
+    """The attributes of a connection that decide its admission."""
 
     has_requested: bool
     last_active: float
@@ -39,7 +39,7 @@ _C = TypeVar("_C", bound=Admitted)
 
 
 class Place(enum.Enum):
-    """Where a newcomer was put."""
+    """The place that a newcomer got."""
 
     ORDINARY = "ordinary"
     RESERVE = "reserve"
@@ -58,16 +58,17 @@ class Admission(Generic[_C]):
         self.reserved_max: Final = reserved_max
         self._reserved_codes = reserved_codes
         self._ordinary: dict[_C, None] = {}
-        self._silent: dict[_C, float] = {}  # ordinary ones that may not have asked yet; since when
-        self._reserve: dict[_C, bool] = {}  # whether it has proven to be an operator's or member's
+        self._silent: dict[_C, float] = {}  # ordinary ones without a known request -> since when
+        self._reserve: dict[_C, bool] = {}  # -> whether it proved to be an operator's or member's
 
     def __len__(self) -> int:
         return len(self._ordinary) + len(self._reserve)
 
     def admit(self, newcomer: _C, now: float) -> tuple[Place, _C | None]:
-        """Find a place for a newcomer; also returns whom the caller must abort for it, if anybody.
+        """Find a place for a newcomer; also return the connection to abort for it, if any.
 
-        Whoever is to be aborted is forgotten here already; so is a newcomer that gets no place.
+        The connection to abort is removed from this table already; a newcomer without a place is
+        not added.
         """
         if len(self._ordinary) < self.connections_max:
             self._add(newcomer, now)
@@ -87,7 +88,7 @@ class Admission(Generic[_C]):
         return Place.RESERVE, evicted
 
     def takes(self, connection: _C, code: int) -> bool:
-        """Whether a request of a connection in the reserve is served; proves what it is."""
+        """Return whether the reserve serves this request; if so, its connection is proven."""
         if code not in self._reserved_codes:
             return False
         if connection in self._reserve:
@@ -95,7 +96,7 @@ class Admission(Generic[_C]):
         return True
 
     def forget(self, connection: _C, now: float) -> _C | None:
-        """A connection has ended; returns the one that left the reserve for its place, if any."""
+        """Remove an ended connection; return the one promoted from the reserve, if any."""
         self._reserve.pop(connection, None)
         self._silent.pop(connection, None)
         self._ordinary.pop(connection, None)
@@ -112,7 +113,7 @@ class Admission(Generic[_C]):
         self._silent[connection] = now
 
     def _oldest_silent(self, now: float) -> _C | None:
-        """Taken out of `_silent`; those that have asked meanwhile are passed over once for all."""
+        """Return the oldest connection without a request; others leave `_silent` for good."""
         while self._silent:
             connection, since = next(iter(self._silent.items()))
             if not connection.has_requested and now - since < _SILENT_S:
@@ -123,7 +124,7 @@ class Admission(Generic[_C]):
         return None
 
     def _reserve_victim(self, now: float) -> _C | None:
-        """The oldest that has proven nothing, else the oldest that was silent for long."""
+        """Return the oldest unproven connection, else the oldest that was silent for long."""
         for connection, proven in self._reserve.items():
             if not proven:
                 return connection

@@ -9,13 +9,13 @@ Invariants:
 - every request ends once: answered, timed out, or lost with the connection;
 - memory is bounded: one unfinished frame, `pending_requests_max` open requests, and
   `write_buffer_size_max` unsent bytes, beyond which the connection is aborted. While more than
-  `write_buffer_size_high` bytes are unsent, new requests wait, and an accepted connection is not
-  read from, nor are requests that were read handed on; a dialled one goes on reading (were both
-  ends to stop, neither could ever go on);
-- an accepted connection hands on at most `_REQUESTS_PER_TURN_MAX` requests in one turn of the
-  loop, and none after `_TURN_S`, so that one client's flood holds up neither others nor heartbeats.
+  `write_buffer_size_high` bytes are unsent, new requests wait, and an accepted connection neither
+  reads nor dispatches requests that were read; a dialled one goes on reading (were both ends to
+  stop reading, neither could ever continue);
+- an accepted connection dispatches at most `_REQUESTS_PER_TURN_MAX` requests in one turn of the
+  loop, and none after `_TURN_S`, so that one client's flood delays neither others nor heartbeats.
 
-Source: RocketMQ NettyRemotingAbstract; the protocol's answers keep the request's opaque.
+Source: RocketMQ NettyRemotingAbstract; an answer carries its request's opaque.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ __all__ = ["CloseHandler", "Connection", "ConnectionLimits", "RequestHandler"]
 
 _log = logging.getLogger(__name__)
 _OPAQUE_MASK: Final = 0x7FFF_FFFF
-# A body at least this large is handed to the transport as it is instead of being copied.
+# A body at least this large is passed to the transport as it is instead of being copied.
 _BODY_APART_SIZE_MIN: Final = 16_384
 _REQUESTS_PER_TURN_MAX: Final = 256
 _TURN_S: Final = 0.01
@@ -75,13 +75,13 @@ class ConnectionLimits:
 
 
 class Connection(asyncio.Protocol):
-    """Made by a server or client of this package, never by hand.
+    """A connection, made only by this package's server and client.
 
     `on_request` is called for each request as it is decoded and must not block; it answers with
     `send(command.response(...))`, now or later, unless the request is oneway. `on_close` is called
-    exactly once, also for a connection that the server refuses in `on_open`. `on_unfinished` hears
-    by how many bytes the unfinished frame held here has grown or shrunk, `on_unsent` of each write
-    after which more than `write_buffer_size_high` bytes wait here.
+    exactly once, also for a connection that the server refuses in `on_open`. `on_unfinished` is
+    called with the number of bytes by which the unfinished frame grew or shrank, `on_unsent` after
+    each write that leaves more than `write_buffer_size_high` bytes unsent.
     """
 
     def __init__(
@@ -113,35 +113,35 @@ class Connection(asyncio.Protocol):
         self._flush_is_due = False
         self._is_write_paused = False
         self._is_read_paused = False
-        self._read: deque[RemotingCommand] = deque()  # of an accepted one: not handed on yet
+        self._read: deque[RemotingCommand] = deque()  # of an accepted one: not dispatched yet
         self._waiting_for_turn: list[asyncio.Future[None]] = []
         self._opaque = 0
         self._pending: dict[int, tuple[asyncio.Future[RemotingCommand], asyncio.TimerHandle]] = {}
         self._told_peer = peer
         self.peer = peer or "?"
-        """Address of the other end, "ip:port"; whom a proxy speaks for, where `peer` named it."""
+        """Address of the other end, "ip:port"; the client's where a proxy named it by `peer`."""
         self.local = "?"
         """Address of this end, "ip:port"."""
         self.unfinished_size = 0
         """Bytes held of a frame that is not complete yet."""
         self.has_requested = False
-        """Whether a whole frame ever came."""
+        """Whether a complete frame was ever received."""
         self.last_active = self._loop.time()
-        """Loop time, in seconds, at which bytes last came or a frame was last sent."""
+        """Loop time, in seconds, at which bytes were last received or a frame was last sent."""
 
     @property
     def closed(self) -> bool:
-        """True from the moment that closing began, by either end."""
+        """True once closing has begun, by either end."""
         return self._closed
 
     @property
     def unsent_size(self) -> int:
-        """Bytes that wait for the peer to take them."""
+        """Bytes that the peer has not taken yet."""
         waiting = 0 if self._transport is None else self._transport.get_write_buffer_size()
         return self._unsent_size + waiting
 
     def send(self, command: RemotingCommand) -> None:
-        """Queue a frame; nothing happens on a closed connection.
+        """Queue a frame; does nothing on a closed connection.
 
         Raises FrameError where the command can't be a frame; nothing was sent then.
         """
@@ -164,8 +164,8 @@ class Connection(asyncio.Protocol):
     async def request(self, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
         """Send a request and await its answer. `command.opaque` is overwritten.
 
-        While the peer takes no more bytes the request waits its turn, within the deadline.
-        Raises ConnectError (closed already) and OverloadedError (no turn, or too many open), both
+        While the peer takes no more bytes the request waits its turn, within the deadline. Raises
+        ConnectError (closed already) and OverloadedError (no turn, or too many open), both
         definite, and RequestTimeoutError and ConnectionLostError, both unknown.
         """
         if self._is_write_paused:
@@ -201,8 +201,7 @@ class Connection(asyncio.Protocol):
         self.send(command)
 
     def hand_requests_to(self, on_request: RequestHandler | None) -> RequestHandler | None:
-        """Give requests to another handler from now on, also those read already that wait for
-        their turn; returns the one before."""
+        """Change the request handler, also for read requests that wait; return the one before."""
         before, self._on_request = self._on_request, on_request
         return before
 
@@ -216,7 +215,7 @@ class Connection(asyncio.Protocol):
         self._transport.close()
 
     def abort(self, reason: str) -> None:
-        """Close at once and drop what is unsent; `reason` is what open requests are told.
+        """Close at once and drop unsent bytes; open requests end with `reason`.
 
         Also ends a `close` that waits for a peer that doesn't read.
         """
@@ -228,7 +227,7 @@ class Connection(asyncio.Protocol):
         self._unsent_size = 0
         self._transport.abort()
 
-    # What asyncio calls.
+    # Callbacks of asyncio.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # A cast, since uvloop's transports do not derive from asyncio.Transport.
@@ -291,7 +290,7 @@ class Connection(asyncio.Protocol):
     # Internals.
 
     def _hand_on(self) -> None:
-        """Requests in their order, as many as a turn may hold; then reading goes on, or waits."""
+        """Dispatch requests in order, as many as a turn allows; then resume reading, or wait."""
         read = self._read
         left = _REQUESTS_PER_TURN_MAX
         end = time.monotonic() + _TURN_S  # the loop's own clock stands still within a turn
@@ -301,7 +300,7 @@ class Connection(asyncio.Protocol):
             if time.monotonic() > end:
                 break
         if self._closed or self._is_write_paused:
-            return  # what was read waits for `resume_writing`, or ends with the connection
+            return  # read requests wait for `resume_writing`, or end with the connection
         if read:
             self._pause_reading()
             self._loop.call_soon(self._hand_on)
@@ -334,7 +333,7 @@ class Connection(asyncio.Protocol):
             )
 
     async def _wait_for_turn(self, timeout_ms: int) -> int:
-        """Returns what is left of the time once the peer takes bytes again."""
+        """Wait until the peer takes bytes again; return the time left, in ms."""
         deadline = self._loop.time() + timeout_ms / 1000
         if len(self._waiting_for_turn) >= self._limits.pending_requests_max:
             raise OverloadedError(f"too many requests to {self.peer} wait for their turn")
@@ -401,7 +400,7 @@ class Connection(asyncio.Protocol):
 
 
 def _address_text(address: object) -> str:
-    """An address as asyncio gives it: (ip, port) or (ip, port, flow, scope)."""
+    """Format an address of asyncio: (ip, port) or (ip, port, flow, scope)."""
     if isinstance(address, tuple) and len(address) >= 2:
         return join_host(str(address[0]), int(address[1]))
     return "?"

@@ -1,15 +1,14 @@
-"""How a connection begins on a port that takes TLS or PROXY preambles: what its first bytes are.
+"""The first bytes of a connection on a port that accepts TLS or PROXY preambles.
 
 Place in the data path: used by `remoting.connections.server` in place of the loop's own listening
-when one of both is on. The first byte decides and is only looked at: 0x16 begins a TLS handshake,
-`P` or CR a preamble, anything else is plain text. What stands after that is an ordinary
-`Connection`.
+when either is on. The first byte decides and is only peeked at: 0x16 starts a TLS handshake, `P` or
+CR a preamble, anything else is plain text. After that it is an ordinary `Connection`.
 
-Invariants: at most `greetings_max` connections are at their beginning; one that says nothing has
-`first_byte_timeout`, one that has begun `_BEGIN_TIMEOUT_S` for its preamble and as long for its
-handshake; a preamble is taken only from the networks that are trusted to tell the truth; plain text
-on an enforcing port is answered with a refusal and closed; whatever fails is closed with a line in
-the log, and ends nothing else.
+Invariants: at most `greetings_max` connections are in this phase; a silent one is closed after
+`first_byte_timeout`, one that has started gets `_BEGIN_TIMEOUT_S` for its preamble and as long for
+its handshake; a preamble is accepted only from the configured networks; plain text on an enforcing
+port is answered with a refusal and closed; a connection that fails is closed with a line in the
+log, and nothing else ends with it.
 
 Source: RocketMQ NettyRemotingServer (HandshakeHandler, TlsModeHandler).
 """
@@ -51,7 +50,7 @@ _OUT_OF_FILES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, err
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Greeting:
-    """What a port takes before its frames. `proxies`: networks whose preambles are believed."""
+    """What a port accepts before frames. `proxies`: networks whose preambles are accepted."""
 
     tls: ServerTls | None = None
     proxies: tuple[_Network, ...] = ()
@@ -62,12 +61,12 @@ class Greeting:
 
 
 def parse_networks(texts: tuple[str, ...]) -> tuple[_Network, ...]:
-    """Addresses or networks ("10.0.0.0/8"). Raises ValueError naming the one that is none."""
+    """Parse addresses or networks ("10.0.0.0/8"). Raises ValueError naming the invalid one."""
     return tuple(ipaddress.ip_network(text) for text in texts)
 
 
 def refuse_plain_text(connection: Connection, command: RemotingCommand) -> None:
-    """Stands in for the request handler where a port takes TLS only."""
+    """Refuse a request and close; the handler for plain text where a port takes TLS only."""
     if not command.is_oneway:
         connection.send(
             command.response(ResponseCode.NO_PERMISSION, "this port takes TLS connections only")
@@ -78,8 +77,8 @@ def refuse_plain_text(connection: Connection, command: RemotingCommand) -> None:
 class Greeter:
     """Accepts on `listeners`, which are bound and listen, until `stop`.
 
-    `make_connection(peer, is_refused)` makes the protocol: `peer` is whom a preamble names, and
-    `is_refused` is true for plain text where it is not taken.
+    `make_connection(peer, is_refused)` makes the protocol: `peer` is the source that a preamble
+    names, and `is_refused` is true for plain text where it is not accepted.
     """
 
     def __init__(
@@ -101,7 +100,7 @@ class Greeter:
         self._accepting = [self._loop.create_task(self._accept(listener)) for listener in listeners]
 
     async def stop(self) -> None:
-        """Accept no more, and end what is at its beginning."""
+        """Stop accepting, and close the connections that are still in this phase."""
         tasks = [*self._accepting, *self._greeted]
         for task in tasks:
             task.cancel()
@@ -117,10 +116,10 @@ class Greeter:
                 if error.errno in _OUT_OF_FILES:
                     _log.warning("can't accept connections: %s", error)
                     await asyncio.sleep(1)
-                continue  # the peer gave up before it was accepted
+                continue  # the peer closed before it was accepted
             peer = join_host(str(address[0]), int(address[1]))
             if len(self._greeted) >= self._greetings_max:
-                # Who begins and says nothing keeps nobody out.
+                # Silent connections keep nobody out.
                 oldest = next(iter(self._greeted))
                 del self._greeted[oldest]
                 _log.warning(
@@ -135,7 +134,7 @@ class Greeter:
             task.add_done_callback(lambda done: self._greeted.pop(done, None))
 
     async def _greet(self, accepted: socket.socket, peer: str) -> None:
-        """From an accepted socket to a connection; the socket is closed where there is none."""
+        """Make a connection of an accepted socket; the socket is closed where that fails."""
         handed_over = False
         try:
             first = await self._first_byte(accepted, self._first_byte_timeout)
@@ -145,7 +144,7 @@ class Greeter:
                     told = await self._preamble(accepted, peer)
                     first = await self._first_byte(accepted, self._first_byte_timeout)
             if first is None:
-                return  # it closed, or said nothing
+                return  # it closed, or sent nothing
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             handed_over = True
             await self._connect(accepted, peer, told, is_tls=first == _TLS_HANDSHAKE)
@@ -173,7 +172,7 @@ class Greeter:
                     ssl_shutdown_timeout=_SHUTDOWN_TIMEOUT_S,
                 )
             except (ssl.SSLError, ConnectionError) as error:
-                # Who finds our certificate wanting often just leaves, without a word.
+                # A peer that rejects our certificate often just closes, without an alert.
                 why = str(error) or "ended by the other side"
                 _log.warning("refusing %s: its TLS handshake failed: %s", told or peer, why)
             return
@@ -185,7 +184,7 @@ class Greeter:
         )
 
     async def _preamble(self, accepted: socket.socket, peer: str) -> str | None:
-        """Whom the preamble speaks for; exactly its bytes are taken off the socket."""
+        """Read a preamble, exactly its bytes, and return the source that it names."""
         self._check_trusted(peer)
         preamble = ProxyPreamble()
         while not preamble.is_complete:
@@ -197,7 +196,7 @@ class Greeter:
         return preamble.source
 
     def _check_trusted(self, peer: str) -> None:
-        """Raises PreambleError: who is not trusted could name any address as its own."""
+        """Raise PreambleError for an untrusted peer: it could name any address as its own."""
         host = peer.rpartition(":")[0].strip("[]").partition("%")[0]
         address = ipaddress.ip_address(host)
         mapped = getattr(address, "ipv4_mapped", None)
@@ -205,7 +204,7 @@ class Greeter:
             raise PreambleError("a PROXY preamble is not taken from there")
 
     async def _first_byte(self, accepted: socket.socket, wait_s: float) -> int | None:
-        """Looked at, not taken; None where there is none in time or ever."""
+        """Peek at the first byte without consuming it; None on timeout or EOF."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
                 await self._readable(accepted)
@@ -214,7 +213,7 @@ class Greeter:
         return None
 
     async def _readable(self, accepted: socket.socket) -> None:
-        """Returns once there are bytes, or the end."""
+        """Wait until there are bytes, or EOF."""
         ready = self._loop.create_future()
         number = accepted.fileno()
         self._loop.add_reader(number, _set, ready)

@@ -1,7 +1,7 @@
-"""The PROXY preamble, versions 1 and 2: whom a load balancer speaks for. Pure.
+"""The PROXY preamble, versions 1 and 2: the client behind a load balancer. Pure.
 
-Place in the data path: `remoting.connections.greeting` feeds it what a connection begins with,
-before TLS or the first frame.
+Place in the data path: `remoting.connections.greeting` feeds it a connection's first bytes, before
+TLS or the first frame.
 
 Version 1 is a line of at most 107 bytes, `PROXY TCP4 source destination source-port
 destination-port` (or TCP6), or `PROXY UNKNOWN ...`, that ends with CR LF. Version 2:
@@ -15,7 +15,7 @@ destination-port` (or TCP6), or `PROXY UNKNOWN ...`, that ends with CR LF. Versi
 | 16 | n | source 4 or 16, destination 4 or 16, source port 2, destination port 2, more |
 
 Invariants: never takes a byte behind the preamble; holds at most `PREAMBLE_SIZE_MAX` bytes; a
-preamble that says nothing of a source (UNKNOWN, LOCAL, other families) leaves the connection's own.
+preamble without a source (UNKNOWN, LOCAL, other families) leaves the connection's own address.
 
 Source: the PROXY protocol of HAProxy; RocketMQ NettyRemotingServer's HandshakeHandler.
 """
@@ -44,16 +44,16 @@ _PROXY: Final = 0x21
 
 
 class PreambleError(ValueError):
-    """What began as a preamble is none; says where it goes wrong."""
+    """The bytes are not a valid PROXY preamble; says where they go wrong."""
 
 
 def begins_preamble(first: int) -> bool:
-    """Whether a connection's first byte can be a preamble's: no frame and no handshake has it."""
+    """Return whether `first` can start a preamble; no frame and no handshake starts with it."""
     return first in {_V1_BEGIN[0], _V2_SIGNATURE[0]}
 
 
 class ProxyPreamble:
-    """Fed in pieces; `is_complete` says when `source` is what it will be."""
+    """Parses a preamble fed in pieces; once `is_complete`, `source` is final."""
 
     __slots__ = ("_held", "is_complete", "source")
 
@@ -61,10 +61,10 @@ class ProxyPreamble:
         self._held = bytearray()
         self.is_complete = False
         self.source: str | None = None
-        """ "ip:port" of whom the preamble speaks for, where it says."""
+        """The client's "ip:port", where the preamble names it."""
 
     def take(self, data: bytes) -> int:
-        """How many bytes at the front of `data` belong to the preamble. Raises PreambleError."""
+        """Return the number of `data`'s bytes that belong to the preamble. Raises PreambleError."""
         assert not self.is_complete
         held = len(self._held)
         self._held += data
@@ -73,7 +73,7 @@ class ProxyPreamble:
             raise PreambleError(f"{bytes(self._held[:16])!r} begins no PROXY preamble")
         size = self._size_of_v1() if begin is _V1_BEGIN else self._size_of_v2()
         if size is None or len(self._held) < size:
-            return len(data)  # all of it, and more is awaited
+            return len(data)  # all of it; the preamble is longer
         taken = size - held
         del self._held[size:]
         self.source = self._source_of_v1() if begin is _V1_BEGIN else self._source_of_v2()

@@ -1,10 +1,10 @@
-"""Requests to addresses: keeps one connection per address and dials when there is none.
+"""Requests to addresses: keeps one connection per address and opens it where there is none.
 
-Place in the data path: clients, brokers (to name servers) and the laboratory ask through it.
+Place in the data path: clients, brokers (to name servers) and the laboratory send requests here.
 
-Invariants: one connection per address at a time; whoever waits for the same dial shares its
-failure; whatever ends before a connection stands is a ConnectError, definite, since nothing was
-sent.
+Invariants: one connection per address at a time; requests that wait for the same connection attempt
+share its failure; a failure before a connection stands is a ConnectError, definite, since nothing
+was sent.
 
 Source: RocketMQ NettyRemotingClient (connect timeout 3 s).
 """
@@ -34,7 +34,7 @@ _SHUTDOWN_TIMEOUT_S: Final = 1.0
 
 
 class _Peer:
-    """What is known of one address."""
+    """The connection to one address, and its last failure."""
 
     __slots__ = ("connection", "failure", "failures", "lock")
 
@@ -46,11 +46,11 @@ class _Peer:
 
 
 class RemotingClient:
-    """`dial` maps a table address to the address really dialled (a proxy).
+    """Sends requests to addresses; `dial` maps a table address to the one to connect to (a proxy).
 
-    `tls` is what is dialled with; None: plain text. `sign` completes every request that is sent
-    through here. `on_request` hears the requests that peers send over our connections; without it
-    they are answered with code 3.
+    `tls` is the context to connect with; None: plain text. `sign` completes every request that is
+    sent through here. `on_request` handles the requests that peers send over these connections;
+    without it they are answered with code 3.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class RemotingClient:
     async def request(
         self, address: str, command: RemotingCommand, timeout_ms: int
     ) -> RemotingCommand:
-        """Ask the peer at `address`; `timeout_ms` covers dialling and answer together.
+        """Send a request to `address`; `timeout_ms` covers connecting and the answer together.
 
         Raises ConnectError and OverloadedError (definite), RequestTimeoutError and
         ConnectionLostError (unknown), FrameError where the command can't be a frame.
@@ -98,20 +98,20 @@ class RemotingClient:
     async def oneway(
         self, address: str, command: RemotingCommand, timeout_ms: int = CONNECT_TIMEOUT_MS
     ) -> None:
-        """Send without awaiting an answer; dials first where it must. Raises ConnectError."""
+        """Send without awaiting an answer, connecting first where needed. Raises ConnectError."""
         if self._sign is not None:
             self._sign(command)
         (await self.connect(address, timeout_ms)).oneway(command)
 
     async def connect(self, address: str, timeout_ms: int = CONNECT_TIMEOUT_MS) -> Connection:
-        """The open connection to `address`, dialled where there is none. Raises ConnectError."""
+        """Return the connection to `address`, opened where there is none. Raises ConnectError."""
         peer = self._peer(address)
         failures_seen = peer.failures
         try:
             async with asyncio.timeout(min(timeout_ms, CONNECT_TIMEOUT_MS) / 1000), peer.lock:
                 if peer.connection is not None and not peer.connection.closed:
                     return peer.connection
-                if peer.failures != failures_seen:  # The dial that we waited for failed.
+                if peer.failures != failures_seen:  # the attempt that this one waited for failed
                     raise ConnectError(peer.failure)
                 return await self._dial_peer(address, peer)
         except TimeoutError as error:
@@ -120,14 +120,14 @@ class RemotingClient:
             raise ConnectError(peer.failure) from error
 
     def connection(self, address: str) -> Connection | None:
-        """The open connection to `address`, if there is one."""
+        """Return the open connection to `address`, if there is one."""
         peer = self._peers.get(address)
         if peer is None or peer.connection is None or peer.connection.closed:
             return None
         return peer.connection
 
     def disconnect(self, address: str) -> None:
-        """Close the connection to `address`, if there is one; the next request dials anew."""
+        """Close the connection to `address`, if there is one; the next request opens a new one."""
         connection = self.connection(address)
         if connection is not None:
             connection.close()
@@ -194,7 +194,8 @@ class RemotingClient:
             peer.failure = f"can't connect to {self._target_text(address)}: {error}"
             raise ConnectError(peer.failure) from error
         except asyncio.CancelledError:
-            # uvloop closes the transport of a cancelled dial and tells an opened protocol nothing.
+            # uvloop closes the transport of a cancelled attempt and does not notify an opened
+            # protocol.
             if connection in self._open:
                 connection.connection_lost(None)
             raise

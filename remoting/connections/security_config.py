@@ -1,9 +1,9 @@
-"""TLS and PROXY settings as a process's configuration file spells them.
+"""TLS and PROXY settings by their names in a process's configuration file.
 
-Place in the data path: read once by brokers and name servers; made into what
-`remoting.connections.server` and `remoting.connections.rpc` take.
+Place in the data path: read once by brokers and name servers, which make of them the arguments of
+`remoting.connections.server` and `remoting.connections.rpc`.
 
-Invariant: a value that makes no sense is refused by its key, before anything is started.
+Invariant: an invalid value is refused by its key, before anything is started.
 """
 
 from __future__ import annotations
@@ -37,28 +37,28 @@ class SecurityConfigError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecurityConfig:
-    """Paths are of PEM files, which are read again when they change; those for dialling are not."""
+    """TLS and PROXY settings. Paths are of PEM files; a port's are read again when they change."""
 
     tls_mode: TlsMode = TlsMode.DISABLED
     """"disabled", "permissive" (TLS and plain text on one port) or "enforcing"."""
     tls_cert_file: Path | None = None
     tls_key_file: Path | None = None
     tls_ca_file: Path | None = None
-    """Authorities of clients' certificates."""
+    """Certificate authorities for clients' certificates."""
     tls_client_auth: ClientAuth = ClientAuth.NONE
     """"none", "optional" or "require"."""
     tls_dial: bool = False
-    """Whether name servers and members of the group are dialled with TLS."""
+    """Whether connections to name servers and members of the group use TLS."""
     tls_dial_ca_file: Path | None = None
-    """Authorities of their certificates; none: any certificate is taken."""
+    """Certificate authorities for these connections; None: any certificate is accepted."""
     tls_dial_cert_file: Path | None = None
     tls_dial_key_file: Path | None = None
     proxy_protocol_from: tuple[str, ...] = ()
-    """Addresses or networks of load balancers whose PROXY preambles are believed."""
+    """Addresses or networks of load balancers whose PROXY preambles are accepted."""
 
     @classmethod
     def of(cls, values: Mapping[str, object]) -> SecurityConfig:
-        """From a file's values, keys of `SECURITY_KEYS`. Raises SecurityConfigError."""
+        """Make settings of a file's values, keys of `SECURITY_KEYS`. Raises SecurityConfigError."""
         arguments: dict[str, Any] = {}
         for key, value in values.items():
             match key:
@@ -91,7 +91,7 @@ class SecurityConfig:
             raise SecurityConfigError(f"tls_mode: {error}") from error
 
     def greeting(self) -> Greeting:
-        """What the port takes. Raises SecurityConfigError where files can't be used."""
+        """Return what the port accepts. Raises SecurityConfigError where files can't be used."""
         options = self._options()
         try:
             tls = None if options.mode is TlsMode.DISABLED else ServerTls(options)
@@ -100,7 +100,7 @@ class SecurityConfig:
         return Greeting(tls=tls, proxies=parse_networks(self.proxy_protocol_from))
 
     def dial_context(self) -> ssl.SSLContext | None:
-        """What is dialled with; None: plain text. Raises SecurityConfigError."""
+        """Return the context to connect with; None: plain text. Raises SecurityConfigError."""
         if not self.tls_dial:
             return None
         try:

@@ -1,14 +1,15 @@
-"""Listens for remoting connections.
+"""The server of remoting connections.
 
-Place in the data path: brokers and name servers stand behind it; each request of each connection
-reaches their `on_request`.
+Place in the data path: brokers and name servers run on it; each request of each connection is
+passed to their `on_request`.
 
 Invariants: at most `connections_max` connections at a time and a reserve for operators and members
 beyond, both together no more than half of the files that the process may open
-(`remoting.connections.admission` says who goes and who is refused, with a log line); a connection
-idle for `idle_timeout_ms` is closed; TLS and PROXY preambles are taken where `greeting` says so;
-unfinished frames take at most about `unfinished_size_max` bytes in all, answers that peers don't
-read `unsent_size_max` (the largest one's connection is closed); after `stop` none is left.
+(`remoting.connections.admission` decides which are aborted or refused, with a log line); a
+connection idle for `idle_timeout_ms` is closed; TLS and PROXY preambles are accepted where
+`greeting` says so; unfinished frames take at most about `unfinished_size_max` bytes in all, answers
+that peers don't read `unsent_size_max` (the connection with the most is closed); after `stop` no
+connection is left.
 
 Source: RocketMQ NettyRemotingServer (120 s idle rule).
 """
@@ -40,12 +41,12 @@ __all__ = ["RemotingServer"]
 
 _log = logging.getLogger(__name__)
 _BACKLOG = 1024
-_RESERVED_OF_A_SMALL_SHARE: Final = 8  # one in so many, where files are few
+_RESERVED_OF_A_SMALL_SHARE: Final = 8  # one in so many places, where files are few
 _REFUSALS_LOG_S: Final = 1.0
 
 
 class RemotingServer:
-    """`on_request(connection, command)` and `on_close(connection)` are called on the loop."""
+    """Listens; calls `on_request(connection, command)` and `on_close(connection)` on the loop."""
 
     def __init__(
         self,
@@ -79,7 +80,7 @@ class RemotingServer:
             reserved_max=reserved_max,
             reserved_codes=reserved_codes,
         )
-        self._reserved: dict[Connection, RequestHandler | None] = {}  # their proper handlers
+        self._reserved: dict[Connection, RequestHandler | None] = {}  # -> handler once promoted
         self._refused_count = 0  # since the last log line about it
         self._refused_logged_at = -math.inf
         self._idle_timeout = idle_timeout_ms / 1000
@@ -87,7 +88,7 @@ class RemotingServer:
         self._unfinished_size_max = unfinished_size_max
         self._unfinished_size = 0
         self._unsent_size_max = unsent_size_max
-        self._slow: set[Connection] = set()  # whose peers read too slowly, as was seen last
+        self._slow: set[Connection] = set()  # those that had much unsent when last checked
         self._connections: set[Connection] = set()
         self._server: asyncio.Server | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
@@ -95,21 +96,21 @@ class RemotingServer:
 
     @property
     def port(self) -> int:
-        """The port listened on; after `start` it is the true one also where 0 was asked for."""
+        """The port listened on; after `start` the actual one where 0 was configured."""
         return self._port
 
     @property
     def address(self) -> str:
-        """ "host:port" as listened on."""
+        """The "host:port" listened on."""
         return join_host(self._host, self._port)
 
     @property
     def connections(self) -> frozenset[Connection]:
-        """Those open now."""
+        """The connections open now."""
         return frozenset(self._connections)
 
     async def start(self) -> None:
-        """Bind and listen. Raises OSError naming the address, where the port is in use say."""
+        """Bind and listen. Raises OSError naming the address, e.g. where the port is in use."""
         assert not self._listens, "started twice"
         loop = asyncio.get_running_loop()
         try:
@@ -121,7 +122,7 @@ class RemotingServer:
                 )
                 self._port = self._server.sockets[0].getsockname()[1]
         except OSError as error:
-            # The loop's own text differs between loops and names the address as a tuple.
+            # The loop's own text differs between loops and gives the address as a tuple.
             reason = os.strerror(error.errno) if error.errno else str(error)
             raise OSError(
                 error.errno, f"can't listen on {self.address} for remoting: {reason}"
@@ -193,7 +194,7 @@ class RemotingServer:
             return
         place, evicted = self._admission.admit(connection, asyncio.get_running_loop().time())
         if place is Place.RESERVE:
-            # Kept, since it may be the one that refuses plain text.
+            # The handler is stored, since it may be the one that refuses plain text.
             self._reserved[connection] = connection.hand_requests_to(self._on_reserved_request)
         if evicted is not None:
             self._log_refusal(evicted, "it asked for nothing, and others want its place")
@@ -216,7 +217,7 @@ class RemotingServer:
             )
 
     def _log_refusal(self, connection: Connection, why: str) -> None:
-        """One line a second: a flood of connections must not become one of lines."""
+        """Log at most one line a second: a flood of connections must not flood the log."""
         self._refused_count += 1
         now = asyncio.get_running_loop().time()
         if now - self._refused_logged_at < _REFUSALS_LOG_S:
@@ -236,7 +237,7 @@ class RemotingServer:
         if grown <= 0 or self._unfinished_size <= self._unfinished_size_max:
             return
         open_ones = [connection for connection in self._connections if not connection.closed]
-        if open_ones:  # those closed already give their bytes back in this turn or the next
+        if open_ones:  # closed ones release their bytes in this turn or the next
             largest = max(open_ones, key=lambda connection: connection.unfinished_size)
             _log.warning(
                 "closing the connection to %s: its unfinished frame holds %d bytes, all of them"
@@ -281,7 +282,7 @@ class RemotingServer:
         for connection in list(self._connections):
             if connection.last_active >= oldest:
                 continue
-            if connection.closed:  # The peer has not read what was queued before the close.
+            if connection.closed:  # the peer has not read what was queued before the close
                 connection.abort("idle")
             else:
                 _log.info("closing the idle connection to %s", connection.peer)

@@ -1,13 +1,13 @@
-"""TLS settings of a port and of the connections that a process dials.
+"""TLS settings of a port and of outgoing connections.
 
-Place in the data path: `remoting.connections.server` asks a `ServerTls` for the context of each
-connection that begins with a handshake; `remoting.connections.rpc` dials with what `client_context`
-made.
+Place in the data path: `remoting.connections.server` takes the context of each connection that
+starts with a handshake from a `ServerTls`; `remoting.connections.rpc` connects with the context of
+`client_context`.
 
-Invariants: files are read when they are first needed and again when one of them has changed; files
-that can't be used end the start, or, later, leave what was read before in force, with a line in the
-log. A name or address in a certificate is not compared with where it was dialled, as in RocketMQ:
-what counts is who signed it.
+Invariants: files are read when they are first needed and again when one of them has changed;
+unusable files make the start fail, or, later, leave the previous ones in effect, with a line in the
+log. A certificate's name or address is not compared with the address connected to, as in RocketMQ:
+only its signer counts.
 
 Source: RocketMQ TlsSystemConfig, TlsHelper, FileWatchService.
 """
@@ -32,7 +32,7 @@ class TlsError(ValueError):
 
 
 class TlsMode(enum.Enum):
-    """What a port takes."""
+    """What a port accepts."""
 
     DISABLED = "disabled"
     PERMISSIVE = "permissive"  # TLS and plain text
@@ -40,16 +40,16 @@ class TlsMode(enum.Enum):
 
 
 class ClientAuth(enum.Enum):
-    """Whether who dials must show a certificate that `ca_file` signed."""
+    """Whether a client must present a certificate that `ca_file` signed."""
 
     NONE = "none"
-    OPTIONAL = "optional"  # one that is shown must be good
+    OPTIONAL = "optional"  # a certificate that is presented must be valid
     REQUIRED = "require"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsOptions:
-    """Of a port. PEM files; `cert_file` may hold the whole chain."""
+    """TLS options of a port. PEM files; `cert_file` may hold the whole chain."""
 
     mode: TlsMode = TlsMode.DISABLED
     cert_file: Path | None = None
@@ -72,7 +72,7 @@ class TlsOptions:
 
 
 class ServerTls:
-    """The context in force. Raises TlsError when made with files that can't be used."""
+    """The context in effect. The constructor raises TlsError for files that can't be used."""
 
     def __init__(self, options: TlsOptions) -> None:
         assert options.mode is not TlsMode.DISABLED
@@ -82,7 +82,7 @@ class ServerTls:
 
     @property
     def context(self) -> ssl.SSLContext:
-        """For the next connection."""
+        """The context for the next connection."""
         return self._context
 
     @property
@@ -90,7 +90,7 @@ class ServerTls:
         return self.options.mode is TlsMode.ENFORCING
 
     def look(self) -> None:
-        """Read the files again where one has changed; connections that stand keep theirs."""
+        """Read the files again where one has changed; open connections keep their context."""
         version = _version(self.options.files)
         if version == self._version:
             return
@@ -106,9 +106,9 @@ class ServerTls:
 def client_context(
     *, ca_file: Path | None = None, cert_file: Path | None = None, key_file: Path | None = None
 ) -> ssl.SSLContext:
-    """For dialling. Without `ca_file` any certificate is taken: encrypted, to whoever answers.
+    """Return a context to connect with. Raises TlsError.
 
-    Raises TlsError.
+    Without `ca_file` any certificate is accepted: traffic is encrypted, the peer not authenticated.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -141,7 +141,7 @@ def _server_context(options: TlsOptions) -> ssl.SSLContext:
 
 def _load_certificate(context: ssl.SSLContext, cert_file: Path, key_file: Path | None) -> None:
     try:
-        # An empty password, so that an encrypted key fails instead of asking a terminal.
+        # An empty password, so that an encrypted key fails instead of prompting on a terminal.
         context.load_cert_chain(cert_file, key_file, password="")
     except OSError as error:  # SSLError is one
         raise TlsError(f"certificate {cert_file} with key {key_file}: {error}") from error
@@ -155,7 +155,7 @@ def _load_authorities(context: ssl.SSLContext, ca_file: Path) -> None:
 
 
 def _version(files: tuple[Path, ...]) -> _Version | None:
-    """What changes whenever one of them does; None while one is not there."""
+    """Return a value that changes whenever a file does; None while one does not exist."""
     try:
         return tuple(
             (status.st_mtime_ns, status.st_size, status.st_ino)

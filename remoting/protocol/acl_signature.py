@@ -1,9 +1,9 @@
 """The signature of RocketMQ's ACL over one request. Pure.
 
-Place in the data path: a client signs what it sends, `broker.access` computes the same and
-compares. Signed are the values of every ext field but the signature, joined in the order of their
-names, then the body; the code and the flag are not. Nothing in it is used once: whoever can read a
-signed request can send it again, so ACL without TLS proves who wrote a request, not who sends it.
+Place in the data path: a client signs its requests, `broker.access` computes the same and compares.
+Signed are the values of every ext field but the signature, joined in the order of their names, then
+the body; the code and the flag are not. There is no nonce: whoever can read a signed request can
+replay it, so ACL without TLS proves who wrote a request, not who sends it.
 
 Source: RocketMQ AclUtils.combineRequestContent, AclSigner, AclClientRPCHook.
 """
@@ -34,7 +34,7 @@ SECURITY_TOKEN_FIELD: Final = "SecurityToken"  # noqa: S105 - a field's name
 def signature_of(
     fields: Mapping[str, str], body: bytes, secret: str, leave_out: Collection[str] = ()
 ) -> str:
-    """Base64 of HMAC-SHA1; `leave_out` names further fields that are not signed."""
+    """Return Base64 of HMAC-SHA1; `leave_out` names further fields that are not signed."""
     names = [name for name in fields if name != SIGNATURE_FIELD and name not in leave_out]
     names.sort(key=_java_order)
     text = "".join([fields[name] for name in names])
@@ -43,12 +43,12 @@ def signature_of(
 
 
 def signatures_equal(one: str, other: str) -> bool:
-    """In a time that does not tell how much of them is equal."""
+    """Compare in a time that does not depend on how much of them is equal."""
     return hmac.compare_digest(one.encode("utf-8", "surrogatepass"), other.encode())
 
 
 class Signer:
-    """What one account signs with; its secret appears in no text of it."""
+    """The signing key of one account; its secret does not appear in its text form."""
 
     __slots__ = ("_access_key", "_secret", "_security_token")
 
@@ -61,7 +61,7 @@ class Signer:
         return f"Signer({self._access_key!r})"
 
     def sign(self, command: RemotingCommand) -> None:
-        """Add the account's fields to a request that is complete otherwise."""
+        """Add the account's fields and signature to a request that is complete otherwise."""
         fields = {**command.ext_fields, ACCESS_KEY_FIELD: self._access_key}
         if self._security_token is not None:
             fields[SECURITY_TOKEN_FIELD] = self._security_token
@@ -70,5 +70,5 @@ class Signer:
 
 
 def _java_order(name: str) -> bytes:
-    """By UTF-16 units, as Java compares; Python would sort by code points."""
+    """Return a sort key by UTF-16 units, as Java compares; Python compares code points."""
     return name.encode("utf-16-be", "surrogatepass")

@@ -1,9 +1,9 @@
-"""Request and response codes of the RocketMQ remoting protocol, and four of our own.
+"""Request and response codes of the RocketMQ remoting protocol, and five of ledgermq's own.
 
 Place in the data path: every `RemotingCommand.code`. Numbers are fixed by the protocol (RocketMQ
-5.3 `RequestCode`, `ResponseCode`), and all of its requests stand here: which of them are served is
-the business of `broker.process.request_table` and the name server. Codes from 60000 to 60004 are
-ledgermq's and unknown to RocketMQ.
+5.3 `RequestCode`, `ResponseCode`), and all of its requests are listed here:
+`broker.process.request_table` and the name server define which of them are served. Codes from 60001
+to 60005 are ledgermq's and unknown to RocketMQ.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["RequestCode", "ResponseCode"]
 
 
 class RequestCode(enum.IntEnum):
-    """What a request asks for. Direction is client to broker unless a comment says otherwise."""
+    """The kind of a request. Direction is client to broker unless a comment says otherwise."""
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
@@ -203,7 +203,7 @@ class RequestCode(enum.IntEnum):
 
 
 class ResponseCode(enum.IntEnum):
-    """How a request ended."""
+    """The outcome of a request."""
 
     SUCCESS = 0
     SYSTEM_ERROR = 1

@@ -1,11 +1,11 @@
-"""RemotingCommand: the one value that travels in a frame, as request or response.
+"""RemotingCommand: the content of a frame, a request or a response.
 
-Place in the data path: `remoting.protocol.frame` turns it into bytes and back; handlers on both
-sides read and make it. A request carries `code` and an `opaque` that its answer repeats; bits of
-`flag` tell a response (1) and a oneway request (2), which must never be answered.
+Place in the data path: `remoting.protocol.frame` encodes and decodes it; handlers on both sides
+read and make it. A request carries `code` and an `opaque` that its answer repeats; bits of `flag`
+mark a response (1) and a oneway request (2), which must never be answered.
 
-Not frozen: a frame is decoded per message, and a frozen dataclass costs more than twice as much
-to make. Nobody but the connection that sends a request (it assigns `opaque`) writes to one.
+Not frozen: a frame is decoded per message, and a frozen dataclass costs more than twice as much to
+make. Only the connection that sends a request writes to it (it assigns `opaque`).
 
 Source: RocketMQ RemotingCommand, protocol version 479 (V5_3_3).
 """
@@ -27,12 +27,12 @@ __all__ = [
 FLAG_RESPONSE = 1
 FLAG_ONEWAY = 2
 LANGUAGE_PYTHON = 3
-# Clients refuse SQL92 pulls from brokers that name a version below 232, so every answer has one.
+# Clients refuse SQL92 pulls from brokers whose version is below 232, so every answer has one.
 PROTOCOL_VERSION = 479
 
 
 class SerializeType(enum.IntEnum):
-    """How the header of a frame is encoded; each frame says it for itself."""
+    """The encoding of a frame's header; each frame names its own."""
 
     JSON = 0
     ROCKETMQ = 1
@@ -67,7 +67,7 @@ class RemotingCommand:
         ext_fields: dict[str, str] | None = None,
         body: bytes = b"",
     ) -> RemotingCommand:
-        """The answer to this request: same opaque, same header encoding."""
+        """Return an answer to this request: same opaque, same header encoding."""
         return RemotingCommand(
             code=code,
             opaque=self.opaque,

@@ -1,17 +1,16 @@
-"""Reads the JSON that Java peers write with fastjson, which standard readers refuse.
+"""Decoder of the JSON that Java peers write with fastjson, which standard decoders refuse.
 
 Place in the data path: bodies of routes, heartbeats, registrations and statistics that come from
-RocketMQ. What ledgermq writes is standard JSON but for tables by queue
+RocketMQ. ledgermq itself writes standard JSON except for tables by queue
 (`remoting.protocol.queue_table`).
 
 The dialect, beyond standard JSON: object keys may be numbers or words without quotes
 (`{0:"ip:port"}`), strings in single quotes, or whole objects
-(`{{"brokerName":"a","queueId":0,"topic":"t"}:{...}}`). A number or word becomes its text; an
-object becomes its JSON text, compact and with sorted names. Fields that are null are as good as
-absent.
+(`{{"brokerName":"a","queueId":0,"topic":"t"}:{...}}`). A number or word becomes its text; an object
+becomes its JSON text, compact and with sorted names. A null field counts as absent.
 
-Invariant: the tolerant way costs up to a microsecond per byte, so of a request's body, which may
-be anybody's, only so much is read in it that a server's other clients don't notice.
+Invariant: the dialect decoder costs up to a microsecond per byte, so its input from a request,
+which anyone may send, is limited to a size that doesn't delay a server's other clients.
 
 Source: fastjson 1.2 as RocketMQ 4.9 and 5.3 use it, fastjson2 as RocketMQ 5.4 and 5.5 do.
 """
@@ -30,8 +29,8 @@ __all__ = ["decode", "decode_answer", "decode_request", "encode", "parse"]
 
 T = TypeVar("T")
 _DEPTH_MAX: Final = 64
-_STRANGERS_BODY_SIZE_MAX: Final = 4 << 20  # of standard JSON of the shape that is wanted
-_STRANGERS_SIZE_MAX: Final = 1 << 20  # of standard JSON with nulls or numbers as text
+_STRANGERS_BODY_SIZE_MAX: Final = 4 << 20  # standard JSON of the expected shape
+_STRANGERS_SIZE_MAX: Final = 1 << 20  # standard JSON with nulls or numbers as text
 _STRANGERS_DIALECT_SIZE_MAX: Final = 1 << 16
 _STRANGERS_ANSWER_SIZE_MAX: Final = 1 << 18
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
@@ -41,11 +40,11 @@ _HALF: Final = re.compile("[\ud800-\udfff]")
 _SCALARS: Final = json.JSONDecoder()
 
 encode = msgspec.json.Encoder().encode
-"""Standard JSON of a value or Struct, as bytes."""
+"""Encodes a value or Struct as standard JSON, as bytes."""
 
 
 def decode(body: bytes, kind: type[T]) -> T:
-    """A body as a `kind`, numbers given as text and nulls included.
+    """Decode a body as a `kind`; numbers given as text and nulls are accepted.
 
     Raises BodyError where it is neither JSON nor the dialect, or not of that shape.
     """
@@ -53,8 +52,10 @@ def decode(body: bytes, kind: type[T]) -> T:
 
 
 def decode_request(body: bytes, kind: type[T]) -> T:
-    """The same for a server, where the body comes from anybody: bounded, since three bytes of it
-    may become a hundred in memory, and more so where it takes the tolerant way. Raises BodyError.
+    """Decode as `decode` does, within size limits, since anyone may send a request.
+
+    Three bytes of a body may become a hundred in memory, and more in the dialect decoder. Raises
+    BodyError.
     """
     if len(body) > _STRANGERS_BODY_SIZE_MAX:
         raise BodyError(f"{len(body)} bytes; at most {_STRANGERS_BODY_SIZE_MAX} are read")
@@ -67,8 +68,10 @@ def decode_request(body: bytes, kind: type[T]) -> T:
 
 
 def decode_answer(body: bytes, kind: type[T]) -> T:
-    """The same of what a client answers to a server, with room for a table by queue, which always
-    comes in the dialect. Raises BodyError."""
+    """Decode a client's answer to a server, with room for a table by queue in the dialect.
+
+    Raises BodyError.
+    """
     return _decode(
         body,
         kind,
@@ -81,7 +84,7 @@ def _decode(body: bytes, kind: type[T], *, size_max: int, dialect_size_max: int)
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        # The dialect, nulls or numbers as text: the tolerant way says what is wrong.
+        # The dialect, nulls or numbers as text: the tolerant decoder below reports what is wrong.
         if len(body) > size_max:
             raise BodyError(f"body of {len(body)} bytes is no {kind.__name__}: {error}") from error
     try:
@@ -97,7 +100,7 @@ def _decode(body: bytes, kind: type[T], *, size_max: int, dialect_size_max: int)
 
 
 def parse(body: bytes) -> Any:
-    """The value in plain Python types. Raises BodyError, also above 64 levels of nesting."""
+    """Return the value in plain Python types. Raises BodyError, also above 64 levels of nesting."""
     try:
         text = body.decode()
     except UnicodeDecodeError as error:
@@ -119,7 +122,7 @@ def _without_nulls(value: Any) -> Any:
 
 
 class _Reader:
-    """Recursive descent over one text; scalars are left to the standard library."""
+    """Recursive descent over one text; the standard library decodes the scalars."""
 
     __slots__ = ("at", "text")
 
@@ -129,7 +132,7 @@ class _Reader:
 
     def skip_space(self) -> None:
         match = _SPACE.match(self.text, self.at)
-        assert match is not None  # The pattern matches the empty text.
+        assert match is not None  # the pattern matches the empty text
         self.at = match.end()
 
     def value(self, depth: int) -> Any:
@@ -154,7 +157,7 @@ class _Reader:
         return self._whole(value) if isinstance(value, str) else value
 
     def _whole(self, value: str) -> str:
-        """Half of a surrogate pair fits no answer and no log."""
+        """Return `value`. Refuses half of a surrogate pair, which can't be encoded or logged."""
         if _HALF.search(value) is not None:
             raise BodyError(f"a string that ends at character {self.at} has half a character")
         return value
@@ -227,7 +230,7 @@ class _Reader:
 
 
 def _requote(match: re.Match[str]) -> str:
-    """Inside single quotes: \\' stands for ', and " has to be escaped for a JSON string."""
+    """Requote for a JSON string: \\' in single quotes becomes ', and " has to be escaped."""
     if match.group(2):
         return '\\"'
     return "'" if match.group(1) == "'" else match.group()

@@ -1,7 +1,7 @@
 """The frame codec: RemotingCommand to bytes and a byte stream to RemotingCommands. No IO.
 
-Place in the data path: `remoting.connections.connection` feeds what the socket gave and writes what
-`encode` made.
+Place in the data path: `remoting.connections.connection` feeds the decoder what it received and
+writes what `encode` made.
 
 | offset | size | field |
 |---|---|---|
@@ -13,8 +13,8 @@ Place in the data path: `remoting.connections.connection` feeds what the socket 
 
 Invariants: the decoder holds at most one unfinished frame, and refuses a frame by its first four
 bytes when it is larger than `frame_size_max`, so its memory is bounded; once it raised FrameError
-it stays broken. Lengths are checked strictly; header values are read tolerantly, as Java peers
-do (unknown keys, nulls, numbers where text is usual, unknown languages).
+every later call raises it too. Lengths are checked strictly; header values are decoded tolerantly,
+as Java peers do (unknown keys, nulls, numbers where text is usual, unknown languages).
 
 Source: RocketMQ RemotingCommand.encode/decode, RocketMQSerializable, NettyDecoder.
 """
@@ -75,7 +75,7 @@ _LANGUAGE_CODES: Final = {name: code for code, name in enumerate(_LANGUAGES)}
 
 
 def language_name(code: int) -> str:
-    """RocketMQ's name of a `RemotingCommand.language`."""
+    """Return RocketMQ's name of a `RemotingCommand.language`."""
     return _LANGUAGES[code] if 0 <= code < len(_LANGUAGES) else "OTHER"
 
 
@@ -83,7 +83,7 @@ _Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 
 
 class _JsonHeader(msgspec.Struct, gc=False):
-    """What nearly every peer sends; anything else goes the tolerant way."""
+    """The JSON header that nearly every peer sends; any other goes to the tolerant decoder."""
 
     code: _Int32
     opaque: _Int32
@@ -95,7 +95,7 @@ class _JsonHeader(msgspec.Struct, gc=False):
 
 
 class _JsonHeaderOut(msgspec.Struct, omit_defaults=True, gc=False):
-    # extFields is always there: Java clients read it without asking whether it is null.
+    # extFields is always present: Java clients use it without a null check.
     code: int
     language: str
     version: int
@@ -111,14 +111,14 @@ _encode_json = msgspec.json.Encoder().encode
 
 
 def encode(command: RemotingCommand) -> bytes:
-    """The whole frame. Raises FrameError where the command can't be one."""
+    """Encode the whole frame. Raises FrameError where the command can't be one."""
     return encode_head(command) + command.body if command.body else encode_head(command)
 
 
 def encode_head(command: RemotingCommand, frame_size_max: int = FRAME_SIZE_MAX) -> bytes:
-    """The frame without its body, which must follow it on the wire, unchanged.
+    """Encode the frame without its body, which must follow it on the wire, unchanged.
 
-    A code that the binary header has no room for goes out in JSON: the encoding is per frame.
+    A code that does not fit the binary header is sent in JSON: the encoding is per frame.
     """
     is_binary = (
         command.serialize_type == SerializeType.ROCKETMQ
@@ -140,7 +140,7 @@ def encode_head(command: RemotingCommand, frame_size_max: int = FRAME_SIZE_MAX) 
 
 
 def decode_frame(frame: bytes | bytearray | memoryview) -> RemotingCommand:
-    """One whole frame, nothing before or behind it. Raises FrameError."""
+    """Decode exactly one whole frame. Raises FrameError."""
     commands = FrameDecoder().feed(bytes(frame))
     if len(commands) != 1:
         raise FrameError(f"{len(frame)} bytes hold {len(commands)} frames, not one")
@@ -148,7 +148,7 @@ def decode_frame(frame: bytes | bytearray | memoryview) -> RemotingCommand:
 
 
 class FrameDecoder:
-    """Turns a byte stream into commands, however it is cut into pieces."""
+    """Decodes a byte stream into commands, however it is cut into pieces."""
 
     __slots__ = ("_error", "_frame_size_max", "_pending")
 
@@ -163,10 +163,10 @@ class FrameDecoder:
         return len(self._pending)
 
     def feed(self, data: bytes) -> list[RemotingCommand]:
-        """Every command completed by `data`, in order.
+        """Return every command completed by `data`, in order.
 
-        Raises FrameError at the first thing that is no frame, and on every call after that; the
-        commands before it in the same piece are lost with the connection.
+        Raises FrameError at the first bytes that are not a frame, and on every later call; the
+        commands before them in the same piece are lost with the connection.
         """
         if self._error is not None:
             raise self._error
@@ -188,7 +188,7 @@ class FrameDecoder:
         return commands
 
     def _parse(self, data: bytes | bytearray, commands: list[RemotingCommand]) -> int:
-        """Appends the whole frames at the front of `data`; returns how many bytes they took."""
+        """Append the complete frames in `data` to `commands`; return the bytes they took."""
         start = 0
         size = len(data)
         with memoryview(data) as view:
@@ -227,7 +227,7 @@ class FrameDecoder:
 
 
 def _other_protocol(length: int) -> str:
-    """What a length that is none is the beginning of, where that is known."""
+    """Return which other protocol an invalid length is the start of, where that is known."""
     first = _LENGTH.pack(length)
     if first[0] in _TLS_RECORDS and first[1] == _TLS_MAJOR:
         return ": the peer speaks TLS, and here is plain text"
@@ -254,7 +254,7 @@ def _decode_json_header(header: memoryview, body: bytes) -> RemotingCommand:
 
 
 def _decode_json_tolerantly(header: memoryview) -> _JsonHeader:
-    """The JSON header as fastjson would take it: numbers as text, text as numbers, nulls."""
+    """Decode a JSON header as fastjson does: numbers as text, text as numbers, nulls."""
     try:
         fields = _read_json_any(header)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -1,14 +1,14 @@
-"""Typed request and response headers: what stands in a command's extFields.
+"""Typed request and response headers: the fields in a command's extFields.
 
-Place in the data path: handlers read a request's fields with `from_ext_fields` before anything
-else, and make an answer's with `to_ext_fields`.
+Place in the data path: handlers decode a request's fields with `from_ext_fields` before anything
+else, and encode an answer's with `to_ext_fields`.
 
 Fields are text on the wire: numbers in decimal, booleans "true" and "false", absent means None or
 the default here. Unknown fields are ignored (5.x peers send `bname`, `ns`, `nsd`, `oway`, `lo`).
 A field without a default is required. Wire names are the camel-case form of the attribute, except
 where `name=` says otherwise; Java longs and ints are checked for their width.
 
-The classes are msgspec Structs, which behave as frozen keyword-only dataclasses and are read in
+The classes are msgspec Structs, which behave as frozen keyword-only dataclasses and are decoded in
 one C call: a header is made per message. The module has more than 500 lines because it is one flat
 list, a class per header, with nothing else in it.
 
@@ -75,14 +75,14 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, gc=False, rename="camel"
 
     @classmethod
     def from_ext_fields(cls, ext_fields: dict[str, str]) -> Self:
-        """Raises HeaderError naming the first field that is missing or has a bad value."""
+        """Decode a header. Raises HeaderError naming the first field that is missing or invalid."""
         try:
             return msgspec.convert(ext_fields, cls, strict=False)
         except msgspec.ValidationError as error:
             raise HeaderError(cls._describe(str(error), ext_fields)) from error
 
     def to_ext_fields(self) -> dict[str, str]:
-        """Fields that are None are left out."""
+        """Encode the fields; those that are None are left out."""
         ext_fields: dict[str, str] = {}
         for attribute, name in zip(
             self.__struct_fields__, self.__struct_encode_fields__, strict=True
@@ -98,7 +98,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, gc=False, rename="camel"
 
     @classmethod
     def _describe(cls, error: str, ext_fields: dict[str, str]) -> str:
-        """msgspec's text, with the attribute named where the wire name is but a letter."""
+        """Return msgspec's text; name the attribute where the wire name is a single letter."""
         attributes = dict(zip(cls.__struct_encode_fields__, cls.__struct_fields__, strict=True))
         wire_name = error.rpartition("$.")[2].rstrip("`")
         if "missing required field" in error:
@@ -155,14 +155,14 @@ class SendMessageRequestHeader(Header, frozen=True, kw_only=True):
 
     @classmethod
     def from_long_names(cls, ext_fields: dict[str, str]) -> Self:
-        """The header of SEND_MESSAGE (10) and SEND_REPLY_MESSAGE (324). Raises HeaderError."""
+        """Decode SEND_MESSAGE (10) and SEND_REPLY_MESSAGE (324). Raises HeaderError."""
         letters = cls._LONG_NAMES
         return cls.from_ext_fields(
             {letters[name]: value for name, value in ext_fields.items() if name in letters}
         )
 
     def to_long_names(self) -> dict[str, str]:
-        """As SEND_MESSAGE and PUSH_REPLY_MESSAGE_TO_CLIENT carry it."""
+        """Encode as SEND_MESSAGE and PUSH_REPLY_MESSAGE_TO_CLIENT do."""
         fields = self.to_ext_fields()
         return {name: fields[key] for name, key in self._LONG_NAMES.items() if key in fields}
 
@@ -178,7 +178,7 @@ class SendMessageResponseHeader(Header, frozen=True, kw_only=True):
     trace_on: bool = field(name="TRACE_ON", default=True)
 
     def to_ext_fields(self) -> dict[str, str]:
-        # Written out: this is made once per send.
+        # Without the generic loop, since one is made per send.
         ext_fields = {
             "msgId": self.msg_id,
             "queueId": str(self.queue_id),
@@ -408,7 +408,7 @@ class DeleteSubscriptionGroupRequestHeader(Header, frozen=True, kw_only=True):
 
 
 class TopicRequestHeader(Header, frozen=True, kw_only=True):
-    """Requests that name a topic only: GET_TOPIC_STATS_INFO, GET_TOPIC_CONFIG."""
+    """Requests that name only a topic: GET_TOPIC_STATS_INFO, GET_TOPIC_CONFIG."""
 
     topic: str
 
@@ -417,7 +417,7 @@ class TopicRequestHeader(Header, frozen=True, kw_only=True):
 
 
 class GetRouteInfoRequestHeader(Header, frozen=True, kw_only=True):
-    """GET_ROUTEINFO_BY_TOPIC; the answer here is standard JSON always."""
+    """GET_ROUTEINFO_BY_TOPIC; the answer here is always standard JSON."""
 
     topic: str
     accept_standard_json_only: bool | None = None

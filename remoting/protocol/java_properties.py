@@ -1,10 +1,10 @@
-"""Java's properties text, as GET and UPDATE of a configuration carry it. Pure.
+"""Java's properties text, the format of configuration requests. Pure.
 
-Place in the data path: bodies of UPDATE/GET_NAMESRV_CONFIG and of the broker's likewise. One
-`name=value` a line; `:` or a blank may stand for the sign; lines that begin with `#` or `!` are
+Place in the data path: bodies of UPDATE/GET_NAMESRV_CONFIG and of the broker's counterparts. One
+`name=value` a line; `:` or a blank may replace the `=`; lines that start with `#` or `!` are
 comments; a backslash at a line's end joins the next one; `\\t \\n \\r \\f \\uXXXX` are escapes.
 
-Invariant: what `properties_lines` writes `parse_java_properties` reads back.
+Invariant: `parse_java_properties` reads back what `properties_lines` writes.
 
 Source: java.util.Properties, RocketMQ MixAll.string2Properties and properties2String.
 """
@@ -27,11 +27,11 @@ _SIGN = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
 
 
 class JavaPropertiesError(ValueError):
-    """The text is none; says in which line."""
+    """The text is not valid properties text; says in which line."""
 
 
 def parse_java_properties(text: str) -> dict[str, str]:
-    """By name; the last of two equal names wins. Raises JavaPropertiesError."""
+    """Parse into values by name; the last of two equal names wins. Raises JavaPropertiesError."""
     if len(text) > _SIZE_MAX:
         raise JavaPropertiesError(f"{len(text)} characters, more than {_SIZE_MAX}")
     pairs: dict[str, str] = {}
@@ -52,7 +52,7 @@ def parse_java_properties(text: str) -> dict[str, str]:
 
 
 def properties_lines(values: Mapping[str, str]) -> str:
-    """One line each, in the mapping's order."""
+    """Format one line each, in the mapping's order."""
     return "".join(f"{_written(name, True)}={_written(value)}\n" for name, value in values.items())
 
 
@@ -85,7 +85,7 @@ def _read(text: str, number: int) -> str:
         else:
             out.append(_ESCAPES.get(text[at + 1], text[at + 1]))
             at += 2
-    # Characters beyond the first plane come as two escapes.
+    # Java escapes a character beyond the first plane as two surrogates: join them.
     return "".join(out).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 

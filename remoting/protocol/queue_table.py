@@ -4,10 +4,10 @@ Place in the data path: bodies of statistics, progress and offset resets, betwee
 and administrators, and the offsets file of a broadcasting consumer.
 
 Such a name is written as the bare object, `{{"brokerName":"a","queueId":0,"topic":"T"}:{...}}`,
-which is no standard JSON: it is what fastjson writes, and the one form that all of RocketMQ's
+which is not standard JSON: it is what fastjson writes, and the one form that all of RocketMQ's
 clients read (4.9.8 and 5.3.3 accept a string that holds the object too, 5.4.0 and 5.5.0 don't).
-`remoting.protocol.fastjson` reads both forms and turns the bare object into its text;
-`parse_queue_name` reads that text.
+`remoting.protocol.fastjson` decodes both forms and turns the bare object into its text;
+`parse_queue_name` parses that text.
 
 Source: RocketMQ MessageQueue as a map's key in TopicStatsTable, ConsumeStats, ResetOffsetBody,
 GetConsumerStatusBody, ConsumerRunningInfo and OffsetSerializeWrapper.
@@ -34,7 +34,7 @@ class QueueName(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def encode_queue_table(rows: Iterable[tuple[QueueName, Any]]) -> msgspec.Raw:
-    """A JSON object by queue, to be put into a body that `fastjson.encode` writes."""
+    """Encode a JSON object by queue, for use in a body that `fastjson.encode` writes."""
     encode = fastjson.encode
     return msgspec.Raw(
         b"{" + b",".join(encode(name) + b":" + encode(value) for name, value in rows) + b"}"
@@ -42,5 +42,5 @@ def encode_queue_table(rows: Iterable[tuple[QueueName, Any]]) -> msgspec.Raw:
 
 
 def parse_queue_name(text: str) -> QueueName:
-    """The queue that a field's name stands for. Raises BodyError."""
+    """Parse the queue in a field's name. Raises BodyError."""
     return fastjson.decode(text.encode(), QueueName)

@@ -1,11 +1,11 @@
-"""Routes, topic configurations and broker registrations: values that brokers, name servers and
-clients share, and their bodies on the wire.
+"""Routes, topic configurations and broker registrations, and their bodies on the wire.
 
-Place in the data path: a broker registers a RegisterBrokerBody with every name server; a client
-asks for a TopicRouteData and sends to the brokers in it.
+Place in the data path: values that brokers, name servers and clients share. A broker registers a
+RegisterBrokerBody with every name server; a client requests a TopicRouteData and sends to the
+brokers in it.
 
-What is written is standard JSON; what Java peers write is read too (`remoting.protocol.fastjson`).
-Two forms of registration exist: JSON, and one zlib stream of
+Encoding is standard JSON; what Java peers write is decoded too (`remoting.protocol.fastjson`). Two
+forms of registration exist: JSON, and one zlib stream of
 
 | size | field |
 |---|---|
@@ -15,7 +15,7 @@ Two forms of registration exist: JSON, and one zlib stream of
 | 4 + n | length, list of filter servers as JSON |
 | 4, and 4 + n repeated | (from 5.0) number of queue mappings; length, mapping as JSON |
 
-Queue mappings belong to static topics, which ledgermq has not: they are read over.
+Queue mappings belong to static topics, which ledgermq does not have: they are skipped.
 
 Source: RocketMQ TopicRouteData, RegisterBrokerBody, TopicConfig, DataVersion, ClusterInfo.
 """
@@ -67,14 +67,14 @@ TOPICS_MAX: Final = 100_000
 """Topics that one registration may carry."""
 
 QUEUES_MAX: Final = 65_535
-"""Queues of one topic in one broker group; readers make an object of each."""
+"""Queues of one topic in one broker group; clients make an object of each."""
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 _QueueCount = Annotated[int, msgspec.Meta(ge=0, le=QUEUES_MAX)]
 
 
 class DataVersion(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Tells whether a registration brings news. `state_version` is the Raft term of its sender."""
+    """The version of a registration's content. `state_version` is the Raft term of its sender."""
 
     state_version: int = 0
     timestamp_ms: int = field(name="timestamp", default=0)
@@ -82,9 +82,9 @@ class DataVersion(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class TopicConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A topic as its broker has it. `perm` joins PERM_* bits."""
+    """A broker's configuration of a topic. `perm` joins PERM_* bits."""
 
-    topic_name: str = ""  # a table of topics may leave it to the key
+    topic_name: str = ""  # a table of topics may give it only as the key
     read_queue_nums: _QueueCount = 16
     write_queue_nums: _QueueCount = 16
     perm: _Count = PERM_READ | PERM_WRITE
@@ -95,7 +95,7 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class QueueData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The queues that one broker group has of a topic."""
+    """The queues of a topic at one broker group."""
 
     broker_name: str
     read_queue_nums: _QueueCount
@@ -124,7 +124,7 @@ class BrokerData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class TopicRouteData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Where a topic's queues are."""
+    """The groups and queues of a topic."""
 
     broker_datas: list[BrokerData]
     queue_datas: list[QueueData]
@@ -133,7 +133,7 @@ class TopicRouteData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ClusterInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """All broker groups, and which cluster has which."""
+    """All broker groups, and the groups of each cluster."""
 
     broker_addr_table: dict[str, BrokerData]
     cluster_addr_table: dict[str, list[str]]
@@ -159,7 +159,7 @@ class _Queues(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class RegisterBrokerBody(msgspec.Struct, frozen=True, kw_only=True):
-    """What a broker tells a name server of its topics."""
+    """A broker's registration of its topics at a name server."""
 
     data_version: DataVersion
     topics: list[TopicConfig]
@@ -177,32 +177,32 @@ class _JsonRegisterBody(msgspec.Struct, frozen=True, kw_only=True, rename="camel
 
 
 def encode_json(value: msgspec.Struct) -> bytes:
-    """The body of any value of this module except RegisterBrokerBody."""
+    """Encode the body of any value of this module except RegisterBrokerBody."""
     return fastjson.encode(value)
 
 
 def decode_route(body: bytes) -> TopicRouteData:
-    """The answer to GET_ROUTEINFO_BY_TOPIC. Raises BodyError."""
+    """Decode the answer to GET_ROUTEINFO_BY_TOPIC. Raises BodyError."""
     return fastjson.decode(body, TopicRouteData)
 
 
 def decode_queues(body: bytes) -> list[QueueData]:
-    """The queues of a TopicRouteData that may hold nothing else. Raises BodyError."""
+    """Decode the queues of a TopicRouteData that may have no other field. Raises BodyError."""
     return fastjson.decode_request(body, _Queues).queue_datas or []
 
 
 def decode_data_version(body: bytes) -> DataVersion:
-    """The body of QUERY_DATA_VERSION. Raises BodyError."""
+    """Decode the body of QUERY_DATA_VERSION. Raises BodyError."""
     return fastjson.decode_request(body, DataVersion)
 
 
 def register_body_crc(body: bytes) -> int:
-    """`bodyCrc32` of a registration."""
+    """Return the `bodyCrc32` of a registration."""
     return zlib.crc32(body) & 0x7FFF_FFFF
 
 
 def encode_register_body(registration: RegisterBrokerBody, *, compressed: bool = False) -> bytes:
-    """The body of REGISTER_BROKER, in the form that its header field `compressed` tells."""
+    """Encode the body of REGISTER_BROKER, in the form of its header field `compressed`."""
     if compressed:
         return _encode_compressed(registration)
     return fastjson.encode(
@@ -217,10 +217,10 @@ def encode_register_body(registration: RegisterBrokerBody, *, compressed: bool =
 
 
 def decode_register_body(body: bytes, *, compressed: bool = False) -> RegisterBrokerBody:
-    """Undoes `encode_register_body`.
+    """Decode what `encode_register_body` encodes.
 
-    An empty body means: nothing known, version zero. Raises BodyError, also above TOPICS_MAX
-    topics or 16 MiB inflated.
+    An empty body means: no topics, version zero. Raises BodyError, also above TOPICS_MAX topics or
+    16 MiB decompressed.
     """
     if not body:
         return RegisterBrokerBody(data_version=DataVersion(), topics=[])
@@ -292,13 +292,13 @@ def _parse_topic(item: bytes) -> TopicConfig:
             "topicFilterType": filter_type,
             "attributes": fastjson.decode(words[5].encode(), dict[str, str]) if words[5:] else {},
         }
-        return msgspec.convert(fields, TopicConfig)  # it checks the ranges
+        return msgspec.convert(fields, TopicConfig)  # checks the ranges
     except (ValueError, msgspec.ValidationError) as error:
         raise BodyError(f"topic {item!r:.100} of a registration: {error}") from error
 
 
 class _ItemReader:
-    """Walks length-prefixed items, bounds checked."""
+    """Reads length-prefixed items, bounds checked."""
 
     __slots__ = ("_at", "_data")
 

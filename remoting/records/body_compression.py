@@ -1,7 +1,7 @@
-"""Compression of message bodies as the system flag tells: zlib, LZ4 frames, Zstandard.
+"""Compression of message bodies by the system flag's type: zlib, LZ4 frames, Zstandard.
 
-Place in the data path: a producer deflates a large body before it sends; the broker stores it as
-it came; a consumer inflates it. Inflation stops at a limit, so a small record can't fill memory.
+Place in the data path: a producer compresses a large body before it sends; the broker stores it
+unchanged; a consumer decompresses it, up to a limit, so that a small record can't fill memory.
 
 Source: RocketMQ Compressor and CompressionType.
 """
@@ -24,7 +24,7 @@ _ZLIB_LEVEL: Final = 5
 
 
 class _Inflater(Protocol):
-    """The shape that zlib's and lz4's decompressors share."""
+    """The common interface of zlib's and lz4's decompressors."""
 
     @property
     def eof(self) -> bool: ...
@@ -33,7 +33,7 @@ class _Inflater(Protocol):
 
 
 def compress_body(body: bytes, sys_flag: int, *, level: int = _ZLIB_LEVEL) -> tuple[bytes, int]:
-    """(deflated body, system flag with the compressed bit), by the flag's compression type.
+    """Return (compressed body, flag with the compressed bit), by the flag's compression type.
 
     Raises RecordError where the type is unknown.
     """
@@ -50,10 +50,10 @@ def compress_body(body: bytes, sys_flag: int, *, level: int = _ZLIB_LEVEL) -> tu
 
 
 def decompress_body(body: bytes, sys_flag: int, *, size_max: int = INFLATED_SIZE_MAX) -> bytes:
-    """The body as its producer gave it; unchanged where the compressed bit is not set.
+    """Return the producer's body; unchanged where the compressed bit is not set.
 
     Raises RecordError where the type is unknown, the data is damaged or cut short, or it would
-    inflate beyond `size_max` bytes.
+    decompress to more than `size_max` bytes.
     """
     if not sys_flag & flags.COMPRESSED:
         return body
@@ -77,16 +77,16 @@ def decompress_body(body: bytes, sys_flag: int, *, size_max: int = INFLATED_SIZE
 
 
 def _inflate(inflater: _Inflater, body: bytes, size_max: int) -> tuple[bytes, bool]:
-    """One byte above the limit is asked for, so that exceeding it can be told from ending."""
+    """Decompress at most one byte above the limit, which shows that it is exceeded."""
     inflated = inflater.decompress(body, size_max + 1)
     return inflated, inflater.eof
 
 
 def _inflate_zstandard(body: bytes, size_max: int) -> tuple[bytes, bool]:
-    """The bounded reader does not tell a cut frame from a whole one.
+    """Decompress within the limit; the bounded reader can't tell a cut frame from a whole one.
 
-    A frame that names its size tells by that. One that doesn't (Java's stream writer) is inflated
-    once more, by then known to be small enough, with the interface that knows its end.
+    A frame that declares its size is checked against it. One that doesn't (Java's stream writer) is
+    decompressed again, by then known to be small enough, with the interface that detects its end.
     """
     inflated = zstandard.ZstdDecompressor().stream_reader(body).read(size_max + 1)
     if len(inflated) > size_max:

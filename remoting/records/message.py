@@ -24,9 +24,9 @@ body compression have modules of their own and are re-exported.
 | 16 | topic length (V1: 1 byte, V2: 2), topic | | |
 | 17 | properties length, properties | 2 + n | |
 
-Bits 0x10 and 0x20 of the system flag say that born and store host are IPv6. V2 is written only for
-topics longer than 127 bytes. The fields up to the queue and physical offset stand at fixed
-places, so an encoded record can be given its offsets later (`place_record`).
+Bits 0x10 and 0x20 of the system flag mark the born and the store host as IPv6. V2 is written only
+for topics longer than 127 bytes. The fields up to the queue and physical offset have fixed places,
+so an encoded record can be given its offsets later (`place_record`).
 
 Source: RocketMQ MessageExtEncoder, CommitLog.checkMessageAndReturnSize, MessageDecoder.
 """
@@ -127,9 +127,8 @@ assert _BATCH_HEAD.size == 20
 class MessageRecord:
     """Every field of a stored record. Hosts are "ip:port" or "[ipv6]:port"; times are Unix ms.
 
-    `properties` is the block as it stands (`decode_properties` reads it). The bits of `sys_flag`
-    that tell IPv6 hosts follow the hosts when a record is encoded. Not frozen: one is made per
-    delivered message.
+    `properties` is the encoded block (`decode_properties` decodes it). Encoding sets the bits of
+    `sys_flag` for IPv6 hosts by the hosts. Not frozen: one is made per delivered message.
     """
 
     topic: str
@@ -153,12 +152,12 @@ class MessageRecord:
         return (pack_host(self.store_host) + self.physical_offset.to_bytes(8, "big")).hex().upper()
 
     def property_map(self) -> dict[str, str]:
-        """`properties` as a dict, decoded anew on each call. Raises RecordError."""
+        """Decode `properties` into a dict, anew on each call. Raises RecordError."""
         return decode_properties(self.properties)
 
 
 class RecordScan(NamedTuple):
-    """What a hot path wants of a stored record, without its strings being made."""
+    """The fields of a stored record that hot paths use, without decoding its strings."""
 
     start: int  # of the record in the buffer
     size: int
@@ -173,7 +172,7 @@ class RecordScan(NamedTuple):
 
 
 class BatchItem(NamedTuple):
-    """One message of a batch body; the topic and the rest stand in the batch's header."""
+    """One message of a batch body; the topic and the rest are in the batch's header."""
 
     body: bytes
     properties: bytes
@@ -181,15 +180,15 @@ class BatchItem(NamedTuple):
 
 
 def body_crc(body: bytes | memoryview) -> int:
-    """Field 3 of a record."""
+    """Return field 3 of a record."""
     return zlib.crc32(body) & 0x7FFF_FFFF
 
 
 def encode_record(record: MessageRecord) -> bytes:
-    """The record's bytes.
+    """Encode the record.
 
-    Raises RecordError where a field does not fit: topic empty or above 255 bytes, properties
-    above 32,767, a number outside its width, a host that is no ip:port.
+    Raises RecordError where a field does not fit: topic empty or above 255 bytes, properties above
+    32,767, a number outside its width, a host that is not ip:port.
     """
     topic = record.topic.encode()
     topic_size = len(topic)
@@ -242,7 +241,7 @@ def encode_record(record: MessageRecord) -> bytes:
 def place_record(
     buffer: bytearray, start: int, queue_offset: int, physical_offset: int, store_timestamp_ms: int
 ) -> None:
-    """Gives an encoded record at `start` its place: both offsets and the time it is stored."""
+    """Set both offsets and the store timestamp of an encoded record at `start`."""
     _OFFSETS.pack_into(buffer, start + _OFFSETS_AT, queue_offset, physical_offset)
     born_host_size = 20 if buffer[start + 39] & flags.BORN_HOST_IPV6 else 8
     _STORE_TIMESTAMP.pack_into(buffer, start + 48 + born_host_size, store_timestamp_ms)
@@ -251,7 +250,7 @@ def place_record(
 def _layout(
     buffer: bytes | bytearray | memoryview, start: int
 ) -> tuple[struct.Struct, int, int, int, int]:
-    """(fixed fields, body start, topic start, properties start, end) of the record at `start`.
+    """Return (fixed fields, body, topic and properties start, end) of the record at `start`.
 
     Every length is checked against the next and against the buffer. Raises RecordError.
     """
@@ -291,7 +290,7 @@ def _layout(
 def decode_record(
     buffer: bytes | bytearray | memoryview, offset: int = 0, *, check_crc: bool = True
 ) -> MessageRecord:
-    """The record at `offset`; how long it is, its first four bytes tell.
+    """Decode the record at `offset`; its first four bytes are its length.
 
     Raises RecordError where it is cut short, its lengths contradict each other, a string is not
     UTF-8, or (unless `check_crc` is False) the body does not match its CRC.
@@ -340,7 +339,7 @@ def decode_record(
 
 
 def record_properties(record: bytes) -> dict[str, str]:
-    """The properties of one record, nothing else of it being read. Raises RecordError."""
+    """Decode only the properties of one record. Raises RecordError."""
     _, _, _, start, end = _layout(record, 0)
     return decode_properties(record[start:end])
 
@@ -348,7 +347,7 @@ def record_properties(record: bytes) -> dict[str, str]:
 def decode_records(
     buffer: bytes | bytearray | memoryview, *, check_crc: bool = True
 ) -> list[MessageRecord]:
-    """All records, back to back. Raises RecordError as `decode_record`."""
+    """Decode all records, back to back. Raises RecordError as `decode_record`."""
     records: list[MessageRecord] = []
     at = 0
     while at < len(buffer):
@@ -358,7 +357,7 @@ def decode_records(
 
 
 def scan_records(buffer: bytes | bytearray | memoryview) -> Iterator[RecordScan]:
-    """Walks records back to back, lengths checked, CRC and UTF-8 not. Raises RecordError."""
+    """Yield records back to back, lengths checked, CRC and UTF-8 not. Raises RecordError."""
     at = 0
     while at < len(buffer):
         _, body_start, topic_start, properties_start, end = _layout(buffer, at)
@@ -381,7 +380,7 @@ def scan_records(buffer: bytes | bytearray | memoryview) -> Iterator[RecordScan]
 
 
 def encode_batch_body(items: Iterable[BatchItem]) -> bytes:
-    """The body of SEND_BATCH_MESSAGE.
+    """Encode the body of SEND_BATCH_MESSAGE.
 
     Per message: total size 4, magic 0, CRC 0, flag 4, body length 4, body, properties length 2,
     properties. Raises RecordError where properties are above 32,767 bytes.
@@ -403,9 +402,10 @@ def encode_batch_body(items: Iterable[BatchItem]) -> bytes:
 
 
 def decode_batch_body(encoded: bytes, *, count_max: int | None = None) -> list[BatchItem]:
-    """Undoes `encode_batch_body`; magic and CRC of an item are ignored, as RocketMQ does.
+    """Decode a batch body; magic and CRC of an item are ignored, as RocketMQ does.
 
-    Raises RecordError where lengths contradict each other, or more than `count_max` stand there.
+    Raises RecordError where lengths contradict each other, or there are more than `count_max`
+    messages.
     """
     items: list[BatchItem] = []
     at = 0

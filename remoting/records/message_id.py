@@ -17,7 +17,7 @@ client unique id (UNIQ_KEY), upper-case hex:
 |---|---|
 | 4 or 16 | ip of the producer |
 | 2 | process id, low 16 bits |
-| 4 | a number that tells generators of one process apart |
+| 4 | a number that distinguishes generators of one process |
 | 4 | milliseconds since the first of this month, 00:00 UTC |
 | 2 | counter |
 
@@ -51,7 +51,7 @@ _MILLISECONDS_PER_DAY: Final = 86_400_000
 
 
 def split_host(host: str) -> tuple[str, int]:
-    """ "ip:port" or "[ipv6]:port" to its parts. Raises RecordError."""
+    """Split "ip:port" or "[ipv6]:port". Raises RecordError."""
     ip, separator, port = host.rpartition(":")
     if not separator or not port.isdecimal() or int(port) > 0xFFFF:
         raise RecordError(f"host {host!r} is not ip:port")
@@ -61,13 +61,13 @@ def split_host(host: str) -> tuple[str, int]:
 
 
 def join_host(ip: str, port: int) -> str:
-    """The text form that `split_host` takes."""
+    """Join to the text form that `split_host` splits."""
     return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
 
 
 @lru_cache(maxsize=4096)
 def pack_host(host: str) -> bytes:
-    """A host as records store it: 8 bytes for IPv4, 20 for IPv6. Raises RecordError."""
+    """Encode a host as records store it: 8 bytes for IPv4, 20 for IPv6. Raises RecordError."""
     ip, port = split_host(host)
     try:
         packed = ipaddress.ip_address(ip).packed
@@ -78,18 +78,18 @@ def pack_host(host: str) -> bytes:
 
 @lru_cache(maxsize=4096)
 def unpack_host(packed: bytes) -> str:
-    """Undoes `pack_host`. A port beyond 16 bits is kept as it stands."""
+    """Decode what `pack_host` encodes. A port beyond 16 bits is kept unchanged."""
     ip = ipaddress.ip_address(packed[:-4])
     return join_host(str(ip), int.from_bytes(packed[-4:], "big"))
 
 
 def offset_msg_id(host: str, port: int, position: int) -> str:
-    """The message id that names the broker and the physical offset of a record."""
+    """Return the message id that names the broker and the physical offset of a record."""
     return (pack_host(join_host(host, port)) + position.to_bytes(8, "big")).hex().upper()
 
 
 def parse_offset_msg_id(message_id: str) -> tuple[str, int, int]:
-    """(ip, port, physical offset). Raises RecordError."""
+    """Return (ip, port, physical offset). Raises RecordError."""
     if len(message_id) not in {32, 56}:
         raise RecordError(f"offset message id has {len(message_id)} characters, not 32 or 56")
     try:
@@ -104,7 +104,7 @@ def parse_offset_msg_id(message_id: str) -> tuple[str, int, int]:
 
 @lru_cache(maxsize=16_384)
 def java_string_hash(text: str) -> int:
-    """String.hashCode: a signed 32-bit hash over UTF-16 units."""
+    """Compute String.hashCode: a signed 32-bit hash over UTF-16 units."""
     value = 0
     units = text.encode("utf-16-be", "surrogatepass")
     for at in range(0, len(units), 2):
@@ -113,17 +113,17 @@ def java_string_hash(text: str) -> int:
 
 
 def tags_code(tags: str | None) -> int:
-    """The tags code of a ConsumeQueue unit; 0 without tags. The whole string is hashed."""
+    """Return the tags code of a ConsumeQueue unit; 0 without tags. The whole string is hashed."""
     return java_string_hash(tags) if tags else 0
 
 
 class UniqueIdGenerator:
     """Makes UNIQ_KEYs. Two ids are equal only when all fields of the table above are.
 
-    The caller gives ip, process id and a random `instance` (it takes the place of Java's class
-    loader hash), and for each id the wall time; the counter keeps ids of one millisecond apart.
-    Where 65,536 ids or more are made within one millisecond, or the clock goes backwards, the
-    time field runs ahead of the clock rather than repeat an id.
+    The caller gives ip, process id and a random `instance` (in place of Java's class loader hash),
+    and for each id the wall time; the counter separates ids of one millisecond. Where 65,536 ids or
+    more are made within one millisecond, or the clock goes backwards, the time field runs ahead of
+    the clock rather than repeat an id.
     """
 
     def __init__(self, *, ip: str, pid: int, instance: int) -> None:
@@ -139,11 +139,12 @@ class UniqueIdGenerator:
         self._first_counter = 0
 
     def next_id(self, now_ms: int) -> str:
-        """A new id; `now_ms` is Unix time in milliseconds."""
+        """Return a new id; `now_ms` is Unix time in milliseconds."""
         self._counter = (self._counter + 1) & 0xFFFF
         if now_ms > self._time_ms:
             self._time_ms = now_ms
             self._first_counter = self._counter
+        # The counter came round within this millisecond: only the time can make the id new.
         elif self._counter == self._first_counter:
             self._time_ms += 1
         if not self._month_start_ms <= self._time_ms < self._month_end_ms:
@@ -154,7 +155,7 @@ class UniqueIdGenerator:
 
 
 def _month_bounds_ms(time_ms: int) -> tuple[int, int]:
-    """First millisecond of the month of `time_ms` and of the next, in UTC.
+    """Return the first millisecond of the month of `time_ms` and of the next, in UTC.
 
     Civil-from-days by Howard Hinnant's algorithm: the core takes no calendar from a clock module.
     """
@@ -181,7 +182,7 @@ def _civil_month(day: int) -> tuple[int, int]:
 
 
 def _days_from_civil(year: int, month: int) -> int:
-    """Days from 1970-01-01 to the first of that month."""
+    """Return the days from 1970-01-01 to the first of that month."""
     year -= 1 if month <= 2 else 0
     era = year // 400
     year_of_era = year - era * 400

@@ -2,9 +2,9 @@ r"""The properties block of a message: `name \x01 value \x02 ...` in UTF-8.
 
 Place in the data path: field `i` of a send, the last field of every stored record.
 
-Two dialects exist: 5.x ends the block with \x02, 4.9 leaves the last one out; both are read, and
-\x02 at the end is written. As in RocketMQ an entry shorter than three characters, without \x01,
-or with an empty name or value is dropped by the reader.
+Two dialects exist: 5.x ends the block with \x02, 4.9 omits the last one; both are decoded, and \x02
+at the end is written. As in RocketMQ the decoder drops an entry shorter than three characters,
+without \x01, or with an empty name or value.
 
 Source: RocketMQ MessageDecoder.messageProperties2String / string2messageProperties.
 """
@@ -33,10 +33,11 @@ _SEPARATOR_BYTE: Final = b"\x02"
 
 
 def properties_text(properties: Mapping[str, str]) -> str:
-    """The block as text, as a send header carries it.
+    """Encode the block as text, as a send header carries it.
 
-    Raises RecordError where a name or value would read back as another property: where one holds
-    \x02, or a name \x01. A value may hold \x01, as strangers' do: the first one separates.
+    Raises RecordError where a name or value would decode as another property: where one holds
+    \\x02, or a name \\x01. A value may hold \\x01, as those of other clients do: the first one
+    separates.
     """
     text = "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
     count = len(properties)
@@ -49,7 +50,7 @@ def properties_text(properties: Mapping[str, str]) -> str:
 
 
 def encode_properties(properties: Mapping[str, str]) -> bytes:
-    """The block as bytes. Raises RecordError as `properties_text`, and above 32,767 bytes."""
+    """Encode the block. Raises RecordError as `properties_text`, and above 32,767 bytes."""
     encoded = properties_text(properties).encode()
     if len(encoded) > PROPERTIES_SIZE_MAX:
         raise RecordError(f"properties take {len(encoded)} bytes, more than {PROPERTIES_SIZE_MAX}")
@@ -57,7 +58,7 @@ def encode_properties(properties: Mapping[str, str]) -> bytes:
 
 
 def parse_properties_text(text: str) -> dict[str, str]:
-    """A block in text form to its pairs; the last of two equal names wins."""
+    """Decode a block in text form; the last of two equal names wins."""
     properties: dict[str, str] = {}
     for entry in text.split(PROPERTY_SEPARATOR):
         name, _, value = entry.partition(NAME_VALUE_SEPARATOR)
@@ -67,7 +68,7 @@ def parse_properties_text(text: str) -> dict[str, str]:
 
 
 def decode_properties(encoded: bytes | memoryview) -> dict[str, str]:
-    """A block to its pairs. Raises RecordError where it is not UTF-8."""
+    """Decode a block. Raises RecordError where it is not UTF-8."""
     try:
         return parse_properties_text(str(encoded, "utf-8"))
     except UnicodeDecodeError as error:
@@ -75,7 +76,7 @@ def decode_properties(encoded: bytes | memoryview) -> dict[str, str]:
 
 
 def append_properties(encoded: bytes, properties: Mapping[str, str]) -> bytes:
-    """The block with more pairs behind it, in either dialect; a reader takes the last of equals.
+    """Append pairs to a block of either dialect; on decoding, the last of equal names wins.
 
     Raises RecordError as `encode_properties`.
     """
@@ -87,7 +88,7 @@ def append_properties(encoded: bytes, properties: Mapping[str, str]) -> bytes:
 
 
 def find_property(encoded: bytes, name: bytes) -> str | None:
-    """One value without decoding the rest; the first of two equal names. For hot paths.
+    """Return one value without decoding the rest; the first of two equal names. For hot paths.
 
     Raises RecordError where the value is not UTF-8.
     """

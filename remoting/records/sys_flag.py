@@ -39,7 +39,7 @@ BORN_HOST_IPV6: Final = 0x10
 STORE_HOST_IPV6: Final = 0x20
 NEED_UNWRAP: Final = 0x40
 INNER_BATCH: Final = 0x80
-# No bits at all mean zlib too: that is what clients before the bits sent.
+# No bits at all mean zlib too: clients from before the bits send none.
 COMPRESSION_LZ4: Final = 0x100
 COMPRESSION_ZSTD: Final = 0x200
 COMPRESSION_ZLIB: Final = 0x300
@@ -47,10 +47,10 @@ COMPRESSION_MASK: Final = 0x700
 
 
 def transaction_type(sys_flag: int) -> int:
-    """The transaction bits: one of the four TRANSACTION_* values."""
+    """Return the transaction bits: one of the four TRANSACTION_* values."""
     return sys_flag & TRANSACTION_MASK
 
 
 def with_transaction_type(sys_flag: int, transaction: int) -> int:
-    """`sys_flag` with its transaction bits replaced."""
+    """Return `sys_flag` with its transaction bits replaced."""
     return (sys_flag & ~TRANSACTION_MASK) | transaction
