@@ -11,7 +11,7 @@ Invariants:
 - ledgermq's own clients don't wait: they find the leader themselves. Held lookups are bounded.
 - Every lookup is answered once, in the order of arrival where they waited for the same group.
 
-Source: none in RocketMQ, where no master changes without an administrator.
+Source: none in RocketMQ, whose masters don't change by themselves.
 """
 
 from __future__ import annotations

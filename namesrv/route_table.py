@@ -166,8 +166,7 @@ class RouteTable:
     def query_data_version(
         self, broker_name: str, broker_addr: str, data_version: DataVersion, now_ms: int
     ) -> tuple[bool, DataVersion | None]:
-        """Return (whether a registration would change anything, known version); a heartbeat,
-        too."""
+        """Return (would a registration change anything, known version); counts as heartbeat."""
         member = self._member(broker_name, broker_addr)
         if member is None:
             return True, None
@@ -377,8 +376,7 @@ class RouteTable:
             )
 
     def _take_queues(self, group: _Group, registration: Registration) -> None:
-        """Apply the queues of a registration as id 0: all if its version is new, else unknown
-        ones."""
+        """Apply the queues of a registration as id 0: all if its version changed, else new ones."""
         changed = group.queue_version != registration.data_version
         group.queue_version = registration.data_version
         for topic in registration.topics:

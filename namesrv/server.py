@@ -185,7 +185,7 @@ class NameServer:
         self._tell_min_ids()
 
     def _tell_min_ids(self) -> None:
-        """Send NOTIFY_MIN_BROKER_ID_CHANGE, oneway: a registration also brings what is missed."""
+        """Send NOTIFY_MIN_BROKER_ID_CHANGE, oneway; who misses it learns it when registering."""
         for change in self._table.take_min_id_changes():
             for address in change.tell:
                 if len(self._telling) >= _TELLING_MAX:

@@ -1,7 +1,6 @@
 """A gate that counts the application's calls, so that a stopping client can wait for them.
 
-Place in the data path: a producer's public calls run inside `with under_way:`; `stop` closes the
-gate.
+Place in the data path: a producer's public calls run inside `with gate:`; `stop` closes the gate.
 
 Invariant: once `close` has begun no new call enters; those inside are waited for, up to a timeout.
 """

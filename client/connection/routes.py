@@ -187,7 +187,7 @@ class RouteTable:
         asked = asyncio.get_running_loop().time()
         async with self._lookups.setdefault(topic, asyncio.Lock()):
             known = self._routes.get(topic)
-            # Another call's lookup began after this call did: its result is fresh enough.
+            # Another call's lookup ended while this one waited: share its result.
             if known is not None and self._looked_up.get(topic, -1.0) >= asked:
                 return known
             route = await self._look_up(topic)

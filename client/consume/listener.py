@@ -195,7 +195,7 @@ class PushConsumerSettings:
         return _RECONSUME_TIMES if self.reconsume_times_max is None else self.reconsume_times_max
 
     def is_last_attempt(self, failures: int) -> bool:
-        """Return whether one more failure, after `failures` before, is the last that is allowed."""
+        """Return whether the next failure is final for a message that failed `failures` times."""
         if self.ordered and self.reconsume_times_max is None:
             return False
         return failures >= self.reconsume_limit

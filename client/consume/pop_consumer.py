@@ -234,8 +234,7 @@ class PopConsumer(Lifecycle):
         for record in decode_records(answer.body):
             queue = MessageQueue(topic, broker_name, record.queue_id)
             message = delivered_message(record, queue, self.instance.namespace)
-            # A record from a retry topic carries its handle; others get one from the answer's
-            # fields.
+            # A record may carry its handle as a property; others get one from the answer's fields.
             own = message.properties.get(_POP_CK)
             handle = (
                 told.handle(record.topic, record.queue_id, record.queue_offset)

@@ -160,8 +160,8 @@ class PushConsumer(Lifecycle):
     def suspend(self, queues: Iterable[MessageQueue] | None = None) -> None:
         """Pull nothing more, from `queues` or from all, until `resume`.
 
-        What was pulled is delivered, queues stay owned; a queue that is lost and gained again is
-        not suspended.
+        What was pulled is delivered, queues stay owned. One of `queues` that is lost and gained
+        again is no longer suspended.
         """
         self._suspended |= queues is None
         for queue in self._owned if queues is None else queues:

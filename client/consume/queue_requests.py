@@ -190,8 +190,8 @@ class QueueRequests:
     ) -> int | None:
         """Return the group's committed offset in `queue`; None where nothing is stored.
 
-        With `zero_if_young` a broker may answer 0 instead of None for a queue that still retains
-        its first message in memory (RocketMQ's rule for new groups on young topics).
+        With `zero_if_young` a broker may answer 0 instead of None for a queue that still has its
+        first message at hand (RocketMQ's rule for new groups on young topics).
         """
         header = QueryConsumerOffsetRequestHeader(
             consumer_group=self._group,

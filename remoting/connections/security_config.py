@@ -37,7 +37,7 @@ class SecurityConfigError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecurityConfig:
-    """TLS and PROXY settings. Paths are of PEM files; a port's are read again when they change."""
+    """TLS and PROXY settings. Paths are of PEM files; only a port's are read again when changed."""
 
     tls_mode: TlsMode = TlsMode.DISABLED
     """"disabled", "permissive" (TLS and plain text on one port) or "enforcing"."""
