@@ -1,4 +1,4 @@
-"""What a send costs the client: CPU microseconds per message, and how many go through per second.
+"""The cost of a send for the client: CPU microseconds per message, and messages per second.
 
 A trivial broker (it answers every send at once and stores nothing) runs in a process of its own, so
 that the client's CPU time is its own. Run: `python benchmarks/client_send.py [--profile]`.
@@ -28,7 +28,7 @@ MESSAGE_ID = "7F00000100002A9F0000000000000000"
 
 
 def serve(ready: multiprocessing.connection.Connection) -> None:
-    """Name server and broker in one: routes to itself, answers sends."""
+    """Serve as name server and broker in one: routes to itself, answers sends."""
 
     async def main() -> None:
         offset = 0

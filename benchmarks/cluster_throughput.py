@@ -3,7 +3,7 @@
     python benchmarks/cluster_throughput.py [--seconds S] [--output FILE] [--cluster DIR]
 
 Starts a cluster of its own on free ports, sends single messages, then batches of 32, and prints
-messages/s, latency quantiles and the CPU that the three broker processes took per message. Beside
+messages/s, latency quantiles and the CPU that the three broker processes took per message. Next to
 it runs a bare reference (one process that appends, fdatasyncs and answers the same frames, without
 replication), so that figures of different machines can be compared as ratios.
 """
@@ -33,7 +33,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def cpu_s(pids: list[int]) -> float:
-    """User and system time that these processes have taken."""
+    """Return the user and system time that these processes have used."""
     total = 0
     for pid in pids:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

@@ -1,11 +1,11 @@
-"""How long a group acknowledges nothing when its leader is killed or cut off, and where that goes.
+"""The pause of acknowledgements when a group's leader is killed or cut off, and its parts.
 
     python benchmarks/failover.py [--kills N] [--cuts N] [--profile lan|fast] [--output FILE]
     python benchmarks/failover.py --scenario scenarios/two-hundred-failovers.toml
-    python benchmarks/failover.py --run RUN            a run that is there already
+    python benchmarks/failover.py --run RUN            a run that exists already
 
 It is an experiment of the laboratory, so the run can be verified (`ledgermq verify RUN`, or
-`--verify`): the figures are of a group that lost and doubled nothing, or they are worth nothing.
+`--verify`): the figures count only for a group that lost and doubled nothing.
 
 Per failover, from the fault to the first acknowledged send that another node answered:
 
@@ -15,7 +15,7 @@ Per failover, from the fault to the first acknowledged send that another node an
     answer   until a producer has its first acknowledgement
 
 Roles and commits come from the replicas' Raft traces, acknowledgements from the producers' history.
-A fault that the laboratory did not see take effect, or whose node did not lead, is not counted.
+A fault whose effect the laboratory did not observe, or whose node did not lead, is not counted.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Event = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failover:
-    """One of them; milliseconds, parts None where the traces don't tell."""
+    """One failover; milliseconds, parts None if the traces lack an event."""
 
     fault: str
     at_s: float
@@ -59,7 +59,7 @@ class Failover:
 
 
 def scenario_of(kills: int, cuts: int) -> Scenario:
-    """The campaign with that many of each, in turn."""
+    """Build the campaign with so many kills and cuts, in turn."""
     text = _SCENARIO.read_text(encoding="utf-8")
     head = text[: text.index("[[faults]]")]
     rounds = max(kills, cuts)
@@ -75,7 +75,7 @@ def scenario_of(kills: int, cuts: int) -> Scenario:
 
 
 def failovers_of(run: Path) -> tuple[list[Failover], int]:
-    """The failovers of a run, and the number of faults that were none."""
+    """Return the failovers of a run, and the number of faults that caused none."""
     faults = pq.read_table(run / "faults" / "faults.parquet").to_pylist()
     ops = pq.read_table(
         run / "history" / "ops.parquet", columns=["f", "type", "t_complete", "node"]
@@ -122,12 +122,12 @@ def failovers_of(run: Path) -> tuple[list[Failover], int]:
 
 
 def _nodes_of(target: str) -> list[str]:
-    """The node of a process name, or both of a link."""
+    """Return the node of a process name, or both nodes of a link."""
     return [name.rpartition("-")[2] for name in target.split("->")]
 
 
 def _leader_before(events: list[Event], times: list[int], t: int) -> str | None:
-    """Who led last, of what was traced before `t`."""
+    """Return the last leader in the events up to time `t`."""
     for at in range(bisect_right(times, t) - 1, -1, -1):
         if events[at]["event"] == "role" and events[at]["role"] == "leader":
             return str(events[at]["node"])
@@ -146,6 +146,7 @@ def _parts(
         if event["event"] == "role" and event["role"] == "candidate" and stood is None:
             stood = event["t"]
         elif event["event"] == "role" and event["role"] == "leader":
+            # A leader that commits nothing before the next one does not end the failover.
             led, leader, committed = event["t"], event, None
         elif (
             leader is not None

@@ -1,11 +1,12 @@
-"""What a start costs on a long log: the time to open it, and the memory that its index takes.
+"""The cost of a start on a long log: the time to open it, and the memory that its index takes.
 
     python -m benchmarks.long_log DIR [--gigabytes 10] [--messages-per-entry 64] [--keep]
 
 Writes a log as a broker does (an entry is a batch of records of 1 KiB, a sync per 16 entries), in
-a child process that is killed with SIGKILL in the middle of its last appends. Then opens it in
-fresh processes, with the page cache emptied of it: after the kill, after a clean stop, after the
-sidecars were lost (every segment is walked), and reads it at random places. Prints one line each.
+a child process that is killed with SIGKILL in the middle of its last appends. Then opens the log in
+fresh processes, with its pages dropped from the page cache: after the kill, after a clean stop,
+after the loss of the sidecars (every segment is walked), and reads it at random places. Prints one
+line each.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _ENTRIES_PER_SYNC = 16
 
 
 def write(directory: Path, size_bytes: int, messages_per_entry: int) -> None:
-    """Until the log has its size; then on and on, until somebody kills this process."""
+    """Append until the log has its size, then keep appending until this process is killed."""
     log = SegmentLog(OsDisk(directory), "commitlog")
     records = random.Random(1).randbytes(_RECORD_SIZE_BYTES * messages_per_entry)
     told = False
@@ -52,7 +53,7 @@ def write(directory: Path, size_bytes: int, messages_per_entry: int) -> None:
 
 
 def measure(directory: Path, reads: int) -> None:
-    """Open, read at random places, close; print what it took."""
+    """Open the log, read at random places, close it; print what it took."""
     drop_page_cache(directory)
     before_bytes = rss_bytes()
     began = time.perf_counter()

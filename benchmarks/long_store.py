@@ -1,11 +1,11 @@
 """A broker with a long log: memory while it grows, and restarts after SIGTERM and kill -9.
 
-    python benchmarks/long_store.py [--messages N] [--directory DIR] [--output FILE] [--keep]
+    python benchmarks/long_store.py [--messages N] [--directory DIR] [--output FILE]
 
 One broker, 1 KiB messages in batches of 32 into 4 queues. Ten million take about 11 GB of disk and
 a few minutes. "Serving" means: it leads, and answers a pull of the newest message and of the oldest
-with their bytes. Restarts are measured twice each, the files being in the page cache as far as
-memory goes, and what the broker logged of its start-up is printed.
+with their bytes. Restarts are measured twice each, with the files in the page cache as far as
+memory allows, and the broker's log of each start-up is printed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _QUEUES = 4
 
 
 def rss_mb(pid: int) -> dict[str, int]:
-    """Resident memory: all, and what of it is not mapped files."""
+    """Return the resident memory in MiB: all of it, the part that is not mapped files, the peak."""
     values = dict(
         line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines()
     )
@@ -53,7 +53,7 @@ def rss_mb(pid: int) -> dict[str, int]:
 
 
 class Broker:
-    """One broker process, started again over the same store."""
+    """One broker process, restarted over the same store."""
 
     def __init__(self, directory: Path, settings: str) -> None:
         remoting, raft = free_ports(2, random.Random())
@@ -73,7 +73,7 @@ class Broker:
             self.process = subprocess.Popen(argv, stdout=output, stderr=subprocess.STDOUT)
 
     async def await_serving(self) -> float:
-        """Seconds until both ends of a queue are answered with their messages."""
+        """Return the seconds until both ends of a queue are answered with their messages."""
         begin = time.perf_counter()
         client = RemotingClient()
         try:
@@ -192,7 +192,7 @@ async def measure(arguments: argparse.Namespace, directory: Path) -> dict[str, o
         figures["store_mb"] = size >> 20
         for number in (signal.SIGKILL, signal.SIGTERM) * 2:  # the first replays the most
             figures.setdefault(number.name, []).append(await restart(broker, number))  # type: ignore[attr-defined]
-        await feed(broker, 1)  # it still takes messages
+        await feed(broker, 1)  # it still accepts messages
     finally:
         if broker.process.poll() is None:
             broker.end(signal.SIGTERM)

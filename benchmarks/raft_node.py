@@ -36,7 +36,7 @@ LOADS = (("64 KiB, 4 outstanding", 65_536, 4), ("100 B, 1", 100, 1), ("100 B, 64
 
 
 class Nothing:
-    """The trivial state machine."""
+    """A state machine that does nothing."""
 
     def apply(self, entries: Sequence[CommittedEntry]) -> None:
         pass
@@ -71,7 +71,7 @@ def cpu_s() -> float:
 
 
 async def load(node: RaftNode, size: int, outstanding: int, seconds: float) -> list[float]:
-    """Propose for `seconds`; the latencies."""
+    """Propose for `seconds`; return the latencies in seconds."""
     latencies: list[float] = []
     end = time.perf_counter() + seconds
     data = os.urandom(size)

@@ -1,7 +1,7 @@
 """Microseconds that the remoting codec takes per message, each step by itself.
 
 Run: `python benchmarks/remoting_codec.py`. Every figure is the best of five repeats, so that other
-load on the machine shows least.
+load on the machine matters least.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def frames() -> None:
             + report("decode the answer", lambda d=decoder, f=answer_frame: d.feed(f))
         )
         print(f"  broker's side together {broker:.2f} us, client's side {client:.2f} us")
-    # A frame of 4 MiB that comes in pieces of 64 KiB.
+    # A frame of 4 MiB that arrives in pieces of 64 KiB.
     large = encode(RemotingCommand(code=0, flag=1, body=bytes(4 * 1024 * 1024)))
     pieces = [large[at : at + 65_536] for at in range(0, len(large), 65_536)]
     decoder = FrameDecoder()

@@ -5,8 +5,8 @@
 Starts a cluster of its own, sends 1 KiB messages at a steady rate from one producer with default
 settings, and restarts the nodes one after the other as an operator would: SIGTERM, wait for the
 end, start, wait until it has caught up. The leader comes last, so that leadership moves as rarely
-as it may. Told are the longest gap while each node was restarted, beside the longest one of calm
-times, and every error that the producer raised.
+as possible. Reports the longest gap while each node was restarted, the longest gap without
+restarts, and every error that the producer raised.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LAG_MAX = 20
 
 
 class SteadyLoad:
-    """Sends at `rate` per second, each in a task of its own; remembers when each was answered."""
+    """Sends at `rate` per second, each in a task of its own; records the time of each answer."""
 
     def __init__(self, producer: Producer, rate: int) -> None:
         self._producer = producer
@@ -74,7 +74,8 @@ class SteadyLoad:
 
 
 async def leader_when_whole(layout: ClusterLayout) -> BrokerPlace:
-    """The ready leader, once every node answers and has nearly all that is committed."""
+    """Wait until every node answers and has applied nearly all that is committed; return the
+    leader."""
     by_address = {place.address: place for place in layout.brokers}
     async with asyncio.timeout(_CAUGHT_UP_TIMEOUT_S):
         while True:

@@ -1,7 +1,7 @@
 """A lean load generator for SEND_MESSAGE_V2: keeps a number of sends in flight on one connection.
 
-Frames are made from a template (only opaque and UNIQ_KEY change), answers are cut by their length
-and read for code and opaque alone, so that the generator takes as little as it can of the cores
+Frames are made from a template (only opaque and UNIQ_KEY change), answers are split by their length
+and parsed for code and opaque alone, so that the generator takes as little as possible of the cores
 that it shares with the brokers. The client library's own cost: benchmarks/client_send.py.
 """
 
@@ -37,7 +37,7 @@ class LoadResult:
 
 
 def _template(topic: str, queue: int, body: bytes, code: int) -> tuple[bytes, bytes, bytes]:
-    """The frame before its opaque, between opaque and UNIQ_KEY, and after that."""
+    """Return the frame before its opaque, between opaque and UNIQ_KEY, and after that."""
     key = "K" * _KEY_SIZE
     fields = {
         "a": "bench",
@@ -71,7 +71,7 @@ def _template(topic: str, queue: int, body: bytes, code: int) -> tuple[bytes, by
 
 
 class SendLoad(asyncio.Protocol):
-    """Sends until `deadline_s` has passed, then waits for the answers that are still out."""
+    """Sends for `seconds`, then waits for the answers that are still missing."""
 
     def __init__(
         self, *, topic: str, queues: int, body_size: int, in_flight: int, batch: int, seconds: float

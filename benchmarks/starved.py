@@ -1,8 +1,8 @@
-"""Leader changes without a fault, on a machine with far more to do than it has cores.
+"""Leader changes without a fault, on a machine with far more work than cores.
 
 A group of three under a steady load of sends, beside processes that only burn the processor. Counts
-terms, since each election that somebody won or tried to win is one, and says how many sends were
-acknowledged and how long the longest wait was.
+terms, since each election, won or tried, is one, and reports how many sends were acknowledged and
+how long the longest wait was.
 
     python benchmarks/starved.py --seconds 120 --hogs 16 --output figures/starved.json
 """
@@ -58,7 +58,7 @@ async def load(name_servers: list[str], seconds: float) -> dict[str, float]:
 
 
 def terms(directory: Path) -> int:
-    """The highest term that a node tells; asked until one does."""
+    """Return the highest term that a node reports; poll until one does."""
     while True:
         told = [node.term for node in cluster.status(directory).nodes if node.term is not None]
         if told:

@@ -1,10 +1,9 @@
-"""What reading the replicas' stores costs the verifier: rows of `log` and `cq` per second.
+"""The cost of reading the replicas' stores for the verifier: rows of `log` and `cq` per second.
 
     python -m benchmarks.store_export RUN [--rounds 3]
 
-Exports the stores of a run into a folder that is thrown away, and prints one JSON object per
-round: rows, seconds, seconds of processor time in this process (where the run is small enough to be
-read in one).
+Exports the stores of a run into a temporary folder, and prints one JSON object per round: rows,
+seconds, and seconds of processor time in this process (which does all the work of a small run).
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     python benchmarks/toxiproxy.py [--binary PATH-OF-A-REAL-SERVER | --url URL] [--rounds N]
 
-Sender, sink and proxy are processes of their own, on plain blocking sockets, so that what is
-measured is the proxy. The candidates take turns, round by round, and the median is shown, since
-other load on the machine then hits all alike. `direct` is the same without a proxy.
+Sender, sink and proxy are processes of their own, on plain blocking sockets, so that the proxy is
+what is measured. The candidates take turns, round by round, and the median is shown, since other
+load on the machine then affects all alike. `direct` is the same without a proxy.
 """
 
 import argparse
@@ -52,7 +52,7 @@ def connect(address: tuple[str, int], kind: bytes) -> socket.socket:
 
 
 def throughput(address: tuple[str, int], size: int) -> float:
-    """Megabytes a second, from the first byte sent to the sink's word that it has the last."""
+    """Return megabytes per second, from the first byte sent to the sink's receipt for the last."""
     with connect(address, b"s") as peer:
         chunk = bytes(CHUNK)
         begun = time.perf_counter()
@@ -64,7 +64,7 @@ def throughput(address: tuple[str, int], size: int) -> float:
 
 
 def round_trip(address: tuple[str, int], count: int) -> float:
-    """Median microseconds of a one-byte round trip."""
+    """Return the median microseconds of a one-byte round trip."""
     times = []
     with connect(address, b"e") as peer:
         for _ in range(count):
@@ -76,7 +76,7 @@ def round_trip(address: tuple[str, int], count: int) -> float:
 
 
 def cpu_seconds(pid: int | None) -> float:
-    """Processor time that a process has had; 0 where it is not known."""
+    """Return the processor time that a process has used; 0 if its pid is not known."""
     if pid is None:
         return 0.0
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rsplit(") ", 1)[1].split()

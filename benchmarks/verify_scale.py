@@ -1,17 +1,17 @@
-"""What the verifier takes for a run of any size: seconds, CPU and memory, by phase, stage and rule.
+"""The cost of verifying a run of any size: seconds, CPU and memory, by phase, stage and rule.
 
     python -m benchmarks.verify_scale --messages 1000000 --out DIR [--loss] [--skew]
         [--engine duckdb|spark|both|none] [--memory GIB] [--output figures.json]
 
 Writes a run as a sound cluster would have left it (three replicas' logs and traces, retries,
-transactions, a killed leader in every fourth term), where DIR holds none of that size yet, and has
-each engine judge it, in a process of its own. `--loss`: one acknowledged message is in no log and
-in no read; exit code 1 where an engine does not say so, or accuses a run without it. `--skew`: one
-queue has half of all messages. `--memory`: what DuckDB may hold of it; the rest goes to a folder.
+transactions, a killed leader in every fourth term), unless DIR holds one of that size already, and
+has each engine judge it, in a process of its own. `--loss`: one acknowledged message is in no log
+and in no read; exit code 1 if an engine does not find that, or accuses a run without it. `--skew`:
+one queue has half of all messages. `--memory`: DuckDB's limit; the rest goes to a folder.
 
 CPU seconds are those of all threads of the process (DuckDB) or of the JVM and the process (Spark),
-memory is the peak of what they held. Rules that Spark answers at a time share its CPU, so that of
-those the wall alone is told.
+memory is the peak of what they held. Rules that Spark runs at the same time share its CPU, so that
+of those only the wall time is meaningful.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Clock:
 
 
 class TimedDuckDB(DuckDBEngine):
-    """The engine, with a clock."""
+    """DuckDB's engine with a clock."""
 
     clock: Clock
 
@@ -83,7 +83,7 @@ class TimedDuckDB(DuckDBEngine):
 
 
 class TimedSpark(SparkEngine):
-    """The engine, with a clock. It makes a stage when a rule first reads it."""
+    """Spark's engine with a clock. It makes a stage when a rule first reads it."""
 
     clock: Clock
 
@@ -97,7 +97,7 @@ class TimedSpark(SparkEngine):
 
 
 def judge(engine: Engine, clock: Clock, run: Path) -> dict[str, Any]:
-    """The verdict of one engine, and what its steps took."""
+    """Judge a run by one engine; return the verdict and the cost of the steps."""
     manifest, rules = load_manifest(LocalFiles(run)), load_rules()
     with clock.step("phase", "digests"):
         reason = damage(LocalFiles(run), manifest)
@@ -164,7 +164,7 @@ def by_spark(run: Path) -> dict[str, Any]:
 
 
 def generator_digest() -> str:
-    """Of what writes runs, so that none of another version's is judged by its name."""
+    """Return a digest of the generator, so that runs of another version of it are not reused."""
     digest = hashlib.sha256()
     for path in sorted((Path(__file__).parent / "scale").glob("*.py")):
         digest.update(path.read_bytes())
@@ -172,7 +172,7 @@ def generator_digest() -> str:
 
 
 def is_judged_rightly(told: Mapping[str, Any], *, loss: bool) -> bool:
-    """Whether A4 found the one message that was lost, or nothing is accused where none was."""
+    """Return whether A4 found the one lost message, or, without a loss, the verdict is pass."""
     accused = told["accused"].get("A4", {})
     if loss:
         return bool(accused.get("verdict") == "fail" and accused["violations"] == 1)

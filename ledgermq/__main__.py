@@ -1,8 +1,8 @@
 """`ledgermq`: the one command.
 
-Exit codes: 0 pass, 1 fail, 2 unknown or an error while running, 64 a wrong command line or file
+Exit codes: 0 pass, 1 fail, 2 unknown or an error while running, 64 a wrong command line or a file
 named on it, 70 an error of ledgermq itself, 130 interrupted. 1 means a verdict and nothing else:
-whatever nobody foresaw ends with its traceback and 70. Results go to stdout, progress and errors to
+any unforeseen error ends with its traceback and 70. Results go to stdout, progress and errors to
 stderr. Commands import what they need when they run, so that a broker's start does not wait for
 Spark's modules.
 
@@ -31,11 +31,11 @@ from ledgermq.exit_codes import (
 
 __all__ = ["main"]
 
-_USAGE_ERROR = 2  # what the command-line library calls a wrong command line
+_USAGE_ERROR = 2  # the command-line library's code for a wrong command line
 
 
 def main() -> None:
-    """Console entry point; always ends with SystemExit."""
+    """Run the command; console entry point, which always ends with SystemExit."""
     if not __debug__:
         sys.stderr.write(
             "ledgermq: refusing to run under python -O: its assertions guard stored data\n"
@@ -45,7 +45,7 @@ def main() -> None:
         die_with_parent()
         _heed_interrupts()
         code = _run_command()
-        sys.stdout.flush()  # here, where a reader that has gone away can still be told apart
+        sys.stdout.flush()  # here, where the error of a closed reader can still be recognised
         raise SystemExit(code)
 
 
@@ -57,7 +57,7 @@ def _run_command() -> int:
 
     command = get_command(app)
     try:
-        # Not `command.main`: that ends with code 1 where nobody reads our output.
+        # Not `command.main`: that ends with code 1 if the reader of our output has gone.
         with command.make_context("ledgermq", sys.argv[1:]) as context:
             code = command.invoke(context)
     except Exit as stop:
@@ -65,7 +65,7 @@ def _run_command() -> int:
     except (Abort, KeyboardInterrupt):
         return EXIT_INTERRUPTED
     except TyperException as error:
-        text = error.format_message()  # empty where the help was shown instead
+        text = error.format_message()  # empty if the help was shown instead
         sys.stderr.write(f"ledgermq: {text}\n" if text else "")
         wrong_line = getattr(error, "exit_code", 1) == _USAGE_ERROR
         return EXIT_USAGE if wrong_line else EXIT_ERROR
@@ -73,17 +73,17 @@ def _run_command() -> int:
 
 
 def _heed_interrupts() -> None:
-    """Let SIGINT end the command also where our starter ignores it (`stop_signals`)."""
+    """Let SIGINT end the command even if the parent process ignores it (`stop_signals`)."""
     in_main_thread = threading.current_thread() is threading.main_thread()
     if in_main_thread and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class _ProcessEdge:
-    """Turns every exception that nobody handled into exit code 70, with its traceback.
+    """Turns every unhandled exception into exit code 70, with its traceback.
 
-    Python's own code for it is 1, which here is a verdict. A reader of our output that has gone
-    away (`ledgermq tail | head`) is no error of ours and ends the command as SIGPIPE would.
+    Python's own code for it is 1, which here is a verdict. If the reader of our output has gone
+    (`ledgermq tail | head`), that is no error of ours and ends the command as SIGPIPE would.
     """
 
     def __enter__(self) -> None:
@@ -108,13 +108,13 @@ class _ProcessEdge:
 
 
 def _nobody_reads() -> bool:
-    """Whether nobody can read standard output any more; then it leads nowhere from now on."""
+    """Return whether standard output has lost its reader; if so, redirect it to /dev/null."""
     try:
         output = sys.stdout.fileno()
-    except io.UnsupportedOperation:  # it is no file: somebody collects it within this process
+    except io.UnsupportedOperation:  # not a file: it is captured within this process
         return False
     poll = select.poll()
-    poll.register(output, 0)  # an error of the descriptor is reported all the same
+    poll.register(output, 0)  # POLLERR is reported even without being requested
     if not poll.poll(0):
         return False
     os.dup2(os.open(os.devnull, os.O_WRONLY), output)

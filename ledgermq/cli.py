@@ -1,8 +1,8 @@
-"""The commands and their options; each hands over to the package that does the work.
+"""The commands and their options; each calls the package that does the work.
 
-Errors that a person can mend (a port in use, a wrong scenario, no Java) are one line on stderr and
-exit code 2, or 64 where the command line or a file named on it is wrong; anything else is a bug
-and keeps its traceback.
+Errors that a person can fix (a port in use, a wrong scenario, no Java) are one line on stderr and
+exit code 2, or 64 if the command line or a file named on it is wrong; anything else is a bug and
+keeps its traceback.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def toxiproxy(
 def store_check(
     directory: Annotated[Path, typer.Argument(metavar="DIR")], as_json: Json = False
 ) -> None:
-    """Say what a stopped node's store holds, and what of it is damaged; changes nothing."""
+    """Report what a stopped node's store holds, and what of it is damaged; changes nothing."""
     from ledgermq.store import check  # noqa: PLC0415
 
     _look_into_store(lambda: check(directory, as_json=as_json))
@@ -201,7 +201,7 @@ def tail(
     secret_key: SecretKey = "",
     tls: Tls = False,
 ) -> None:
-    """Print a topic's messages as they come."""
+    """Print a topic's messages as they arrive."""
     from ledgermq.quick_try import QuickTryError, instance_settings, tail_topic  # noqa: PLC0415
 
     servers = _servers(name_servers)
@@ -258,7 +258,7 @@ def chaos_run(
 
 @chaos_app.command("faults")
 def chaos_faults(as_json: Json = False) -> None:
-    """Every fault: the worlds it works in, what it needs, how its effect is probed."""
+    """List every fault: the worlds it works in, what it needs, how its effect is probed."""
     from chaos.nemesis.catalogue import CATALOGUE  # noqa: PLC0415
 
     if as_json:
@@ -357,7 +357,7 @@ def sql(
     query: Annotated[str, typer.Argument(metavar="QUERY")],
     as_json: Json = False,
 ) -> None:
-    """Ask a run's tables and stages in DuckDB's SQL."""
+    """Query a run's tables and stages in DuckDB's SQL."""
     from ledgermq.laboratory import query_to_rows  # noqa: PLC0415
 
     raise typer.Exit(query_to_rows(run, query, as_json=as_json))
@@ -390,7 +390,7 @@ def report(
 def doctor(
     only: Annotated[str | None, typer.Option(help="One finding, such as Java.")] = None,
 ) -> None:
-    """Say what this machine lacks for ledgermq, and how to get it."""
+    """Report what this machine lacks for ledgermq, and how to get it."""
     from ledgermq.doctor import examine  # noqa: PLC0415
 
     raise typer.Exit(EXIT_OK if examine(only) else EXIT_ERROR)

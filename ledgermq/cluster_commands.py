@@ -1,7 +1,8 @@
-"""The commands of a local cluster: up, status, down, its nodes by hand, its members.
+"""The commands of a local cluster: up, status, down, single nodes, members.
 
-Place in the data path: part of `ledgermq.cli`; each command hands over to `chaos.cluster.cluster`,
-`chaos.cluster.nodes` or `chaos.cluster.members`. What a person can mend is one line on stderr.
+Place in the data path: part of `ledgermq.cli`; each command calls `chaos.cluster.cluster`,
+`chaos.cluster.nodes` or `chaos.cluster.members`. An error that a person can fix is one line on
+stderr.
 """
 
 from __future__ import annotations
@@ -139,19 +140,19 @@ def cluster_kill(directory: Directory, node: Process, group: Group = None) -> No
 
 @cluster_app.command("pause")
 def cluster_pause(directory: Directory, node: Process, group: Group = None) -> None:
-    """Stop one node in its tracks (SIGSTOP)."""
+    """Pause one node (SIGSTOP)."""
     _act("nodes", lambda nodes: nodes.pause(directory, node, group=group, say=typer.echo))
 
 
 @cluster_app.command("resume")
 def cluster_resume(directory: Directory, node: Process, group: Group = None) -> None:
-    """Let a paused node go on (SIGCONT)."""
+    """Resume a paused node (SIGCONT)."""
     _act("nodes", lambda nodes: nodes.resume(directory, node, group=group, say=typer.echo))
 
 
 @member_app.command("list")
 def member_list(directory: Directory, group: Group = None, as_json: Json = False) -> None:
-    """Show who belongs to the groups of the cluster in DIR, as their leaders know it."""
+    """Show the members of the groups of the cluster in DIR, as their leaders know them."""
     rows = _members(lambda members: members.list_members(directory, group=group))
     if as_json:
         typer.echo(json.dumps([{name: getattr(r, name) for name in r.__slots__} for r in rows]))
@@ -193,7 +194,7 @@ def member_promote(
 
 @member_app.command("remove")
 def member_remove(directory: Directory, node: Node, group: Group = None) -> None:
-    """Take a node out of its group, then stop it. A node whose disk is lost: remove, then add."""
+    """Remove a node from its group, then stop it. A node whose disk is lost: remove, then add."""
     _members(lambda members: members.remove(directory, node, group=group, say=typer.echo))
 
 
@@ -203,7 +204,7 @@ def cluster_transfer(
     to: Annotated[str, typer.Option("--to", metavar="NODE", help="The next leader.")],
     group: Group = None,
 ) -> None:
-    """Hand the leadership of a group to one of its voters."""
+    """Transfer the leadership of a group to one of its voters."""
     _members(lambda members: members.transfer(directory, to, group=group, say=typer.echo))
 
 
@@ -212,7 +213,7 @@ def _members(act: Callable[[Any], Any]) -> Any:
 
 
 def _act(module: str, act: Callable[[Any], Any]) -> Any:
-    """Call into chaos.cluster; what a person can mend is one line."""
+    """Call into chaos.cluster; print an error that a person can fix as one line."""
     from chaos.cluster import members, nodes  # noqa: PLC0415
     from chaos.cluster.cluster import ClusterError  # noqa: PLC0415
     from chaos.cluster.layout import LayoutError  # noqa: PLC0415

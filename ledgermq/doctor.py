@@ -1,4 +1,4 @@
-"""`ledgermq doctor`: what this machine has, lacks, and how to get it. Changes nothing."""
+"""`ledgermq doctor`: what this machine has, what it lacks, and how to get it. Changes nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PORTS = {9876: "name server", 10911: "broker", 8474: "toxiproxy"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """`fine` None: worth knowing, but nothing that must be mended."""
+    """One line of the examination. `fine` None: worth knowing, but not an error."""
 
     what: str
     fine: bool | None
@@ -30,7 +30,7 @@ class Finding:
 
 
 def examine(only: str | None = None) -> bool:
-    """Print every finding, or those about `only`; True where nothing must be mended."""
+    """Print every finding, or those about `only`; return whether no finding is an error."""
     findings = [finding for finding in _findings() if only in {None, finding.what}]
     for finding in findings:
         sign = {True: "ok  ", False: "LACK", None: "note"}[finding.fine]

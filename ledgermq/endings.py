@@ -1,4 +1,4 @@
-"""How a command tells a person what went wrong, and ends.
+"""The ends of failed commands: one line on stderr, and an exit code.
 
 Place in the data path: `ledgermq.cli` ends its commands with it.
 """
@@ -23,7 +23,7 @@ def stop_with(error: Exception | str, code: int = EXIT_ERROR) -> NoReturn:
 
 
 def reason_of(error: OSError) -> str:
-    """What went wrong, and with which file, without the error's number."""
+    """Return what went wrong, and with which file, without the error's number."""
     if error.strerror is None:
         return str(error)
     return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"

@@ -1,6 +1,6 @@
 """Exit codes of the command line (README, "How to read the verdict").
 
-Invariant: 1 is a verdict of fail and nothing else; `ledgermq.__main__` sees to it.
+Invariant: 1 is a verdict of fail and nothing else; `ledgermq.__main__` ensures it.
 """
 
 from __future__ import annotations
@@ -23,6 +23,6 @@ EXIT_FAIL: Final = 1  # a verdict of fail
 EXIT_UNKNOWN: Final = 2  # a verdict of unknown
 EXIT_ERROR: Final = 2  # the command could not do its work, so nothing is known
 EXIT_USAGE: Final = 64
-EXIT_INTERNAL: Final = 70  # an exception that nobody foresaw
+EXIT_INTERNAL: Final = 70  # an unforeseen exception
 EXIT_INTERRUPTED: Final = 130  # 128 + SIGINT
 EXIT_BROKEN_PIPE: Final = 141  # 128 + SIGPIPE

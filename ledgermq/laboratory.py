@@ -34,7 +34,7 @@ def _tell(text: str) -> None:
 
 
 def _command(*words: object) -> str:
-    """What to type."""
+    """Quote the words of a command for a person to type."""
     return shlex.join(["ledgermq", *map(str, words)])
 
 
@@ -50,7 +50,7 @@ def experiment_to_report(
     judge: str,
     verify_after: bool,
 ) -> int:
-    """Run, verify, report. The exit code is the verdict's."""
+    """Run an experiment, verify it, and write its report; return the verdict's exit code."""
     from chaos.experiment.experiment import (  # noqa: PLC0415
         ExperimentError,
         ExperimentInterrupted,
@@ -111,7 +111,7 @@ def experiment_to_report(
 
 
 def export_tables(run: Path) -> int:
-    """Read the stores of a run into its tables `log` and `cq`, and list these in run.json."""
+    """Export the stores of a run to its tables `log` and `cq`, and list these in run.json."""
     from verify.export.run_export import export_run  # noqa: PLC0415
     from verify.export.tables import ExportError  # noqa: PLC0415
 
@@ -137,7 +137,7 @@ def verify_to_verdict(
     as_json: bool,
     early: EarlySession | None = None,
 ) -> int:
-    """Print the verdict; the exit code is the verdict's. `early` may have started Spark."""
+    """Verify `run`, print the verdict, and return its exit code. `early` may have started Spark."""
     from verify.catalogue.dialect import DialectError  # noqa: PLC0415
     from verify.catalogue.rule_files import RuleFileError  # noqa: PLC0415
     from verify.run import ENGINES, load_rules, main  # noqa: PLC0415
@@ -180,7 +180,7 @@ def verify_to_verdict(
 
 
 def _changed_ns(run: Path | RunUri) -> int | None:
-    """When the verdict of a run of this machine was written."""
+    """Return the mtime of verdict.json in ns; None for a URI or if it is missing."""
     if isinstance(run, RunUri):
         return None
     path = run / "verdict.json"
@@ -209,7 +209,7 @@ def serve_spark_cluster(*, workers: int, cores: int, memory: str) -> int:
 
 
 def query_to_rows(run: Path, query: str, *, as_json: bool) -> int:
-    """Print a query's answer."""
+    """Print the rows of a query."""
     from verify.sql import QueryError, main  # noqa: PLC0415
 
     try:

@@ -33,7 +33,7 @@ __all__ = [
 
 
 def local_run(text: str) -> Path:
-    """The folder of a run that must lie on this machine. Raises typer.BadParameter for a URI."""
+    """Parse a run that must be on this machine. Raises typer.BadParameter for a URI."""
     place = run_place(text)
     if isinstance(place, RunUri):
         raise typer.BadParameter(
@@ -63,7 +63,7 @@ Settings = Annotated[
 
 
 def name_server_list(text: str) -> list[str]:
-    """The addresses in "A;B", host names or numbers. Raises ValueError naming what is none."""
+    """Parse the addresses in "A;B", host names or numbers. Raises ValueError naming a bad one."""
     addresses = [part.strip() for part in text.split(";") if part.strip()]
     if not addresses:
         raise ValueError("--namesrv: names no name server")
@@ -77,9 +77,9 @@ def name_server_list(text: str) -> list[str]:
 
 
 def settings_of(texts: Iterable[str]) -> dict[str, int | bool | str]:
-    """Of "KEY=VALUE" each: a whole number, true or false, a file's path, or else a text.
+    """Parse settings "KEY=VALUE": a whole number, true or false, a file's path, or else text.
 
-    Raises ValueError naming what is none.
+    Raises ValueError naming a setting that is not KEY=VALUE.
     """
     settings: dict[str, int | bool | str] = {}
     for text in texts:

@@ -1,4 +1,4 @@
-"""`ledgermq send` and `ledgermq tail`: a person's quick try, through the client library."""
+"""`ledgermq send` and `ledgermq tail`: quick manual tests of a cluster, by the client library."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _SUSPEND_MS = 5_000
 
 
 class QuickTryError(Exception):
-    """What the cluster answered, for a person to read."""
+    """A failure of a quick test; the message is for a person to read."""
 
 
 def instance_settings(*, access_key: str, secret_key: str, tls: bool) -> InstanceSettings:
-    """How a cluster is reached. Raises QuickTryError for half an account."""
+    """Build the client's account and TLS settings. Raises QuickTryError for half an account."""
     if bool(access_key) != bool(secret_key):
         raise QuickTryError("an account has an access key and a secret key")
     return InstanceSettings(
@@ -68,7 +68,7 @@ async def tail_topic(
     count: int,
     instance: InstanceSettings,
 ) -> None:
-    """Print messages of every queue as they come, until `count` of them (0: until stopped)."""
+    """Print messages of every queue as they arrive, until `count` of them (0: until stopped)."""
     settings = PullConsumerSettings(instance=instance)
     async with PullConsumer("ledgermq-tail", name_servers, settings=settings) as consumer:
         printed = asyncio.Semaphore(count) if count else None

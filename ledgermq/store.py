@@ -1,11 +1,11 @@
-"""`ledgermq store check` and `store dump`: what lies in the store of a stopped node.
+"""`ledgermq store check` and `store dump`: the contents of a stopped node's store.
 
 Place in the data path: none; it reads a store's files (docs/FORMATS.md sections 1 to 4 and 8) and
 prints what it finds, as a table or as JSON.
 
-Invariants: nothing in the store is changed, not even what a start would mend; a running node's
-store is refused. `check` reads every byte of the log. It ends with 0 where all is well, 1 where
-something is damaged, 2 where it could not find out.
+Invariants: nothing in the store is changed, not even what a start would repair; a running node's
+store is refused. `check` reads every byte of the log. It ends with 0 if all is well, 1 if something
+is damaged, 2 if it could not find out.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ _LOG = "commitlog"
 
 
 class NoStoreError(Exception):
-    """The directory is no node's store."""
+    """The directory is not a node's store."""
 
 
 def check(store: Path, *, as_json: bool) -> int:
-    """Print what the store holds and what of it is damaged; the exit code.
+    """Print what the store holds and what of it is damaged; return the exit code.
 
     Raises NoStoreError, OSError (StoreLockedError among them) and CorruptLogError.
     """
@@ -64,7 +64,7 @@ def dump(
 ) -> int:
     """Print the entries of [low, high], one a line; with `records` each message as well.
 
-    Raises as `check` does.
+    Raises the errors of `check`.
     """
     with _stopped(store):
         log = LogSurvey(OsDisk(store), _LOG)
@@ -117,6 +117,7 @@ def _survey(store: Path) -> dict[str, Any]:
         "checkpoint": _checkpoint(store),
         "snapshots": _snapshots(disk, store, problems),
     }
+    # A log never holds an entry above the current term, so the hard state is older than the log.
     term = found["hard_state"] and found["hard_state"]["current_term"]
     if isinstance(term, int) and term < recovered.term_values[-1]:
         problems.append(f"hard_state: term {term}, the log has {recovered.term_values[-1]}")
@@ -131,7 +132,7 @@ def _survey(store: Path) -> dict[str, Any]:
 
 
 def _told(read: Callable[[], object], problems: list[str]) -> Any:
-    """What `read` returns; null and a problem where the file is damaged."""
+    """Return what `read` returns; None, and a problem in the list, if the file is damaged."""
     try:
         return read()
     except CorruptLogError as error:
@@ -148,7 +149,7 @@ def _identity(disk: OsDisk) -> dict[str, Any] | None:
 
 
 def _checkpoint(store: Path) -> Any:
-    """The hint as it stands; null where there is none that can be read."""
+    """Return the content of the checkpoint, which is only a hint; None if it can't be read."""
     try:
         return json.loads((store / "checkpoint").read_text())
     except (OSError, ValueError):
@@ -210,14 +211,14 @@ def _entry_row(stored: StoredEntry, *, records: bool) -> dict[str, Any]:
 
 
 def _shown(command: Command) -> dict[str, Any]:
-    """Without secrets: what appears in no text of a command is told to be there, and no more."""
+    """Format a command without its secrets: a field that `repr` hides is shown as `...`."""
     name = type(command).__name__.removesuffix("Command").lower()
     hidden = {each.name: "..." for each in fields(command) if not each.repr}
     return {"command": name} | asdict(command) | hidden
 
 
 def _records(stored: StoredEntry) -> Iterator[dict[str, Any]]:
-    """The messages of a data entry, in the order in which they stand."""
+    """Yield the messages of a data entry, in their order."""
     payload = stored.entry.payload
     start = PAYLOAD_HEADER.size + PAYLOAD_HEADER.unpack_from(payload)[3]
     for record in scan_records(payload[start:]):
@@ -234,7 +235,7 @@ def _records(stored: StoredEntry) -> Iterator[dict[str, Any]]:
 
 @contextmanager
 def _stopped(store: Path) -> Iterator[None]:
-    """Hold the store's lock, as far as there is one."""
+    """Hold the store's lock within the block, if the lock file exists."""
     if not (store / _LOG).is_dir():
         raise NoStoreError(f"{store} is no node's store: it has no {_LOG}")
     path = store / "lock"

@@ -1,4 +1,4 @@
-"""Two engines, one verdict: they agree in every check, count and witness, or it is unknown.
+"""The agreement of two engines: equal in every check, count and witness, or the check is unknown.
 
 Place in the data path: between what DuckDB and Spark say of a run and the verdict. Pure.
 
@@ -19,7 +19,7 @@ __all__ = ["agreed"]
 def agreed(
     one: Sequence[CheckResult], other: Sequence[CheckResult], *, names: tuple[str, str]
 ) -> list[CheckResult]:
-    """The results of both, in the order of `one`; `names` are the engines'."""
+    """Merge the results of both engines, in the order of `one`. `names` are the engines' names."""
     theirs = {result.id: result for result in other}
     results = [_agreed(result, theirs.pop(result.id, None), names) for result in one]
     return [*results, *(_agreed(result, None, names[::-1]) for result in theirs.values())]

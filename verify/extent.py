@@ -1,9 +1,9 @@
-"""What a verification looked at, and what it does not show.
+"""The extent of a verification: what it examined, and what it does not show.
 
 Place in the data path: fills `coverage` and `not_shown` of the verdict, for people who have to
-decide how far a `pass` carries. Asked of one engine, after its rules: each must tell the same.
+decide how much a `pass` proves. Computed by each engine, after its rules; both must agree.
 
-Source: the run format, verdict.json.
+Source: docs/RUN_FORMAT.md, verdict.json.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _IN_WINDOWS: Final = "coverage_in_windows"
 _NOT_DRAINED: Final = "coverage_not_drained"
 _AVAILABILITY: Final = "coverage_availability"
 COVERAGE: Final = (_IN_WINDOWS, _NOT_DRAINED, _AVAILABILITY)
-"""The stages that it is told from."""
+"""The stages that the coverage is computed from."""
 
 _NS_PER_MS: Final = 1_000_000
 
@@ -33,7 +33,7 @@ Rows = Sequence[Mapping[str, object]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extent:
-    """See verdict.json."""
+    """The fields `coverage` and `not_shown` of verdict.json."""
 
     coverage: Mapping[str, object]
     not_shown: Sequence[str]
@@ -47,11 +47,11 @@ def extent(
     stages: Mapping[str, Stage],
     listed: Collection[str],
 ) -> Extent:
-    """Raises EngineError: the engine can't tell."""
+    """Compute the extent. Raises EngineError if the engine can't read a stage."""
     told: dict[str, Rows] = {}
     missing = [name for name in COVERAGE if name not in judged.made]
     for name in stages_behind(missing, stages):
-        if name not in judged.made:  # for a rule
+        if name not in judged.made:  # it was made for a rule already
             engine.make([stages[name]])
             judged.made.add(name)
     for name in COVERAGE:
@@ -86,7 +86,7 @@ def extent(
 
 
 def _by_two(rows: Rows, one: str, other: str, number: str) -> dict[str, dict[str, int]]:
-    """Sums of `number` by the first name, then by the second."""
+    """Sum `number` by the value of column `one`, then by that of `other`."""
     sums: dict[str, dict[str, int]] = {}
     for row in sorted(rows, key=lambda row: (str(row[one] or ""), str(row[other] or ""))):
         inner = sums.setdefault(str(row[one] or ""), {})
@@ -107,7 +107,7 @@ def _number(value: object) -> int:
 def _not_shown(
     manifest: Manifest, listed: Collection[str], left_out: Sequence[Rule], *, unknown: int
 ) -> list[str]:
-    """Plain sentences: what a reader might think was checked, and was not."""
+    """Return plain sentences: what a reader might think was checked, and was not."""
     sentences = [
         "Only what this run did is judged: other timings, faults and loads are not.",
         "Faults that were not seen to take effect prove nothing about surviving them.",

@@ -1,12 +1,12 @@
-"""Rules over one engine: from the tables of a run to the results of all its checks.
+"""The rules judged by one engine: from the tables of a run to the results of all its checks.
 
-Place in the data path: `verify.run` gives it an engine that holds nothing yet; it loads the tables,
-makes the stages that the rules read, and asks rule by rule.
+Place in the data path: `verify.run` passes it an empty engine; it loads the tables, makes the
+stages that the rules read, and queries rule by rule.
 
 Invariants: a stage is made once, before all that read it, and only if a rule that applies reads it
-or it is to be kept; where the engine can, it is dropped once nothing reads it any more;
-a rule that can't be answered is the unknown of itself alone; what a rule says of a run depends on
-nothing but the run. Where a trace does not reach, the rules that need that are not asked.
+or it is to be kept; if the engine can, the stage is dropped after its last reader; a rule that
+can't be answered makes only itself unknown; the result of a rule depends on nothing but the run. If
+a trace does not reach all that the log committed, the rules that need that are not run.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from verify.vocabulary import refuse_unknown_words
 __all__ = ["Judged", "judge_run"]
 
 TRACE_REACH: Final = "trace_reach"
-"""The stage that has a row for each replica whose trace does not reach all that it committed."""
+"""The stage with a row for each replica whose trace does not reach all that it committed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """What one engine says of a run. `counts` are the rows of the stages of counts, `made` names
-    all stages that the engine holds."""
+    """The results of one engine for a run. `counts` are the rows of the stages of counts, `made`
+    names all stages that the engine holds."""
 
     results: Sequence[CheckResult]
     left_out: Sequence[Rule]
@@ -64,13 +64,13 @@ def judge_run(
     say: Callable[[str], None],
     keep: Collection[str] = (),
 ) -> Judged:
-    """Every rule that applies to a run, judged by `engine`, which must hold nothing yet.
+    """Judge a run by every rule that applies, on `engine`, which must be empty.
 
     `keep` names stages that are wanted afterwards, whether a rule reads them or not.
 
     Raises:
         EngineError: the tables can't be loaded or counted.
-        HarnessError: a table has rows that are not in the format's words.
+        HarnessError: a table has rows outside the format's vocabulary.
         TableError: a listed table does not have the format's columns.
         DialectError, RuleFileError: a rule or stage can't be used.
     """
@@ -106,10 +106,10 @@ def _judge(
     say: Callable[[str], None],
     keep: Collection[str],
 ) -> Judged:
-    """`tables` has every table of the format, those that are not `listed` without a row.
+    """Judge a run; `tables` has every table of the format, empty ones for those not `listed`.
 
-    Only a run of our own must list every table that a rule needs; elsewhere such a rule is left
-    out.
+    Only a run of our own system must list every table that a rule needs; in others such a rule is
+    left out.
     """
     say(f"{engine.name}: reading the tables")
     engine.load(tables, relations)
@@ -119,6 +119,7 @@ def _judge(
     tallies = Tallies(counts, relations)
     try:
         headers = {rule.id: tallies.headers(rule) for rule in rules}
+        # A run without faults is a run, so an empty table faults is no gap.
         empty = {name for name in tables if name != "faults" and not tallies.rows_of(name)}
     finally:
         tallies.close()
@@ -165,7 +166,7 @@ def _judge(
 
 
 def _is_listed(headers: Headers, result: CheckResult) -> bool:
-    """Some rules are measured only, and listed where even that could not be done."""
+    """Return whether a result is listed: rules with a false `listed` only if they are unknown."""
     return headers.listed or result.verdict is Outcome.UNKNOWN
 
 
@@ -176,7 +177,7 @@ def _askable(
     found: dict[str, Findings],
     broken: dict[str, str],
 ) -> list[Rule]:
-    """The rules that can be asked; of the others it notes what is to be said of them."""
+    """Return the rules that can be run; record the result of each other in `found` or `broken`."""
     asked: list[Rule] = []
     for rule in rules:
         below = _stages_below(rule, stages) & set(broken)
@@ -192,7 +193,7 @@ def _askable(
 def _ask(
     engine: Engine, rules: Sequence[Rule], found: dict[str, Findings], broken: dict[str, str]
 ) -> None:
-    """Adds what each rule found to `found`, or to `broken` why it can't be answered."""
+    """Run the rules; record findings in `found`, and the reason of each failure in `broken`."""
     for name, answer in engine.findings_of(rules).items():
         if isinstance(answer, EngineError):
             broken[name] = f"the verification itself failed: {answer}"
@@ -207,7 +208,7 @@ def _steps(
     made: Collection[str],
     keep: Collection[str],
 ) -> list[Step]:
-    """An engine that does not drop makes all stages, and is asked all rules at once."""
+    """Schedule rules and stages. An engine that can't drop stages gets all of them in one step."""
     if isinstance(engine, Forgetful):
         keep = {*keep, TRACE_REACH} if any(rule.reaches for rule in rules) else keep
         return scheduled(rules, stages, made=made, keep=keep)
@@ -230,8 +231,7 @@ def _make(
     made: set[str],
     broken: dict[str, str],
 ) -> None:
-    """Makes those that are not made yet and notes them in `made`, or in `broken` why one could not
-    be."""
+    """Make the stages not made yet; record them in `made`, or a failure's reason in `broken`."""
     below = {
         name: set(stages_read(stages[name].text, name=name, stages=stages))
         for name in names
@@ -251,12 +251,12 @@ def _make(
 def _unreached(
     engine: Engine, made: Collection[str], broken: dict[str, str]
 ) -> Sequence[Mapping[str, object]]:
-    """The rows of TRACE_REACH, if any rule wanted them."""
+    """Return the rows of TRACE_REACH, if any rule needed them."""
     if TRACE_REACH not in made:
         return ()
     try:
         return engine.table(TRACE_REACH)
-    except EngineError as error:  # an engine may make a stage only when it is asked for
+    except EngineError as error:  # a lazy engine computes a stage only when it is read
         broken[TRACE_REACH] = f"the verification itself failed: {error}"
         return ()
 
@@ -267,7 +267,7 @@ def _stages_below(rule: Rule, stages: Mapping[str, Stage]) -> set[str]:
 
 
 def _beyond_the_trace(unreached: Sequence[Mapping[str, object]]) -> Findings:
-    """The doubt of every rule that needs what the traces do not reach; it goes before a failure."""
+    """Return the doubts of a rule that needs more than the traces reach, as its findings."""
     rows = sorted(unreached, key=lambda row: (str(row["broker_group"]), str(row["node"])))
     return Findings(
         violations=0,
@@ -287,9 +287,9 @@ def _beyond_the_trace(unreached: Sequence[Mapping[str, object]]) -> Findings:
 def _gaps(
     rule: Rule, listed: Collection[str], empty: Collection[str], *, own_system: bool
 ) -> Iterator[str]:
-    """What the rule should have been given and was not.
+    """Yield the tables that the rule should have been given and was not.
 
-    Only a run of our own must list every table; one that is empty proves nothing in any run.
+    Only a run of our own system must list every table; an empty one proves nothing in any run.
     """
     wanted = (*rule.needs, *rule.wants)
     if own_system:
@@ -303,6 +303,7 @@ def _result(
     verdict, reason = Outcome.PASS, None
     violations = 0 if found is None else found.violations
     shown: Sequence[Mapping[str, object]] = ()
+    # A violation is certain whatever else is missing, so it outranks errors, gaps and doubts.
     if found is not None and violations:
         verdict, shown = Outcome.FAIL, found.smallest_violations
     elif error is not None:

@@ -1,15 +1,15 @@
 """`ledgermq verify RUN`: from a run directory to its verdict.
 
-Place in the data path: the laboratory leaves a run directory; this reads it and nothing else, has
-one engine or both judge every rule that applies, and writes verdict.json into it. Where the run is
-a URI Spark alone judges, whose JVM is what reaches the files; it is started before anything else.
+Place in the data path: the laboratory leaves a run directory; this module reads only that, has one
+engine or both judge every rule that applies, and writes verdict.json into it. If the run is a URI,
+Spark judges alone, since its JVM reaches the files; it is started before anything else.
 
-The way: rules, manifest, digests, tables of the stores where none are listed; DuckDB, whose verdict
-is told as soon as it is there; Spark, which judges the same tables by the same rules; what both
-agree on. What goes wrong on the way (a damaged run, no Java, an error of an engine's) is unknown
-with its reason, never fail and never pass.
+The steps: rules, manifest, digests, tables from the stores if none are listed; DuckDB, whose
+verdict is printed at once; Spark, which judges the same tables by the same rules; the agreement of
+both. A failure on the way (a damaged run, no Java, an error of an engine) makes the verdict unknown
+with the reason, never fail and never pass.
 
-Each step is told on stderr as it begins, since a large run takes minutes.
+Each step is reported on stderr as it begins, since a large run takes minutes.
 
 Exit codes: 0 pass, 1 fail, 2 unknown.
 """
@@ -72,22 +72,22 @@ Say: TypeAlias = Callable[[str], None]
 
 
 def _silent(text: str) -> None:
-    """For callers that show no progress."""
+    """Discard a progress message, for callers that show no progress."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What a run is judged by."""
+    """The rules that a run is judged by, and the stages that they share."""
 
     rules: Sequence[Rule]
     stages: Mapping[str, Stage]
 
 
 def load_rules(folder: Path | None = None) -> Rules:
-    """Our own rules and, where a folder is given, those in it.
+    """Read the built-in rules and, if a folder is given, those in it.
 
     Raises:
-        RuleFileError: a file is no rule, or has the id of another.
+        RuleFileError: a file is not a rule, or has the id of another.
     """
     folders = [BUILT_IN_RULES] if folder is None else [BUILT_IN_RULES, folder]
     return Rules(rules=read_rules(*folders), stages=read_stages(BUILT_IN_STAGES))
@@ -103,12 +103,12 @@ def verify_run(
     on_first: Callable[[Verdict], None] | None = None,
     early: EarlySession | None = None,
 ) -> Verdict:
-    """The verdict of `run`, also left in its verdict.json, unless a URI leads to no run directory.
+    """Judge `run`, write the verdict to its verdict.json, and return it.
 
-    `master`: any Spark master whose workers see the run under the same path or URI; None: this
-    machine. `say` is called with each step as it begins; `on_first` with the verdict of the first
-    of two engines, which is in verdict.json by then too. `early` may have started Spark's session,
-    which is not for a URI.
+    If a URI leads to no run directory, verdict.json is not written. `master`: any Spark master
+    whose workers see the run under the same path or URI; None: this machine. `say` is called with
+    each step as it begins; `on_first` with the verdict of the first of two engines, which is in
+    verdict.json by then too. `early` may have started Spark's session; a URI does not use it.
 
     Raises:
         OSError: verdict.json can't be written.
@@ -124,7 +124,7 @@ def verify_run(
 
     def judged() -> Verdict:
         manifest = _sound_manifest(files, say)
-        # What other machines read has to lie where they see it.
+        # Tables for remote workers have to be in a folder that these workers see.
         is_local = master is None or master.startswith("local")
         with with_exports(run, manifest, beside=None if is_local else run, say=say) as whole:
             work = _Work(
@@ -136,7 +136,7 @@ def verify_run(
 
 
 def _verify_uri(uri: RunUri, rules: Rules, master: str | None, say: Say) -> Verdict:
-    """The verdict of a run that Spark's JVM reaches; where it does not there is no verdict.json."""
+    """Judge a run that Spark's JVM reaches; if it can't be reached, write no verdict.json."""
     from verify.spark.hadoop_files import UnreachedError, hadoop_files  # noqa: PLC0415 - slow
 
     say(f"starting Spark, which reaches {uri}")
@@ -160,9 +160,9 @@ def _verify_uri(uri: RunUri, rules: Rules, master: str | None, say: Say) -> Verd
 def _kept(
     files: RunFiles, rules: Rules, judged: Callable[[], Verdict], *, told: tuple[Say, object]
 ) -> Verdict:
-    """What `judged` answers, or why it can't, once it is in verdict.json.
+    """Write the verdict of `judged`, or why it failed, to verdict.json, and return it.
 
-    `told`: who is told of that file, and by which name.
+    `told`: the function that reports the write, and the name by which it refers to the file.
     """
     if files.is_folder(_VERDICT):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), _VERDICT)
@@ -180,7 +180,7 @@ def _kept(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Work:
-    """What each engine is given."""
+    """The inputs of each engine."""
 
     files: RunFiles
     manifest: Manifest
@@ -197,6 +197,7 @@ def _judged_by(
     if first is not None and choice == _DUCKDB:
         return first
     if first is not None:
+        # Written now: Spark takes minutes on a large run, and may be interrupted.
         work.files.replace(_VERDICT, first.as_text())
         if on_first is not None:
             on_first(first)
@@ -205,7 +206,7 @@ def _judged_by(
     except (*_UNPROVEN, *_FAILED) as error:
         if first is None:
             raise
-        # One engine's word is not both's: what it called broken stays so, nothing else does.
+        # A single engine can only be believed where it found a violation; all else becomes unknown.
         return _unconfirmed(first, _first_line(error))
     return second if first is None else _both(first, second)
 
@@ -262,13 +263,14 @@ def _verdict(judged: Judged, told: Extent, engine: str) -> Verdict:
 
 
 def _both(first: Verdict, second: Verdict) -> Verdict:
-    """What both say. Of coverage it is the referee's; a difference in it has no verdict."""
+    """Merge both verdicts; coverage is the second engine's. A difference in coverage goes
+    unnoticed."""
     names = (first.engines[0], second.engines[0])
     return replace(second, checks=agreed(first.checks, second.checks, names=names), engines=names)
 
 
 def _unconfirmed(first: Verdict, reason: str) -> Verdict:
-    """The first engine's verdict, where the second could not judge."""
+    """Return the first engine's verdict, reduced to its failures, if the second could not judge."""
     told = f"only {first.engines[0]} could judge: {reason.rstrip('.')}"
     return replace(
         first,
@@ -291,7 +293,7 @@ def main(
     as_json: bool,
     early: EarlySession | None = None,
 ) -> int:
-    """Verifies, tells the verdict on stdout, and answers with the exit code."""
+    """Verify `run`, print the verdict on stdout, and return the exit code."""
     began = time.monotonic()
 
     def say(text: str) -> None:
@@ -326,7 +328,7 @@ def main(
 def _sound_manifest(
     files: RunFiles, say: Say, refuse: Callable[[Manifest], None] = lambda _: None
 ) -> Manifest:
-    """The manifest of a run whose files are as listed. `refuse` is asked before these are read."""
+    """Load the manifest and compare the files with it; `refuse` may reject it before that."""
     manifest = load_manifest(files)
     refuse(manifest)
     say("comparing the files with their digests")
@@ -362,7 +364,7 @@ def _summary(verdict: Verdict) -> list[str]:
     lines = [f"verdict: {verdict.outcome.value}{judges}"]
     lines += [f"  {name} {outcome.value}" for name, outcome in verdict.promises.items()]
     reasons = {check.reason for check in verdict.checks}
-    # What kept every check from being made stands once, in what is not shown.
+    # A reason shared by every check is printed once, under "not shown".
     told = verdict.checks if len(reasons) > 1 or None in reasons else []
     for check in told:
         line = f"  {check.id:<4}{check.verdict.value:<8}{check.name}, {check.examined} examined"

@@ -1,11 +1,11 @@
-"""`ledgermq sql RUN QUERY`: a run's tables and stages, asked in DuckDB's SQL.
+"""`ledgermq sql RUN QUERY`: queries a run's tables and stages in DuckDB's SQL.
 
-Place in the data path: beside the verification, for people who want to look for themselves. The
+Place in the data path: beside the verification, for people who want to see for themselves. The
 tables of the format, those of the manifest (`run_...`) and every stage of `verify/stages` are
-there by name; a stage is made when a query reads it.
+available by name; a stage is made when a query reads it.
 
-Invariants: one query, which changes nothing and reads no file; a run is judged by nobody here, so
-that a damaged one can be looked at too: only the tables that a query reads are loaded.
+Invariants: one query, which changes nothing and reads no other file. The run is not judged, so a
+damaged one can be queried too: only the tables that a query reads are loaded.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ Row = Mapping[str, object]
 
 
 class QueryError(Exception):
-    """The query can't be answered; the text says why."""
+    """The query can't be answered; the message says why."""
 
 
 def query_run(run: Path, query: str) -> list[dict[str, object]]:
-    """The answer's rows.
+    """Run `query` and return its rows.
 
     Raises:
-        QueryError: it is no single query, names what is not there, or fails; or the run's
+        QueryError: it is not a single query, names an unknown table, or fails; or the run's
             manifest, tables or stores can't be read.
     """
     stages = read_stages(BUILT_IN_STAGES)
@@ -101,7 +101,7 @@ def query_run(run: Path, query: str) -> list[dict[str, object]]:
 
 
 def main(run: Path, query: str, *, as_json: bool) -> None:
-    """Prints the answer: a table, or one JSON object per row.
+    """Print the answer: a table, or one JSON object per row.
 
     Raises:
         QueryError: as `query_run`.

@@ -1,12 +1,12 @@
-"""What a verification says: verdict.json and its exit code.
+"""The verdict of a verification: verdict.json and the exit code.
 
-Place in the data path: the last step. Pure: made of what the checks found, written by `verify.run`.
+Place in the data path: the last step. Pure: made from the checks' results, written by `verify.run`.
 
-Invariants: the worst of the checks wins, fail > unknown > pass; a promise that no check looked at
-is unknown, never pass; witnesses are at most 32 per check, smallest first, and `violations` counts
-all of them.
+Invariants: the worst of the checks wins, fail > unknown > pass; a promise without a check is
+unknown, never pass; witnesses are at most 32 per check, smallest first, and `violations` counts all
+of them.
 
-Source: the run format, verdict.json.
+Source: docs/RUN_FORMAT.md, verdict.json.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ _BADNESS: Final = {Outcome.PASS: 0, Outcome.UNKNOWN: 1, Outcome.FAIL: 2}
 
 
 def worst(outcomes: Iterable[Outcome]) -> Outcome:
-    """The worst of them; unknown where there is none, since nothing was proven."""
+    """Return the worst outcome; unknown if there is none, since nothing was proven."""
     return max(outcomes, key=_BADNESS.__getitem__, default=Outcome.UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckResult:
-    """What one check found."""
+    """The result of one check."""
 
     id: str
     name: str
@@ -75,7 +75,7 @@ class Verdict:
     checks: Sequence[CheckResult]
     coverage: Mapping[str, object] = field(default_factory=dict)
     not_shown: Sequence[str] = field(default=())
-    engines: tuple[str, ...] = ()  # who judged; none where nothing could be
+    engines: tuple[str, ...] = ()  # the engines that judged; empty if none could
 
     @property
     def outcome(self) -> Outcome:
@@ -99,5 +99,5 @@ class Verdict:
         }
 
     def as_text(self) -> str:
-        """The content of verdict.json."""
+        """Return the content of verdict.json."""
         return json.dumps(self.as_json(), indent=1) + "\n"

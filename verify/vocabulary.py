@@ -1,12 +1,12 @@
-"""Whether a run speaks the format's language: asked before any rule.
+"""The check that a run uses the format's vocabulary, made before any rule.
 
-Place in the data path: `verify.judge` asks once the tables are loaded. A row whose f, type, event
-or kind the format does not know, an operation that stands twice, or whose times contradict its
-type, would slip through every rule that looks for what it knows, and so pass.
+Place in the data path: `verify.judge` runs it once the tables are loaded. A row with an unknown f,
+type, event or kind, an operation that occurs twice, or one whose times contradict its type, would
+be missed by every rule that selects known values, and so pass.
 
 Invariant: one such row makes the whole run unknown; it is never a violation of the system's.
 
-Source: the run format, "Rules that the checks share"; `vocabulary.sql`.
+Source: docs/RUN_FORMAT.md, "Rules that the checks share"; `vocabulary.sql`.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ VOCABULARY: Final = Rule(
 
 
 class HarnessError(Exception):
-    """The run was recorded wrongly, so nothing is proven; the text names the smallest row."""
+    """The run was recorded wrongly, so nothing is proven; the message names the smallest row."""
 
 
 def refuse_unknown_words(engine: Engine) -> None:
-    """Asks the tables ops, raft and log, which `engine` must hold.
+    """Check the tables ops, raft and log, which `engine` must hold.
 
     Raises:
-        HarnessError: as the class says.
-        EngineError: the engine can't tell.
+        HarnessError: a row is outside the format's vocabulary.
+        EngineError: the query fails.
     """
     found = engine.findings(VOCABULARY)
     if found.violations:

@@ -1,9 +1,9 @@
 """Consumers: a pull group, a push group with a few refusals, the final drain, queries by key.
 
-Place in the data path: `benchmarks.scale.timeline` has them read in each stretch what producers
+Place in the data path: `benchmarks.scale.timeline` lets them read in each stretch what producers
 stored in it; the drain reads all of it again at the end.
 
-Invariant: nothing is shown before it is committed; each group reads each queue in its order.
+Invariant: no message is shown before it is committed; each group reads each queue in its order.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from benchmarks.scale.record import (
 __all__ = ["Consumers"]
 
 _DRAINED: Final = 32
-_READ: Final = 16  # messages of a poll, and from one stored offset to the next
-_QUERIES: Final = 200  # of a stretch, at most
-_MEMBERS: Final = 4  # of each group
+_READ: Final = 16  # messages per poll, and between stored offsets
+_QUERIES: Final = 200  # per stretch, at most
+_MEMBERS: Final = 4  # per group
 _OWNED: Final = QUEUES // _MEMBERS
 _GROUPS: Final = (Group.PULL, Group.PUSH)
 
 
 class Consumers:
-    """Members own two queues each, other ones in each stretch."""
+    """The consumers of all groups. Members own two queues each, other ones in each stretch."""
 
     def __init__(self, seed: int) -> None:
         self._random = np.random.default_rng((seed, 1))
@@ -52,7 +52,7 @@ class Consumers:
         return (queue // _OWNED - self._turn) % _MEMBERS
 
     def assign(self, record: Record, now: int) -> int:
-        """Each member is told its queues and asks where its group stands; when that has ended."""
+        """Assign queues to each member, which fetches the group's offsets; return the end time."""
         self._turn += 1
         member, queue = np.arange(_MEMBERS), np.arange(QUEUES)
         for place, group in enumerate(_GROUPS):
@@ -65,7 +65,7 @@ class Consumers:
                 who=Who.PUSHED if place else Who.PULLER,
                 number=member,
                 second=0,
-                queue=(member + self._turn) % _MEMBERS * _OWNED,  # the first of those it owns
+                queue=(member + self._turn) % _MEMBERS * _OWNED,  # the first queue that it owns
                 on_group=0,
             )
             t = now + MS + (place * QUEUES + queue) * 20 * US
@@ -83,7 +83,7 @@ class Consumers:
         return now + 3 * MS
 
     def pull(self, record: Record, shown: Shown, node: int) -> int:
-        """Polls of sixteen; when the last has ended."""
+        """Poll sixteen messages at a time; return the time at which the last poll ended."""
         first, size = parts(shown.queue, _READ)
         last, queue = first + size - 1, shown.queue[first]
         t = shown.t[last] + 1500 * US + queue * 40 * US
@@ -105,7 +105,8 @@ class Consumers:
         return self._keep(record, Group.PULL, queue, shown.offset[last] + 1, t + 60 * US)
 
     def push(self, record: Record, shown: Shown) -> int:
-        """Each message by itself; what is refused comes again from the group's retry queue."""
+        """Deliver each message by itself; a refused one is delivered again from the group's retry
+        queue."""
         first, size = parts(shown.queue, _READ)
         place = np.arange(len(shown.message)) - np.repeat(first, size)
         refused = self._random.random(len(shown.message)) < 0.005
@@ -143,7 +144,7 @@ class Consumers:
     def _keep(
         self, record: Record, group: Group, queue: Numbers, offset: Numbers, t: Numbers
     ) -> int:
-        """Stores offsets of the group, queue by queue."""
+        """Store offsets of the group, queue by queue; return the time of the last one."""
         done = committed_at(t + 200 * US) + 20 * US
         record.op(
             F.COMMIT_OFFSET,
@@ -158,12 +159,13 @@ class Consumers:
         )
         record.entry(t + 200 * US, kind=Kind.OFFSET, queue=queue, group=group, told_offset=offset)
         stored = self._stored[group].copy()
-        stored[queue] = offset  # of each queue the last one stays
+        stored[queue] = offset  # the last offset of each queue wins
         self._stored[group] = stored
         return int(done.max(initial=0))
 
     def ask(self, record: Record, shown: Shown, ends: Numbers, now: int) -> int:
-        """Ends of queues and some keys, while nothing else happens; when that has ended."""
+        """Ask for the ends of queues and query some keys, while nothing else happens; return the
+        end time."""
         queue = np.arange(QUEUES)
         t = now + queue * 100 * US
         record.op(
@@ -195,7 +197,7 @@ class Consumers:
 
     @staticmethod
     def drain(record: Record, shown: Shown, now: int) -> int:
-        """The final polls of one queue; when the last has ended."""
+        """Poll one queue for the final drain; return the time at which the last poll ended."""
         first, size = parts(shown.queue, _DRAINED)
         queue = shown.queue[first]
         t = now + np.arange(len(first)) * 200 * US

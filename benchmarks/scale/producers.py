@@ -1,9 +1,9 @@
-"""Producers: plain sends, batches and transactions, with what goes wrong of them.
+"""Producers: plain sends, batches and transactions, and their failures.
 
-Place in the data path: `benchmarks.scale.timeline` has them produce in each stretch.
+Place in the data path: `benchmarks.scale.timeline` lets them produce in each stretch.
 
 Invariant: times follow from times by fixed delays. A process of a producer does one thing at a
-time; after an outcome that is not known its successor goes on.
+time; after an unknown outcome its successor continues.
 """
 
 from __future__ import annotations
@@ -37,16 +37,17 @@ __all__ = ["CHECK_MAX", "Produced", "Producers"]
 
 CHECK_MAX: Final = 3
 _LANES: Final = 32
-_STEP_NS: Final = 250 * US  # from one send to the next, of all producers together
+_STEP_NS: Final = 250 * US  # between sends of all producers together
 _RETRY_NS: Final = 2200 * US
-_ASKED_NS: Final = 20 * MS  # from a half's ack, or one question, to the next
+_ASKED_NS: Final = 20 * MS  # from a half's acknowledgement, or one check-back, to the next
 
 Produced = tuple[Numbers, Numbers, Numbers]
-"""What readers can be given: message, queue, when it was appended."""
+"""The messages that readers can get: message, queue, time of the append."""
 
 
 class Producers:
-    """`lost`: the first message from that one on that is acknowledged alone is nowhere else."""
+    """All producers. `lost`: the first single message from that number on that is acknowledged is
+    in no log and in no read."""
 
     def __init__(self, seed: int, *, skewed: bool, lost: int | None) -> None:
         self.lost_message = NULL
@@ -58,8 +59,11 @@ class Producers:
     def produce(
         self, record: Record, first: int, count: int, now: int
     ) -> tuple[Numbers, Produced, int]:
-        """`count` messages from `first` on, at `now`: which of them are transactions, what can be
-        read of them, and when the last was sent."""
+        """Produce `count` messages from number `first` on, starting at `now`.
+
+        Returns which of them are transactions, the messages that readers can get, and the time of
+        the last send.
+        """
         roll = self._random
         is_tx = (roll.random(count) < 0.25).astype(np.int64)
         size = np.where((is_tx == 0) & (roll.random(count) < 0.05), 4, 1)
@@ -89,7 +93,7 @@ class Producers:
         roll, t, size = self._random.random(len(unit["t"])), unit["t"], unit["size"]
         ok, retried = roll < 0.975, (roll >= 0.975) & (roll < 0.985)
         unanswered, unsent = (roll >= 0.985) & (roll < 0.988), (roll >= 0.988) & (roll < 0.99)
-        again = roll >= 0.995  # refused and sent again; what is left was refused for good
+        again = roll >= 0.995  # refused and sent again; the rest was refused for good
         if self._lost is not None and self.lost_message == NULL:
             alone = unit["message"][ok & (size == 1) & (unit["message"] >= self._lost)]
             self.lost_message = int(alone[0]) if len(alone) else NULL
@@ -129,7 +133,8 @@ class Producers:
         return message, queue, appended
 
     def _transact(self, record: Record, unit: dict[str, Numbers]) -> Produced:
-        """Half, the producer's own outcome, decision; the broker asks where it heard of none."""
+        """Run transactions: half, local transaction, decision; without a decision the broker checks
+        back."""
         message, lane = unit["message"], unit["lane"]
         roll = self._random.random(len(message))
         discarded, crashed = roll < 0.004, (roll >= 0.004) & (roll < 0.012)
@@ -187,7 +192,7 @@ def _attempt(  # noqa: PLR0917 - columns of one table, in their order
     outcome: Numbers,
     lives: Numbers,
 ) -> None:
-    """A send or half of each unit; an answered send tells the offsets."""
+    """Record a send or half of each unit; the operation of an answered send has the offsets."""
     size = unit["size"]
     told = np.repeat((outcome == Type.OK) & (f is F.SEND), size).astype(np.int64)
     message = ranges(unit["message"], size)

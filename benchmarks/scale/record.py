@@ -1,10 +1,10 @@
-"""What happens, as columns of numbers: operations, the messages they tell of, and entries.
+"""What happens in a run, as columns of numbers: operations, their messages, and log entries.
 
-Place in the data path: producers and consumers of `benchmarks.scale` put what they do into a
-`Record`, `tables` makes Arrow tables of it.
+Place in the data path: producers and consumers of `benchmarks.scale` write what they do into a
+`Record`; `benchmarks.scale.tables` makes Arrow tables of it.
 
-Invariants: a column has one number per row, `NULL` where the row has none; of rows with equal
-times, what was put in first stands first.
+Invariants: a column has one number per row, `NULL` if the row has no value; rows with equal times
+keep the order in which they were added.
 """
 
 from __future__ import annotations
@@ -49,11 +49,12 @@ NULL: Final = int(np.iinfo(np.int64).min)
 US: Final = 1_000
 MS: Final = 1_000_000
 ROUND_NS: Final = 250 * US
-"""Entries that the leader appends within one round are made durable and committed together."""
+"""The length of a round: what the leader appends in one is made durable and committed together."""
 
 QUEUES: Final = 8
 HALF, OP, RETRY, DISCARDED = range(QUEUES, QUEUES + 4)
-"""Queues by number: those of the users' topic first, then one of each of the broker's topics."""
+"""Queue numbers: those of the users' topic first, then one queue for each of the broker's topics.
+"""
 
 F = IntEnum(
     "F",
@@ -65,7 +66,7 @@ Decision = IntEnum("Decision", "COMMIT ROLLBACK UNKNOWN", start=0)
 Kind = IntEnum("Kind", "MESSAGE HALF OP FINAL OFFSET CONFIG NOOP COMMAND", start=0)
 Group = IntEnum("Group", "PRODUCERS PULL PUSH DRAIN TOOLS HALVES", start=0)
 Who = IntEnum("Who", "PRODUCER CHECKED PULLER PUSHED KEEPER DRAINER ASKER", start=0)
-"""Whose process it is; a process is told by that and two numbers, its client by the first."""
+"""The role of a process. It and two numbers identify a process; it and the first one a client."""
 
 _OP: Final = (
     "t_invoke t_complete f type group who number second queue offset refs first_ref key tx "
@@ -84,8 +85,8 @@ class Columns:
         self._pieces: list[dict[str, Numbers]] = []
 
     def add(self, count: int, **columns: Numbers | int) -> int:
-        """`count` rows, and the place of the first; a number stands for all of them, a column that
-        is not named is NULL."""
+        """Add `count` rows; return the index of the first. A single number stands for all rows; a
+        column that is not named is NULL."""
         assert set(columns) <= set(self.names), set(columns) - set(self.names)
         if count:
             self._pieces.append(
@@ -98,7 +99,7 @@ class Columns:
         return self.count - count
 
     def whole(self, *by: str) -> dict[str, Numbers]:
-        """All rows, by those columns from left to right."""
+        """Return all rows, sorted by the columns `by`, from left to right."""
         columns = {
             name: np.concatenate([piece[name] for piece in self._pieces])
             if self._pieces
@@ -112,8 +113,8 @@ class Columns:
 
 
 class Record:
-    """One stretch of time. A `ref` is a message as an operation sent it or was shown it; a row is
-    one of the log: one whose slot is 0 begins an entry."""
+    """One stretch of time. A `ref` is a message that an operation sent or was shown; `rows` are
+    those of the log, of which one with slot 0 begins an entry."""
 
     def __init__(self) -> None:
         self.ops = Columns(_OP)
@@ -121,26 +122,27 @@ class Record:
         self.rows = Columns(_ROW)
 
     def op(self, f: F, t: Numbers, done: Numbers, **columns: Numbers | int) -> None:
-        """Operations; if nothing else is said they are ok, not final, and go to the group."""
+        """Add operations; by default they are ok, not final, and go to the broker group."""
         told = {"type": Type.OK, "final": 0, "on_group": 1} | columns
         self.ops.add(len(t), f=f, t_invoke=t, t_complete=done, **told)
 
     def refer(
         self, message: Numbers, queue: Numbers | int, *, told: Numbers | int, reconsume: int = 0
     ) -> Numbers:
-        """Places of refs to those; `told` is 1 where the offset in the queue is told."""
+        """Add refs to messages; return their indexes. `told` is 1 if the operation knows the
+        offset."""
         columns = {"queue": queue, "told": told, "reconsume": reconsume}
         first = self.refs.add(len(message), message=message, **columns)
         return first + np.arange(len(message))
 
     def entry(self, t: Numbers, slot: Numbers | int = 0, **columns: Numbers | int) -> None:
-        """Rows of entries that the leader appends at `t`."""
+        """Add rows of entries that the leader appends at `t`."""
         self.rows.add(len(t), t=t, slot=slot, **columns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """Messages that readers can be given, queue by queue in their order; `t`: committed."""
+    """Messages that readers can get, by queue and offset; `t` is the time of the commit."""
 
     message: Numbers
     queue: Numbers
@@ -149,18 +151,18 @@ class Shown:
 
 
 def committed_at(t: Numbers) -> Numbers:
-    """When the leader commits what it appended at `t`."""
+    """Return the time at which the leader commits what it appended at `t`."""
     return (t // ROUND_NS + 1) * ROUND_NS + 400 * US
 
 
 def ranges(starts: Numbers, counts: Numbers) -> Numbers:
-    """The numbers of each range [start, start + count), one range behind the other."""
+    """Return the numbers of each range [start, start + count), one range after the other."""
     before = np.cumsum(counts) - counts
     return np.repeat(starts - before, counts) + np.arange(int(counts.sum()))
 
 
 def parts(queue: Numbers, size_max: int) -> tuple[Numbers, Numbers]:
-    """Cuts rows that stand queue by queue into parts of one queue: where each begins, its size."""
+    """Cut rows that are sorted by queue into parts of one queue; return their starts and sizes."""
     counts = np.bincount(queue, minlength=QUEUES)
     number = -(-counts // size_max)
     first = np.repeat(np.cumsum(counts) - counts, number) + size_max * ranges(
@@ -170,7 +172,7 @@ def parts(queue: Numbers, size_max: int) -> tuple[Numbers, Numbers]:
 
 
 def counted(lane: Numbers, marked: npt.NDArray[np.bool_]) -> Numbers:
-    """For each row how many marked rows of its lane stand before it."""
+    """Return for each row how many marked rows of its lane precede it."""
     order = np.argsort(lane, kind="stable")
     lanes, marks = lane[order], marked[order].astype(np.int64)
     before = np.cumsum(marks) - marks
@@ -182,7 +184,7 @@ def counted(lane: Numbers, marked: npt.NDArray[np.bool_]) -> Numbers:
 
 
 def mixed(numbers: Numbers) -> Numbers:
-    """A number that looks random for each (splitmix64)."""
+    """Return a pseudo-random number for each (splitmix64)."""
     with np.errstate(over="ignore"):
         z = numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

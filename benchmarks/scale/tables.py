@@ -1,8 +1,8 @@
 """A run directory of any size: the stretches of a timeline as Parquet files, and run.json.
 
-Place in the data path: `benchmarks.verify_scale` writes a run with `write_run` and has it judged.
+Place in the data path: `benchmarks.verify_scale` writes a run with `write_run` and verifies it.
 
-Invariants: what is in memory is one stretch; run.json is written last.
+Invariants: only one stretch is in memory; run.json is written last.
 
 Source: docs/RUN_FORMAT.md.
 """
@@ -83,7 +83,7 @@ _STRETCHES_MIN: Final = 8
 def write_run(
     run: Path, messages: int, *, seed: int = 1, skewed: bool = False, loss: bool = False
 ) -> str | None:
-    """The value that is lost, if one is to be."""
+    """Write a run; return the value of the lost message, if one is to be lost."""
     lost = messages // 2 if loss else None
     timeline = Timeline(seed, skewed=skewed, lost=lost)
     files = _Files(run)
@@ -115,7 +115,7 @@ def write_run(
 
 
 class _Files:
-    """Files of tables, a new one where the last is long."""
+    """The Parquet files of tables; a table gets a new file when the last one is long."""
 
     def __init__(self, run: Path) -> None:
         self._run = run
@@ -135,12 +135,12 @@ class _Files:
             self._close(name)
 
     def rows(self, name: str) -> int:
-        """How many were added."""
+        """Return the number of rows that were added."""
         listed = sum(file["rows"] for file in self._listed.get(name, ()))
         return listed + (self._open[name][2] if name in self._open else 0)
 
     def closed(self) -> dict[str, Any]:
-        """What run.json lists."""
+        """Close all files; return the tables as run.json lists them."""
         for name in list(self._open):
             self._close(name)
         return {name: {"files": files} for name, files in self._listed.items()}
@@ -156,7 +156,7 @@ class _Files:
 
 
 class _Messages:
-    """The columns of some messages, made once and taken by many rows."""
+    """The columns of some messages, computed once and used by many rows."""
 
     def __init__(self, message: Numbers, is_tx: Numbers) -> None:
         self._order = np.argsort(message, kind="stable")
@@ -177,7 +177,7 @@ class _Messages:
         )
 
     def take(self, column: pa.Array, message: Numbers) -> pa.Array:
-        """Of each message; none where it is NULL."""
+        """Return the value of each message in `column`; null where the message is NULL."""
         there = message != NULL
         place = np.searchsorted(self._message, np.where(there, message, self._message[0]))
         return column.take(pa.array(place, mask=~there))
@@ -228,7 +228,7 @@ def _ops(stretch: Stretch, names: _Messages, first_op: int) -> pa.Table:
 
 
 def _messages(stretch: Stretch, names: _Messages) -> pa.Array:
-    """What each operation sent or was shown."""
+    """Build the column of the messages that each operation sent or was shown."""
     ops, refs = stretch.ops, stretch.refs
     has_any = ops["refs"] != NULL
     counts = np.where(has_any, ops["refs"], 0)
@@ -259,7 +259,7 @@ def _messages(stretch: Stretch, names: _Messages) -> pa.Array:
 
 
 def _assigned(queue: Numbers, owned: Numbers, count: int) -> pa.Array:
-    """Two queues for each operation at `owned`, from the one that it tells on."""
+    """Build the column of assigned queues: two per operation at `owned`, from its `queue` on."""
     counts = np.zeros(count, np.int64)
     counts[owned] = 2
     number = ranges(queue[owned], counts[owned]).astype(np.int32)
@@ -272,7 +272,7 @@ def _assigned(queue: Numbers, owned: Numbers, count: int) -> pa.Array:
 
 
 def _log(rows: Mapping[str, Numbers], names: _Messages) -> pa.Table:
-    """The rows of one replica, which all have."""
+    """Build the rows of one replica; all replicas have the same."""
     count = len(rows["index"])
     message, kind = rows["message"], rows["kind"]
     stored = rows["size"] > 0
@@ -396,7 +396,7 @@ def _numbers(column: Numbers) -> pa.Array:
 
 
 def _named(codes: Numbers, names: Sequence[str]) -> pa.Array:
-    """The name of each number; none where it is NULL."""
+    """Return the name of each number; null where it is NULL."""
     return pa.array(list(names), pa.string()).take(_numbers(codes))
 
 

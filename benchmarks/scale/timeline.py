@@ -1,17 +1,16 @@
-"""What happens in a run that is made for measuring the verifier, one stretch of time after another.
+"""A made-up run for measuring the verifier, one stretch of time after another.
 
-Place in the data path: `benchmarks.scale.tables` asks for stretch after stretch and writes each
-down.
+Place in the data path: `benchmarks.scale.tables` requests stretch after stretch and writes each.
 
 One group of three replicas, one topic of eight queues. A stretch has one leader. Producers send
 alone and in batches of four, some get no answer and try again; a quarter of the messages are
-transactions: committed, rolled back, decided only when the broker asks, given up. A pull group
-polls sixteen at a time, a push group is given each message and refuses a few; both store offsets.
-Between stretches another node leads; of every four leaders one was killed, with an entry that
-nobody else has. In the end every queue is read from its first message on.
+transactions: committed, rolled back, decided only when the broker checks back, given up. A pull
+group polls sixteen at a time, a push group is given each message and refuses a few; both store
+offsets. Between stretches another node becomes leader; one of every four leaders was killed, with
+an entry that no other node has. In the end every queue is read from its first message on.
 
-Invariants: stretches do not overlap in time, and what a stretch begins it ends; memory is that of
-one stretch, and a few bytes for each message before it.
+Invariants: stretches do not overlap in time, and whatever begins in a stretch ends in it; memory is
+bounded by one stretch, and a few bytes for each message before it.
 """
 
 from __future__ import annotations
@@ -50,8 +49,9 @@ _DRAINED_AT_A_TIME: Final = 200_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stretch:
-    """Its tables. `ops` tell of `refs` by their place; `rows` are those of the log, `traces` the
-    events by node. `message` are those that refs and rows name, `is_tx` which are transactions."""
+    """The tables of one stretch. `ops` refer to `refs` by index; `rows` are those of the log,
+    `traces` the events by node. `message` are those named in refs and rows, `is_tx` marks
+    transactions."""
 
     ops: dict[str, Numbers]
     refs: dict[str, Numbers]
@@ -83,7 +83,7 @@ class Timeline:
         return None if lost == NULL else lost
 
     def stretch(self, count: int) -> Stretch:
-        """`count` messages more, and all that happens to them before the next leader."""
+        """Produce `count` more messages, and all that happens to them before the next leader."""
         record, traces = Record(), self._traces
         killed = self._stretches % 4 == 2
         faults = self._kill() if killed else {}
@@ -135,14 +135,14 @@ class Timeline:
 
     @staticmethod
     def _half_offsets(rows: dict[str, Numbers], first: int, count: int, tx: Numbers) -> Numbers:
-        """The offset of each transaction's half."""
+        """Return the queue offset of each transaction's half."""
         offset = np.full(count, NULL)
         halves = rows["kind"] == Kind.HALF
         offset[rows["message"][halves] - first] = rows["offset"][halves]
         return offset[np.where(tx == NULL, 0, tx - first)]
 
     def drains(self) -> Iterator[Stretch]:
-        """Every queue is read, each by a process of its own."""
+        """Read every queue to its end, each by a process of its own."""
         message, queue, offset, is_tx = (
             np.concatenate(told) for told in zip(*self._shown, strict=True)
         )
@@ -182,9 +182,9 @@ class Timeline:
         return faults.whole()
 
     def _stored(self, first: int, count: int, produced: Produced) -> tuple[Shown, Numbers]:
-        """What readers can be given, and the offset of each message that has one."""
+        """Return the messages that readers can get, and the offset of each message that has one."""
         message, queue, t = produced
-        order = np.lexsort((message, t, queue))  # as the log has them
+        order = np.lexsort((message, t, queue))  # the order of the log
         message, queue, t = message[order], queue[order], committed_at(t[order])
         place = ranges(self.ends[:QUEUES], np.bincount(queue, minlength=QUEUES))
         offset = np.full(count, NULL)
@@ -194,7 +194,7 @@ class Timeline:
         return shown, offset
 
     def _appended(self, record: Record) -> dict[str, Numbers]:
-        """All rows in the log's order, with entries, queue offsets and positions."""
+        """Return all rows in the log's order, with entries, queue offsets and positions."""
         rows = record.rows.whole("t", "message", "slot")
         begins = rows["slot"] == 0
         entry = np.cumsum(begins) - 1
@@ -207,7 +207,7 @@ class Timeline:
         rows["offset"] = rows["told_offset"]
         rows["offset"][order] = ranges(self.ends, counts)
         self.ends = self.ends + counts
-        # What was lost has taken its place in the queue, and is not there.
+        # A lost message has taken its offset in the queue, and is missing there.
         lost = rows["kind"] == Kind.COMMAND
         for name in ("queue", "message", "offset"):
             rows[name] = np.where(lost, NULL, rows[name])

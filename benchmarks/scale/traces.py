@@ -1,8 +1,8 @@
-"""What three nodes tell of consensus: elections, appends, fsyncs, commits, applies, reads, states.
+"""The traces of three nodes: elections, appends, fsyncs, commits, applies, reads, states.
 
 Place in the data path: `benchmarks.scale.timeline` says who leads and which entries there are.
 
-Invariants: an event is told no earlier than what it depends on; a leader commits what it and one
+Invariants: no event is recorded earlier than what it depends on; a leader commits what it and one
 other node have made durable. Sequence numbers of a node rise for ever.
 """
 
@@ -30,7 +30,7 @@ _EVENT: Final = (
 
 
 class Traces:
-    """The group so far: who leads, in which term, and the last entry."""
+    """The group so far: the leader, its term, and the last entry."""
 
     def __init__(self) -> None:
         self.leader = 0
@@ -42,8 +42,8 @@ class Traces:
         self._told = [Columns(_EVENT) for _ in range(NODES)]
 
     def lead(self, now: int, leader: int, *, killed: bool) -> int:
-        """`leader` is elected; `killed`: the one before was, with an entry that it alone had. The
-        time from which entries are appended."""
+        """Elect `leader`; return the time from which entries are appended. `killed`: the leader
+        before was killed, with an entry that it alone had."""
         before, old_term = self.leader, self.term
         if old_term == 0:
             for node in range(NODES):
@@ -68,13 +68,13 @@ class Traces:
         return now + MS
 
     def configure(self, t: int) -> None:
-        """Every node tells of the configuration that the next entry but one holds."""
+        """Record on every node the configuration that the next entry but one holds."""
         for node in range(NODES):
             at = t if node == self.leader else t + 100 * US
             self._tell(node, at, Event.CONFIG, self.term, index=self.index + 2, voters=1)
 
     def entries(self, t: Numbers) -> dict[str, Numbers]:
-        """Entries that the leader appends at those times, which rise."""
+        """Record entries that the leader appends at `t`, in rising order; return their columns."""
         index = self.index + 1 + np.arange(len(t))
         entry = {"index": index, "entry_term": np.full(len(t), self.term), "chain": mixed(index)}
         is_last = np.append(t[1:] // ROUND_NS != t[:-1] // ROUND_NS, True)
@@ -95,7 +95,7 @@ class Traces:
         return entry
 
     def reads(self, t: Numbers) -> None:
-        """The leader answers reads that were asked for at those times."""
+        """Record that the leader answered the reads that began at `t`."""
         committed, index = self._commits
         place = np.searchsorted(committed, t, side="right") - 1
         asked = place >= 0
@@ -104,13 +104,13 @@ class Traces:
         )
 
     def state(self, t: int) -> None:
-        """Every node digests what it has applied."""
+        """Record every node's digest of its applied state."""
         chain = int(mixed(np.array([self.index + (1 << 40)]))[0])
         for node in range(NODES):
             self._tell(node, t, Event.STATE, self.term, index=self.index, chain=chain)
 
     def told(self) -> list[dict[str, Numbers]]:
-        """The events since the last call, by node."""
+        """Return the events since the last call, by node."""
         whole = []
         for node, told in enumerate(self._told):
             events = told.whole("t")

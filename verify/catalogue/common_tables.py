@@ -1,11 +1,11 @@
-"""Which WITH tables of a query are read more than once, so that they are made before it.
+"""The WITH tables that a query reads more than once, separated so that each is computed once.
 
-Place in the data path: between a file of SQL and `verify.spark.engine`, which would otherwise put
-such a table's query wherever it is read, and answer it as often. Pure.
+Place in the data path: between a file of SQL and `verify.spark.engine`. Spark would otherwise
+inline such a table's query at each place that reads it, and run it as often. Pure.
 
-Invariants: the texts that come out are pieces of the one that went in; asked one after the other,
-each with those before it made under their names, they answer what the whole does. A query that
-nothing is gained for, or whose WITH is not a plain list, comes out as it went in.
+Invariants: the resulting texts are pieces of the input; run in order, each with those before it
+stored under their names, they give the same answer as the whole query. A query that gains nothing,
+or whose WITH is not a plain list, is returned unchanged.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["DividedQuery", "SharedTable", "divided"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedTable:
-    """The name under which a WITH table has to be there, and the query that makes it."""
+    """A WITH table to store: its name in the rewritten queries, and the query that computes it."""
 
     name: str
     text: str
@@ -32,7 +32,7 @@ class SharedTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DividedQuery:
-    """The tables to make first, each behind those that it reads, and the query over them."""
+    """The tables to compute first, each after those that it reads, and the query over them."""
 
     shared: Sequence[SharedTable]
     text: str
@@ -40,7 +40,7 @@ class DividedQuery:
 
 @dataclass(frozen=True, slots=True)
 class _Definition:
-    """One table of a WITH: its name, its whole text, its query alone, and the tokens of that."""
+    """One table of a WITH: its name, its whole text, its query alone, and that query's tokens."""
 
     name: str
     whole: str
@@ -50,7 +50,8 @@ class _Definition:
 
 @lru_cache(maxsize=1024)
 def divided(text: str, *, prefix: str) -> DividedQuery:
-    """`text`, a query that parses as Spark's SQL. The shared tables' names begin with `prefix`."""
+    """Divide `text`, a query that parses as Spark's SQL. The shared tables' names begin with
+    `prefix`."""
     tokens = Spark().tokenize(text)
     definitions, rest = _definitions(text, tokens)
     names = [definition.name for definition in definitions]
@@ -75,7 +76,10 @@ def divided(text: str, *, prefix: str) -> DividedQuery:
 
 
 def _definitions(text: str, tokens: Sequence[Token]) -> tuple[list[_Definition], int]:
-    """And the place of the first token behind them; none where there is no plain list."""
+    """Return the WITH tables and the index of the first token after them.
+
+    Both are empty (`[]` and 0) where the WITH is not a plain list.
+    """
     definitions: list[_Definition] = []
     at = 1
     while tokens[0].token_type is TokenType.WITH and _begins_definition(tokens, at):
@@ -95,7 +99,7 @@ def _definitions(text: str, tokens: Sequence[Token]) -> tuple[list[_Definition],
 
 
 def _begins_definition(tokens: Sequence[Token], at: int) -> bool:
-    """A name, which may be a word of SQL, AS and a bracket."""
+    """Return whether a name (which may be a word of SQL), AS and an opening bracket follow."""
     kinds = [token.token_type for token in tokens[at + 1 : at + 3]]
     return kinds == [TokenType.ALIAS, TokenType.L_PAREN]
 
@@ -111,7 +115,7 @@ def _closing(tokens: Sequence[Token], opening: int) -> int:
 
 
 def _tables_read(tokens: Sequence[Token]) -> Iterator[str]:
-    """Once for each place at which one is read."""
+    """Yield the name of each table after FROM or JOIN, once for each place that reads it."""
     for before, token in pairwise(tokens):
         if before.token_type in {TokenType.FROM, TokenType.JOIN}:
             yield token.text.lower()
@@ -120,9 +124,10 @@ def _tables_read(tokens: Sequence[Token]) -> Iterator[str]:
 def _with(
     definitions: Sequence[_Definition], shared: Mapping[str, str], tokens: Sequence[Token]
 ) -> str:
-    """The WITH of the query of `tokens`: what it needs of `definitions`, which stand before it."""
+    """Build the WITH clause for the query of `tokens`: what it needs of `definitions` before it."""
     wanted = _words(tokens)
     needed: list[str] = []
+    # Backwards: a needed definition adds the names that it reads, and those stand before it.
     for definition in reversed(definitions):
         if definition.name not in wanted:
             continue
@@ -136,5 +141,5 @@ def _with(
 
 
 def _words(tokens: Sequence[Token]) -> set[str]:
-    """All that may name a table, and more: a definition too many changes nothing."""
+    """Return all words that may name a table. It may be too many: a superfluous one is harmless."""
     return {token.text.lower() for token in tokens}

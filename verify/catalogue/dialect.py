@@ -1,10 +1,11 @@
-"""Spark's SQL, as rules and stages are written in it, turned into DuckDB's.
+"""The translation of rules and stages, which are written in Spark's SQL, into DuckDB's SQL.
 
-Place in the data path: between a file of SQL and `verify.engines.duckdb`. Spark gets the text as
-it stands.
+Place in the data path: between a file of SQL and `verify.engines.duckdb`. Spark gets the text
+unchanged.
 
-Invariants: what both engines would answer differently is refused by name, not translated: the
-subset that rules are written in is the functions below. A cast that fails is an error on both.
+Invariants: a function on which the engines would answer differently is refused by name, not
+translated: the subset that rules may use is what `_REFUSED` leaves. A failing cast is an error on
+both engines.
 
 Source: docs/RULE_SQL.md, the subset.
 """
@@ -37,23 +38,24 @@ _REFUSED: Final[dict[str, str]] = {
 
 
 class DialectError(Exception):
-    """A text is not in the subset of SQL that both engines share; the text says where and why."""
+    """A text is not in the subset of SQL that the engines share; the message says where and why."""
 
 
 def duckdb_text(text: str, *, name: str) -> str:
-    """`text` in DuckDB's SQL.
+    """Translate `text` into DuckDB's SQL.
 
-    `name` is that of the file, for errors.
+    `name` is the file's name, used in errors.
 
     Raises:
-        DialectError: it is no single query, or uses what the subset leaves out.
+        DialectError: the text is not one query, or uses something outside the subset.
     """
     tree = _parsed(text, name)
     for node in tree.find_all(exp.TryCast):
-        # Spark's cast raises where a value does not fit, as DuckDB's own does.
+        # Spark's cast raises if a value does not fit, as DuckDB's CAST does; sqlglot makes it a
+        # TRY_CAST.
         node.replace(exp.Cast(this=node.this, to=node.args["to"]))
     for counted in list(tree.find_all(exp.CountIf)):
-        # Of conditions that are all null DuckDB's own counts null, Spark's none.
+        # If all conditions are null, DuckDB's own COUNT_IF returns null, Spark's returns 0.
         counted.replace(exp.Count(this=exp.If(this=counted.this, true=exp.Literal.number(1))))
     for hint in list(tree.find_all(exp.Hint)):
         hint.pop()
@@ -62,7 +64,7 @@ def duckdb_text(text: str, *, name: str) -> str:
 
 @lru_cache(maxsize=1024)
 def tables_of(text: str, *, name: str) -> frozenset[str]:
-    """The tables and stages that a query reads, its own WITH tables left out.
+    """Return the tables and stages that a query reads, without its own WITH tables.
 
     Raises:
         DialectError: as `duckdb_text`.

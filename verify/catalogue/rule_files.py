@@ -1,8 +1,8 @@
-"""Rules and stages as files: a header of comments that says what the query is, then one query.
+"""Rules and stages as files: a header of comments that describes the query, then one query.
 
 Place in the data path: `verify.judge` reads them once per verification; engines get their text.
-A *rule* yields one row per finding. A *stage* is a table that rules share, made once per run; one
-with a line `-- kept: no` need not be.
+A *rule* yields one row per finding. A *stage* is a table that rules share, computed once per run;
+one with a line `-- kept: no` need not be stored.
 
     -- A4: lost write
     -- promise: G1
@@ -16,8 +16,8 @@ with a line `-- kept: no` need not be.
     -- source: where it comes from
     select ...
 
-Invariants: a file that lacks a key, has one that is unknown, or is not named after its rule is an
-error that names the file; nothing of a file is ever executed before all of them have been read.
+Invariants: a file that lacks a key, has an unknown key, or is not named after its rule is an error
+that names the file; no query is executed before all files have been read.
 
 Source: docs/RULE_SQL.md describes header and subset.
 """
@@ -45,7 +45,7 @@ BUILT_IN_STAGES: Final = Path(__file__).parent.parent / "stages"
 PROMISES: Final = frozenset(f"G{number}" for number in range(1, 8))
 TABLES: Final = frozenset({"ops", "faults", "raft", "log", "cq"})
 _FILE_SIZE_BYTES_MAX: Final = 256 * 1024
-_FAMILIES: Final = "ASTR"  # in which order a verdict lists them; others follow
+_FAMILIES: Final = "ASTR"  # the order of families in a verdict; others follow
 _TITLE: Final = re.compile(r"-- (?P<id>[A-Z]{1,8}[0-9]{1,4}): (?P<name>.+)")
 _ENTRY: Final = re.compile(r"-- (?P<key>[a-z_]+):(?: (?P<text>.*))?")
 _MORE: Final = "--   "
@@ -57,13 +57,13 @@ _ALWAYS: Final = "select true"
 
 
 class RuleFileError(Exception):
-    """A file of rules or stages can't be used; the text names it and says why."""
+    """A file of rules or stages can't be used; the message names the file and says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """A table that rules share. `text` is one query in Spark's SQL. Where it is not to be kept its
-    rows are not worth their memory: an engine may ask the query anew for each that reads it."""
+    """A table that rules share. `text` is one query in Spark's SQL. If it is not to be kept,
+    storing its rows is not worth the memory: an engine may run the query again for each reader."""
 
     name: str
     is_kept: bool = True
@@ -76,14 +76,15 @@ class Stage:
 class Rule:
     """One rule of the catalogue.
 
-    `needs`: tables without which nothing can be said. `wants`: tables that it looks at where they
-    are. `applies`: a query for one truth value, whether its feature was on and used. `listed`: one
-    that is false where the rule is listed only if it is unknown. `examined`: a query for the number
-    of rows that it looks at; 0 makes it unknown, with `nothing` as the reason. They see the stages
-    of counts and the manifest's tables only. `holds` says what is so where it passes, `rule` what
-    is a violation; `reaches`: what it says holds only where the traces reach all that the logs have
-    committed. `text` yields the findings: plain columns in their order of rank, and `reason`, which
-    says why a row is a doubt and no violation.
+    `needs`: tables without which the rule can't be judged. `wants`: tables that it reads where the
+    run has them. `applies`: a query for one boolean, whether the rule's feature was on and used.
+    `listed`: a query that is false if the rule is to be listed only when unknown. `examined`: a
+    query for the number of rows that the rule examines; 0 makes the rule unknown, with `nothing` as
+    the reason. These queries see the stages of counts and the manifest's tables only. `holds` says
+    what is true where the rule passes, `rule` what a violation is. `reaches`: the rule's statement
+    holds only if the traces reach everything that the logs have committed. `text` yields the
+    findings: plain columns in their order of rank, and `reason`, which says why a row is a doubt
+    and not a violation.
     """
 
     id: str
@@ -104,10 +105,10 @@ class Rule:
 
 
 def read_rules(*folders: Path) -> tuple[Rule, ...]:
-    """All rules of `folders`, by family and number.
+    """Read all rules of `folders`, sorted by family and number.
 
     Raises:
-        RuleFileError: a file is no rule, or two have one id.
+        RuleFileError: a file is not a rule, or two have one id.
     """
     rules: dict[str, Rule] = {}
     for path in _files(folders):
@@ -119,10 +120,10 @@ def read_rules(*folders: Path) -> tuple[Rule, ...]:
 
 
 def read_stages(*folders: Path) -> Mapping[str, Stage]:
-    """All stages of `folders` by name.
+    """Read all stages of `folders`, by name.
 
     Raises:
-        RuleFileError: a file is no stage, or two have one name.
+        RuleFileError: a file is not a stage, or two have one name.
     """
     stages: dict[str, Stage] = {}
     for path in _files(folders):
@@ -147,7 +148,7 @@ def _files(folders: Iterable[Path]) -> Iterable[Path]:
 
 
 def _split(path: Path) -> tuple[list[str], str]:
-    """The header's lines and the query behind them."""
+    """Split a file into the header's lines and the query after them."""
     try:
         if path.stat().st_size > _FILE_SIZE_BYTES_MAX:
             raise RuleFileError(f"{path} is larger than {_FILE_SIZE_BYTES_MAX} bytes")

@@ -1,6 +1,6 @@
-"""docs/RULES.md, made of the files of the rules: `python -m verify.catalogue.rule_page`.
+"""The page docs/RULES.md, generated from the rule files: `python -m verify.catalogue.rule_page`.
 
-Place in the data path: none; a test holds the page against the files.
+Place in the data path: none; a test compares the page with the files.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FAMILIES: Final = {
 
 
 def rule_page() -> str:
-    """The whole page. Each rule has an anchor, its id in lower case."""
+    """Return the whole page. Each rule has an anchor, its id in lower case."""
     return "\n".join(_lines()) + "\n"
 
 

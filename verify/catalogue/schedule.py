@@ -1,10 +1,10 @@
-"""In which order rules are asked, so that few stages are held at a time.
+"""The order in which rules are queried, so that few stages are held at a time.
 
-Place in the data path: `verify.judge` asks for it where the engine can drop stages; what a rule
-finds does not depend on when it is asked. Pure.
+Place in the data path: `verify.judge` uses it if the engine can drop stages; what a rule finds does
+not depend on the order. Pure.
 
-Invariants: each rule stands in one step; a stage is made in the first step that needs it, behind
-all that it reads itself, and dropped after the last that reads it; what is to be kept is not
+Invariants: each rule is in one step; a stage is made in the first step that needs it, after all
+that it reads itself, and dropped after the last step that reads it; a stage to keep is never
 dropped.
 """
 
@@ -22,7 +22,7 @@ __all__ = ["Step", "scheduled"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """Stages to make, in that order; rules to ask; stages that nobody reads any more."""
+    """Stages to make, in that order; rules to query; stages that no later step reads."""
 
     make: Sequence[str]
     ask: Sequence[Rule]
@@ -36,10 +36,10 @@ def scheduled(
     made: Collection[str],
     keep: Collection[str],
 ) -> list[Step]:
-    """One rule per step, always one of those that need the fewest stages more; then what is to be
-    kept and was not needed before.
+    """Schedule one rule per step, always the one that needs the fewest further stages; then the
+    stages in `keep` that no rule needed.
 
-    `made` are there already and are left alone.
+    Stages in `made` exist already and are left alone.
     """
     reads = {
         rule.id: [
@@ -52,7 +52,7 @@ def scheduled(
     kept = [name for name in stages_behind(keep, stages) if name not in made]
     waiting = list(rules)
     held: list[str] = []
-    there = set[str]()  # what was made once
+    there = set[str]()  # stages made so far
     steps: list[Step] = []
     while waiting:
         rule = min(waiting, key=lambda rule: sum(name not in there for name in reads[rule.id]))
@@ -64,7 +64,7 @@ def scheduled(
             name for below in (kept, *(reads[rule.id] for rule in waiting)) for name in below
         } - there
         needed = {*keep, *_read_by(waiting), *_read_by(stages[name] for name in to_be_made)}
-        for name in reversed(held):  # what is not kept reads on
+        for name in reversed(held):  # a stage that is not kept reads others each time
             if name in needed and not stages[name].is_kept:
                 needed.update(_read_by([stages[name]]))
         drop = [name for name in held if name not in needed]

@@ -1,10 +1,10 @@
-"""Which stages a query reads, by way of others too, and in which order they are made.
+"""The stages that a query reads, directly or through others, and the order in which to make them.
 
-Place in the data path: `verify.judge`, `verify.extent` and `verify.sql` ask it before an engine
+Place in the data path: `verify.judge`, `verify.extent` and `verify.sql` use it before an engine
 makes a stage. Pure.
 
-Invariants: each stage stands behind all that it reads itself; a stage that reads itself, however
-far around, is an error that names the way.
+Invariants: each stage comes after all that it reads itself; a stage that reads itself, through
+however many others, is an error that names the path.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["stages_behind", "stages_read"]
 
 
 def stages_read(text: str, *, name: str, stages: Mapping[str, Stage]) -> tuple[str, ...]:
-    """The stages that the query `text` needs, in the order in which they can be made.
+    """Return the stages that the query `text` needs, in an order in which they can be made.
 
     Raises:
         DialectError: a stage reads itself, or is not in the subset.
@@ -27,7 +27,7 @@ def stages_read(text: str, *, name: str, stages: Mapping[str, Stage]) -> tuple[s
 
 
 def stages_behind(names: Iterable[str], stages: Mapping[str, Stage]) -> tuple[str, ...]:
-    """The stages `names` and all that they read, in the order in which they can be made.
+    """Return the stages `names` and all that they read, in an order in which they can be made.
 
     Raises:
         DialectError: as `stages_read`.

@@ -1,10 +1,10 @@
-"""How much there is to look at: the stages of counts, and the queries of rules' headers over them.
+"""How many rows a run has: the stages of counts, and the queries of rule headers over them.
 
-Place in the data path: an engine makes the stages of counts and hands their few rows over; here
-the headers' `applies` and `examined` are answered, for each engine from its own rows.
+Place in the data path: an engine makes the stages of counts and passes their few rows on; this
+module answers the headers' `applies` and `examined`, for each engine from its own rows.
 
-Invariants: a header sees counts and the manifest's tables only, so that it costs nothing, however
-large a run is.
+Invariants: a header sees counts and the manifest's tables only, so that its cost does not grow with
+the run.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _ROWS_OF: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Headers:
-    """What a rule's header says of this run."""
+    """The answers of a rule's header queries for this run."""
 
     applies: bool
     listed: bool
@@ -63,7 +63,7 @@ class Headers:
 
 
 class Tallies:
-    """The counts of one run, as one engine made them."""
+    """The counts of one run, as one engine computed them."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Tallies:
         self._connection.close()
 
     def headers(self, rule: Rule) -> Headers:
-        """Raises RuleFileError: a header's query can't be answered."""
+        """Answer the header queries of `rule`. Raises RuleFileError if one can't be answered."""
         return Headers(
             applies=bool(self._answer(rule, rule.applies)),
             listed=bool(self._answer(rule, rule.listed)),
@@ -91,7 +91,7 @@ class Tallies:
         )
 
     def rows_of(self, table: str) -> int:
-        """How many rows a table of the format has."""
+        """Return the number of rows of a table of the format."""
         answer = self._connection.execute(_ROWS_OF[table]).fetchone()
         return int(answer[0]) if answer is not None else 0
 
@@ -104,7 +104,7 @@ class Tallies:
 
 
 def check_header(rule: Rule, relations: Sequence[str]) -> None:
-    """Raises RuleFileError where a header looks at more than counts and the manifest."""
+    """Check that a header reads counts and the manifest's tables only. Raises RuleFileError."""
     for query in (rule.applies, rule.listed, rule.examined):
         beyond = tables_of(query, name=rule.id) - set(TALLIES) - set(relations)
         if beyond:

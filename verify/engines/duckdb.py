@@ -1,14 +1,13 @@
-"""DuckDB, embedded: the first verdict, in seconds.
+"""DuckDB, embedded: the engine that gives the first verdict, within seconds.
 
-Place in the data path: one of the two engines under `verify.judge`. Reads the Parquet files by
-itself; each stage that is to be kept is a table in memory, which spills to the folder it is given.
-A large table of the run stays where it is: it is a view of its files, and queries read the columns
-that they need. Where a column has to be cast, which may fail, a table is read once and for all.
+Place in the data path: one of the two engines under `verify.judge`. Reads the Parquet files itself;
+each stage to be kept is a table in memory, which spills to a given folder. A large table of the run
+is a view of its files, and queries read only the columns that they need. If a column has to be
+cast, which may fail, the table is copied once instead.
 
-Invariants: nothing is installed or loaded, nothing comes from the network; once the tables are
-loaded no query reads a file, but for those very files of the run, and none is written but in the
-folder that a large query spills to. A file that stays where it is must not change meanwhile: its
-digest was compared before.
+Invariants: no extension is installed or loaded, nothing comes from the network; once the tables are
+loaded, queries read no file except those of the views, and write only in the spill folder. A viewed
+file must not change meanwhile: its digest was compared before.
 """
 
 from __future__ import annotations
@@ -37,14 +36,14 @@ _SETTINGS: Final = {
 }
 _FOUND: Final = "found"
 _VIEWED_ROWS_MIN: Final = 1_000_000
-_MEMORY_SHARE: Final = 4  # a quarter of the machine's
-_MEMORY_BYTES_MIN: Final = 2 * 1024**3  # or three quarters, where there is less
+_MEMORY_SHARE: Final = 4  # a quarter of the machine's memory
+_MEMORY_BYTES_MIN: Final = 2 * 1024**3  # or three quarters of it, where that is less
 
 
 class DuckDBEngine:
-    """One database in memory. `spill` is a folder; `memory_limit_bytes` bounds what is held in
-    memory, a quarter of the machine's if it is not told; a table with `viewed_rows_min` rows or
-    more is not copied."""
+    """A DuckDB database in memory. `spill` is a folder; `memory_limit_bytes` bounds the memory, by
+    default to a quarter of the machine's; a table of `viewed_rows_min` rows or more is not copied.
+    """
 
     name = "duckdb"
 
@@ -62,7 +61,7 @@ class DuckDBEngine:
             "memory_limit": f"{memory_limit_bytes or _memory_bytes()}B",
         }
         self._viewed_rows_min = viewed_rows_min
-        self._kinds: dict[str, str] = {}  # of the stages
+        self._kinds: dict[str, str] = {}  # view or table, by stage
         if threads is not None:
             settings["threads"] = threads
         self._connection = duckdb.connect(":memory:", config=settings)
@@ -81,7 +80,8 @@ class DuckDBEngine:
             self._connection.register("arriving", relation)
             self._run(f'create table "{name}" as from arriving', name)
             self._connection.unregister("arriving")
-        # Rules may come from elsewhere: from here on they see these tables, and no other file.
+        # Rules may be written by others: from here on they can read these tables, and no other
+        # file.
         files = ", ".join(_quoted(path) for name in viewed for path in _paths(tables[name]))
         self._run(f"set allowed_paths = [{files}]", "settings")
         self._run("set parquet_metadata_cache = true", "settings")
@@ -96,7 +96,7 @@ class DuckDBEngine:
             self._kinds[stage.name] = kind
 
     def make_each(self, stages: Sequence[Stage]) -> Mapping[str, EngineError]:
-        """One after the other: each uses all threads by itself."""
+        """Make the stages one after the other: each uses all threads by itself."""
         failed: dict[str, EngineError] = {}
         for stage in stages:
             try:
@@ -113,11 +113,11 @@ class DuckDBEngine:
         return self._fetch(f'from "{name}"', name)
 
     def ask(self, query: str) -> list[dict[str, object]]:
-        """The rows that a query in DuckDB's own SQL has.
+        """Run a query in DuckDB's own SQL and return its rows.
 
         Raises:
-            EngineError: it fails, or is no query: the files of the run can be read, and by any
-                other statement written too.
+            EngineError: it fails, or is not one SELECT: the run's files stay readable, and another
+                statement could write them too.
         """
         try:
             statements = self._connection.extract_statements(query)
@@ -158,7 +158,7 @@ class DuckDBEngine:
         )
 
     def findings_of(self, rules: Sequence[Rule]) -> Mapping[str, Findings | EngineError]:
-        """One after the other: each uses all threads by itself."""
+        """Run the rules one after the other: each uses all threads by itself."""
         return {rule.id: found_by(self.findings, rule) for rule in rules}
 
     def _run(self, text: str, name: str) -> None:
@@ -177,7 +177,7 @@ class DuckDBEngine:
 
 
 def _is_plain(kind: str) -> bool:
-    """Structs and lists have no order that both engines share."""
+    """Return whether values are ordered alike on both engines; structs and lists are not."""
     return not kind.upper().startswith(("STRUCT", "MAP", "UNION")) and not kind.endswith("]")
 
 

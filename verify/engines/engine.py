@@ -1,4 +1,4 @@
-"""What an engine does: holds tables, makes stages, answers rules.
+"""The interface of an engine: load tables, make stages, answer rules.
 
 Place in the data path: between `verify.judge`, which knows rules, and DuckDB or Spark, which know
 rows.
@@ -30,16 +30,16 @@ __all__ = [
 ]
 
 FINDINGS_MAX: Final = 32
-"""How many violations, and how many doubts, of a rule are fetched."""
+"""The maximum number of violations, and of doubts, that are fetched per rule."""
 
 
 class EngineError(Exception):
-    """A query failed; the text is the engine's first line."""
+    """A query failed; the message is the first line of the engine's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFiles:
-    """Where a table of the format lies: Parquet files, whose rows are those of all of them."""
+    """The Parquet files of a table of the format; its rows are those of all files together."""
 
     files: tuple[TableFile, ...]
     schema: pa.Schema
@@ -47,7 +47,7 @@ class TableFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """What one rule found: how many violations and doubts, and the smallest of each."""
+    """The findings of one rule: the numbers of violations and doubts, and the smallest of each."""
 
     violations: int
     doubts: int
@@ -56,7 +56,7 @@ class Findings:
 
 
 def found_by(find: Callable[[Rule], Findings], rule: Rule) -> Findings | EngineError:
-    """What `find` answers of `rule`, or why it can't."""
+    """Return the findings that `find` returns for `rule`, or the EngineError that it raises."""
     try:
         return find(rule)
     except EngineError as error:
@@ -70,29 +70,29 @@ class Engine(Protocol):
     def name(self) -> str: ...
 
     def load(self, tables: Mapping[str, TableFiles], relations: Mapping[str, pa.Table]) -> None:
-        """Makes the run's tables, and small ones that are in memory, known by their names."""
+        """Load the run's tables, and small ones that are in memory, under their names."""
 
     def make(self, stages: Sequence[Stage]) -> None:
-        """Makes and keeps each stage; each may read those before it."""
+        """Make and keep each stage; each may read those before it."""
 
     def make_each(self, stages: Sequence[Stage]) -> Mapping[str, EngineError]:
-        """The same; an error, by the stage's name, is that of the stage and of those that read
-        it."""
+        """Make the stages like `make`, and return errors by stage name. A stage's error is also
+        that of the stages that read it."""
 
     def table(self, name: str) -> list[dict[str, object]]:
-        """The rows of a small table or stage."""
+        """Return the rows of a small table or stage."""
 
     def findings(self, rule: Rule) -> Findings:
-        """What `rule` finds."""
+        """Return the findings of `rule`."""
 
     def findings_of(self, rules: Sequence[Rule]) -> Mapping[str, Findings | EngineError]:
-        """What each of `rules` finds, by id; an error is that of its rule alone."""
+        """Return the findings of each of `rules`, by id; an error is that of its rule alone."""
 
 
 @runtime_checkable
 class Forgetful(Protocol):
-    """An engine that makes a stage at once, and so gains by dropping it when it is not read any
-    more."""
+    """An engine that computes a stage at once, and so frees memory by dropping it after its last
+    reader."""
 
     def drop(self, names: Sequence[str]) -> None:
-        """Drops stages."""
+        """Drop stages."""

@@ -1,4 +1,4 @@
-"""What this process may use of its machine.
+"""The share of the machine that this process may use.
 
 Place in the data path: both engines bound their memory by it before they read a row.
 """
@@ -13,10 +13,11 @@ __all__ = ["memory_bytes"]
 
 
 def memory_bytes(*, root: Path = Path("/")) -> int:
-    """The memory that this process can have: the machine's, or less where its control group or one
-    above it says so, as a container's does.
+    """Return the memory that this process can have: the machine's, or the lowest limit of its
+    control group and those above it, such as a container's.
 
-    `root` is where `proc` and `sys` lie. Source: cgroup-v2's memory.max, and limit_in_bytes of v1.
+    `root` is the folder of `proc` and `sys`. Source: cgroup-v2's memory.max, and limit_in_bytes of
+    v1.
     """
     machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return min([machine, *_limits(root)])

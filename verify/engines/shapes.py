@@ -1,11 +1,10 @@
-"""The columns that a Parquet file has, read as the columns that the format names.
+"""The columns of a Parquet file, read as the columns that the format names.
 
-Place in the data path: under `verify.engines.duckdb`, which casts each column to its type; what is
-no column of that kind is refused here, by name, before anything is read.
+Place in the data path: under `verify.engines.duckdb`, which casts each column to its type. A column
+of another kind is refused here, by name, before anything is read.
 
-Invariants: the same kind in another width (as a table written from pandas may have it) is cast,
-and a column without any value may have Arrow's null type. No text becomes a number, or a number
-text.
+Invariants: the same kind in another width (as pandas may write it) is cast, and a column without
+any value may have Arrow's null type. Text is never cast to a number, nor a number to text.
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ _FAMILIES: Final[tuple[tuple[Callable[[pa.DataType], bool], str], ...]] = (
 
 
 def select_list(path: Path | None, schema: pa.Schema) -> str:
-    """DuckDB's list of columns that reads `path` as `schema`; None: columns of an empty table.
+    """Build DuckDB's list of columns that reads `path` as `schema`; None: those of an empty table.
 
     Raises:
         TableError: a column is missing or of another kind.
     """
     if path is not None and pq.read_metadata(path).num_rows == 0:
-        path = None  # nothing in it, whatever its columns are
+        path = None  # the file is empty, so the types of its columns don't matter
     found = None if path is None else pa.struct(pq.read_schema(path))
     columns = []
     for field in schema:
@@ -58,7 +57,7 @@ def select_list(path: Path | None, schema: pa.Schema) -> str:
 
 
 def is_as_told(path: Path, schema: pa.Schema) -> bool:
-    """Whether every column of `path` has the very type of `schema`, so that no cast can fail."""
+    """Return whether each column of `path` has exactly its type in `schema`: no cast can fail."""
     found = pq.read_schema(path)
     return all(
         field.name in found.names and found.field(field.name).type == field.type for field in schema
@@ -67,7 +66,7 @@ def is_as_told(path: Path, schema: pa.Schema) -> bool:
 
 def _refuse_another_kind(file: str, path: str, found: pa.DataType, told: pa.DataType) -> None:
     if pa.types.is_dictionary(found):
-        found = found.value_type  # an encoding of Arrow's, which Parquet does not tell apart
+        found = found.value_type  # Arrow's encoding, which Parquet does not distinguish
     if pa.types.is_null(found):
         return
     if pa.types.is_list(told):
@@ -87,7 +86,7 @@ def _refuse_another_kind(file: str, path: str, found: pa.DataType, told: pa.Data
             return
     elif _family(found) == _family(told) != "":
         return
-    # How Parquet keeps a list without any value: of some plain type.
+    # Parquet stores a list without any value as a list of some plain type.
     if path.endswith("[]") and _family(found) == "integer":
         return
     raise TableError(f"{file} has the column {path} as {found}, the format says {told}")

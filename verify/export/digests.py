@@ -1,15 +1,15 @@
 """The digest of a message's contents, as the run format defines it, for many records at once.
 
-Place in the data path: `verify.export.records` asks for the column `digest`.
+Place in the data path: `verify.export.records` fills the column `digest` with it.
 
 XXH3-64 with seed 0, as a signed integer, of: the body (inflated), one byte 0, the message's flag as
 4 bytes big-endian, then TAGS, KEYS and every property whose name begins with `u_`, in byte order of
 their names, each as name, byte 1, value, byte 2.
 
-Invariants: what follows a body is put together in bulk; a body is only looked at by the hash. One
-that can't be inflated, or would be larger than a message may be, has no digest.
+Invariants: what follows a body is assembled in bulk; only the hash reads a body. A body that can't
+be inflated, or would be larger than a message may be, has no digest.
 
-Source: the run format, `digest`, with its test vectors; docs/FORMATS.md section 8.
+Source: docs/RUN_FORMAT.md, `digest`, with its test vectors; docs/FORMATS.md section 8.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ INFLATED_SIZE_MAX: Final = 64 * 1024 * 1024
 _COMPRESSED: Final = 0x1
 _COMPRESSION_MASK: Final = 0x700
 _LZ4, _ZSTD = 0x100, 0x200
-_ZLIB: Final = frozenset({0, 0x300})  # clients before the bits sent none
+_ZLIB: Final = frozenset({0, 0x300})  # clients older than these bits left them 0
 _NAMES: Final = (b"TAGS", b"KEYS")
 _PREFIX: Final = b"u_"
 _BEFORE_FLAG: Final = 1
@@ -49,7 +49,7 @@ def digests(
     sys_flag: _Ints,
     properties: Properties,
 ) -> pa.Int64Array:
-    """One digest per record; `body` is where each one's body begins and ends in `data`."""
+    """Compute one digest per record. `body` holds the start and end of each body in `data`."""
     tails, edges = _tails(flag, properties)
     view = memoryview(tails)
     digest = xxhash.xxh3_64_intdigest
@@ -67,11 +67,11 @@ def digests(
 
 
 def _tails(flag: _Ints, properties: Properties) -> tuple[bytes, list[int]]:
-    """What follows each record's body, back to back, and where each begins and ends."""
+    """Assemble the bytes after each record's body, back to back; return them and their edges."""
     items = _counted_items(properties)
     record = properties.record[items]
     start, stop = properties.name_start[items], properties.value_end[items]
-    # As it stands where it has a \x01, which is then the byte behind its name.
+    # An item that contains \x01 is copied as it is: that byte separates name and value already.
     bare = properties.name_end[items] == stop
     size = stop - start + bare + 1
     count = len(flag)
@@ -81,7 +81,7 @@ def _tails(flag: _Ints, properties: Properties) -> tuple[bytes, list[int]]:
     tails = np.zeros(int(edges[-1]), dtype=np.uint8)
     at_flag = edges[:-1, None] + np.arange(_BEFORE_FLAG, _HEAD_SIZE)
     tails[at_flag] = flag.astype(">u4").view(np.uint8).reshape(count, 4)
-    # Items are in the order of their records, so each begins where those before it end.
+    # Items are sorted by record, so each begins where those before it end.
     place = np.cumsum(size) - size + (record + 1) * _HEAD_SIZE
     copied = stop - start
     within = np.arange(int(copied.sum())) - np.repeat(np.cumsum(copied) - copied, copied)
@@ -92,7 +92,8 @@ def _tails(flag: _Ints, properties: Properties) -> tuple[bytes, list[int]]:
 
 
 def _counted_items(properties: Properties) -> _Ints:
-    """The items that count, by record and by the bytes of their names; each name's last alone."""
+    """Return the items that the digest covers, by record and by the bytes of their names. If a name
+    occurs more than once in a record, only its last item counts."""
     counts = properties.has_prefix(_PREFIX)
     for name in _NAMES:
         counts |= properties.is_named(name)
@@ -115,7 +116,7 @@ def _counted_items(properties: Properties) -> _Ints:
 
 
 def _inflated(body: bytes, compression: int) -> bytes | None:
-    """None where it can't be, or where there would be too much of it."""
+    """Inflate a body; None if it is broken or larger than `INFLATED_SIZE_MAX`."""
     size_max = INFLATED_SIZE_MAX
     try:
         if compression in _ZLIB:
@@ -137,7 +138,7 @@ def _inflated(body: bytes, compression: int) -> bytes | None:
 
 
 def _is_whole_zstandard(body: bytes, inflated_size: int) -> bool:
-    """The bounded reader does not tell a frame that was cut short from a whole one."""
+    """Return whether the frame was complete: the bounded reader accepts a truncated one."""
     declared = zstandard.frame_content_size(body)
     if declared >= 0 or inflated_size > INFLATED_SIZE_MAX:
         return bool(declared == inflated_size)

@@ -1,10 +1,9 @@
-"""One payload by itself: its commands, and what is wrong with it.
+"""One payload by itself: its commands, and its first defect.
 
-Place in the data path: `verify.export.payloads` reads tables here, entry by entry, and asks for the
-words where a payload, read in bulk, is not as drawn.
+Place in the data path: `verify.export.payloads` reads the command tables here, entry by entry, and
+the description of the defect if a payload that was read in bulk is not as drawn.
 
-Invariants: nothing but `PayloadError` is raised for what the bytes are, and it names what was
-wrong.
+Invariants: whatever the bytes are, only `PayloadError` is raised, and it names the defect.
 
 Source: docs/FORMATS.md section 4; RocketMQ's record layout (MessageExtEncoder).
 """
@@ -22,7 +21,7 @@ MAGIC_V1: Final = 0xDAA320A7
 MAGIC_V2: Final = 0xDAA320AB
 _HEAD: Final = struct.Struct(">BBHI")  # version, flags, births ahead, table size
 assert _HEAD.size == 8
-_FIXED: Final = struct.Struct(">IIIiiqqiq")  # up to the born timestamp, which hosts follow
+_FIXED: Final = struct.Struct(">IIIiiqqiq")  # up to the born timestamp, before the hosts
 assert _FIXED.size == 48
 _BORN_HOST_IPV6: Final = 0x10
 _STORE_HOST_IPV6: Final = 0x20
@@ -38,10 +37,10 @@ class PayloadError(Exception):
 
 
 def commands_of(payload: memoryview) -> tuple[list[list[Any]], int]:
-    """The commands of an entry, and where in `payload` its records begin.
+    """Return the commands of an entry, and the position in `payload` of its first record.
 
     Raises:
-        PayloadError: as the class says.
+        PayloadError: the payload is not as the format draws it.
     """
     if len(payload) < _HEAD.size:
         raise PayloadError(f"a payload of {len(payload)} bytes is too short")
@@ -67,7 +66,8 @@ def commands_of(payload: memoryview) -> tuple[list[list[Any]], int]:
 
 
 def _is_as_drawn(command: list[Any]) -> bool:
-    """Whether the commands that become columns have the types of these."""
+    """Return whether a command has the right field types; only those that become columns are
+    checked."""
     match command:
         case ["offset", str(), str(), int(queue), int(offset)]:
             return _INT32_MIN <= queue <= _INT32_MAX and _INT64_MIN <= offset <= _INT64_MAX
@@ -79,7 +79,7 @@ def _is_as_drawn(command: list[Any]) -> bool:
 
 
 def payload_defect(payload: memoryview) -> str | None:
-    """The first thing in `payload` that is not as drawn; None where there is none."""
+    """Return the first defect of `payload`; None if it is as drawn."""
     try:
         _, offset = commands_of(payload)
     except PayloadError as error:

@@ -1,12 +1,12 @@
-"""What data entries hold, in bulk: where their records stand, the fixed fields of these, commands.
+"""The contents of data entries, in bulk: positions and fixed fields of records, and commands.
 
 Place in the data path: from sound entries (`verify.export.segment_entries`) to arrays with one
-place per record, which `verify.export.records` turns into columns, and to the commands of the
+element per record, which `verify.export.records` turns into columns, and to the commands of the
 entries' tables.
 
 Invariants: an entry whose payload is not as drawn yields no record and no command, but its defect,
-in the words of `verify.export.payload_defects`; every region of a record that is answered lies
-within that record, and regions of one kind rise from record to record.
+in the words of `verify.export.payload_defects`; every returned region of a record lies within that
+record, and regions of one kind rise from record to record.
 
 Source: docs/FORMATS.md sections 4 and 8; RocketMQ's record layout (MessageExtEncoder).
 """
@@ -58,10 +58,10 @@ _IPV6_MORE: Final = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Records:
-    """Message records, one place in every array each, in the order of their bytes.
+    """Message records, one element per array each, in the order of their bytes.
 
-    `entry` is the place of its entry among those that were asked for; places of bytes are those
-    in the segment.
+    `entry` is the index of the record's entry among those that were passed in; byte positions are
+    those in the segment.
     """
 
     entry: _Ints
@@ -81,7 +81,8 @@ class Records:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Payloads:
-    """`commands` and `defects` by the place of their entry."""
+    """The contents of a segment's data entries; `commands` and `defects` by the index of their
+    entry."""
 
     records: Records
     commands: Mapping[int, Sequence[list[Any]]]
@@ -89,7 +90,7 @@ class Payloads:
 
 
 def read_payloads(data: memoryview, entries: Entries) -> Payloads:
-    """What `entries` of one segment hold, whose bytes are `data`."""
+    """Read the payloads of `entries` of one segment, whose bytes are `data`."""
     commands: dict[int, Sequence[list[Any]]] = {}
     defects: dict[int, str] = {}
     of, starts = _walk(data, entries, commands, defects)
@@ -109,7 +110,8 @@ def _walk(
     commands: dict[int, Sequence[list[Any]]],
     defects: dict[int, str],
 ) -> tuple[list[int], list[int]]:
-    """The entry and the first byte of every record, as long as each leads to the next."""
+    """Return the entry and the first byte of every record, following each record's size to the
+    next."""
     of: list[int] = []
     starts: list[int] = []
     unpack = _SIZE.unpack_from
@@ -129,6 +131,7 @@ def _walk(
         while offset < end:
             size = unpack(data, offset)[0] if end - offset >= _RECORD_SIZE_MIN else 0
             if not _RECORD_SIZE_MIN <= size <= end - offset:
+                # One broken record discards the whole entry: the sizes after it can't be trusted.
                 del starts[before:]
                 commands.pop(entry, None)
                 defects[entry] = _defect(data, entries, entry)
@@ -148,7 +151,7 @@ def _defect(data: memoryview, entries: Entries, entry: int) -> str:
 def _fixed_fields(
     content: npt.NDArray[np.uint8], entries: Entries, of: list[int], starts: list[int]
 ) -> tuple[Records, npt.NDArray[np.bool_]]:
-    """The records that begin at `starts`, and which of them are as drawn."""
+    """Read the records that begin at `starts`, and return which of them are as drawn."""
     entry, start = np.array(of, dtype=np.int64), np.array(starts, dtype=np.int64)
     raw: npt.NDArray[Any] = content[start[:, None] + np.arange(48)]
     fixed = raw.view(_FIXED)[:, 0]
@@ -203,7 +206,7 @@ def _number(
     end: _Ints,
     sound: npt.NDArray[np.bool_],
 ) -> tuple[_Ints, npt.NDArray[np.bool_]]:
-    """The integers at `at`; 0, and not sound, where they would not end by `end`."""
+    """Read the integers at `at`; 0, and not sound, where one would not end by `end`."""
     width = np.dtype(kind).itemsize
     sound = sound & (at >= 0) & (at + width <= end)
     place = np.where(sound, at, 0)[:, None] + np.arange(width)
@@ -214,7 +217,7 @@ def _number(
 def _is_text(
     content: npt.NDArray[np.uint8], start: _Ints, end: _Ints, sound: npt.NDArray[np.bool_]
 ) -> npt.NDArray[np.bool_]:
-    """Which of the sound regions are UTF-8. Nearly all are ASCII, which one look tells."""
+    """Return which of the sound regions are UTF-8. Nearly all are ASCII, which one test shows."""
     result = sound.copy()
     found = regions(content, start[sound], end[sound])
     if (array_bytes(found) & 0x80).any():

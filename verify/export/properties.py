@@ -1,10 +1,10 @@
 """The properties of many records at once: `name \\x01 value \\x02`, repeated, in UTF-8.
 
-Place in the data path: `verify.export.records` asks for the values of the names that are columns;
-`verify.export.digests` for those that count in a digest.
+Place in the data path: `verify.export.records` reads the values of the names that are columns;
+`verify.export.digests` those that a digest covers.
 
-Invariants: of two properties of one name the last one counts; one without a name is none, one
-without \\x01 is there and empty; the last \\x02 may be missing. Nothing is decoded.
+Invariants: of two properties of one name the last one counts; an item without a name is ignored;
+one without \\x01 has an empty value; the last \\x02 may be missing. Nothing is decoded.
 
 Source: docs/FORMATS.md section 8.
 """
@@ -26,9 +26,9 @@ _NAME_END, _END = 1, 2
 
 
 class Properties:
-    """`blocks` has the properties of one record per value, as `regions` made it.
+    """The properties of `blocks`, which has one value per record, as `regions` made it.
 
-    Arrays of items have one place per property: `record`, and where name and value stand in
+    Arrays of items have one element per property: `record`, and the positions of name and value in
     `content`.
     """
 
@@ -38,7 +38,8 @@ class Properties:
         edges = array_offsets(blocks)
         first, end = edges[:-1], edges[1:]
         stops = np.flatnonzero(self.content == _END)
-        # An item begins where a block does, and behind each \x02; a block may lack its last one.
+        # An item begins at the start of a block, and after each \x02; a block may lack its last
+        # one.
         cut = end[end > first]
         cut = cut[self.content[cut - 1] != _END]
         begins = np.sort(np.concatenate((edges[:1], stops + 1, cut)), kind="stable")
@@ -54,18 +55,18 @@ class Properties:
         self.value_start: _Ints = np.minimum(self.name_end + 1, self.value_end)
 
     def is_named(self, name: bytes) -> npt.NDArray[np.bool_]:
-        """Which items have this name."""
+        """Return which items have this name."""
         return self._begins(name, self.name_end - self.name_start == len(name))
 
     def has_prefix(self, prefix: bytes) -> npt.NDArray[np.bool_]:
-        """Which items have a name that begins so."""
+        """Return which items have a name that begins with `prefix`."""
         return self._begins(prefix, self.name_end - self.name_start >= len(prefix))
 
     def values(self, name: bytes) -> pa.LargeStringArray:
-        """Each record's value of that name, null where it has none."""
+        """Return each record's value of that name, null where it has none."""
         items = np.flatnonzero(self.is_named(name))
         place = np.full(self.count, -1, dtype=np.int64)
-        place[self.record[items]] = np.arange(len(items))  # the last one stays
+        place[self.record[items]] = np.arange(len(items))  # the last assignment wins
         found = regions(self.content, self.value_start[items], self.value_end[items])
         return found.take(pa.array(place, mask=place < 0)).view(pa.large_string())
 
@@ -84,6 +85,6 @@ class Properties:
 
 
 def _next(places: _Ints, begins: _Ints) -> _Ints:
-    """The first of `places` at or behind each of `begins`; far behind everything without one."""
+    """Return the first of `places` at or after each of `begins`; the largest int64 if none is."""
     padded = np.append(places, np.iinfo(np.int64).max)
     return padded[np.searchsorted(places, begins)]

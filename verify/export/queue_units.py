@@ -1,16 +1,13 @@
-"""ConsumeQueue units in bulk: as rows, and as what records are compared with.
+"""ConsumeQueue units in bulk: as rows, and for comparison with records.
 
 Place in the data path: `verify.export.replica` takes the rows of the table `cq` from here, and
-asks for each record whether the unit at its queue offset is its own.
+checks for each record whether the unit at its queue offset points to it.
 
-| offset | size | field |
-|---|---|---|
-| 0 | 8 | position of the record in the log |
-| 8 | 4 | size of the record |
-| 12 | 8 | tags code |
+| offset | size | field | |---|---|---| | 0 | 8 | position of the record in the log | | 8 | 4 | size
+of the record | | 12 | 8 | tags code |
 
-Invariants: a unit of size 0 was never written and is no row; half a unit at the end of a file is
-none either.
+Invariants: a unit of size 0 was never written and yields no row; nor does half a unit at the end of
+a file.
 
 Source: docs/FORMATS.md section 5.
 """
@@ -39,7 +36,8 @@ _FILES_KEPT_MAX: Final = 64  # of 6 MB at most
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitOwner:
-    """Records of one chunk, one place each: where each should be found, and what its unit says."""
+    """Records of one chunk, one element each: the place of its unit, and that unit's expected
+    fields."""
 
     topics: tuple[str, ...]
     topic_code: _Ints
@@ -51,13 +49,13 @@ class UnitOwner:
 
 
 def units_of(file: QueueFile) -> npt.NDArray[Any]:
-    """Every whole unit of a file, those that were never written too."""
+    """Read every whole unit of a file, including those that were never written."""
     content = file.path.read_bytes()
     return np.frombuffer(content, dtype=_UNIT, count=len(content) // UNIT_SIZE_BYTES)
 
 
 class Units:
-    """Look-ups in one store's ConsumeQueues; a few files are kept in memory at a time."""
+    """Look-ups in one store's ConsumeQueues; a few files are cached in memory."""
 
     __slots__ = ("_files", "_kept")
 
@@ -70,7 +68,7 @@ class Units:
         self._kept: OrderedDict[tuple[str, int, int], npt.NDArray[Any]] = OrderedDict()
 
     def are_owned(self, records: UnitOwner) -> npt.NDArray[np.bool_]:
-        """For each record, whether the unit at its place is as the record says."""
+        """Return for each record whether the unit at its queue offset has the record's fields."""
         result = np.zeros(len(records.queue), dtype=np.bool_)
         if not len(result):
             return result
@@ -86,7 +84,7 @@ class Units:
             there = place < len(units)
             ours, found = some[there], units[place[there]]
             result[ours] = (
-                # One that was never written has size 0, as no record has.
+                # A unit that was never written has size 0, which no record has.
                 (found["position"] == records.position[ours])
                 & (found["size"] == records.size[ours])
                 & (found["tag_hash"] == records.tag_hash[ours])

@@ -1,10 +1,10 @@
 """Message records as columns of the table `log`.
 
-Place in the data path: from the arrays of `verify.export.payloads` to Arrow columns; `replica` adds
-what is the entry's.
+Place in the data path: from the arrays of `verify.export.payloads` to Arrow columns;
+`verify.export.replica` adds the columns of the entry.
 
-Invariants: values that occur often (topics, tags) are decided once per value, never per record; op
-records alone are looked at one by one, since their body names the half that they settle.
+Invariants: frequent values (topics, tags) are processed once per value, never per record; only op
+records are read one by one, since their body names the half message that they resolve.
 
 Source: docs/FORMATS.md sections 4, 5 and 8.
 """
@@ -31,10 +31,10 @@ _Ints = npt.NDArray[np.int64]
 
 HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
-# In the units of delayed messages the time of delivery stands in place of a tag hash: the store
-# timestamp and the delay of the level, which is the queue + 1 (RocketMQ's 18 levels).
+# Units of delayed messages have the time of delivery in place of a tag hash: the store timestamp
+# plus the delay of the level, which is the queue + 1 (RocketMQ's 18 levels).
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
-# A timer message names it in its properties, less one millisecond.
+# A timer message has that time in its properties, less one millisecond.
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 _DELAYS_S: Final = (
     1,
@@ -54,13 +54,13 @@ _INT64_MAX: Final = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordColumns:
-    """One value per record. `half_offset`: of an op record, the half that it settles."""
+    """One value per record. `half_offset`: per op record, the offset of the half it resolves."""
 
     kind: pa.StringArray
     is_op: npt.NDArray[np.bool_]
     is_half: npt.NDArray[np.bool_]
     topics: tuple[str, ...]
-    topic_code: _Ints  # which of `topics`
+    topic_code: _Ints  # index into `topics`
     tag_hash: _Ints
     value: pa.LargeStringArray
     uniq_key: pa.LargeStringArray
@@ -71,7 +71,7 @@ class RecordColumns:
 
 
 def record_columns(data: memoryview, records: Records) -> RecordColumns:
-    """What the properties and bodies of `records` tell, whose segment is `data`."""
+    """Derive the columns from the properties and bodies of `records`, whose segment is `data`."""
     properties = Properties(regions(data, *records.properties))
     found = text(regions(data, *records.topic)).dictionary_encode()
     topics = tuple(found.dictionary.to_pylist())
@@ -104,7 +104,7 @@ def record_columns(data: memoryview, records: Records) -> RecordColumns:
 
 
 def tag_hash(tags: str) -> int:
-    """Java's String.hashCode over UTF-16 units, as a signed number."""
+    """Compute Java's String.hashCode over UTF-16 units, as a signed number."""
     code = 0
     for (unit,) in struct.iter_unpack(">H", tags.encode("utf-16-be", "surrogatepass")):
         code = (31 * code + unit) & 0xFFFFFFFF
@@ -113,7 +113,7 @@ def tag_hash(tags: str) -> int:
 
 def _kinds(records: Records, topics: tuple[str, ...], code: _Ints) -> _Ints:
     committed = records.sys_flag & _TRANSACTION_BITS == _TRANSACTION_COMMIT
-    # A final message that was delayed is stored again when its time has come, without the offset.
+    # A delayed final message is stored again when it is due, then without the prepared offset.
     kind = np.where(committed & (records.prepared_offset != 0), _FINAL, _MESSAGE)
     for topic, own in ((HALF_TOPIC, _HALF), (OP_TOPIC, _OP)):
         if topic in topics:
@@ -124,7 +124,7 @@ def _kinds(records: Records, topics: tuple[str, ...], code: _Ints) -> _Ints:
 def _unit_values(
     records: Records, topics: tuple[str, ...], code: _Ints, properties: Properties
 ) -> _Ints:
-    """What the ConsumeQueue's units have in their last field."""
+    """Compute the last field of each record's ConsumeQueue unit."""
     tags = properties.values(b"TAGS").dictionary_encode()
     hashes = np.array([0, *(tag_hash(tag) for tag in tags.dictionary.to_pylist())], dtype=np.int64)
     result: _Ints = hashes[tags.indices.fill_null(-1).to_numpy() + 1]
@@ -142,7 +142,7 @@ def _unit_values(
 
 
 def _keys(joined: pa.LargeStringArray) -> pa.ListArray:
-    """The words of each KEYS; null where there is none."""
+    """Split each KEYS into its words; null where there are none."""
     kind = pa.list_(pa.string())
     plain = pc.match_substring_regex(joined, _PLAIN_KEYS)
     if pc.all(plain.fill_null(True)).as_py():

@@ -1,15 +1,15 @@
 """One replica's store as rows of the tables `log` and `cq`.
 
-Place in the data path: `verify.export.tables` gives it a store and writes what it yields, one
-process per replica.
+Place in the data path: `verify.export.tables` passes it a store and writes the tables that it
+yields, one process per replica.
 
-Invariants: rows come in the order of the log; a few megabytes of it are in memory at a time, beside
-the halves. What can't be read is a row of kind `damaged` with the reason; whether it is a torn tail
-or damage below the commit index is the checks' to say. `cq_ok` is null above the applied index and
-for rows that own no unit. An op record has value, keys and transaction of its half, null where that
-is not found before it.
+Invariants: rows come in the order of the log; a few megabytes of it are in memory at a time, plus
+the half messages. What can't be read becomes a row of kind `damaged` with the reason; whether it is
+a torn tail or damage below the commit index is for the checks to decide. `cq_ok` is null above the
+applied index and for rows without a unit. An op record has value, keys and transaction of its half,
+null if that is not found before it.
 
-Source: docs/FORMATS.md sections 1, 3, 4 and 5; the run format, tables `log` and `cq`.
+Source: docs/FORMATS.md sections 1, 3, 4 and 5; docs/RUN_FORMAT.md, tables `log` and `cq`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _Ints = npt.NDArray[np.int64]
 _CHUNK_BYTES: Final = 16 * 1024 * 1024
 _LOG: Final = TABLES["log"]
 _CQ: Final = TABLES["cq"]
-_ORDER: Final = "order"  # of entry or damage in the segment; no column of the table
+_ORDER: Final = "order"  # index among entries and damages of the segment; not a column of the table
 _ROWS: Final = _LOG.append(pa.field(_ORDER, pa.int64()))
 _OF_HALF: Final = ("value", "uniq_key", "keys", "tx")
 _OF_HALF_BY: Final = ("queue_offset", *_OF_HALF)
@@ -57,7 +57,7 @@ _DAMAGED: Final = pa.array(["damaged"])
 
 
 def log_tables(store: Store, told_index: int) -> Iterator[pa.Table]:
-    """The rows of the store's log. `told_index`: up to where its own trace tells of a commit."""
+    """Yield the rows of the store's log. `told_index`: the highest commit index in its trace."""
     commit_index = max(store.checkpoint.commit_index, told_index)
     rows = _LogRows(store, commit_index)
     last_index = 0 if store.base is None else store.base.index
@@ -87,7 +87,7 @@ def log_tables(store: Store, told_index: int) -> Iterator[pa.Table]:
 
 
 def unit_tables(store: Store) -> Iterator[pa.Table]:
-    """The rows of the store's ConsumeQueues, a file at a time."""
+    """Yield the rows of the store's ConsumeQueues, one table per file."""
     for file in store.queue_files:
         units = units_of(file)
         places = np.flatnonzero(units["size"] > 0)
@@ -108,7 +108,7 @@ def unit_tables(store: Store) -> Iterator[pa.Table]:
 
 
 class _LogRows:
-    """Puts rows together; remembers the halves for the op records behind them."""
+    """Builds rows; remembers half messages for the op records after them."""
 
     def __init__(self, store: Store, commit_index: int) -> None:
         self._store = store
@@ -123,7 +123,7 @@ class _LogRows:
         entries: Entries,
         damages: Sequence[tuple[int, Damage]],
     ) -> pa.Table:
-        """The rows of `entries` and of `damages`, in the order of the log."""
+        """Return the rows of `entries` and `damages`, in the order of the log."""
         payloads = read_payloads(data, entries)
         parts = [
             self._records(data, segment_position, entries, payloads),
@@ -138,7 +138,7 @@ class _LogRows:
         return self._damages(damages).drop_columns([_ORDER])
 
     def of_lost_tail(self, index: int, reason: str) -> pa.Table:
-        """What a clean stop says was there, and is not."""
+        """Return a row for entries that a clean stop recorded as present and that are missing."""
         columns = {"committed": pa.array([True]), "damage": pa.array([reason])}
         order = np.zeros(1, dtype=np.int64)
         rows = self._rows(order, np.array([index]), _DAMAGED, columns)
@@ -147,7 +147,7 @@ class _LogRows:
     def _rows(
         self, order: _Ints, index: _Ints, kind: pa.Array, columns: Mapping[str, pa.Array]
     ) -> pa.Table:
-        """One row per place of `order`; a column that is not given is null, but for the node's."""
+        """Return a row per element of `order`; a column missing in `columns` is null or derived."""
         count = len(order)
         given = {
             "broker_group": pa.repeat(self._store.broker_group, count),
@@ -185,7 +185,7 @@ class _LogRows:
                 tag_hash=found.tag_hash,
             )
         )
-        # No unit is owed above the applied index.
+        # Units above the applied index may not be written yet, so a missing one proves nothing.
         above = index > self._store.checkpoint.applied_index
         rows = self._rows(
             entries.order[records.entry],
@@ -213,7 +213,7 @@ class _LogRows:
         return self._joined(rows, found)
 
     def _joined(self, rows: pa.Table, found: RecordColumns) -> pa.Table:
-        """Op records with what their half tells."""
+        """Copy value, keys and transaction of each half into its op record."""
         if found.is_half.any():
             halves = rows.select(_OF_HALF_BY).filter(pa.array(found.is_half))
             self._halves = pa.concat_tables([self._halves, halves]).combine_chunks()
@@ -225,7 +225,7 @@ class _LogRows:
         place = np.searchsorted(offsets[order], wanted)
         there = place < len(order)
         there[there] = offsets[order[place[there]]] == wanted[there]
-        there &= wanted >= 0  # no half stands below 0, whatever a damaged one says
+        there &= wanted >= 0  # a damaged op record may name a negative offset
         source, lost = np.arange(len(rows)), np.zeros(len(rows), dtype=np.bool_)
         ops = np.flatnonzero(found.is_op)
         lost[ops[~there]] = True
@@ -240,7 +240,8 @@ class _LogRows:
         return rows
 
     def _others(self, entries: Entries, payloads: Payloads) -> pa.Table:
-        """Entries that hold no record, commands behind the records, payloads that are not one."""
+        """Return rows for entries without records, for commands (after the records), and for
+        defects."""
         records = np.bincount(payloads.records.entry, minlength=len(entries.index))
         rows = _Others()
         for entry, commands in payloads.commands.items():
@@ -275,7 +276,7 @@ class _LogRows:
 
 
 class _Others:
-    """Rows that are no record, column by column."""
+    """Rows that are not message records, column by column."""
 
     def __init__(self) -> None:
         self.entry: list[int] = []
@@ -312,7 +313,7 @@ class _Others:
 
 
 def _decisions(found: RecordColumns, entry: _Ints, payloads: Payloads) -> pa.Array:
-    """What the command beside each op record decides."""
+    """Return, per record, the decision in the command that accompanies an op record; else null."""
     ops = np.flatnonzero(found.is_op).tolist()
     decision: list[str | None] = [None] * len(entry)
     for place, half_offset in zip(ops, found.half_offset, strict=True):
@@ -323,7 +324,7 @@ def _decisions(found: RecordColumns, entry: _Ints, payloads: Payloads) -> pa.Arr
 
 
 def _before_first(store: Store) -> SegmentEnd:
-    """How the log ended before the first segment that there is."""
+    """Return the end of the log before the first segment present."""
     base, start = store.base, store.segments[0].position
     if base is not None:
         return SegmentEnd(next_index=base.index + 1, next_position=base.position, chain=base.chain)
@@ -331,7 +332,7 @@ def _before_first(store: Store) -> SegmentEnd:
 
 
 def _chunks(entries: Entries) -> Iterator[Entries]:
-    """`entries` in parts of some megabytes, an entry more than that by itself."""
+    """Split `entries` into parts of at most `_CHUNK_BYTES`; a larger entry is a part of its own."""
     first, count = 0, len(entries.index)
     while first < count:
         full = int(entries.start[first]) + _CHUNK_BYTES
@@ -342,10 +343,12 @@ def _chunks(entries: Entries) -> Iterator[Entries]:
 
 @contextmanager
 def _mapped(path: Path) -> Iterator[memoryview]:
-    """The file's bytes without reading them at once; an empty file can't be mapped."""
+    """Map the file's bytes without reading them at once; an empty file, which can't be mapped, is
+    b""."""
     with path.open("rb") as stream:
         if stream.seek(0, 2) == 0:
             yield memoryview(b"")
             return
-        # Arrays may still refer to the map: the garbage collector lets go of it with the last one.
+        # The map is not closed here: arrays may still refer to it; it is freed with the last of
+        # them.
         yield memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))

@@ -1,12 +1,12 @@
-"""`ledgermq export RUN`: a run's stores become its tables `log` and `cq`, for good.
+"""`ledgermq export RUN`: store the tables `log` and `cq`, made from a run's stores, in the run.
 
-Place in the data path: after an experiment, or by hand; whoever reads the run then needs no reader
-of stores.
+Place in the data path: after an experiment, or by hand; readers of the run then need no reader of
+stores.
 
-Invariants: the tables are there whole before run.json lists them, which changes at once, by rename;
-what was listed before stays as it was. A run that is damaged, or not complete, is left alone.
+Invariants: the tables are complete before run.json lists them, which is replaced at once, by
+rename; what was listed before stays as it was. A damaged or incomplete run is not changed.
 
-Source: the run format, `tables`.
+Source: docs/RUN_FORMAT.md, `tables`.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ __all__ = ["export_run"]
 
 
 def export_run(run: Path) -> Mapping[str, int]:
-    """Writes the tables that run.json doesn't list yet; answers with their rows.
+    """Write the tables that run.json doesn't list yet; return their row counts.
 
     Raises:
-        ExportError: nothing was added to run.json; the text says why.
+        ExportError: nothing was added to run.json; the message says why.
     """
     try:
         files = LocalFiles(run)
@@ -65,6 +65,7 @@ def _list_tables(run: Path, manifest: Manifest, written: Mapping[str, Sequence[W
     listed["tables"] = before | {
         name: {"files": [_entry(run, file) for file in files]} for name, files in written.items()
     }
+    # A crash before the rename leaves run.json as it was, and the new tables unlisted.
     draft = run / "run.json.tmp"
     draft.unlink(missing_ok=True)
     with draft.open("w", encoding="utf-8") as stream:

@@ -1,25 +1,18 @@
 """Entry headers of a log segment and their CRC chain, in bulk.
 
 Place in the data path: `verify.export.replica` maps a replica's segments one by one and reads them
-here; `verify.export.payloads` reads what the entries hold.
+here; `verify.export.payloads` reads the payloads of the entries.
 
-| offset | size | field |
-|---|---|---|
-| 0 | 4 | magic `LMQ1` |
-| 4 | 4 | size of the entry, header included |
-| 8 | 8 | index |
-| 16 | 8 | term |
-| 24 | 8 | position of this header in the log |
-| 32 | 1 | kind: 0 no-op, 1 configuration, 2 data |
-| 33 | 3 | zero |
-| 36 | 4 | chain of the entry before |
-| 40 | 4 | chain: CRC32 over bytes 0..40 and the payload |
+| offset | size | field | |---|---|---| | 0 | 4 | magic `LMQ1` | | 4 | 4 | size of the entry, header
+included | | 8 | 8 | index | | 16 | 8 | term | | 24 | 8 | position of this header in the log | | 32
+| 1 | kind: 0 no-op, 1 configuration, 2 data | | 33 | 3 | zero | | 36 | 4 | chain of the entry
+before | | 40 | 4 | chain: CRC32 over bytes 0..40 and the payload |
 
-A sound segment, which nearly every one is, is walked by its sizes and compared as arrays. Any
-difference sends the whole segment through the walk by single entries, which names it.
+A sound segment, the usual case, is walked by its sizes and checked as arrays. On any difference the
+whole segment is read again entry by entry, which finds the defect.
 
-Invariants: nothing raises for what the bytes are; what can't be read comes out as `Damage`, in
-place, and reading goes on behind it where the next header can be trusted.
+Invariants: nothing raises whatever the bytes are; what can't be read is returned as `Damage`, in
+place, and reading continues after it if the next header can be trusted.
 
 Source: docs/FORMATS.md section 3.
 """
@@ -75,7 +68,7 @@ KIND_DATA: Final = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Damage:
-    """Bytes at `position` that are not the entry that belongs there; `index` is its index."""
+    """Bytes at `position` that are not the entry that belongs there, whose index is `index`."""
 
     index: int
     position: int
@@ -84,7 +77,7 @@ class Damage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentEnd:
-    """What follows the last entry of a segment; index 0, and None: it is not known."""
+    """The expected continuation after a segment's last entry; index 0 and None mean unknown."""
 
     next_index: int
     next_position: int | None
@@ -96,7 +89,7 @@ LOG_START: Final = SegmentEnd(next_index=1, next_position=0, chain=0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entries:
-    """Sound entries, one place in every array each.
+    """Sound entries, one element per array each.
 
     `order` counts entries and damages together; `position` is that of the header in the log; the
     payload lies in the segment's bytes from `start` to `end`.
@@ -119,25 +112,25 @@ class Entries:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentRead:
-    """A segment's entries; its damages, each with its place among them; how it ended."""
+    """A segment's entries; its damages, each with its index among both; the end of the segment."""
 
     entries: Entries
     damages: Sequence[tuple[int, Damage]]
-    last_index: int  # of entry or damage; 0: there is neither
+    last_index: int  # of the last entry or damage; 0: the segment has neither
     end: SegmentEnd
 
 
 def read_segment(data: memoryview, start: int, before: SegmentEnd) -> SegmentRead:
-    """The entries of one segment, whose first byte is at `start` in the log.
+    """Read the entries of one segment, whose first byte is at `start` in the log.
 
-    `before` tells how the segment before ended: the first entry has to follow it.
+    `before` is the end of the previous segment, which the first entry has to continue.
     """
     sound = _sound_segment(data, start, before)
     return sound if sound is not None else _damaged_segment(data, start, before)
 
 
 def _sound_segment(data: memoryview, start: int, before: SegmentEnd) -> SegmentRead | None:
-    """None where anything is not as it should be."""
+    """Read a segment in bulk; None if anything in it is not as it should be."""
     offsets, end = _offsets(data)
     if not offsets or not _only_zeros(data, end) or before.next_position not in {None, start}:
         return None
@@ -182,7 +175,7 @@ def _sound_segment(data: memoryview, start: int, before: SegmentEnd) -> SegmentR
 
 
 def _offsets(data: memoryview) -> tuple[list[int], int]:
-    """Where entries begin, as long as each leads to the next, and where the last one ends."""
+    """Return the start of each entry, following each size to the next, and the end of the last."""
     offsets: list[int] = []
     offset, last, unpack = 0, len(data) - HEADER_SIZE_BYTES, _BEGIN.unpack_from
     while offset <= last:
@@ -210,7 +203,7 @@ def _crcs(data: memoryview, offsets: list[int], sizes: list[int]) -> list[int]:
 
 
 def _damaged_segment(data: memoryview, start: int, before: SegmentEnd) -> SegmentRead:
-    """Entry by entry, with what is wrong told in its place."""
+    """Read a segment entry by entry, with each defect as a damage in its place."""
     rows: list[tuple[int, ...]] = []
     damages: list[tuple[int, Damage]] = []
     offset, index, chain, last_index = 0, before.next_index, before.chain, 0
@@ -224,6 +217,7 @@ def _damaged_segment(data: memoryview, start: int, before: SegmentEnd) -> Segmen
     if before.next_position is not None and before.next_position != start:
         reason = f"the segment before ends at {before.next_position}, the next begins at {start}"
         damaged(index, before.next_position, reason)
+        # The entry before is unknown: the first one can't be checked against its chain.
         chain = None
     while not _only_zeros(data, offset):
         defect = _header_defect(data, offset, start)
@@ -244,6 +238,7 @@ def _damaged_segment(data: memoryview, start: int, before: SegmentEnd) -> Segmen
             last_index = found
         else:
             damaged(index or found, start + offset, defect)
+        # The header is plausible, so its size leads to the next entry even if this one is damaged.
         offset, index, chain = offset + size, found + 1, own
     columns = np.array(rows, dtype=np.int64).reshape(len(rows), 8).T
     return SegmentRead(
@@ -255,10 +250,7 @@ def _damaged_segment(data: memoryview, start: int, before: SegmentEnd) -> Segmen
 
 
 def _segment_end(data: memoryview, start: int) -> SegmentEnd:
-    """Where the entries of a segment end, by their headers alone.
-
-    Where a header can't be read, the answer claims nothing.
-    """
+    """Return the end of a segment's entries, by headers alone; unknown if one can't be read."""
     offset, index, chain = 0, 0, 0
     while not _only_zeros(data, offset):
         if _header_defect(data, offset, start) is not None:
@@ -269,7 +261,7 @@ def _segment_end(data: memoryview, start: int) -> SegmentEnd:
 
 
 def _only_zeros(data: memoryview, offset: int) -> bool:
-    """True where the segment holds nothing from `offset` on: its room that was never used."""
+    """Return whether all bytes from `offset` on are zero: preallocated space, never used."""
     if any(data[offset : offset + HEADER_SIZE_BYTES]):
         return False
     rest = data[offset : len(data)]

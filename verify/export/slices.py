@@ -1,7 +1,7 @@
 """Regions of a mapped file as Arrow arrays, copied in bulk.
 
-Place in the data path: under `verify.export.payloads`, `properties` and `records`, which know where
-regions are and never look at them one by one.
+Place in the data path: under `verify.export.payloads`, `properties` and `records`, which know the
+regions' positions and never read them one by one.
 
 Invariant: regions rise and don't overlap, which is the caller's duty; an array's data is then one
 copy of all of them, back to back.
@@ -19,20 +19,20 @@ _Ints = npt.NDArray[np.int64]
 
 
 def regions(data: object, start: _Ints, end: _Ints) -> pa.LargeBinaryArray:
-    """The bytes of `data`, a buffer, from each `start` to its `end`."""
+    """Return the bytes of `data`, a buffer, from each `start` to its `end`."""
     count = len(start)
     if not count:
         return pa.array([], type=pa.large_binary())
     edges = np.empty(2 * count, dtype=np.int64)
     edges[0::2], edges[1::2] = start, end
-    # Every other value is one of the regions, those between are what lies between them.
+    # Every other value is one of the regions; the values between are the gaps between regions.
     buffers = [None, pa.py_buffer(edges), pa.py_buffer(data)]
     both = pa.LargeBinaryArray.from_buffers(pa.large_binary(), 2 * count - 1, buffers)
     return both.take(pa.array(np.arange(0, 2 * count, 2)))
 
 
 def array_bytes(array: pa.LargeBinaryArray) -> npt.NDArray[np.uint8]:
-    """The data of an array that `regions` made."""
+    """Return the data of an array that `regions` made."""
     offsets = array_offsets(array)
     buffer = array.buffers()[2]
     if buffer is None:
@@ -41,7 +41,7 @@ def array_bytes(array: pa.LargeBinaryArray) -> npt.NDArray[np.uint8]:
 
 
 def array_offsets(array: pa.LargeBinaryArray) -> _Ints:
-    """Where each value of an array that `regions` made begins, and the end of the last."""
+    """Return the start of each value of an array that `regions` made, and the end of the last."""
     assert array.offset == 0
     if not len(array):
         return np.zeros(1, dtype=np.int64)
@@ -49,5 +49,5 @@ def array_offsets(array: pa.LargeBinaryArray) -> _Ints:
 
 
 def text(array: pa.LargeBinaryArray) -> pa.LargeStringArray:
-    """The same bytes as text, which they are: `verify.export.payloads` has looked."""
+    """Return the same bytes as text. They are UTF-8: `verify.export.payloads` has checked that."""
     return array.view(pa.large_string())

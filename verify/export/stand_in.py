@@ -1,9 +1,9 @@
-"""Where a run has stores but no exported tables: the tables are made for one verification.
+"""The temporary tables of a run that has stores but no exported tables, for one verification.
 
-Place in the data path: between a manifest and whatever reads its tables (`verify.judge`,
+Place in the data path: between a manifest and the readers of its tables (`verify.judge`,
 `verify.sql`), which then find `log` and `cq` listed like any others.
 
-Invariant: the run directory stays as it is; the files go with the block.
+Invariant: the run directory is not changed; the files are deleted at the end of the block.
 """
 
 from __future__ import annotations
@@ -24,13 +24,12 @@ __all__ = ["refuse_unexported", "with_exports"]
 def with_exports(
     run: Path, manifest: Manifest, *, beside: Path | None, say: Callable[[str], None]
 ) -> Iterator[Manifest]:
-    """`manifest`, listing tables made from its stores where it lists none; their names are
-    absolute.
+    """Yield `manifest`, listing tables made from its stores where it lists none, by absolute names.
 
-    `beside`: the folder that a folder of our own is made in; None: where this machine keeps such.
+    The tables are in a temporary folder inside `beside`; None: in this machine's default.
 
     Raises:
-        ExportError: the stores can't be read, or the tables not be written.
+        ExportError: the stores can't be read, or the tables can't be written.
         OSError: no folder can be made.
     """
     names = _unexported(manifest)
@@ -51,10 +50,10 @@ def with_exports(
 
 
 def refuse_unexported(manifest: Manifest) -> None:
-    """For runs that do not lie on this machine, whose stores are not read.
+    """Reject a remote run that is not exported: stores are read on this machine only.
 
     Raises:
-        ExportError: tables would have to be made from its stores.
+        ExportError: tables would have to be made from the run's stores.
     """
     names = _unexported(manifest)
     if names:

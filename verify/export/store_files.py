@@ -1,4 +1,4 @@
-"""Which replica stores a run holds, and where their files are: by the manifest's list alone.
+"""The replica stores of a run and the paths of their files, from the manifest's list alone.
 
 Place in the data path: first of an export; each replica's process gets its `Store` as plain values.
 
@@ -7,11 +7,11 @@ Place in the data path: first of an export; each replica's process gets its `Sto
     nodes/<group>/<node>/commitlog/{20-digit position}
     nodes/<group>/<node>/consumequeue/{topic}/{queue}/{20-digit first byte}
 
-Segments below the base are leftovers of a drop that was broken off, and no log; so are all of them
-while the log is being emptied.
+Segments below the base are leftovers of an interrupted deletion, and not part of the log; so are
+all segments while the log is being emptied.
 
-Invariants: a file that is not listed is never opened; topics and queues are those of listed names,
-so that nothing that a log holds becomes part of a path.
+Invariants: a file that is not listed is never opened; topics and queues come from listed names, so
+that nothing stored in a log becomes part of a path.
 
 Source: docs/FORMATS.md sections 1, 3 (slots) and 5.
 """
@@ -40,7 +40,7 @@ _SLOT_OFFSETS: Final = (0, 4096)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """The node's own hint of how far it was; zeros where there is none."""
+    """The node's own record of its progress, which may be stale; zeros if the file is missing."""
 
     commit_index: int = 0
     applied_index: int = 0
@@ -49,7 +49,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Base:
-    """What stands right before the first entry of a log; zeros for a whole one."""
+    """The position, index and chain right before a log's first entry; zeros for a whole log."""
 
     position: int = 0
     index: int = 0
@@ -80,15 +80,15 @@ class Store:
     broker_group: str
     node: str
     checkpoint: Checkpoint
-    base: Base | None  # None: nothing tells it
+    base: Base | None  # None: no readable base file
     segments: tuple[Segment, ...] = field(default=())
     queue_files: tuple[QueueFile, ...] = field(default=())
 
 
 def stores(run: Path, listed: Iterable[str]) -> list[Store]:
-    """Every store of which `listed` names a file, by group and node.
+    """Return every store of which `listed` names a file, by group and node.
 
-    `listed`: names relative to `run`, as the manifest's table `nodes` has them.
+    `listed`: names relative to `run`, as in the manifest's table `nodes`.
     """
     files: dict[tuple[str, str], dict[tuple[str, ...], Path]] = {}
     for name in sorted(listed):
@@ -129,7 +129,7 @@ def _store(group: str, node: str, files: Mapping[tuple[str, ...], Path]) -> Stor
 
 
 def _number(name: str) -> int | None:
-    """What a file's name of 20 digits says; None where it is no such name."""
+    """Parse a file name of 20 digits; None if it is not such a name, or too large."""
     if len(name) != _NAME_DIGITS or not (name.isascii() and name.isdecimal()):
         return None
     number = int(name)
@@ -137,7 +137,7 @@ def _number(name: str) -> int | None:
 
 
 def _base(paths: Iterable[Path | None]) -> Base | None:
-    """The newest readable slot of the base and its copy."""
+    """Return the newest readable slot of the base file and its copy."""
     slots: list[tuple[int, ...]] = []
     for path in paths:
         content = b"" if path is None else path.read_bytes()
@@ -151,12 +151,13 @@ def _base(paths: Iterable[Path | None]) -> Base | None:
                 slots.append(tuple(values))
     if not slots:
         return None
+    # The sequence number is the first field, so this is the newest slot.
     _, position, index, _, chain, emptying = max(slots)
     return Base(position=position, index=index, chain=chain, emptying=emptying != 0)
 
 
 def _checkpoint(path: Path | None) -> Checkpoint:
-    """A hint that is missing or unreadable claims nothing."""
+    """Read a checkpoint; zeros, which claim nothing, if it is missing or unreadable."""
     if path is None:
         return Checkpoint()
     try:

@@ -1,13 +1,13 @@
 """The tables `log` and `cq` of a whole run, from the stores that its manifest lists.
 
 Place in the data path: `ledgermq export` and the end of an experiment write them into the run; the
-verifier writes them into a folder of its own where a run has none. One process per replica, as many
-at a time as there are processors; what is small is read in this process.
+verifier writes them into a temporary folder if a run has none. One process per replica, as many at
+a time as there are processors; small stores are read in this process.
 
-Invariants: a file that the manifest doesn't list is not read; `committed` is a replica's own hint
-(its checkpoint may be up to a second old) or what its trace tells, whichever is more.
+Invariants: a file that the manifest doesn't list is not read; `committed` comes from the replica's
+checkpoint (up to a second old) or its trace, whichever has the higher commit index.
 
-Source: the run format, tables `log`, `cq` and `raft`.
+Source: docs/RUN_FORMAT.md, tables `log`, `cq` and `raft`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SMALL_BYTES_MAX: Final = 64 * 1024 * 1024  # below, processes cost more than th
 
 
 class ExportError(Exception):
-    """The stores can't be read, or the tables not be written; the text says why."""
+    """The stores can't be read, or the tables can't be written; the message says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Task:
-    """What one process needs to write one replica's files."""
+    """The arguments of one process, which writes one replica's files."""
 
     store: Store
     told_index: int
@@ -64,12 +64,12 @@ class _Task:
 def export_tables(
     run: Path, manifest: Manifest, folder: Path, names: Sequence[str] = EXPORTED
 ) -> Mapping[str, Sequence[Written]]:
-    """The tables `names` of `run`, one file per replica, below `folder`/`name`/.
+    """Write the tables `names` of `run`, one file per replica, below `folder`/`name`/.
 
-    Caller's duty: the listed files are those that were listed (`verify.sources.manifest.damage`).
+    Caller's duty: the files match the manifest (`verify.sources.manifest.damage`).
 
     Raises:
-        ExportError: as the class says.
+        ExportError: the stores can't be read, or the tables can't be written.
     """
     try:
         told = _told_indexes([run / file.name for file in manifest.tables.get("raft", ())])
@@ -96,7 +96,7 @@ def _done(tasks: Sequence[_Task]) -> Iterator[Mapping[str, Written]]:
     if workers < 2 or size < _SMALL_BYTES_MAX:
         yield from map(_written, tasks)
         return
-    # Not forked from here, where Arrow and others may have threads.
+    # Forking from here would not be safe: Arrow and others may have threads.
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
     with ProcessPoolExecutor(workers, mp_context=context, initializer=_end_on_interrupt) as pool:
@@ -108,7 +108,7 @@ def _done(tasks: Sequence[_Task]) -> Iterator[Mapping[str, Written]]:
 
 
 def _end_on_interrupt() -> None:
-    """Ctrl-C reaches every process of the terminal: end without a traceback each."""
+    """Restore SIGINT's default, so that Ctrl-C ends every process without a traceback."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
@@ -121,7 +121,7 @@ def _written(task: _Task) -> Mapping[str, Written]:
 
 
 def _write(path: Path, name: str, tables: Iterator[pa.Table]) -> Written:
-    """Under another name first, so that a reader never sees half a file."""
+    """Write the file under another name first, so that a reader never sees half a file."""
     draft, rows = path.with_name(f"{path.name}.tmp"), 0
     draft.unlink(missing_ok=True)
     try:
@@ -136,15 +136,16 @@ def _write(path: Path, name: str, tables: Iterator[pa.Table]) -> Written:
 
 
 def _told_indexes(files: Sequence[Path]) -> Mapping[tuple[str, str], int]:
-    """Up to where each node's trace tells that it committed."""
+    """Return the highest commit index in each node's trace."""
     told: dict[tuple[str, str], int] = {}
     for path in files:
         with pq.ParquetFile(path) as file:
             if file.metadata.num_rows == 0:
-                continue  # nothing in it, whatever its columns are
+                continue  # the file is empty, so its columns don't matter
             if not set(_TOLD.names) <= set(file.schema_arrow.names):
                 raise ExportError(f"{path.name} lacks a column of the table raft")
             table = file.read(columns=_TOLD.names).select(_TOLD.names).cast(_TOLD)
+        # A snapshot holds only committed entries, so an install shows a commit, too.
         commits = table.filter(pc.is_in(table["event"], pa.array(["commit", "install"])))
         highest = commits.group_by(["broker_group", "node"]).aggregate([("index", "max")])
         for row in highest.to_pylist():

@@ -1,7 +1,7 @@
-"""What the clients saw, second by second: throughput, latency, and when acknowledgements came.
+"""The clients' view of a run, per second: throughput, latency, and times of acknowledgements.
 
-Place in the data path: reduces the table ops to arrays whose size depends on the length of the run
-alone, batch by batch. Latencies go into a histogram of 3 % steps per bucket of time, so a
+Place in the data path: reduces the table ops, batch by batch, to arrays whose size depends only on
+the length of the run. Latencies go into a histogram of 3 % steps per bucket of time, so a
 percentile is right to 1.5 % however many operations there were; acknowledgements of each group set
 one byte per millisecond, from which `unavailability` reads the pauses.
 
@@ -46,7 +46,7 @@ _READS = pa.array(["poll", "deliver"])
 
 @dataclass(slots=True)
 class Activity:
-    """Rates per bucket of `bucket_s` seconds; `acks` by broker group, one cell per `tick_ns`."""
+    """Counts per bucket of `bucket_s` seconds; `acks` by broker group, one cell per `tick_ns`."""
 
     bucket_s: int
     tick_ns: int
@@ -60,15 +60,15 @@ class Activity:
 
     @property
     def times_s(self) -> list[float]:
-        """The middle of each bucket."""
+        """Return the middle of each bucket."""
         return [(place + 0.5) * self.bucket_s for place in range(len(self.writes))]
 
     def rate(self, counts: Ints) -> list[float]:
-        """A series per second."""
+        """Divide counts per bucket into a rate per second."""
         return [round(float(count) / self.bucket_s, 2) for count in counts]
 
     def percentile_ms(self, share: float) -> list[float | None]:
-        """A percentile of the write latency per bucket; None where nothing was written."""
+        """Return a percentile of the write latency per bucket; None where nothing was written."""
         answers: list[float | None] = []
         totals = self.latencies.sum(axis=1)
         for total, row in zip(totals, self.latencies, strict=True):
@@ -80,7 +80,7 @@ class Activity:
         return answers
 
     def overall_percentile_ms(self, share: float) -> float | None:
-        """The same over the whole run."""
+        """Return a percentile of the write latency over the whole run."""
         whole = Activity(
             bucket_s=self.bucket_s,
             tick_ns=self.tick_ns,
@@ -93,7 +93,7 @@ class Activity:
         return whole.percentile_ms(share)[0] if len(self.latencies) else None
 
     def count(self, f: str, outcome: str, decision: str | None = None) -> int:
-        """Operations of a kind and outcome; of one decision, or of all."""
+        """Count operations of a kind and outcome; of one decision, or of all."""
         return sum(
             number
             for (kind, kind_outcome, kind_decision), number in self.counts.items()
@@ -102,14 +102,14 @@ class Activity:
 
     @property
     def operations(self) -> int:
-        """All of them."""
+        """The number of all operations."""
         return sum(self.counts.values())
 
 
 def measure_activity(batches: Iterable[pa.RecordBatch], *, end_ns: int) -> Activity:
     """Reduce the batches, of OPS_COLUMNS, of a run that lasts until `end_ns`.
 
-    What lies beyond either end of the run is counted in its first or last bucket.
+    Operations beyond either end of the run are counted in its first or last bucket.
     """
     seconds = max(1, math.ceil(end_ns / _NS))
     bucket_s = math.ceil(seconds / _BUCKETS_MAX)
@@ -169,7 +169,7 @@ def _note_acks(
 
 
 def _numbers(column: pa.Array) -> Ints:
-    """A column of times; -1 for null."""
+    """Convert a column of times; null becomes -1."""
     filled: Ints = pc.fill_null(column, -1).to_numpy(zero_copy_only=False)
     return filled
 

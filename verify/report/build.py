@@ -1,10 +1,10 @@
-"""`ledgermq report RUN`: one HTML file that tells what a run did, proved and did not prove.
+"""`ledgermq report RUN`: one HTML file on what a run did, proved and did not prove.
 
 Place in the data path: the end of it; reads the run directory, writes the file by rename. Works for
-runs that are damaged or not verified, and says so on top.
+runs that are damaged or not verified, and says so at the top.
 
-Invariants: the file asks nothing of the network; every text of the run is escaped by the template;
-text parts need no script.
+Invariants: the file makes no network request; the template escapes every text of the run; the text
+parts need no script.
 """
 
 import os
@@ -30,7 +30,7 @@ _END_NS_MAX = 30 * 24 * 3600 * 1_000_000_000
 def build_report(run: Path, output: Path) -> None:
     """Write the report of `run` to `output`.
 
-    Raises NotADirectoryError where `run` is no directory, OSError where `output` can't be written.
+    Raises NotADirectoryError if `run` is not a directory, OSError if `output` can't be written.
     """
     if not run.is_dir():
         raise NotADirectoryError(f"{run} is not a run directory")
@@ -88,7 +88,7 @@ def _reduce(source: RunSource) -> Reduced:
 
 
 def _end_of(manifest: Mapping[str, object], faults: list[Fault], replicas: Replicas) -> int:
-    """The latest moment that the run tells of, in nanoseconds."""
+    """Return the latest moment that the run records, in nanoseconds."""
     phases = manifest.get("phases")
     ends = [_phase_end(manifest, name) for name in phases] if isinstance(phases, dict) else []
     known = [end for end in ends if end is not None]

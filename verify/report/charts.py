@@ -1,12 +1,12 @@
-"""The figures of the report, as plain plotly figures: data and layout, no plotly code runs here.
+"""The figures of the report, as plain plotly figures: data and layout; no plotly code runs here.
 
-Place in the data path: takes what `activity`, `faults`, `replicas` and `unavailability` reduced,
-and gives JSON that the page draws. One time axis carries throughput, latency, roles and terms, so
+Place in the data path: takes the results of `activity`, `faults`, `replicas` and `unavailability`,
+and returns JSON that the page draws. One time axis carries throughput, latency, roles and terms, so
 that a fault's shading runs through all of them.
 
-Invariants: colours are those of Okabe and Ito, told apart without colour vision, and never the only
-sign (dashes, labels and positions say the same); text of the run is escaped, since plotly reads a
-little HTML in its labels.
+Invariants: colours are those of Okabe and Ito, distinct without colour vision, and never the only
+sign (dashes, labels and positions say the same); text of the run is escaped, since plotly
+interprets a little HTML in its labels.
 """
 
 import html
@@ -40,7 +40,7 @@ _LABELS_PX = 20
 def timeline_figure(
     activity: Activity, faults: Sequence[Fault], replicas: Replicas, *, end_ns: int
 ) -> Figure:
-    """Throughput, latency, roles and terms over the time of the run, faults shaded."""
+    """Draw throughput, latency, roles and terms over the time of the run, faults shaded."""
     nodes = [_node(group, name) for group, name in replicas.nodes]
     heights = {"rate": 210, "latency": 210, "roles": max(1, len(nodes)) * _LANE_PX, "terms": 120}
     if not nodes:
@@ -103,7 +103,7 @@ def timeline_figure(
 
 
 def pauses_figure(pauses: Sequence[tuple[Fault, Pause]]) -> Figure:
-    """One bar per fault: its pause, split where the trace allows."""
+    """Draw one bar per fault: its pause, split where the trace allows."""
     shown = [(fault, pause) for fault, pause in pauses if pause.length is not None]
     labels = [f"{fault.number} · {_plain(fault.name)}" for fault, _ in shown]
     parts: list[tuple[str, str, list[int | None]]] = [
@@ -174,7 +174,7 @@ def _base_layout(height: int) -> Figure:
 
 
 def _domains(heights: Sequence[int]) -> tuple[list[tuple[float, float]], int]:
-    """Where each row lies on the figure, the first on top; and the height of all."""
+    """Return the vertical range of each row of the figure, from the top, and the total height."""
     gap = 46
     total = sum(heights) + gap * (len(heights) - 1)
     domains: list[tuple[float, float]] = []
@@ -186,7 +186,7 @@ def _domains(heights: Sequence[int]) -> tuple[list[tuple[float, float]], int]:
 
 
 def _legends(domains: Sequence[tuple[float, float]], total: int) -> Figure:
-    """One legend per row, right above it; that of the first stands above the faults' numbers."""
+    """Place one legend per row, right above it; the first one above the faults' numbers."""
     return {
         f"legend{'' if place == 1 else place}": {
             "orientation": "h",
@@ -266,7 +266,7 @@ def _line(
 
 
 def _role_traces(spans: Sequence[Span]) -> list[Figure]:
-    """Bars from begin to end of each span, one trace per role; a gap is a node that was down."""
+    """Draw a bar for each span, one trace per role; a gap is a node that was down."""
     looks = (
         ("follower", "#CBD2D9", "follower"),
         ("candidate", ORANGE, "candidate"),
@@ -339,7 +339,7 @@ def _shade(fault: Fault, end_ns: int) -> Figure:
 
 
 def _label(fault: Fault, end_ns: int) -> Figure:
-    """The fault's number above its shading; the table says the rest, so does hovering."""
+    """Draw the fault's number above its shading; the table and the hover text have the details."""
     begin, end = fault.window(end_ns)
     mark = {"taken": "", "not_taken": " ✗"}.get(fault.effect, " ?")
     return {
@@ -375,5 +375,5 @@ def _node(group: str, name: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text of the run as plotly shows it unread."""
+    """Escape and clip text of the run so that plotly does not interpret it."""
     return html.escape(clipped(text, 120))

@@ -1,7 +1,7 @@
-"""The faults of a run, as rows that the report can show.
+"""The faults of a run, as rows for the report.
 
-Place in the data path: reads the table faults. A fault counts only with its effect: `taken` was
-seen by a probe, `not_taken` and `unknown` prove nothing about surviving it.
+Place in the data path: reads the table faults. A fault counts only with its effect: a probe saw
+`taken`; `not_taken` and `unknown` prove nothing about surviving the fault.
 
 Invariants: at most 500 faults are kept, the first by start; a window never ends before it begins.
 """
@@ -33,7 +33,7 @@ FAULTS_MAX = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """One fault; times in nanoseconds since the run's start, None where not seen."""
+    """One fault; times in nanoseconds since the run's start, None if not observed."""
 
     number: int
     name: str
@@ -47,14 +47,15 @@ class Fault:
     evidence: str
 
     def window(self, end_ns: int) -> tuple[int, int]:
-        """From the effect, or the start where none was seen, until it was healed."""
+        """Return the time from the effect (or the start, if no effect was seen) until it was
+        healed."""
         begin = self.t_start if self.t_effect is None else self.t_effect
         ends = [time for time in (self.t_healed, self.t_heal) if time is not None]
         return begin, max(begin, ends[0] if ends else end_ns)
 
 
 def read_faults(batches: Iterable[pa.RecordBatch]) -> list[Fault]:
-    """The faults of the batches, of FAULTS_COLUMNS, by start."""
+    """Read the faults of the batches, of FAULTS_COLUMNS, by start."""
     faults: list[Fault] = []
     for batch in batches:
         faults += [_fault(row) for row in batch.to_pylist()]

@@ -1,10 +1,10 @@
-"""The report in words: from what was read and reduced to the values that the template shows.
+"""The report in words: from the reduced tables to the values that the template shows.
 
 Place in the data path: the last pure step. Every text of the run stays plain text here; the
 template escapes it.
 
 Invariants: lists are bounded, and where something was left out the page says how much; a check,
-promise or effect of an unknown name is shown as it stands, never dropped.
+promise or effect of an unknown name is shown unchanged, never dropped.
 """
 
 import json
@@ -54,12 +54,12 @@ class Reduced:
 
 @cache
 def _meanings() -> Mapping[str, str]:
-    """What holds where a check passes, as its rule's file says it."""
+    """Return what holds if a check passes, by rule id, from the rules' files."""
     return {rule.id: rule.holds for rule in read_rules(BUILT_IN_RULES)}
 
 
 def page_values(source: RunSource, reduced: Reduced) -> dict[str, object]:
-    """All that the template asks for."""
+    """Return all values that the template uses."""
     manifest, verdict = source.manifest, source.verdict
     outcome = _verdict_of(verdict.get("verdict"))
     scenario = _members(manifest.get("scenario"))
@@ -99,12 +99,13 @@ def page_values(source: RunSource, reduced: Reduced) -> dict[str, object]:
 
 
 def _judges(verdict: Mapping[str, object]) -> Sequence[object]:
-    """The engines that judged; one whose verdict stands alone was not confirmed."""
+    """Return the engines that judged; a single one means that its verdict was not confirmed."""
     return _list(verdict.get("engines"))[:_ROWS_MAX]
 
 
 def _moment(text: str) -> str:
-    """A date and time to the second; as it stands where it is none."""
+    """Format a date and time to the second; text that is no date is returned unchanged, but
+    clipped."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -113,9 +114,10 @@ def _moment(text: str) -> str:
 
 
 def _commands(source: RunSource) -> dict[str, str]:
-    """What to type, by paths that exist; quoted, since they may hold anything.
+    """Return the commands that repeat run, verification and report, with quoted, existing paths.
 
-    The scenario is the copy in the run directory; a run without one is told to have its text saved.
+    The scenario is the copy in the run directory; for a run without one, `saved_first` names the
+    file into which the reader has to save its text.
     """
     world = _text(source.manifest.get("world"), "local")
     seed = _text(source.manifest.get("seed"), "0")
@@ -139,7 +141,7 @@ def _commands(source: RunSource) -> dict[str, str]:
 
 
 def _cards(reduced: Reduced) -> list[tuple[str, str, str]]:
-    """The figures that say most: value, what it is, a word more."""
+    """Return the key figures: value, label, detail."""
     activity, faults = reduced.activity, reduced.faults
     taken = [fault for fault in faults if fault.effect == "taken"]
     lengths = [pause.length for pause in reduced.pauses.values() if pause.length is not None]
@@ -249,7 +251,7 @@ def _fault_row(fault: Fault, pause: Pause | None) -> dict[str, object]:
 
 
 def _params(text: str) -> str:
-    """A fault's parameters in words, or as they stand where they are no JSON."""
+    """Format a fault's parameters in words, or unchanged if they are not JSON."""
     try:
         params = json.loads(text or "{}")
     except (ValueError, RecursionError):
@@ -262,7 +264,7 @@ def _pause(pause: Pause) -> str:
 
 
 def _effects(faults: Sequence[Fault]) -> str:
-    """`7 took effect, 1 did not take`."""
+    """Count the faults by effect, as `7 took effect, 1 did not take`."""
     counted = {
         effect: sum(fault.effect == effect for fault in faults)
         for effect in dict.fromkeys(fault.effect for fault in faults)
@@ -327,7 +329,7 @@ def _pairs(value: object) -> list[tuple[str, str]]:
 
 
 def _cell(value: object) -> str:
-    """Any JSON value in one line."""
+    """Format any JSON value in one line."""
     if value is None:
         return ""
     if value in ([], {}):

@@ -1,8 +1,8 @@
 """Roles and terms of every replica over time, from its trace.
 
-Place in the data path: reduces the table raft to spans of one role, and to the term per second.
-A node's span ends at its next role, or where its incarnation wrote its last event: what lies
-between that and the next start is time in which the node was down.
+Place in the data path: reduces the table raft to spans of one role, and to the term per second. A
+node's span ends at its next role, or at the last event of its incarnation: from there to the next
+start the node was down.
 
 Invariants: spans of one node do not overlap; at most 20,000 role changes and 64 nodes are kept.
 """
@@ -62,7 +62,7 @@ class Span:
 
 @dataclass(slots=True)
 class Replicas:
-    """What the traces say; `terms` by node and second."""
+    """The reduced traces; `terms` by node and second."""
 
     changes: list[RoleChange] = field(default_factory=list)
     last_seen: dict[tuple[str, str, int], int] = field(default_factory=dict)
@@ -76,11 +76,11 @@ class Replicas:
 
     @property
     def leaderships(self) -> int:
-        """How often a leader was elected."""
+        """The number of leaders elected."""
         return sum(change.role == "leader" for change in self.changes)
 
     def spans(self) -> list[Span]:
-        """Every node's roles, in time."""
+        """Return every node's roles as spans, in order of time."""
         spans: list[Span] = []
         by_node: dict[Node, list[RoleChange]] = {}
         for change in self.changes:

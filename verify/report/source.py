@@ -1,7 +1,7 @@
-"""A run directory as the report reads it: whatever is there, and notes on what is not.
+"""A run directory for the report: everything readable, and notes on what is missing.
 
-Place in the data path: under every other module of the report. Unlike the verifier, which proves
-nothing of a damaged run, a report is made of any run: its reader wants to see why it is damaged.
+Place in the data path: under every other module of the report. The verifier proves nothing of a
+damaged run, but a report is made of any run: its reader wants to see why it is damaged.
 
 Invariants: every problem is noted once in `notes` and shown to the reader; memory is bounded by one
 batch of rows; nothing outside the run directory is read, whatever run.json names.
@@ -22,7 +22,7 @@ _FOLDERS = {"ops": "history", "faults": "faults", "raft": "raft"}
 
 
 class RunSource:
-    """Reads `run`; `manifest` and `verdict` are empty where their files can't be used."""
+    """Reads `run`; `manifest` and `verdict` are empty if their files can't be used."""
 
     def __init__(self, run: Path) -> None:
         self.run = run
@@ -31,7 +31,7 @@ class RunSource:
         self.verdict: Mapping[str, object] = self._json("verdict.json")
 
     def batches(self, table: str, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """The rows of a table, as far as they can be read, with exactly these columns.
+        """Yield the readable rows of a table, with exactly these columns.
 
         A file that can't be read, lacks a column, or has one of another type is noted and left out.
         """
@@ -50,7 +50,7 @@ class RunSource:
                 self._note(f"{self._name(path)} can't be read: {str(error).splitlines()[0]}")
 
     def _files(self, table: str) -> list[Path]:
-        """The files that run.json lists for a table; without a list, those in its folder."""
+        """Return the files that run.json lists for a table; without a list, those in its folder."""
         tables = self.manifest.get("tables")
         if not isinstance(tables, dict):
             return sorted((self.run / _FOLDERS[table]).glob("*.parquet"))
@@ -72,11 +72,12 @@ class RunSource:
         return files
 
     def _is_within(self, path: Path) -> bool:
-        """Whether it leads to a place in the run, and to nothing there that one would wait for."""
+        """Return whether a path leads to a place in the run, and not to a pipe or another special
+        file."""
         try:
             if not path.resolve().is_relative_to(self.run.resolve()):
                 return False
-        except (OSError, RuntimeError, ValueError):  # a circle of links; no name at all
+        except (OSError, RuntimeError, ValueError):  # a circle of links; an invalid name
             return False
         return path.is_file() or not path.exists()
 

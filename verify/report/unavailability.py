@@ -1,16 +1,17 @@
-"""How long each fault kept a group from acknowledging, and what the time went into.
+"""The pause of acknowledgements that each fault caused in a group, and its parts.
 
 Place in the data path: joins the acknowledgements of `activity`, the windows of `faults` and the
 role changes of `replicas`. The pause of a fault is the longest time without an acknowledged write
-that overlaps the time from the fault's start until it was healed (not from its seen effect: a probe
-that waits for silence sees a cut later than the cluster does); one that the end of the load cut off
-has no end. It is split where a leader was elected in it:
+that overlaps the time from the fault's start until it was healed (not from its observed effect: a
+probe that waits for silence sees a cut later than the cluster does). A pause cut off by the end of
+the load has no end. If a leader was elected within it, the pause is split:
 
     last acknowledgement -> a node stands for election -> it leads -> next acknowledgement
                   detect                        elect          recover
 
-Invariants: the parts of a split pause sum up to the pause; of several groups the worst is told.
-Source: the RTO of the run format's A16.
+Invariants: the parts of a split pause sum up to the pause; of several groups the worst is reported.
+
+Source: the recovery time of rule A16 (docs/RULES.md).
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +28,7 @@ __all__ = ["Pause", "pause_of"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause:
-    """A group acknowledged nothing from `begin` to `end`; nanoseconds, parts None where unknown."""
+    """A group acknowledged nothing from `begin` to `end`; nanoseconds, parts None if unknown."""
 
     group: str
     begin: int
@@ -38,7 +39,7 @@ class Pause:
 
     @property
     def length(self) -> int | None:
-        """How long; None where the run ended first."""
+        """The length of the pause; None if the load ended first."""
         return None if self.end is None else self.end - self.begin
 
 
@@ -50,7 +51,8 @@ def pause_of(
     changes: Sequence[RoleChange],
     window: tuple[int, int],
 ) -> Pause | None:
-    """The fault's pause; None where no group has acknowledgements around it."""
+    """Return the fault's pause; None if no group has acknowledgements around it."""
+    # A target contains the name of its group; a fault on none of them concerns all groups.
     named = [group for group in acks if any(group in target for target in fault.targets)]
     pauses = [
         pause
@@ -66,7 +68,7 @@ def pause_of(
 def _longest(
     group: str, ticks: npt.NDArray[np.int64], tick_ns: int, window: tuple[int, int]
 ) -> Pause | None:
-    """The longest pause between neighbouring ticks that overlaps the window."""
+    """Return the longest pause between neighbouring ticks that overlaps the window."""
     begin, end = window
     first = int(np.searchsorted(ticks, begin // tick_ns, side="right")) - 1
     if first < 0:
@@ -88,7 +90,7 @@ def _longest(
 
 
 def _split(pause: Pause, changes: Sequence[RoleChange]) -> Pause:
-    """The pause with its parts, where an election lies in it."""
+    """Split the pause into its parts, if an election lies in it."""
     if pause.end is None:
         return pause
     within = [

@@ -1,4 +1,4 @@
-"""The words of the report: what promises, checks and verdicts mean, and how numbers are written.
+"""The wording of the report: what promises, checks and verdicts mean, and how numbers are written.
 
 Pure. Written for somebody who has to decide on this report and has not read the design.
 """
@@ -51,7 +51,7 @@ EFFECT_WORDS = MappingProxyType(
 
 
 def duration(ns: int | None) -> str:
-    """A length of time with three digits that matter."""
+    """Format a length of time to about three significant digits."""
     if ns is None:
         return "–"
     if abs(ns) < _NS:
@@ -60,22 +60,22 @@ def duration(ns: int | None) -> str:
 
 
 def seconds(ns: int | None) -> str:
-    """A moment of the run."""
+    """Format a moment of the run, in seconds."""
     return "–" if ns is None else f"{ns / _NS:.2f} s"
 
 
 def number(value: object) -> str:
-    """A whole number with thin groups of thousands; anything else as it is."""
+    """Format a whole number with thin spaces between thousands; anything else with `str`."""
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}".replace(",", "\u202f")
     return str(value)
 
 
 def count_words(count: int, one: str, many: str | None = None) -> str:
-    """`3 faults`."""
+    """Format a count with its noun, as `3 faults`."""
     return f"{number(count)} {one if count == 1 else many or one + 's'}"
 
 
 def clipped(text: str, length_max: int) -> str:
-    """At most so many characters, with a mark where something was left out."""
+    """Cut `text` to `length_max` characters, with an ellipsis if something is left out."""
     return text if len(text) <= length_max else text[: length_max - 1] + "…"

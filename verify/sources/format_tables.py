@@ -1,14 +1,14 @@
-"""The tables of the run directory, format 1, column by column, as Arrow has them.
+"""The tables of the run directory, format 1, column by column, as Arrow types.
 
-Place in the data path: what is read must have these columns and what the rules see has exactly
-them; columns that a run adds are dropped. Engines derive their own types from these.
+Place in the data path: the files read must have these columns, and the rules see exactly them;
+columns that a run adds are dropped. Engines derive their own types from these.
 
-Invariants: a column that a table lacks makes the run unknown, but for `ADDED`: where a table lacks
-one of those it is null. `digest` came into the format later; `damage` is no column of the format:
-a log that is read from a store says there why nothing could be read at `position`, in a row of
-kind `damaged` whose index is that of the first entry that is missing.
+Invariants: a missing column makes the run unknown, except one of `ADDED`, which becomes null.
+`digest` came into the format later; `damage` is not a column of the format: in a log that is read
+from a store, it says why nothing could be read at `position`, in a row of kind `damaged` whose
+index is that of the first missing entry.
 
-Source: the run format, version 1. Times are int64 nanoseconds since the run's start.
+Source: docs/RUN_FORMAT.md. Times are int64 nanoseconds since the run's start.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["ADDED", "TABLES", "TableError"]
 
 
 class TableError(Exception):
-    """A listed table does not have the format's columns; the text names the first that differs."""
+    """A listed table does not have the format's columns; the message names the first difference."""
 
 
 _KINDS: Final = {

@@ -1,15 +1,15 @@
-"""run.json: what a run says of itself, and whether the files on disk are the ones it names.
+"""run.json: its contents, and the check that the files on disk are the ones it lists.
 
 Place in the data path: first of all. `load_manifest` parses and validates; `damage` compares every
-listed file with its row count and digest, and looks for parts of stores that are not listed. Either
-one's failure makes the whole run unknown: nothing of a damaged run is proven.
+listed file with its row count and digest, and searches for parts of stores that are not listed. A
+failure of either makes the whole run unknown: a damaged run proves nothing.
 
-Where the files lie is the business of `verify.sources.run_files`.
+The location of the files is left to `verify.sources.run_files`.
 
-Invariants: only listed files are ever read, only below the run directory, and only where they are
+Invariants: only listed files are ever read, only below the run directory, and only if they are
 plain files: nothing here waits for a pipe. Numbers fit the columns that they become.
 
-Source: the run format, version 1, `run.json`.
+Source: docs/RUN_FORMAT.md, `run.json`.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ FORMAT = 1
 _MANIFEST_SIZE_BYTES_MAX = 64 * 1024 * 1024
 _INT64_MAX = (1 << 63) - 1
 _INT32_MAX = (1 << 31) - 1
-_NUMBER_MAX = 1e12  # milliseconds of 31 years, which are still nanoseconds in an int64
+_NUMBER_MAX = 1e12  # milliseconds of 31 years, which still fit an int64 in nanoseconds
 _PATTERN = frozenset("*?[]{}\\")
 _PARTS_OF_STORES = ("commitlog", "consumequeue")
 _OF_TRANSACTIONS = ("timeout_ms", "check_interval_ms", "check_max")
 
 
 class ManifestError(Exception):
-    """The run can't be judged; the text says what is wrong with its manifest."""
+    """The run can't be judged; the message says what is wrong with its manifest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedFile:
-    """One file of a table. `rows` is None where a file that holds no rows gives none."""
+    """One listed file. `rows` is None if it is not Parquet and run.json gives no count."""
 
     name: str
     rows: int | None
@@ -61,7 +61,7 @@ class ListedFile:
 class Queue:
     """A queue as read after the heal: [min_offset, max_offset) was there.
 
-    `drained` is false where the manifest does not tell: only user topics need be drained.
+    `drained` is false if the manifest omits it: only user topics need to be drained.
     """
 
     broker_group: str
@@ -78,15 +78,15 @@ class ConsumerGroup:
     kind: str
     at_least_once: bool
     ordered: bool
-    rebalance_ms: float = 25_000  # how long two members may hold one queue after a change
+    rebalance_ms: float = 25_000  # for how long two members may hold one queue after a change
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """What the checks need of run.json; `raw` is the whole of it, for reports."""
+    """The values of run.json that the checks need; `raw` is all of it, for reports."""
 
     system: str
-    engine: str  # what replicates; "raft" where it is not told
+    engine: str  # the replication engine; "raft" if run.json omits it
     phases: Mapping[str, tuple[int, int]]  # nanoseconds since the run's start
     groups: Mapping[str, tuple[str, ...]]
     queues: tuple[Queue, ...]
@@ -95,18 +95,18 @@ class Manifest:
     dedupe: bool
     limits: Mapping[str, float] | None
     tables: Mapping[str, tuple[ListedFile, ...]]
-    left_behind: tuple[tuple[str, str], ...] | None  # (group, node); None: it was not looked
-    dedupe_window_ms: float | None = None  # null where `dedupe` is off, or tells no window
+    left_behind: tuple[tuple[str, str], ...] | None  # (group, node); None: not recorded
+    dedupe_window_ms: float | None = None  # null if `dedupe` is off or has no window
     clock_error_ns: int = 0  # between the clocks of the run's hosts
     raw: Mapping[str, object]
 
     def rows(self) -> int:
-        """Rows of all tables together, as the manifest tells them."""
+        """Return the number of rows of all tables together, according to the manifest."""
         return sum(file.rows or 0 for files in self.tables.values() for file in files)
 
 
 def load_manifest(files: RunFiles) -> Manifest:
-    """The manifest of the run that has `files`.
+    """Load the manifest of the run that has `files`.
 
     Raises:
         ManifestError: it is missing, unreadable, of another format, incomplete, or not valid.
@@ -114,7 +114,7 @@ def load_manifest(files: RunFiles) -> Manifest:
     try:
         text = files.text("run.json", size_bytes_max=_MANIFEST_SIZE_BYTES_MAX)
         raw = json.loads(text, parse_constant=_no_number)
-        json.dumps(raw, ensure_ascii=False).encode()  # JSON can spell what is no text
+        json.dumps(raw, ensure_ascii=False).encode()  # refuses lone surrogates
     except RunFileError as error:
         raise ManifestError(f"run.json {error}") from error
     except FileNotFoundError:
@@ -135,7 +135,7 @@ def _no_number(text: str) -> None:
 
 
 def damage(files: RunFiles, manifest: Manifest) -> str | None:
-    """Why the listed files are not those that the run wrote; None where all are as listed."""
+    """Return why the listed files are not those that the run wrote; None if all are as listed."""
     for table, listed in manifest.tables.items():
         for file in listed:
             reason = _file_damage(files, table, file)
@@ -148,10 +148,10 @@ def damage(files: RunFiles, manifest: Manifest) -> str | None:
 
 
 def _unlisted_of_stores(files: RunFiles, listed: Collection[str]) -> str | None:
-    """A segment or ConsumeQueue file of a listed store that the manifest leaves out.
+    """Return a segment or ConsumeQueue file of a listed store that the manifest omits.
 
-    Where stores are read its entries would be missed and called lost; where `log` and `cq` are
-    listed they may have been made without it.
+    If stores are read, its entries would be missed and reported as lost; if `log` and `cq` are
+    listed, they may have been made without it.
     """
     folders = {
         PurePosixPath(*parts[:3], part)
@@ -229,7 +229,7 @@ class _Reader:
         return value
 
     def optional_flag(self, key: str) -> bool:
-        """False where the key is missing or null."""
+        """Return a boolean; false if the key is missing or null."""
         return self._object.get(key) is not None and self.flag(key)
 
     def items(self, key: str) -> list[object]:
@@ -285,7 +285,7 @@ def _phases(root: _Reader) -> dict[str, tuple[int, int]]:
 
 
 def _transactions(root: _Reader) -> dict[str, float] | None:
-    """All three numbers, without which nothing can be said of checks; or None: they were off."""
+    """Return all three numbers, which rules on check-backs need; None: transactions off."""
     value = root.raw("transactions")
     if value is None:
         return None

@@ -1,4 +1,4 @@
-"""What run.json says, as tables that rules can join.
+"""The contents of run.json, as tables that rules can join.
 
 Place in the data path: beside the run's own tables in every engine; their names begin with `run_`.
 
@@ -80,7 +80,7 @@ MANIFEST_TABLES: Final[Mapping[str, pa.Schema]] = {
 
 
 def manifest_tables(manifest: Manifest, present: Collection[str]) -> Mapping[str, pa.Table]:
-    """One Arrow table per name of `MANIFEST_TABLES`; `present` are the run's own tables."""
+    """Build one Arrow table per name of `MANIFEST_TABLES`; `present` are the run's own tables."""
     rows: dict[str, list[dict[str, object]]] = {
         "run_settings": [_settings(manifest, present)],
         "run_queues": [

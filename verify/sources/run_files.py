@@ -1,10 +1,10 @@
-"""The files of a run, wherever they lie: the seam between the verification and a file system.
+"""The files of a run, wherever they are: the seam between the verification and a file system.
 
 Place in the data path: below `verify.sources.manifest`, which compares the files with what run.json
-lists, and below `verify.judge`, which hands an engine the files of its tables. `LocalFiles` is a
-folder of this machine; `verify.spark.hadoop_files` is one that Hadoop reaches by a URI.
+lists, and below `verify.judge`, which passes the files of its tables to an engine. `LocalFiles` is
+a folder of this machine; `verify.spark.hadoop_files` is one that Hadoop reaches by a URI.
 
-Invariants: a file that lies outside the run, or is no plain file, is never opened: nothing here
+Invariants: a file outside the run, or one that is not a plain file, is never opened: nothing here
 waits for a pipe. verdict.json is replaced at once, so that a reader never sees half of it.
 """
 
@@ -25,19 +25,19 @@ _DIGEST_CHUNK_BYTES: Final = 1024 * 1024
 
 
 class RunFileError(Exception):
-    """A file of the run is refused; the text goes on behind the file's name."""
+    """A file of the run is refused; the message is to be appended to the file's name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFile:
-    """One Parquet file of a table: `uri` is what Spark reads it by, `path` what DuckDB does.
+    """One Parquet file of a table: Spark reads it by `uri`, DuckDB by `path`.
 
     `footer` raises pa.ArrowException and OSError.
     """
 
     name: str
     uri: str
-    path: Path | None  # None where it does not lie on this machine
+    path: Path | None  # None if it is not on this machine
     footer: Callable[[], pq.FileMetaData]
 
 
@@ -46,39 +46,39 @@ class RunFiles(Protocol):
     `strerror` says why."""
 
     def is_folder(self, name: str) -> bool:
-        """Whether `name` is there and is a folder."""
+        """Return whether `name` exists and is a folder."""
 
     def text(self, name: str, *, size_bytes_max: int) -> str:
-        """The whole of a UTF-8 file.
+        """Return the whole of a UTF-8 file.
 
         Raises:
-            RunFileError: it is no plain file, or larger than `size_bytes_max`.
-            FileNotFoundError: it is not there.
-            UnicodeDecodeError: it is no UTF-8.
+            RunFileError: it is not a plain file, or larger than `size_bytes_max`.
+            FileNotFoundError: it does not exist.
+            UnicodeDecodeError: it is not UTF-8.
         """
 
     def sha256(self, name: str) -> str:
-        """The digest of a file in lower-case hex.
+        """Return the digest of a file in lower-case hex.
 
         Raises:
-            RunFileError: it is no plain file, or lies outside the run.
+            RunFileError: it is not a plain file, or lies outside the run.
         """
 
     def footer(self, name: str) -> pq.FileMetaData:
-        """What a Parquet file says of itself.
+        """Return the metadata of a Parquet file.
 
         Raises:
-            pa.ArrowException: it is no Parquet file.
+            pa.ArrowException: it is not a Parquet file.
         """
 
     def below(self, folder: str) -> Iterable[str]:
-        """The names of all plain files below `folder`; none where it is not there."""
+        """Return the names of all plain files below `folder`; none if the folder does not exist."""
 
     def table_file(self, name: str) -> TableFile:
-        """The file `name` of a table, as engines read it."""
+        """Return the file `name` of a table, as engines read it."""
 
     def replace(self, name: str, text: str) -> None:
-        """Writes `text` in place of the file `name`, at once."""
+        """Replace the file `name` by one with `text`, at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +114,12 @@ class LocalFiles:
         return (self.run / name).is_symlink()
 
     def refuse(self, name: str) -> None:
-        """Raises RunFileError for a file that may not be opened."""
+        """Raise RunFileError for a file that must not be opened."""
         path = self.run / name
         try:
             if not path.resolve().is_relative_to(self.run.resolve()):
                 raise RunFileError("lies outside the run directory")
-        except RuntimeError:  # what Path.resolve makes of it
+        except RuntimeError:  # Path.resolve's error for a circle of links
             raise RunFileError("can't be read: its links lead in a circle") from None
         if not self.is_plain(name):
             raise RunFileError("can't be read: it is no plain file")
@@ -136,7 +136,7 @@ class LocalFiles:
         path = self.run / name
         return TableFile(
             name=path.name,
-            # Without its scheme the path would be one of Hadoop's default file system.
+            # Without a scheme, Spark would look the path up in Hadoop's default file system.
             uri=f"file:{path.absolute()}",
             path=path,
             footer=lambda: pq.read_metadata(path),
@@ -145,6 +145,6 @@ class LocalFiles:
     def replace(self, name: str, text: str) -> None:
         path = self.run / name
         temporary = path.with_name(path.name + ".tmp")
-        temporary.unlink(missing_ok=True)  # whatever it is, nobody waits at its other end
+        temporary.unlink(missing_ok=True)  # it may be a pipe, whose opening would block
         temporary.write_text(text, encoding="utf-8")
         temporary.replace(path)

@@ -1,10 +1,10 @@
-"""How a run is named: by a path of this machine, or by the URI of a Hadoop file system.
+"""The name of a run: a path of this machine, or the URI of a Hadoop file system.
 
-Place in the data path: between the command line and `verify.run`. A URI is what Hadoop's own tools
-take for one: a scheme, a colon and a slash (`hdfs://host/runs/x`, `s3a://bucket/x`, `file:///x`).
+Place in the data path: between the command line and `verify.run`. A URI is recognised as Hadoop's
+own tools do: a scheme, a colon and a slash (`hdfs://host/runs/x`, `s3a://bucket/x`, `file:///x`).
 Its characters stand for themselves, as they do for `hadoop fs`: nothing is decoded.
 
-Invariant: imports nothing that is slow to load, since every command reads its arguments with it.
+Invariant: imports nothing that is slow to load, since every command parses its arguments with it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class RunUri:
     text: str
 
     def of(self, name: str) -> str:
-        """The URI of the run's file `name`."""
+        """Return the URI of the run's file `name`."""
         return f"{self.text.rstrip('/')}/{name}"
 
     def __str__(self) -> str:
@@ -34,5 +34,5 @@ class RunUri:
 
 
 def run_place(text: str) -> Path | RunUri:
-    """What `text` names. A folder whose own name ends in a colon is named by `./`."""
+    """Parse the name of a run. A path whose first part ends in a colon needs a leading `./`."""
     return RunUri(text) if _URI.match(text) else Path(text)

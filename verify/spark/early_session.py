@@ -1,11 +1,11 @@
 """A Spark session that is started before the run that it will judge has ended.
 
-Place in the data path: `ledgermq chaos run` starts one when its cluster has nothing left to do but
-to be read; `verify.run` takes it where the run turns out to be one for it.
+Place in the data path: `ledgermq chaos run` starts one when its cluster only remains to be read;
+`verify.run` takes it if it fits the run.
 
-Invariants: nothing is started before `start`, and whatever nobody took ends with the block; what
-goes wrong in the start is raised where the session is taken. pyspark, which takes long, is imported
-where the session is started.
+Invariants: nothing is started before `start`, and a session that nobody took ends with the block;
+an error of the start is raised where the session is taken. pyspark, which imports slowly, is
+imported where the session is started.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ __all__ = ["EarlySession"]
 
 
 class EarlySession:
-    """A session for a small run on `master`, None: this machine. How large the run is nobody knows
-    when it is started."""
+    """A session for a small run on `master`, None: this machine. The run's size is not known yet
+    when the session is started."""
 
     def __init__(self, master: str | None) -> None:
         self._master = master
@@ -42,16 +42,17 @@ class EarlySession:
         self._thread.shutdown()
 
     def start(self) -> None:
-        """Begins to start it, and returns at once."""
+        """Start the session in the background; return at once."""
         if self._opening is None:
             self._opening = self._thread.submit(self._open)
 
     def take(self, *, master: str | None, rows: int) -> OpenedSession | None:
-        """The session, which is the caller's from then on; None if it was not started, or is none
-        for a run of `rows` on `master`.
+        """Return the session, which the caller must close.
+
+        None if it was not started, or does not suit a run of `rows` on `master`.
 
         Raises:
-            JavaError, SessionError: it did not come up.
+            JavaError, SessionError: the session failed to start.
         """
         from verify.spark.session import is_small  # noqa: PLC0415  # see above
 

@@ -1,10 +1,10 @@
-"""Spark SQL through PySpark: the referee, and what carries runs that outgrow a machine.
+"""Spark SQL through PySpark: the second engine, also for runs that outgrow a machine.
 
-Place in the data path: one of the two engines under `verify.judge`. Rules and stages are its own
-SQL as they stand.
+Place in the data path: one of the two engines under `verify.judge`. Rules and stages are in its own
+SQL and run unchanged.
 
-Invariants: a stage is kept once it is made (in memory, on disk where that is short), and its plan
-is cut there, so that no rule plans it again.
+Invariants: a stage is kept once it is made (in memory, on disk if memory is short), and its plan is
+cut there, so that no rule plans it again.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from verify.spark.tables import read_table
 __all__ = ["SparkEngine"]
 
 _FOUND: Final = "found"
-_RULES_AT_A_TIME: Final = 3  # one is planned while others run
-_STAGES_AT_A_TIME: Final = 4  # of which some wait for others
+_RULES_AT_A_TIME: Final = 3  # one is planned while the others run
+_STAGES_AT_A_TIME: Final = 4  # some of them wait for others
 _NOTHING: Final = Findings(violations=0, doubts=0, smallest_violations=(), smallest_doubts=())
 _FAILURES: Final = (*JAVA_ERRORS, OSError)
 
 
 class SparkEngine:
-    """The views of one session; `close` drops them."""
+    """The temporary views of one session; `close` drops them."""
 
     name = "spark"
 
@@ -67,14 +67,14 @@ class SparkEngine:
             raise error
 
     def make_each(self, stages: Sequence[Stage]) -> Mapping[str, EngineError]:
-        """Several at a time, each behind those that it reads.
+        """Make several stages at a time, each after those that it reads.
 
-        What is broadcast to the stage is made now, which takes most of a small run's stages with
-        it; the stage itself, which nobody may read whole, when a query first asks for it.
+        What is broadcast to the stage is computed now, which covers most stages of a small run; the
+        stage itself, of which some queries read only a part, when a query first reads it.
         """
         with ThreadPoolExecutor(max_workers=_STAGES_AT_A_TIME) as threads:
             making: dict[str, Future[None]] = {}
-            for stage in stages:  # who waits for another does so for one that was begun before
+            for stage in stages:  # waits only for earlier ones: no deadlock
                 below = tables_of(stage.text, name=stage.name) & set(making)
                 wait_for = [making[name] for name in sorted(below)]
                 making[stage.name] = threads.submit(self._make_behind, stage, wait_for)
@@ -99,7 +99,7 @@ class SparkEngine:
     def findings(self, rule: Rule) -> Findings:
         with _failing(rule.id):
             found = self._asked(rule.text, name=rule.id)
-            if not found.take(1):  # most find nothing, and need no order
+            if not found.take(1):  # most rules find nothing, and need no order
                 return _NOTHING
             doubtful = "reason is not null" if "reason" in found.columns else "false"
             plain = [
@@ -109,7 +109,7 @@ class SparkEngine:
                 and not isinstance(field.dataType, StructType | ArrayType | MapType)
             ]
             order = ", ".join(plain) if plain else "1"
-            view = f"{_FOUND}_{rule.id}"  # several are asked at a time
+            view = f"{_FOUND}_{rule.id}"  # several rules run at a time
             found.createOrReplaceTempView(view)
             rows = self._session.sql(
                 f"from {view} select *, count(*) over (partition by {doubtful}) as total__, "
@@ -127,27 +127,29 @@ class SparkEngine:
         )
 
     def findings_of(self, rules: Sequence[Rule]) -> Mapping[str, Findings | EngineError]:
-        """Several at a time: half of a small rule's time is its planning, on one thread."""
+        """Run several rules at a time: half of a small rule's time is planning, on one thread."""
         with ThreadPoolExecutor(max_workers=_RULES_AT_A_TIME) as threads:
             answers = threads.map(partial(found_by, self.findings), rules)
             return {rule.id: answer for rule, answer in zip(rules, answers, strict=True)}
 
     def _asked(self, text: str, *, name: str) -> DataFrame:
-        """A query, whose WITH tables that it reads more than once are made when it first reads
-        them. Spark answers each of them as often as it is read: one rule scanned a trace 27 times.
+        """Plan a query whose WITH tables that are read more than once are computed at their first
+        read.
+
+        Spark would compute each as often as it is read: one rule scanned a trace 27 times.
         """
         query = divided(text, prefix=name)
         for table in query.shared:
             made = self._session.sql(table.text).localCheckpoint(eager=False)
             made.createOrReplaceTempView(table.name)
         asked = self._session.sql(query.text)
-        for table in query.shared:  # `asked` holds them from here on
+        for table in query.shared:  # `asked` refers to them from here on
             self._session.catalog.dropTempView(table.name)
         return asked
 
     def _parted(self, frame: DataFrame) -> DataFrame:
-        """A small run's tables have one part, so that no query exchanges rows: several are asked
-        at a time in place of that."""
+        """Put a small run's tables into one partition, so that no query exchanges rows: several
+        queries run at a time instead."""
         return frame.coalesce(1) if self._is_single_task else frame
 
     def _keep(self, name: str, frame: DataFrame) -> None:
@@ -157,13 +159,13 @@ class SparkEngine:
 
 @contextmanager
 def _failing(name: str) -> Iterator[None]:
-    """Within the block Spark's errors become those of the engine, told with `name`.
+    """Turn Spark's errors within the block into EngineError, with `name` in the message.
 
-    A Ctrl-C that comes while a call is being sent to the JVM is one to whoever sends it, too: it
-    would end as an unknown check.
+    A Ctrl-C while a call is being sent to the JVM makes the call fail like an error of Spark's;
+    without the distinction it would end as an unknown check.
 
     Raises:
-        EngineError: what Spark raised.
+        EngineError: Spark raised an error.
         KeyboardInterrupt: the call was interrupted.
     """
     try:

@@ -1,13 +1,13 @@
 """The files of a run in any file system that Hadoop reaches, through the JVM of Spark's session.
 
-Place in the data path: in place of `LocalFiles` where the run is named by a URI. The session's
-Hadoop settings (core-site.xml in HADOOP_CONF_DIR, `spark.hadoop.*`) say how it is reached; Spark
-reads the tables by their URIs.
+Place in the data path: in place of `LocalFiles` if the run is named by a URI. The session's Hadoop
+settings (core-site.xml in HADOOP_CONF_DIR, `spark.hadoop.*`) say how it is reached; Spark reads the
+tables by their URIs.
 
-Invariants: a digest is made in the JVM, so that the bytes of a file never come to Python; those of
-run.json and of the footers of Parquet files do. A file without a byte is not opened. Where the file
-system is this machine's disk (`file:///`, or what is mounted on it) the rules for links and pipes
-are those of `LocalFiles`. The file system is an instance of our own, closed with the block.
+Invariants: a digest is computed in the JVM, so that the bytes of a file never come to Python; those
+of run.json and of the footers of Parquet files do. An empty file is not opened. If the file system
+is this machine's disk (`file:///`, or a mount point that resolves to it), the rules for links and
+pipes are those of `LocalFiles`. The file system is an instance of our own, closed with the block.
 
 Source: `org.apache.hadoop.fs.FileSystem`, `FileContext.rename`.
 """
@@ -39,7 +39,7 @@ _NO_FILE_CONTEXT: Final = "org.apache.hadoop.fs.UnsupportedFileSystemException"
 
 
 class _Output(Protocol):
-    """What is called of FSDataOutputStream."""
+    """The methods of FSDataOutputStream that are called here."""
 
     def write(self, content: bytes, /) -> None: ...
 
@@ -69,7 +69,7 @@ class _Status(Protocol):
 
 
 class _FileSystem(Protocol):
-    """What is called of FileSystem."""
+    """The methods of FileSystem that are called here."""
 
     def getFileStatus(self, path: _Path, /) -> _Status: ...
 
@@ -89,12 +89,12 @@ class _FileSystem(Protocol):
 
 
 class UnreachedError(Exception):
-    """There is no run where the URI leads; the text says what there is."""
+    """The URI leads to no run directory; the message says what was found."""
 
 
 @contextmanager
 def hadoop_files(session: SparkSession, uri: RunUri) -> Iterator[HadoopFiles]:
-    """The files of the run at `uri`, which must be a folder.
+    """Yield the files of the run at `uri`, which must be a folder.
 
     Raises:
         UnreachedError: the file system can't be reached, or has no such folder.
@@ -107,7 +107,7 @@ def hadoop_files(session: SparkSession, uri: RunUri) -> Iterator[HadoopFiles]:
         files.refuse_no_folder()
         yield files
     finally:
-        with suppress(OSError):  # a JVM that died is found by the call that it died under
+        with suppress(OSError):  # the call under which a JVM died has reported that already
             files.close()
 
 
@@ -126,8 +126,8 @@ class HadoopFiles:
             self._settings = self._java.org.apache.hadoop.conf.Configuration(
                 context._jsc.hadoopConfiguration()
             )
-            # By itself Hadoop keeps a checksum beside each file of a disk, which whoever writes
-            # the file without Hadoop makes wrong.
+            # By default Hadoop keeps a checksum beside each file of a disk, which becomes wrong
+            # when a program without Hadoop writes the file.
             self._settings.set("fs.file.impl", _PLAIN_DISK)
             root = self._path("")
             self._system: _FileSystem = self._java.org.apache.hadoop.fs.FileSystem.newInstance(
@@ -140,7 +140,7 @@ class HadoopFiles:
             self._system.close()
 
     def refuse_no_folder(self) -> None:
-        """Raises UnreachedError where the run is no folder."""
+        """Raise UnreachedError if the run is not a folder."""
         try:
             is_there = self.is_folder("")
         except OSError as error:
@@ -179,7 +179,7 @@ class HadoopFiles:
                 stream.close()
 
     def footer(self, name: str) -> pq.FileMetaData:
-        """As `RunFiles` says; one that was read is kept, since it is asked for several times."""
+        """Return the metadata of a Parquet file; cached, since it is read several times."""
         if name not in self._footers:
             with self._input(name, self._size_of(name)) as stream:
                 self._footers[name] = pq.read_metadata(pa.PythonFile(stream, mode="r"))
@@ -216,12 +216,12 @@ class HadoopFiles:
             self._rename(temporary, target)
 
     def _path(self, name: str) -> _Path:
-        # Made of text, since Path(parent, child) takes a name with a colon for a URI.
+        # Made from text, since Path(parent, child) takes a name with a colon for a URI.
         path: _Path = self._java.org.apache.hadoop.fs.Path(self._uri.of(name))
         return path
 
     def _disk_below(self, root: _Path) -> LocalFiles | None:
-        """The folder of this machine that the run is; None where it lies elsewhere, or nowhere."""
+        """Return the run's folder if it is on this machine; None if it is elsewhere, or missing."""
         try:
             with as_os_errors():
                 resolved = self._system.resolvePath(root).toUri()
@@ -231,7 +231,7 @@ class HadoopFiles:
         return LocalFiles(Path(path)) if scheme == "file" else None
 
     def _size_of(self, name: str) -> int:
-        """In bytes, of a file that may be opened."""
+        """Return the size in bytes of a file; raise RunFileError if it must not be opened."""
         if self._disk is not None:
             self._disk.refuse(name)
         with as_os_errors():
@@ -245,7 +245,7 @@ class HadoopFiles:
         return HadoopInput(lambda: self._system.open(self._path(name)), size_bytes)
 
     def _listed(self, folder: str) -> list[tuple[str, bool, bool]]:
-        """What lies in `folder`: the name, whether it is a file, whether it is a folder."""
+        """List `folder`: each name, whether it is a file, whether it is a folder."""
         try:
             with as_os_errors():
                 return [
@@ -260,10 +260,10 @@ class HadoopFiles:
             return []
 
     def _rename(self, source: _Path, target: _Path) -> None:
-        """Puts `source` in the place of `target`; raises what Java does, or OSError.
+        """Replace `target` by `source`; raises Java's errors, or OSError.
 
-        Only FileContext replaces a file. A file system that has none is one of objects, where the
-        file is gone for a moment, and is never seen by halves.
+        Only FileContext can replace a file. A file system without one is an object store, in which
+        the file is missing for a moment, but is never seen half written.
         """
         hadoop = self._java.org.apache.hadoop.fs
         kinds = self._gateway.new_array(hadoop.Options.Rename, 1)

