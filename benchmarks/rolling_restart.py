@@ -74,8 +74,7 @@ class SteadyLoad:
 
 
 async def leader_when_whole(layout: ClusterLayout) -> BrokerPlace:
-    """Wait until every node answers and has applied nearly all that is committed; return the
-    leader."""
+    """Wait until every node answers and has applied nearly all commits; return the leader."""
     by_address = {place.address: place for place in layout.brokers}
     async with asyncio.timeout(_CAUGHT_UP_TIMEOUT_S):
         while True:

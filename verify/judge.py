@@ -108,8 +108,7 @@ def _judge(
 ) -> Judged:
     """Judge a run; `tables` has every table of the format, empty ones for those not `listed`.
 
-    Only a run of our own system must list every table that a rule needs; in others such a rule is
-    left out.
+    Only a run of our own system must list all tables of a rule; in others the rule is left out.
     """
     say(f"{engine.name}: reading the tables")
     engine.load(tables, relations)
@@ -119,7 +118,7 @@ def _judge(
     tallies = Tallies(counts, relations)
     try:
         headers = {rule.id: tallies.headers(rule) for rule in rules}
-        # A run without faults is a run, so an empty table faults is no gap.
+        # A run may have no faults, so an empty table faults is no gap.
         empty = {name for name in tables if name != "faults" and not tallies.rows_of(name)}
     finally:
         tallies.close()

@@ -263,8 +263,7 @@ def _verdict(judged: Judged, told: Extent, engine: str) -> Verdict:
 
 
 def _both(first: Verdict, second: Verdict) -> Verdict:
-    """Merge both verdicts; coverage is the second engine's. A difference in coverage goes
-    unnoticed."""
+    """Merge both verdicts. Coverage is the second engine's; a difference in it goes unnoticed."""
     names = (first.engines[0], second.engines[0])
     return replace(second, checks=agreed(first.checks, second.checks, names=names), engines=names)
 

@@ -105,8 +105,7 @@ class Consumers:
         return self._keep(record, Group.PULL, queue, shown.offset[last] + 1, t + 60 * US)
 
     def push(self, record: Record, shown: Shown) -> int:
-        """Deliver each message by itself; a refused one is delivered again from the group's retry
-        queue."""
+        """Deliver each message by itself; redeliver refused ones from the group's retry queue."""
         first, size = parts(shown.queue, _READ)
         place = np.arange(len(shown.message)) - np.repeat(first, size)
         refused = self._random.random(len(shown.message)) < 0.005
@@ -164,8 +163,7 @@ class Consumers:
         return int(done.max(initial=0))
 
     def ask(self, record: Record, shown: Shown, ends: Numbers, now: int) -> int:
-        """Ask for the ends of queues and query some keys, while nothing else happens; return the
-        end time."""
+        """Ask for the ends of queues and query some keys, without load; return the end time."""
         queue = np.arange(QUEUES)
         t = now + queue * 100 * US
         record.op(

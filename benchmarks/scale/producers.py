@@ -133,8 +133,7 @@ class Producers:
         return message, queue, appended
 
     def _transact(self, record: Record, unit: dict[str, Numbers]) -> Produced:
-        """Run transactions: half, local transaction, decision; without a decision the broker checks
-        back."""
+        """Run transactions: half, local part, decision; without one the broker checks back."""
         message, lane = unit["message"], unit["lane"]
         roll = self._random.random(len(message))
         discarded, crashed = roll < 0.004, (roll >= 0.004) & (roll < 0.012)

@@ -53,8 +53,7 @@ ROUND_NS: Final = 250 * US
 
 QUEUES: Final = 8
 HALF, OP, RETRY, DISCARDED = range(QUEUES, QUEUES + 4)
-"""Queue numbers: those of the users' topic first, then one queue for each of the broker's topics.
-"""
+"""Queue numbers: those of the users' topic first, then one for each of the broker's topics."""
 
 F = IntEnum(
     "F",
@@ -129,8 +128,7 @@ class Record:
     def refer(
         self, message: Numbers, queue: Numbers | int, *, told: Numbers | int, reconsume: int = 0
     ) -> Numbers:
-        """Add refs to messages; return their indexes. `told` is 1 if the operation knows the
-        offset."""
+        """Add refs to messages; return their indexes. `told`: 1 if the offset is known."""
         columns = {"queue": queue, "told": told, "reconsume": reconsume}
         first = self.refs.add(len(message), message=message, **columns)
         return first + np.arange(len(message))

@@ -50,8 +50,8 @@ _DRAINED_AT_A_TIME: Final = 200_000
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stretch:
     """The tables of one stretch. `ops` refer to `refs` by index; `rows` are those of the log,
-    `traces` the events by node. `message` are those named in refs and rows, `is_tx` marks
-    transactions."""
+    `traces` the events by node. `message` are those in refs and rows, `is_tx` marks transactions.
+    """
 
     ops: dict[str, Numbers]
     refs: dict[str, Numbers]

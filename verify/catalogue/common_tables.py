@@ -50,8 +50,7 @@ class _Definition:
 
 @lru_cache(maxsize=1024)
 def divided(text: str, *, prefix: str) -> DividedQuery:
-    """Divide `text`, a query that parses as Spark's SQL. The shared tables' names begin with
-    `prefix`."""
+    """Divide `text`, a query that parses as Spark's SQL; shared names begin with `prefix`."""
     tokens = Spark().tokenize(text)
     definitions, rest = _definitions(text, tokens)
     names = [definition.name for definition in definitions]
@@ -78,7 +77,7 @@ def divided(text: str, *, prefix: str) -> DividedQuery:
 def _definitions(text: str, tokens: Sequence[Token]) -> tuple[list[_Definition], int]:
     """Return the WITH tables and the index of the first token after them.
 
-    Both are empty (`[]` and 0) where the WITH is not a plain list.
+    It is `([], 0)` if the WITH is not a plain list.
     """
     definitions: list[_Definition] = []
     at = 1

@@ -51,8 +51,7 @@ def duckdb_text(text: str, *, name: str) -> str:
     """
     tree = _parsed(text, name)
     for node in tree.find_all(exp.TryCast):
-        # Spark's cast raises if a value does not fit, as DuckDB's CAST does; sqlglot makes it a
-        # TRY_CAST.
+        # Spark's cast raises if a value does not fit, like DuckDB's CAST, not its TRY_CAST.
         node.replace(exp.Cast(this=node.this, to=node.args["to"]))
     for counted in list(tree.find_all(exp.CountIf)):
         # If all conditions are null, DuckDB's own COUNT_IF returns null, Spark's returns 0.

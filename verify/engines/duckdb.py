@@ -80,8 +80,7 @@ class DuckDBEngine:
             self._connection.register("arriving", relation)
             self._run(f'create table "{name}" as from arriving', name)
             self._connection.unregister("arriving")
-        # Rules may be written by others: from here on they can read these tables, and no other
-        # file.
+        # Others may write rules: from here on they can read these tables, and no other file.
         files = ", ".join(_quoted(path) for name in viewed for path in _paths(tables[name]))
         self._run(f"set allowed_paths = [{files}]", "settings")
         self._run("set parquet_metadata_cache = true", "settings")

@@ -91,8 +91,7 @@ class Engine(Protocol):
 
 @runtime_checkable
 class Forgetful(Protocol):
-    """An engine that computes a stage at once, and so frees memory by dropping it after its last
-    reader."""
+    """An engine that computes stages at once, and frees memory by dropping those no longer read."""
 
     def drop(self, names: Sequence[str]) -> None:
         """Drop stages."""

@@ -16,8 +16,7 @@ def memory_bytes(*, root: Path = Path("/")) -> int:
     """Return the memory that this process can have: the machine's, or the lowest limit of its
     control group and those above it, such as a container's.
 
-    `root` is the folder of `proc` and `sys`. Source: cgroup-v2's memory.max, and limit_in_bytes of
-    v1.
+    `root` is the folder of `proc` and `sys`. Source: cgroup-v2's memory.max, v1's limit_in_bytes.
     """
     machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return min([machine, *_limits(root)])

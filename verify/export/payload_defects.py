@@ -66,8 +66,7 @@ def commands_of(payload: memoryview) -> tuple[list[list[Any]], int]:
 
 
 def _is_as_drawn(command: list[Any]) -> bool:
-    """Return whether a command has the right field types; only those that become columns are
-    checked."""
+    """Return whether a command that becomes columns has the right field types; True for others."""
     match command:
         case ["offset", str(), str(), int(queue), int(offset)]:
             return _INT32_MIN <= queue <= _INT32_MAX and _INT64_MIN <= offset <= _INT64_MAX

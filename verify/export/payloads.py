@@ -81,8 +81,7 @@ class Records:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Payloads:
-    """The contents of a segment's data entries; `commands` and `defects` by the index of their
-    entry."""
+    """The contents of data entries; `commands` and `defects` by the index of their entry."""
 
     records: Records
     commands: Mapping[int, Sequence[list[Any]]]
@@ -110,8 +109,7 @@ def _walk(
     commands: dict[int, Sequence[list[Any]]],
     defects: dict[int, str],
 ) -> tuple[list[int], list[int]]:
-    """Return the entry and the first byte of every record, following each record's size to the
-    next."""
+    """Return the entry and the first byte of every record, following the records' sizes."""
     of: list[int] = []
     starts: list[int] = []
     unpack = _SIZE.unpack_from

@@ -28,7 +28,7 @@ _NAME_END, _END = 1, 2
 class Properties:
     """The properties of `blocks`, which has one value per record, as `regions` made it.
 
-    Arrays of items have one element per property: `record`, and the positions of name and value in
+    Arrays of items have one element per property: `record`, and where name and value are in
     `content`.
     """
 
@@ -38,8 +38,7 @@ class Properties:
         edges = array_offsets(blocks)
         first, end = edges[:-1], edges[1:]
         stops = np.flatnonzero(self.content == _END)
-        # An item begins at the start of a block, and after each \x02; a block may lack its last
-        # one.
+        # An item begins with a block and after each \x02; a block may lack its last one.
         cut = end[end > first]
         cut = cut[self.content[cut - 1] != _END]
         begins = np.sort(np.concatenate((edges[:1], stops + 1, cut)), kind="stable")

@@ -3,11 +3,14 @@
 Place in the data path: `verify.export.replica` takes the rows of the table `cq` from here, and
 checks for each record whether the unit at its queue offset points to it.
 
-| offset | size | field | |---|---|---| | 0 | 8 | position of the record in the log | | 8 | 4 | size
-of the record | | 12 | 8 | tags code |
+| offset | size | field |
+|---|---|---|
+| 0 | 8 | position of the record in the log |
+| 8 | 4 | size of the record |
+| 12 | 8 | tags code |
 
-Invariants: a unit of size 0 was never written and yields no row; nor does half a unit at the end of
-a file.
+Invariants: a unit of size 0 was never written and yields no row; nor does half a unit at the end
+of a file.
 
 Source: docs/FORMATS.md section 5.
 """
@@ -36,8 +39,7 @@ _FILES_KEPT_MAX: Final = 64  # of 6 MB at most
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitOwner:
-    """Records of one chunk, one element each: the place of its unit, and that unit's expected
-    fields."""
+    """Records of one chunk, one element each: the place and the expected fields of its unit."""
 
     topics: tuple[str, ...]
     topic_code: _Ints

@@ -240,8 +240,7 @@ class _LogRows:
         return rows
 
     def _others(self, entries: Entries, payloads: Payloads) -> pa.Table:
-        """Return rows for entries without records, for commands (after the records), and for
-        defects."""
+        """Return rows of entries without records, of commands (after records), and of defects."""
         records = np.bincount(payloads.records.entry, minlength=len(entries.index))
         rows = _Others()
         for entry, commands in payloads.commands.items():
@@ -343,12 +342,10 @@ def _chunks(entries: Entries) -> Iterator[Entries]:
 
 @contextmanager
 def _mapped(path: Path) -> Iterator[memoryview]:
-    """Map the file's bytes without reading them at once; an empty file, which can't be mapped, is
-    b""."""
+    """Map the file's bytes without reading them at once; no bytes if the file is empty."""
     with path.open("rb") as stream:
         if stream.seek(0, 2) == 0:
             yield memoryview(b"")
             return
-        # The map is not closed here: arrays may still refer to it; it is freed with the last of
-        # them.
+        # Not closed here: arrays may still refer to the map, which is freed with the last one.
         yield memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))

@@ -3,10 +3,17 @@
 Place in the data path: `verify.export.replica` maps a replica's segments one by one and reads them
 here; `verify.export.payloads` reads the payloads of the entries.
 
-| offset | size | field | |---|---|---| | 0 | 4 | magic `LMQ1` | | 4 | 4 | size of the entry, header
-included | | 8 | 8 | index | | 16 | 8 | term | | 24 | 8 | position of this header in the log | | 32
-| 1 | kind: 0 no-op, 1 configuration, 2 data | | 33 | 3 | zero | | 36 | 4 | chain of the entry
-before | | 40 | 4 | chain: CRC32 over bytes 0..40 and the payload |
+| offset | size | field |
+|---|---|---|
+| 0 | 4 | magic `LMQ1` |
+| 4 | 4 | size of the entry, header included |
+| 8 | 8 | index |
+| 16 | 8 | term |
+| 24 | 8 | position of this header in the log |
+| 32 | 1 | kind: 0 no-op, 1 configuration, 2 data |
+| 33 | 3 | zero |
+| 36 | 4 | chain of the entry before |
+| 40 | 4 | chain: CRC32 over bytes 0..40 and the payload |
 
 A sound segment, the usual case, is walked by its sizes and checked as arrays. On any difference the
 whole segment is read again entry by entry, which finds the defect.

@@ -47,8 +47,7 @@ class Fault:
     evidence: str
 
     def window(self, end_ns: int) -> tuple[int, int]:
-        """Return the time from the effect (or the start, if no effect was seen) until it was
-        healed."""
+        """Return the time from the effect (the start, if no effect was seen) until the healing."""
         begin = self.t_start if self.t_effect is None else self.t_effect
         ends = [time for time in (self.t_healed, self.t_heal) if time is not None]
         return begin, max(begin, ends[0] if ends else end_ns)

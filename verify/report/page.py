@@ -104,8 +104,7 @@ def _judges(verdict: Mapping[str, object]) -> Sequence[object]:
 
 
 def _moment(text: str) -> str:
-    """Format a date and time to the second; text that is no date is returned unchanged, but
-    clipped."""
+    """Format a date and time to the second; text that is no date is only clipped."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:

@@ -72,8 +72,7 @@ class RunSource:
         return files
 
     def _is_within(self, path: Path) -> bool:
-        """Return whether a path leads to a place in the run, and not to a pipe or another special
-        file."""
+        """Return whether a path leads to a place in the run, and not to a pipe or the like."""
         try:
             if not path.resolve().is_relative_to(self.run.resolve()):
                 return False

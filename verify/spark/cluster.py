@@ -135,8 +135,7 @@ class _Members:
                 process.wait()
 
     def _environment(self) -> Mapping[str, str]:
-        """Return the caller's environment without its SPARK_ variables: these are of another
-        cluster."""
+        """Return the environment without the caller's SPARK_ variables: another cluster's."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("SPARK_")}
         own = {
             "JAVA_HOME": str(self._java),

@@ -136,8 +136,7 @@ def is_small(rows: int) -> bool:
 def _start(
     folder: Path, java: Java, master: str, rows: int | None
 ) -> tuple[SparkSession, Path | None]:
-    """Start the session; return it with the path for its JVM's archive of classes, if one is
-    wanted."""
+    """Start the session; return it with the path for its JVM's archive of classes, if wanted."""
     builder = SparkSession.Builder().master(master).appName("ledgermq verify")
     settings = _settings(rows)
     (folder / "scratch").mkdir()
