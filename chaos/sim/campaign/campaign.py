@@ -1,4 +1,4 @@
-"""Many seeds over several processes, the replay of one, and the shortest schedule of a failing one.
+"""Run many seeds over several processes, replay one, and shrink the schedule of a failing one.
 
 Place in the data path: the command line calls `run_campaign`, `replay` and `shrink_failure`;
 `command` prints what they return. A seed's outcome depends on nothing but the seed, the number of
@@ -62,7 +62,7 @@ _BROKEN = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeedFailure:
-    """A seed that broke a rule. `nodes` and `asked_kind` are what was asked for, or None."""
+    """A seed that broke a rule. `nodes` and `asked_kind` are the caller's choices, or None."""
 
     seed: int
     nodes: int | None
@@ -74,7 +74,7 @@ class SeedFailure:
 
     @property
     def command(self) -> str:
-        """The one command that replays it."""
+        """The command that replays the seed."""
         nodes = "" if self.nodes is None else f" --nodes {self.nodes}"
         kind = "" if self.asked_kind is None else f" --kind {self.asked_kind}"
         return f"ledgermq sim --replay {self.seed}{nodes}{kind}"
@@ -94,7 +94,7 @@ class CampaignResult:
     coverage: dict[str, int] = field(default_factory=dict)
     elapsed_s: float = 0.0
     cpu_s: float = 0.0
-    """Of all processes together, their start left out."""
+    """CPU time of all processes together, without their start."""
 
     @property
     def passed(self) -> bool:
@@ -106,13 +106,13 @@ class CampaignResult:
 
     @property
     def times_real_time(self) -> float:
-        """Virtual time over that of one core."""
+        """Virtual seconds per CPU second of one core."""
         return self.virtual_s / max(self.cpu_s, 1e-9)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """One run with its whole course."""
+    """One run with its full trace."""
 
     failure: SeedFailure | None
     options: list[str]
@@ -125,7 +125,7 @@ class Replay:
 def run_seed(
     seed: int, nodes: int | None, *, parts: Parts | None = None, kind: str | None = None
 ) -> tuple[SeedFailure | None, dict[str, int]]:
-    """One seed without a trace: its failure, if any, and its counters."""
+    """Run one seed without a trace; return its failure, if any, and its counters."""
     run = make_run(seed, nodes, kind=kind, parts=parts)
     failure = _outcome(run, seed, nodes, kind)
     return failure, run.coverage.counts
@@ -134,13 +134,13 @@ def run_seed(
 def replay(
     seed: int, nodes: int | None, *, parts: Parts | None = None, kind: str | None = None
 ) -> Replay:
-    """The same seed again, told step by step."""
+    """Run the seed again with a trace of every step."""
     run = make_run(seed, nodes, kind=kind, parts=parts, traced=True)
     return _told(run, _outcome(run, seed, nodes, kind))
 
 
 def run_schedule(schedule: Schedule, *, parts: Parts | None = None) -> Replay:
-    """A seed with the faults of a file instead of its own."""
+    """Run a seed with the faults of a schedule instead of its own."""
     seed, nodes, kind = schedule.seed, schedule.node_count, schedule.kind
     run = make_run(seed, nodes, kind=kind, parts=parts, schedule=schedule, traced=True)
     return _told(run, _outcome(run, seed, nodes, kind))
@@ -149,7 +149,7 @@ def run_schedule(schedule: Schedule, *, parts: Parts | None = None) -> Replay:
 def shrink_failure(
     failure: SeedFailure, *, parts: Parts | None = None, runs_max: int = RUNS_MAX
 ) -> Schedule:
-    """The fewest faults of the seed that break the same rule."""
+    """Return the fewest faults of the seed that break the same rule."""
     seed, nodes, kind = failure.seed, failure.node_count, failure.kind
     whole = make_run(seed, nodes, kind=kind, parts=parts).schedule
 
@@ -170,10 +170,10 @@ def run_campaign(
     kind: str | None = None,
     record: SeedRecord | None = None,
 ) -> CampaignResult:
-    """Every seed of `seeds`, over `jobs` processes; `progress` hears what is done so far.
+    """Run every seed of `seeds` over `jobs` processes; `progress` is called with the result so far.
 
-    `record` is given those that passed, a few at a time; one of a few that failed keeps the others
-    out of it. Raises OSError where it can't be written.
+    `record` is given those that passed, a few at a time; where one of such a batch failed, the
+    others are not recorded either. Raises OSError where it can't be written.
     """
     started = time.monotonic()
     total = Coverage()
@@ -224,14 +224,14 @@ def _results(
                 yield future.result()
             finished = True
         finally:
-            if not finished:  # nobody waits for the seeds that they are at
+            if not finished:  # nobody waits for the seeds under way
                 for worker in workers:
                     worker.terminate()
             pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _begin_worker(parent: int) -> None:
-    """A worker ends with its campaign, also where that is killed; Ctrl-C is the campaign's."""
+    """Set a worker up: it ends with its parent, even a killed one, and leaves Ctrl-C to it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_with_parent(parent)
 

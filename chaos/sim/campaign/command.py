@@ -1,8 +1,8 @@
-"""What `ledgermq sim` prints.
+"""The command `ledgermq sim` and its output.
 
 Place in the data path: the command line parses options and calls `sim_command`; progress goes to
 stderr, results to stdout. Exit codes: 0 every seed passed, 1 a rule was broken, 2 every seed passed
-but a large campaign never came upon something it should have, 64 wrong options, 130 interrupted.
+but a large campaign never reached something it should have, 64 wrong options, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from chaos.sim.seed.schedule import ScheduleError, load_schedule
 __all__ = ["LARGE_CAMPAIGN_SEEDS_MIN", "parse_seeds", "sim_command"]
 
 LARGE_CAMPAIGN_SEEDS_MIN = 2_000
-"""From so many seeds on, a counter that stays 0 is no pass."""
+"""From so many seeds on, a counter that stays 0 fails the campaign."""
 
 _NODES_MAX = 7
 _SHRUNK_MAX = 3  # failing seeds of a campaign that are shrunk
 
 
 def parse_seeds(text: str) -> range:
-    """`A..B` is A to B, B included; a single number is that seed. Raises ValueError."""
+    """Parse `A..B` as A to B, B included; a single number is that seed. Raises ValueError."""
     first, separator, last = text.partition("..")
     if not first.isdecimal() or (separator and not last.isdecimal()):
         raise ValueError(f"seeds: {text!r} is not A..B")
@@ -59,10 +59,10 @@ def sim_command(
     out: TextIO | None = None,
     err: TextIO | None = None,
 ) -> int:
-    """Run a campaign, or replay one seed or schedule with its whole trace; returns the exit code.
+    """Run a campaign, or replay one seed or schedule with its whole trace; return the exit code.
 
-    `keep`: where the shrunk schedules of failing seeds are written; None shrinks nothing.
-    `record`: a file that keeps which seeds have passed with these sources; they are left out.
+    `keep`: directory for the shrunk schedules of failing seeds; None shrinks nothing. `record`: a
+    file of the seeds that have passed with these sources; they are skipped.
     """
     out, err = out or sys.stdout, err or sys.stderr
     problem = _problem(nodes, kind)
@@ -106,7 +106,7 @@ def _campaign(
     out: TextIO,
     err: TextIO,
 ) -> CampaignResult | None:
-    """None where it was interrupted, which is told with what was found until then."""
+    """Run the campaign; return None if interrupted, after printing what was found until then."""
     shown = done = 0
     missing: Sequence[int] = wanted if kept is None else kept.missing(wanted)
     if kept is not None:
@@ -165,13 +165,13 @@ def _shrink(failure: SeedFailure, keep: Path, out: TextIO, err: TextIO) -> None:
 
 
 def _report(result: CampaignResult, wanted: range, kept: SeedRecord | None, out: TextIO) -> int:
-    """With what seeds of the record came upon, which this campaign left out."""
+    """Print the result, with the counters of the recorded seeds that this campaign skipped."""
     coverage = result.coverage if kept is None else kept.coverage
     for name, count in coverage.items():
         if count:
             out.write(f"{name:34} {count:>12,}\n")
     kinds = result.kinds
-    if kept is not None:  # what came up in an earlier call counts, so what did not does too
+    if kept is not None:  # counters of earlier calls add up, so a zero among them counts too
         kinds = tuple({kind_of_seed(seed, kept.kind): None for seed in wanted})
     zeros = Coverage.zeros(coverage, kinds)
     if zeros:

@@ -1,12 +1,12 @@
-"""Which seeds have passed, by which sources: a campaign of hours goes on where it was ended.
+"""A record of the seeds that have passed, by sources: a campaign of hours resumes where it ended.
 
-Place in the data path: `campaign` adds each seed that passed and what it came upon; `command`
-leaves out what the record has. The file is JSON, written by rename after each few seeds.
+Place in the data path: `campaign` adds each seed that passed and its counters; `command` skips the
+recorded seeds. The file is JSON, written by rename after each few seeds.
 
-Invariants: a record speaks of one text of the sources that a seed runs (the product's and the
-simulator's) and of one choice of nodes and kind; of any other it knows nothing. A seed that failed
-is never in it. A record is one campaign's at a time: of two that write to it at once it keeps what
-the later one knows, so that seeds are run again, never counted without having passed.
+Invariants: a record is valid for one text of the sources that a seed runs (the product's and the
+simulator's) and one choice of nodes and kind; for any other it is empty. A seed that failed is
+never in it. A record belongs to one campaign at a time: if two write to it at once, the later write
+wins, so that seeds are run again, never counted without having passed.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     sources: str
     nodes: int | None
     kind: str | None
-    passed: list[tuple[int, int]]  # both included, in order
+    passed: list[tuple[int, int]]  # ranges with both ends included, in order
     coverage: dict[str, int]
     cpu_s: float
 
 
 def source_digest(root: Path = _ROOT) -> str:
-    """SHA-256 of the names and bytes of all modules that a seed runs."""
+    """Return the SHA-256 of the names and bytes of all modules that a seed runs."""
     digest = hashlib.sha256()
     for folder in _SIMULATED:
         for path in sorted((root / folder).rglob("*.py")):
@@ -56,10 +56,10 @@ def source_digest(root: Path = _ROOT) -> str:
 
 
 class SeedRecord:
-    """`begun_anew` tells that the file spoke of other sources, or of other nodes or kinds."""
+    """The record file. `begun_anew`: the file was for other sources, nodes or kinds."""
 
     def __init__(self, path: Path, *, nodes: int | None, kind: str | None) -> None:
-        """Raises RecordError, OSError."""
+        """Read the file, if there is one. Raises RecordError, OSError."""
         self._path = path
         self._file = _File(
             sources=source_digest(), nodes=nodes, kind=kind, passed=[], coverage={}, cpu_s=0.0
@@ -77,7 +77,7 @@ class SeedRecord:
 
     @property
     def coverage(self) -> Mapping[str, int]:
-        """What all its seeds came upon together."""
+        """The summed counters of all recorded seeds."""
         return self._total.counts
 
     @property
@@ -95,7 +95,7 @@ class SeedRecord:
         return len(seeds) - len(self.missing(seeds))
 
     def add(self, seeds: Iterable[int], counts: Mapping[str, int], cpu_s: float) -> None:
-        """These have passed. Raises OSError."""
+        """Record that these seeds have passed. Raises OSError."""
         self._passed.update(seeds)
         self._total.add(dict(counts))
         self._file.cpu_s += cpu_s

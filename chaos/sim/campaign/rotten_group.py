@@ -1,15 +1,15 @@
-"""Every page of a replica's store damaged in turn: does a group of real nodes heal?
+"""Damage every page of a replica's store in turn: does a group of real nodes heal?
 
 Place in the data path: `tests/sim/test_every_damage.py` runs a part of the cases, the campaign
-beside it all of them. Three `raft.node.node.RaftNode` with their transports and stores run
-on virtual loops over simulated disks and TCP. A history is made once: entries of several terms,
-with or without snapshots, with or without a tail that one node wrote alone and the group never saw.
-Each case begins with copies of its disks, damages one place on one of them, starts all three, and
+beside it all of them. Three `raft.node.node.RaftNode` with their transports and stores run on
+virtual loops over simulated disks and TCP. A history is made once: entries of several terms, with
+or without snapshots, with or without a tail that one node wrote alone and the group never saw. Each
+case starts from copies of its disks, damages one place on one of them, starts all three nodes, and
 waits.
 
-Rules, each a Violation: nobody raises; within HEAL_S all three serve, know of no damage, and take
-new entries; what they hold of the log is byte for byte the same; every replica has applied every
-entry that was acknowledged, once and in order.
+Rules, each a Violation: no node raises; within HEAL_S all three serve, know of no damage, and
+accept new entries; their logs are byte for byte the same; every replica has applied every
+acknowledged entry, once and in order.
 
 Source: Ganesan et al., "Redundancy Does Not Imply Fault Tolerance" (FAST '17), which damages every
 block of every file of one replica in turn.
@@ -44,7 +44,8 @@ from raft.replicated_log import CommittedEntry, LogStatus, Phase, ProposalResult
 __all__ = ["HEAL_S", "Blow", "Case", "History", "Kind", "Plan", "cases", "make_history", "run_case"]
 
 HEAL_S = 60
-"""Virtual seconds: a dead member's silence, elections, rounds of asking and of the scrub."""
+"""Virtual seconds: a dead member's timeout, elections, rounds of repair requests and of the scrub.
+"""
 
 _SEGMENT_SIZE = 1024
 _SEGMENT_ENTRIES = 24  # more than one segment holds
@@ -54,7 +55,7 @@ _LOOK_S = 0.05
 
 
 class Kind(enum.Enum):
-    """What the disk does to a page."""
+    """Kinds of damage to a page."""
 
     ZEROED = "zeroed"
     FLIPPED = "flipped"
@@ -64,7 +65,7 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blow:
-    """One damage of one place; `start` and `end` are bytes of the file."""
+    """One damage at one place; `start` and `end` are bytes of the file."""
 
     kind: Kind
     path: str
@@ -72,7 +73,7 @@ class Blow:
     end: int = 0
 
     def strike(self, disk: SimDisk) -> bool:
-        """Whether it has changed anything."""
+        """Damage the disk; return whether anything changed."""
         if self.kind is Kind.LOST:
             disk.lose(self.path)
             return True
@@ -93,8 +94,11 @@ class Blow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """`snapshots`: one at each end of a segment. `tail`: the victim, a leader then, wrote entries
-    that nobody else has; the others went on with fewer, or with more."""
+    """How a history is made.
+
+    `snapshots`: one at each end of a segment. `tail`: the victim, a leader then, wrote entries that
+    nobody else has; the others went on with fewer, or with more.
+    """
 
     snapshots: bool
     tail: bool
@@ -111,7 +115,11 @@ class History:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """`sidecars`: the victim's are there. `online`: struck while it runs, not before its start."""
+    """One damage to one copy of a history.
+
+    `sidecars`: the victim's sidecar files are kept. `online`: damaged while the node runs, not
+    before its start.
+    """
 
     blow: Blow
     sidecars: bool
@@ -119,7 +127,7 @@ class Case:
 
 
 class _State:
-    """A state machine whose state is all that it has applied."""
+    """A state machine whose state is the list of everything it has applied."""
 
     needs_indexing = False
 
@@ -135,7 +143,7 @@ class _State:
                 self.payloads.append(entry.payload)
 
     def on_role_change(self, status: LogStatus) -> None:
-        """It answers nobody."""
+        """Do nothing: it serves no clients."""
 
     def capture(self) -> _Image:
         return _Image(index=self.applied_index, payloads=tuple(self.payloads))
@@ -148,13 +156,13 @@ class _State:
         self.applied_index, self.payloads = index, payloads
 
     def index_only(self, entries: Sequence[CommittedEntry]) -> None:
-        """Nothing is derived from entries."""
+        """Do nothing: no files are derived from entries."""
 
     def trim(self, position: int) -> None:
-        """Nothing is derived from entries."""
+        """Do nothing: no files are derived from entries."""
 
     def sync_derived(self) -> None:
-        """Nothing is derived from entries."""
+        """Do nothing: no files are derived from entries."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +175,7 @@ class _Image:
 
 
 class _NodeMachine(Machine):
-    """Runs one node over its disk."""
+    """A machine that runs one node over its disk."""
 
     def __init__(self, site: Site, name: NodeId, disk: SimDisk, root: Path, plan: Plan) -> None:
         super().__init__(site, name, _ADDRESSES[name].partition(":")[0], self._run)
@@ -206,7 +214,7 @@ class _NodeMachine(Machine):
 
     @property
     def is_whole(self) -> bool:
-        """It serves, and knows of no damage."""
+        """Whether the node serves and knows of no damage."""
         status = self.status
         if status is None or status.phase is not Phase.SERVING:
             return False
@@ -218,7 +226,7 @@ class _NodeMachine(Machine):
         self.disk.process_crash()
 
     def log_bytes(self, begin: int, end: int) -> bytes:
-        """What its disk has of the log between two positions."""
+        """Return the bytes of its log between two positions."""
         data = bytearray()
         for position in segment_positions(self.disk, "commitlog"):
             content = self.disk.content(segment_path("commitlog", position))
@@ -229,7 +237,9 @@ class _NodeMachine(Machine):
 
 
 class _Group:
-    """Three machines on one scheduler. A context: the product's clocks are simulated within it."""
+    """Three machines on one scheduler, as a context within which the product's clocks are
+    simulated.
+    """
 
     def __init__(self, plan: Plan, disks: Mapping[NodeId, SimDisk], first_number: int = 0) -> None:
         self._plan = plan
@@ -261,7 +271,9 @@ class _Group:
             self.machines[name].start()
 
     def wait(self, condition: Callable[[], bool], seconds: float) -> bool:
-        """Whether it came true in time. Raises Violation where a node has failed."""
+        """Wait for the condition; return whether it came true in time. Raises Violation if a node
+        failed.
+        """
         scheduler = self.site.scheduler
         until = scheduler.now_us + int(seconds * 1e6)
         while scheduler.now_us < until:
@@ -290,7 +302,7 @@ class _Group:
         return max(ready, key=lambda one: one[0], default=(0, None))[1]
 
     def write(self, count: int) -> None:
-        """At the leader; who is acknowledged stands in `acknowledged`."""
+        """Propose entries at the leader; acknowledged payloads are added to `acknowledged`."""
         self.demand(lambda: self.leader() is not None, 30, "a leader")
         machine = self.leader()
         assert machine is not None
@@ -313,7 +325,7 @@ class _Group:
             self.acknowledged.append(payload)
 
     def write_all(self, count: int) -> None:
-        """As `write`, and wait for the acknowledgements."""
+        """Propose as `write`, and wait for the acknowledgements."""
         wanted = len(self.acknowledged) + count
         self.write(count)
         self.demand(lambda: len(self.acknowledged) >= wanted, 30, "acknowledgements")
@@ -347,7 +359,7 @@ def _write_alone(group: _Group, victim: _NodeMachine, *, more_after: bool) -> No
     for machine in others:
         machine.crash()
     group.write(7)
-    group.wait(lambda: False, 0.05)  # written, fsynced, and nobody was told
+    group.wait(lambda: False, 0.05)  # written and fsynced, but not sent to anybody
     victim.crash()
     for machine in others:
         machine.start()
@@ -356,7 +368,7 @@ def _write_alone(group: _Group, victim: _NodeMachine, *, more_after: bool) -> No
 
 
 def cases(history: History, *, page_size: int) -> Iterator[Case]:
-    """Every page of every file of the victim's store."""
+    """Yield a case for every page of every file of the victim's store."""
     disk = history.disks[history.victim]
     for path, sidecars in itertools.product(disk.paths(), (True, False)):
         is_sidecar = path.endswith(".index")
@@ -377,7 +389,7 @@ def cases(history: History, *, page_size: int) -> Iterator[Case]:
 
 
 def run_case(history: History, case: Case) -> bool:
-    """False where the blow changed nothing. Raises Violation."""
+    """Run one case; return False if the damage changed nothing. Raises Violation."""
     disks = {name: _copied(disk) for name, disk in history.disks.items()}
     victim = disks[history.victim]
     if not case.sidecars:
@@ -433,7 +445,7 @@ def _check_acknowledged(machine: _NodeMachine, acknowledged: Sequence[bytes]) ->
 
 
 def _copied(disk: SimDisk) -> SimDisk:
-    """As it lies there, all of it durable."""
+    """Return a copy of the disk as it is, all of it durable."""
     copy = SimDisk(random.Random(1))
     for path in disk.paths():
         copy.make_directory(path.rpartition("/")[0])

@@ -1,8 +1,8 @@
-"""What a seed is: bare cores or a whole group, of how many nodes, with which faults.
+"""What a seed runs: bare cores or a whole group, of how many nodes, with which faults.
 
 Place in the data path: `campaign` and `shrink` make every run here. Of each four seeds three drive
-bare cores, whose shell can be nastier than any real one and whose steps are cheap, and one drives
-a whole group; bare cores alternate 3 and 5 nodes, of the groups one in four has 5.
+bare cores, whose shell can be more hostile than any real one and whose steps are cheap, and one
+drives a whole group; bare cores alternate 3 and 5 nodes, of the groups one in four has 5.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class Run(Protocol):
     trace: Trace
 
     def run(self) -> None:
-        """Raises Violation."""
+        """Run the seed. Raises Violation."""
 
     def describe(self) -> list[str]:
-        """What the seed is made of, `name=value` each."""
+        """Return the options of the seed, `name=value` each."""
 
 
 def kind_of_seed(seed: int, kind: str | None = None) -> str:
-    """`kind` None: as the seed has it."""
+    """Return the kind of the seed, which `kind` overrides unless it is None."""
     if kind is not None:
         return kind
     return "group" if seed % _GROUP_EVERY == _GROUP_EVERY - 1 else "core"
@@ -54,7 +54,7 @@ def node_count_of_seed(seed: int, kind: str, nodes: int | None) -> int:
 
 
 def calmable_of(kind: str) -> tuple[str, ...]:
-    """Options that shrinking may switch off."""
+    """Return the options that shrinking may switch off."""
     return CALMABLE if kind == "core" else GROUP_CALMABLE
 
 
@@ -67,7 +67,10 @@ def make_run(
     schedule: Schedule | None = None,
     traced: bool = False,
 ) -> Run:
-    """The same arguments: the same run. `schedule` takes the place of the seed's own faults."""
+    """Make the run of a seed; the same arguments give the same run.
+
+    `schedule` replaces the seed's own faults.
+    """
     kind = kind_of_seed(seed, kind)
     node_count = node_count_of_seed(seed, kind, nodes)
     if kind == "core":

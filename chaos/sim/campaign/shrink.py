@@ -1,13 +1,12 @@
-"""Cuts a failing seed's schedule to the fewest faults that still break the same rule.
+"""Cut a failing seed's schedule to the fewest faults that still break the same rule.
 
-Place in the data path: `campaign` hands over a schedule that failed and gets a shorter one; what
-is left is printed, and written where a test runs it for ever.
+Place in the data path: `campaign` passes a schedule that failed and gets a shorter one; the result
+is printed, and written to a file for a regression test.
 
-First whole parts of the list are taken away, halves, then quarters, then single faults, as long
-as the rule still breaks; then, one by one, what goes wrong all the time (lost messages, clocks
-that differ). What is left is minimal: no single fault can be taken away. Taking a fault away may
-shift what happens after it, so a shorter list may fail at another time or on another node; it
-counts if the rule is the same.
+First whole parts of the list are removed, halves, then quarters, then single faults, as long as the
+rule still breaks; then, one by one, the permanent faults (lost messages, clocks that differ). The
+result is minimal: no single fault can be removed. Removing a fault may shift what happens after it,
+so a shorter list may fail at another time or on another node; it counts if the rule is the same.
 
 Source: Zeller and Hildebrandt, "Simplifying and isolating failure-inducing input" (TSE '02).
 """
@@ -34,7 +33,9 @@ class _Budget:
         return self._left <= 0
 
     def fails(self, schedule: Schedule) -> bool:
-        """False also where no run is left: then nothing more is taken away."""
+        """Return whether the schedule fails; False also once the budget is used up, which ends
+        shrinking.
+        """
         if self.is_spent:
             return False
         self._left -= 1
@@ -48,7 +49,9 @@ def shrink(
     calmable: Sequence[str] = (),
     runs_max: int = RUNS_MAX,
 ) -> Schedule:
-    """`fails` runs a schedule and tells whether it breaks the rule in question; `schedule` does."""
+    """Shrink `schedule`, for which `fails` is true; `fails` runs a schedule and returns whether it
+    breaks the rule in question.
+    """
     budget = _Budget(fails, runs_max)
     shorter = _fewer_faults(schedule, budget)
     for name in calmable:
@@ -60,7 +63,7 @@ def shrink(
 
 
 def _fewer_faults(schedule: Schedule, budget: _Budget) -> Schedule:
-    """No fault of the result can be taken away by itself, as far as the budget reached."""
+    """Return a schedule from which no single fault can be removed, as far as the budget reached."""
     if schedule.faults and budget.fails(schedule.with_faults(())):
         return schedule.with_faults(())
     size = max(1, len(schedule.faults) // 2)
@@ -78,7 +81,7 @@ def _fewer_faults(schedule: Schedule, budget: _Budget) -> Schedule:
 
 def _without_one_part(schedule: Schedule, size: int, budget: _Budget) -> Schedule | None:
     faults: tuple[Fault, ...] = schedule.faults
-    # From the end: what came last is the least likely to have led to the failure.
+    # From the end: the last faults are the least likely to have led to the failure.
     for start in range((len(faults) - 1) // size * size, -1, -size):
         rest = schedule.with_faults(faults[:start] + faults[start + size :])
         if budget.fails(rest):

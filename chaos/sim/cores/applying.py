@@ -1,11 +1,13 @@
-"""What a simulated node has applied, and whom it answers when it has.
+"""Apply committed entries on a simulated node, and answer the proposals and reads that wait for
+them.
 
-Place in the data path: `SimNode` says what is committed and which reads have a read point; here
-entries are handed to the state machine (`NodeSnapshots`), at once or, where the state machine is
-slow, in small turns, and proposals and reads are answered.
+Place in the data path: `SimNode` reports the commit index and which reads have a read point; this
+module hands entries to the state machine (`NodeSnapshots`), at once or, where the state machine is
+slow, in small turns, and answers proposals and reads.
 
-Invariant: a proposal is answered once its entry is applied, a read once its index is. Where what is
-committed runs far ahead of what is applied, the core is told so, and told again when it is not.
+Invariant: a proposal is answered once its entry is applied, a read once its index is applied. When
+the applied index falls far behind the commit index, the core is notified, and again when it has
+caught up.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ _LAG_ENDS = 2
 
 
 class Owner(Protocol):
-    """The node whose state machine it is."""
+    """The node that owns the state machine."""
 
     name: NodeId
 
@@ -48,7 +50,7 @@ class Owner(Protocol):
 
 
 class Applying:
-    """Of one incarnation: `stopped` once the node is dead, and nothing happens any more."""
+    """Applies for one incarnation, and stops once `stopped` is set (the node is dead)."""
 
     def __init__(self, owner: Owner, world: World, rng: random.Random, *, slow_us: int) -> None:
         self._owner = owner
@@ -60,7 +62,8 @@ class Applying:
         self._random = rng.random
         self.stopped = False
         self.slow_us = slow_us
-        """Up to so long from one turn of a slow state machine to the next; 0: it is quick."""
+        """Longest delay between two turns of a slow state machine; 0: entries are applied at once.
+        """
         self.applied: Index = 0
         self._commit: Index = 0
         self._replaying = False
@@ -68,7 +71,7 @@ class Applying:
         self._proposals: dict[Index, tuple[Term, bytes]] = {}
         self._reads: list[tuple[int, Index]] = []
 
-    # --- what is open --------------------------------------------------------------------------
+    # --- open proposals and reads --------------------------------------------------------------
 
     @property
     def open_proposals(self) -> int:
@@ -83,12 +86,12 @@ class Applying:
     # --- turns ---------------------------------------------------------------------------------
 
     def begin_at(self, applied: Index, commit: Index = 0) -> None:
-        """The state is that of `applied`."""
+        """Start from a state that holds everything up to `applied`."""
         self.applied = applied
         self._commit = max(self._commit, commit)
 
     def up_to(self, commit: Index) -> None:
-        """Apply what is committed, now or soon; the node may die before that."""
+        """Apply entries up to `commit`, now or in later turns; the node may die before that."""
         self._commit = commit
         if self.applied >= commit and not self._reads:
             return

@@ -1,12 +1,12 @@
-"""What clients were told, against what was committed.
+"""Compare the answers that clients received with what was committed.
 
-Place in the data path: `workload` makes proposals and reads, nodes answer them here, and at the
-end of a seed the committed log is compared with every answer.
+Place in the data path: `workload` makes proposals and reads, nodes answer them here, and at the end
+of a seed the committed log is compared with every answer.
 
-- an acknowledged proposal is in the final log exactly once, where the answer said;
+- an acknowledged proposal is in the final log exactly once, at the index of its answer;
 - a proposal answered "truncated" is never in it; any other may be in it once, or not at all;
-- a ReadIndex read shows everything that anybody had committed before it was asked (so also what
-  every earlier read has shown, and every acknowledged proposal).
+- a ReadIndex read returns at least everything committed on any node before it was requested (so
+  also what every earlier read returned, and every acknowledged proposal).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ClientChecker:
         return len(self._acknowledged)
 
     def new_payload(self, padding: bytes) -> bytes:
-        """A payload that no other proposal has."""
+        """Return a payload that no other proposal has."""
         self._proposal_count += 1
         self._counts["proposals"] += 1
         return self._proposal_count.to_bytes(_ID_SIZE, "big") + padding
@@ -53,13 +53,15 @@ class ClientChecker:
         self._counts["proposals_unknown"] += count
 
     def new_read(self, committed_index: Index) -> int:
-        """A read is asked now, with this committed by anybody."""
+        """Record a read requested now, while `committed_index` is committed somewhere; return its
+        id.
+        """
         self._read_count += 1
         self._read_floors[self._read_count] = committed_index
         return self._read_count
 
     def on_read(self, node: NodeId, request_id: int, index: Index | None) -> None:
-        """Answered; `index` None is a refusal."""
+        """Check the answer of a read; `index` None is a refusal."""
         floor = self._read_floors.pop(request_id, None)
         if floor is None:
             raise Violation("reads", f"{node} answers read {request_id} twice, or unasked")
@@ -77,7 +79,7 @@ class ClientChecker:
     def check_final(
         self, committed_payloads: Sequence[bytes], committed_kinds: Sequence[EntryKind]
     ) -> None:
-        """The whole committed log, at the end."""
+        """Compare the whole committed log with every answer, at the end of the seed."""
         places: dict[int, Index] = {}
         for index, payload in enumerate(committed_payloads, start=1):
             if committed_kinds[index - 1] is not EntryKind.DATA:

@@ -1,16 +1,16 @@
-"""One seed from beginning to end: a cluster, its faults, its clients, and what is asked of it.
+"""One seed from beginning to end: a cluster, its faults, its clients, and the checks on it.
 
 Place in the data path: `campaign` makes one per seed and calls `run`.
 
 Phases, on virtual time:
 1. safety: faults as drawn, while every step is checked by `invariants`;
-2. liveness: faults end. A majority, drawn by chance, is healthy; the others stay down or cut off
+2. liveness: faults end. A majority, drawn at random, is healthy; the others stay down or cut off
    for good. It must elect a leader and commit a new entry within LIVENESS_TIMEOUTS_MAX election
-   timeouts (the longest that the configuration allows, on the slowest clock). Who was stopping
-   cleanly as the faults ended comes to its end, and is started again;
-3. convergence: all nodes run again, and within the same time each has applied the whole log; then
-   a voter, drawn by chance, is asked to lead and does so, within the same time again; then the log
-   is compared with everything that clients were told.
+   timeouts (the longest that the configuration allows, on the slowest clock). A node that was
+   stopping cleanly when the faults ended finishes stopping, and is started again;
+3. convergence: all nodes run again, and within the same time each has applied the whole log; then a
+   voter, drawn at random, is asked to lead and does so, within the same time again; then the log is
+   compared with every answer that clients received.
 
 Source: the two phases of TigerBeetle's VOPR.
 """
@@ -45,7 +45,7 @@ LIVENESS_TIMEOUTS_MAX = 12
 
 
 class SimCluster:
-    """Implements `chaos.sim.cores.node.World`."""
+    """The cluster of one seed; implements `chaos.sim.cores.core_fixture.World`."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class SimCluster:
         schedule: Schedule | None = None,
         traced: bool,
     ) -> None:
-        """`schedule` takes the place of the seed's own."""
+        """Build the cluster; `schedule` replaces the faults that the seed would draw."""
         if schedule is not None:
             options = options_of(schedule, options)
         self.options = options
@@ -66,7 +66,7 @@ class SimCluster:
         count = options.node_count + options.spare_count
         names = tuple(NodeId(f"n{number}") for number in range(count))
         voters = names[: options.node_count]
-        # Who begins without a configuration has stores that are older than their identities.
+        # A node that starts without a configuration has a store older than the names of stores.
         learners = names[len(voters) : len(voters) + options.learner_count]
         first = make_membership(
             (_first_member(name, options) for name in voters),
@@ -112,14 +112,16 @@ class SimCluster:
             promises=self.promises,
             coverage=self.coverage,
         )
-        self._to_stay: list[SimNode] = []  # who is to run from here on, and comes back
+        self._to_stay: list[
+            SimNode
+        ] = []  # nodes that run from here on, and are restarted if they die
 
     def describe(self) -> list[str]:
         return self.options.describe()
 
     def run(self) -> None:
-        """Raises Violation."""
-        logging.disable(logging.CRITICAL)  # what the product says of each fault
+        """Run the three phases. Raises Violation."""
+        logging.disable(logging.CRITICAL)  # what the product logs about each fault
         try:
             self._run()
         finally:
@@ -143,7 +145,7 @@ class SimCluster:
         )
         self.coverage.counts["virtual_ms"] += self.scheduler.now_us // 1000
 
-    # --- World, and what the network calls -----------------------------------------------------
+    # --- World, and callbacks of the network ---------------------------------------------------
 
     def send(self, message: Message) -> None:
         sender, receiver = self._by_name[message.sender], self._by_name[message.receiver]
@@ -170,8 +172,9 @@ class SimCluster:
     # --- the phases after the faults -----------------------------------------------------------
 
     def _deadline_us(self) -> int:
-        """The bound, and the time to bring the shortest log up to the longest one at one entry
-        per exchange, which is what the smallest windows of the configuration allow."""
+        """Return the liveness bound, plus the time to bring the shortest log up to the longest one
+        at one entry per exchange, which the smallest windows of the configuration allow.
+        """
         options = self.options
         timeout_us = options.election_timeout_ms_max * 1000
         slowest = 1.0 + 2 * options.clock_rate_spread
@@ -183,11 +186,11 @@ class SimCluster:
         )
 
     def _heal(self) -> list[SimNode]:
-        """A majority becomes healthy, the rest stays as it is, cut off from it.
+        """Heal a majority and return it; the rest stays as it is, cut off from the majority.
 
-        A majority of the newest committed configuration, and all voters of one that may still take
-        its place, for nobody knows which of the two will have to agree; a wiped voter is of no use
-        before it was added anew.
+        It is a majority of the newest committed configuration, and all voters of an uncommitted one
+        that may still replace it, for nobody knows which of the two will have to agree. A wiped
+        voter does not count until it is added again.
         """
         voters = self.invariants.newest_membership.voter_ids
         usable = [node for node in self.nodes if node.name in voters and not node.is_wiped]
@@ -217,7 +220,7 @@ class SimCluster:
         return healthy
 
     def _check_progress(self, healthy: list[SimNode]) -> None:
-        """Workload goes on; something proposed from now on must be acknowledged."""
+        """Check that a proposal made from now on is acknowledged while the workload goes on."""
         before = self.promises.acknowledged_count
         done = self.scheduler.run_until(
             self._deadline_us(),
@@ -237,7 +240,7 @@ class SimCluster:
 
     @property
     def _members(self) -> list[SimNode]:
-        """Whoever is to have the whole log in the end."""
+        """The nodes that must have the whole log in the end."""
         membership = self.invariants.newest_membership
         return [n for n in self.nodes if membership.member(n.name) is not None and not n.is_wiped]
 
@@ -258,7 +261,9 @@ class SimCluster:
             )
 
     def _check_takeover(self) -> None:
-        """A voter that has everything leads once it is asked to: nothing of before holds it up."""
+        """Check that a caught-up voter becomes leader on request: no state of the faults prevents
+        it.
+        """
         voters = self.invariants.newest_membership.voter_ids
         able = [node for node in self.nodes if node.name in voters and not node.is_wiped]
         target = max(able, key=lambda node: (node.has_replayed, self._rng.random()))
@@ -274,7 +279,7 @@ class SimCluster:
             for node in self.nodes:
                 if node.leads and node is not target:
                     node.transfer(target.name)
-            # A leader gives a transfer up after this time, and goes on leading.
+            # A leader abandons a transfer after this time, and goes on leading.
             self.scheduler.run_until(
                 self.scheduler.now_us + self.options.election_timeout_ms_max * 1000,
                 stop=lambda: target.is_ready,

@@ -1,8 +1,8 @@
-"""What a simulated node is made of and what is around it.
+"""The parts that a simulated node is built from, and the surroundings that it sees.
 
 Place in the data path: `chaos.sim.cores.cluster` is the one `World`; `chaos.sim.cores.node` sees it
 through this protocol. `Parts` is where a test puts a substitute with a bug: the product's own parts
-know nothing of it.
+have no code for it.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ __all__ = ["Parts", "World", "message_line"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """What a node is made of: the product's own parts, or a test's substitutes with a bug."""
+    """The parts of a node: the product's own, or a test's substitutes with a bug."""
 
     core: type[Core] = Core
     log: type[SegmentLog] = SegmentLog
 
 
 class World(Protocol):
-    """What a node is in; `chaos.sim.cores.cluster` is one."""
+    """The surroundings of a node; `chaos.sim.cores.cluster` implements it."""
 
     options: SimOptions
     parts: Parts
@@ -48,14 +48,14 @@ class World(Protocol):
     trace: Trace
 
     def send(self, message: Message) -> None:
-        """Over the network, between the stores that sender and receiver have now."""
+        """Send a message over the network, between the stores that sender and receiver have now."""
 
     def on_death(self, node: SimNode) -> None:
-        """The node has died by itself; somebody may restart it."""
+        """Report that the node died by itself; the nemesis may restart it."""
 
 
 def message_line(message: Message) -> str:
-    """A message in one line of a trace."""
+    """Return the message as one line of a trace."""
     fields = []
     for name in message.__slots__:
         value = getattr(message, name)

@@ -1,35 +1,37 @@
-"""R1 to R11 on everything that all nodes of a seed have done, checked as it happens.
+"""Rules R1 to R11, checked on the actions of all nodes of a seed as they happen.
 
-Place in the data path: every `SimNode` tells here what its core and its log did, in the order in
+Place in the data path: every `SimNode` reports here what its core and its log did, in the order in
 which it happened; a broken rule raises `Violation` at the step that broke it. The rules are those
-of the run format, so that the simulator and the verifier mean the same by a name:
+of the run format, so that the simulator and the verifier use the same names:
 
 R1 one leader per term. R2 one vote per node and term, across restarts. R3 a node's term never
-falls, across restarts. R4 a leader never truncates, and nobody drops an entry only to take the
+falls, across restarts. R4 a leader never truncates, and no node drops an entry only to append the
 same one again. R5 equal index and term mean equal chain. R6 one entry per committed index, for
-ever. R7 a leader holds all that was committed in terms before its own, and whoever takes part in
-such a term does not drop it. R8 a commit index never falls, is within the log, and only an entry
-of the leader's own term is committed by counting. R9 what a leader commits is durable on a
-majority of the voters of the configuration in force there, and what is durable is there after a
-restart. R10 entries are applied without a gap, as they were committed. R11 votes go to logs that
-are up to date only.
+ever. R7 a leader holds all that was committed in terms before its own, and a node that takes part
+in such a term does not drop it. R8 a commit index never falls, is within the log, and only an entry
+of the leader's own term is committed by counting. R9 what a leader commits is durable on a majority
+of the voters of the configuration in force there, and what is durable is there after a restart. R10
+entries are applied without a gap, as they were committed. R11 votes go to logs that are up to date
+only.
 
-Of the members (dissertation 4): a leader is elected by a majority of the voters that it knows of,
-so a removed one's vote never counts; nobody campaigns who knows that it was removed; a leader has
-at most one configuration that is not committed, begins none before an entry of its own term is,
-and each differs in one voter from the one before; in force is the newest in the log.
+Membership (dissertation 4): a leader is elected by a majority of the voters in its own
+configuration, so the vote of a removed node never counts; a node that knows that it was removed
+does not campaign; a leader has at most one uncommitted configuration, proposes none before an entry
+of its own term is committed, and each differs in one voter from the one before; the newest
+configuration in the log is in force.
 
-A voter is a name and a store: what the wiped disk of a voter had acknowledged may still be counted,
-its vote too, by whoever's configuration names that store, and nothing that the new one under the
-same name says. That the group bears it is why only one voter may be wiped at a time.
+A voter is a name and a store: what a voter acknowledged before its disk was wiped may still be
+counted, its vote too, by nodes whose configuration names the old store, and nothing that the new
+store under the same name says. Only one voter may be wiped at a time, else the group could lose
+what it acknowledged.
 
-Beside them, the shell's contract (`raft.events`): no vote, no acknowledgement and no message of a
-term leaves before what it stands on is durable.
+Also checked is the shell's contract (`raft.events`): no vote, no acknowledgement and no message of
+a term leaves before the state that it depends on is durable.
 
-It keeps its own mirror of each node's log, never asks the core, and compares chains, so that a
-comparison at one index is one of all entries before it. Costs are per entry, never per log.
+The checker keeps its own `LogShadow` of each node, never queries the core, and compares chains, so
+that a comparison at one index is one of all entries before it. Costs are per entry, never per log.
 
-A little over 500 lines: each rule is a few, and all of them read and write the same mirrors.
+A little over 500 lines: each rule is a few, and all of them read and write the same shadows.
 """
 
 from __future__ import annotations
@@ -60,7 +62,7 @@ __all__ = ["Invariants", "RecoveredLog"]
 
 
 class RecoveredLog(Protocol):
-    """What is asked of the log that a node has found at its start."""
+    """The part of a log that is read after a node has recovered it."""
 
     @property
     def base(self) -> LogBase: ...
@@ -78,41 +80,43 @@ class RecoveredLog(Protocol):
 class Invariants:
     """The history of one seed. Every method raises Violation.
 
-    `stores` has all nodes that there may ever be, each with its first store; `first` is the group
-    that they begin with.
+    `stores` holds all nodes that can ever take part, each with its first store; `first` is the
+    initial configuration.
     """
 
     def __init__(self, stores: Mapping[NodeId, str], first: Membership) -> None:
         self._nodes = {node: LogShadow(first, store_id) for node, store_id in stores.items()}
-        self._lost: dict[str, LogShadow] = {}  # of wiped stores, as they were
-        # Every entry that ever was: chain, kind and payload by (index, term).
+        self._lost: dict[str, LogShadow] = {}  # shadows of wiped stores, as they were
+        # Every entry that was ever appended: chain, kind and payload by (index, term).
         self._entries: dict[tuple[Index, Term], tuple[int, EntryKind, bytes]] = {}
         self.committed_configs: list[Config] = [(0, first)]
-        # What is committed: term, chain, and the term of the leader that committed it.
+        # Committed entries: term, chain, and the term of the leader that committed each.
         self.committed_terms: list[Term] = []
         self._committed_chains: list[int] = []
         self._committed_in_terms: list[Term] = []
         self.committed_payloads: list[bytes] = []
         self.committed_kinds: list[EntryKind] = []
-        self._committed_states: list[int] = []  # what applying all up to there gives
-        # Who led a term: the node, by which of its stores, and its log at the election.
+        self._committed_states: list[
+            int
+        ] = []  # state checksum after applying everything up to each index
+        # The leader of a term: the node, its store, and its log at the election.
         self._leaders: dict[Term, tuple[NodeId, str, list[int]]] = {}
         self._votes: dict[tuple[str, Term], NodeId] = {}  # by store
         self._campaigns: dict[tuple[NodeId, Term], tuple[Term, Index]] = {}
 
     @property
     def committed_index(self) -> Index:
-        """The highest index that anybody has committed."""
+        """The highest index that any node has committed."""
         return len(self.committed_terms)
 
     @property
     def newest_membership(self) -> Membership:
-        """The newest that is committed."""
+        """The newest committed configuration."""
         return self.committed_configs[-1][1]
 
     @property
     def contested_voters(self) -> frozenset[NodeId]:
-        """The voters of configurations in some log that may still be committed, or be dropped."""
+        """Voters of uncommitted configurations in any log, still to be committed or dropped."""
         committed = self.committed_configs[-1][0]
         return frozenset(
             name
@@ -123,33 +127,33 @@ class Invariants:
         )
 
     def forget(self, node: NodeId, store_id: str) -> None:
-        """Its disk was wiped: it is another store of the same name now, which knows of no group."""
+        """Replace the shadow of a node whose disk was wiped: a new store that knows of no group."""
         lost = self._nodes[node]
         self._lost[lost.store_id] = lost
         self._nodes[node] = LogShadow(Membership(), store_id)
 
     def _mirror_of(self, member: Member) -> LogShadow:
-        """Of the store that a configuration names."""
+        """Return the shadow of the store that a configuration names."""
         mirror = self._nodes[member.node_id]
         if member.store_id in {"", mirror.store_id}:
             return mirror
         return self._lost[member.store_id]
 
-    # --- snapshots and the log's beginning -----------------------------------------------------
+    # --- snapshots and the start of the log ----------------------------------------------------
 
     def on_drop(self, node: NodeId, base: LogBase) -> None:
-        """The node's log begins behind `base` now."""
+        """Record that the node's log starts behind `base` now."""
         mirror = self._nodes[node]
         if base.index > mirror.commit_index:
             raise Violation("retention", f"{node} drops {base.index}, which is not committed")
         self._check_base(node, base)
         mirror.base = base.index
-        # Where others committed it first, no fsync of the log may have been reported so far: the
+        # Other nodes may have committed these entries before an fsync of this log was reported: the
         # base is durable all the same, and so is the snapshot that holds what was dropped.
         mirror.durable_index = max(mirror.durable_index, base.index)
 
     def on_install(self, node: NodeId, base: LogBase, configuration: Configuration) -> None:
-        """The node's log was reset to `base`, durably; `configuration` is in force."""
+        """Record that the log was reset to `base`, durably, with `configuration` in force."""
         mirror = self._nodes[node]
         self._check_base(node, base)
         index = base.index
@@ -164,7 +168,7 @@ class Invariants:
         mirror.configs = list(known)
 
     def on_configuration_restored(self, node: NodeId, configuration: Configuration) -> None:
-        """A snapshot that is newer than the log's end tells of members that the log does not."""
+        """Record the configuration of a snapshot that is newer than the end of the log."""
         mirror = self._nodes[node]
         if configuration.index <= mirror.configs[-1][0]:
             return
@@ -174,7 +178,7 @@ class Invariants:
         mirror.configs = list(known)
 
     def on_restore(self, node: NodeId, last: LogBase, state: int) -> None:
-        """The node has taken over the state of a snapshot of the entries up to `last`."""
+        """Check the state that a node has restored from a snapshot of the entries up to `last`."""
         self._check_base(node, last)
         if state != self._committed_states[last.index - 1]:
             raise Violation("snapshot", f"{node} restores another state at {last.index}")
@@ -199,9 +203,9 @@ class Invariants:
         commit_hint: Index,
         restored_index: Index,
     ) -> int:
-        """A node has recovered; the number of entries it kept that were not known durable.
+        """Check a recovered node; return the number of entries it kept that were not known durable.
 
-        `restored_index`: of the snapshot whose state it has taken over, 0 if none.
+        `restored_index`: the index of the snapshot whose state was restored, 0 if none.
         """
         mirror = self._nodes[node]
         if hard_state.current_term < mirror.durable_term:
@@ -245,9 +249,12 @@ class Invariants:
         return last_index - known
 
     def _forget_unheard(self, node: NodeId, term: Term) -> None:
-        """Of terms above `term` the store knows nothing any more, and no message of them has left:
-        a sole voter that led in one did so for itself alone, and may enter it again. A term that
-        an earlier store of the same name led stays: what it sent is in the others' logs."""
+        """Drop elections in terms above `term`, which the store no longer knows.
+
+        No message of them has left: a sole voter that led in one did so for itself alone, and may
+        enter it again. A term that an earlier store of the same name led stays: its entries are in
+        the logs of others.
+        """
         store_id = self._nodes[node].store_id
         led = {one for one, (_, by, _) in self._leaders.items() if by == store_id and one > term}
         for unheard in led:
@@ -257,7 +264,7 @@ class Invariants:
                 del self._entries[place]
 
     def _on_base_found(self, node: NodeId, mirror: LogShadow, base: LogBase) -> None:
-        """A crash may have come right after the log lost its beginning, or all it had."""
+        """Check a base found at start: the crash may have come right after a cut or reset."""
         if base.index < mirror.base:
             raise Violation("R9", f"{node} has entries again that its log had lost")
         if base.index == mirror.base:
@@ -285,7 +292,7 @@ class Invariants:
     # --- roles and votes -----------------------------------------------------------------------
 
     def on_role(self, node: NodeId, role: Role, term: Term) -> None:
-        """Role and term after a step, where either changed."""
+        """Check role and term after a step in which either changed."""
         mirror = self._nodes[node]
         if term < mirror.term:
             raise Violation("R3", f"{node} goes from term {mirror.term} back to {term}")
@@ -327,7 +334,7 @@ class Invariants:
             )
 
     def on_votes(self, node: NodeId, messages: Iterable[Message]) -> None:
-        """What a step decided to grant: judged by the log as it is at the step (R11)."""
+        """Check granted votes against the log as it is at the step (R11)."""
         for message in messages:
             if not isinstance(message, RequestVoteReply) or not message.granted or message.pre_vote:
                 continue
@@ -342,11 +349,11 @@ class Invariants:
                 )
 
     def on_send(self, node: NodeId, message: Message) -> None:
-        """A message leaves: what it promises must be durable now."""
+        """Check that what an outgoing message promises is durable now."""
         mirror = self._nodes[node]
         match message:
             case RequestVote(pre_vote=True) | RequestVoteReply(pre_vote=True, granted=True):
-                return  # it names a term that nobody has entered
+                return  # it names a term that no node has entered
             case RequestVote():
                 self._check_may_campaign(node, mirror)
                 self._campaigns[node, message.term] = (
@@ -357,7 +364,7 @@ class Invariants:
             case RequestVoteReply(granted=True):
                 self._on_vote_leaves(node, mirror, message.term, message.receiver)
             case AppendEntriesReply(success=True):
-                # What was acknowledged in an earlier term may have been truncated since.
+                # Entries acknowledged in an earlier term may have been truncated since.
                 if message.term == mirror.term and message.match_index > mirror.durable_index:
                     raise Violation(
                         "acknowledged before durable",
@@ -374,7 +381,7 @@ class Invariants:
             )
 
     def _check_may_campaign(self, node: NodeId, mirror: LogShadow) -> None:
-        """A node that is no voter may do so only while its removal may still be taken back."""
+        """Check that a node that is no voter campaigns only while its removal may be taken back."""
         store_id = mirror.store_id
         index, membership = mirror.configs[-1]
         if membership.has_voter(node, store_id):
@@ -405,7 +412,7 @@ class Invariants:
         mirror.durable_vote = hard_state.voted_for
 
     def on_checkpoint(self, node: NodeId, index: Index) -> None:
-        """The node writes down that the entries up to `index` are committed."""
+        """Check a checkpoint that records the entries up to `index` as committed."""
         durable = self._nodes[node].durable_index
         if index > durable:
             raise Violation(
@@ -431,7 +438,9 @@ class Invariants:
                 "members", f"{node} appends a configuration while that at {index} is not committed"
             )
         mirror.note_config(entry)
-        is_change = mirror.configs[-1][1] != before  # the first leader writes what is in force
+        is_change = (
+            mirror.configs[-1][1] != before
+        )  # the first leader writes the configuration in force
         if mirror.role is Role.LEADER and is_change and not mirror.committed_own_term:
             raise Violation(
                 "members", f"{node} changes members, no entry of term {mirror.term} is committed"
@@ -443,7 +452,7 @@ class Invariants:
             )
 
     def on_configuration(self, node: NodeId, index: Index) -> None:
-        """The node lives by the configuration at `index` after a step."""
+        """Check that the core's configuration after a step is the one at `index`."""
         newest = self._nodes[node].configs[-1][0]
         if index != newest:
             raise Violation(
@@ -451,9 +460,10 @@ class Invariants:
             )
 
     def on_truncate(self, node: NodeId, index: Index, successor: Entry | None) -> bool:
-        """Entries from `index` on are dropped; `successor` comes in their place in the same step.
+        """Record that entries from `index` on are dropped and replaced by `successor` in the same
+        step.
 
-        True if a durable entry was among them.
+        Return True if a durable entry was among them.
         """
         mirror = self._nodes[node]
         if mirror.role is Role.LEADER:
@@ -488,7 +498,7 @@ class Invariants:
     # --- commit and apply ----------------------------------------------------------------------
 
     def on_commit(self, node: NodeId, index: Index) -> int:
-        """A node's commit index after a step; how many entries nobody had committed before."""
+        """Check a node's commit index after a step; return how many entries are newly committed."""
         mirror = self._nodes[node]
         before = mirror.commit_index
         if index == before:

@@ -1,7 +1,7 @@
-"""What one simulated node has told of its log, its votes and its members.
+"""The log, votes and configurations that one simulated node has reported.
 
-Place in the data path: `invariants` keeps one per node and compares them; nothing here asks the
-core or the log. The lists hold index 1 at place 0, also for a log that has lost its beginning.
+Place in the data path: `invariants` keeps one per node and compares them; nothing here queries the
+core or the log. The lists hold index 1 at place 0, also for a log whose first entries were dropped.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Config: TypeAlias = tuple[Index, Membership]
 
 
 class LogShadow:
-    """What one node has told. Lists hold index 1 at place 0."""
+    """The reports of one node. Lists hold index 1 at place 0."""
 
     __slots__ = (
         "applied_index",
@@ -37,10 +37,8 @@ class LogShadow:
 
     def __init__(self, first: Membership, store_id: str) -> None:
         self.store_id = store_id
-        self.configs: list[Config] = [(0, first)]  # in force is the last one
-        self.base: Index = (
-            0  # the log holds nothing up to here; the lists below know it all the same
-        )
+        self.configs: list[Config] = [(0, first)]  # the last one is in force
+        self.base: Index = 0  # the log holds nothing up to here; the lists below still do
         self.terms: list[Term] = []
         self.chains: list[int] = []
         self.durable_index: Index = 0
@@ -53,14 +51,14 @@ class LogShadow:
 
     @property
     def voters(self) -> tuple[NodeId, ...]:
-        """Of the configuration in force."""
+        """The voters of the configuration in force."""
         return self.configs[-1][1].voter_ids
 
     def has_durable(self, index: Index, chain: int) -> bool:
         return self.durable_index >= index and self.chains[index - 1] == chain
 
     def note_config(self, entry: Entry) -> None:
-        """One behind that of an installed snapshot is in force; one before it is not."""
+        """Put a configuration entry in force, unless an installed snapshot has a newer one."""
         if entry.kind is EntryKind.CONFIG and entry.index > self.configs[-1][0]:
             self.configs.append((entry.index, decode_membership(entry.payload)))
 
@@ -69,6 +67,6 @@ class LogShadow:
         return self.commit_index > 0 and self.terms[self.commit_index - 1] == self.term
 
     def drop_configs(self, index: Index) -> None:
-        """Those that stand at `index` or behind it."""
+        """Drop the configurations at `index` or behind it."""
         while self.configs[-1][0] >= max(1, index):
             self.configs.pop()

@@ -1,15 +1,15 @@
-"""The nemesis of bare cores, and the operator who changes the members of their group meanwhile.
+"""The nemesis of bare cores, which also changes the members of their group.
 
 Place in the data path: as `chaos.sim.seed.nemesis`, whose faults it inherits. A change of members
-is scheduled like a fault, takes several steps, each asked of whoever seems to lead, and is given up
-in the middle when its time is over: what it leaves behind must be sound.
+is scheduled like a fault, takes several steps, each requested from the apparent leader, and is
+abandoned in the middle when its time is over: the state that it leaves must be sound.
 
 Invariant: at most one voter is wiped at a time, from the loss of its disk until a configuration
-without it is committed: with two the group would have lost what it acknowledged, whatever it does.
-Nobody else is taken out meanwhile, for those who are left might need the wiped one to agree. Of one
-node there is one procedure at a time: the end of another would kill what this one has started.
-A node whose first store no configuration names (a group older than such names) never comes back
-with another one: nobody could tell the two apart.
+without it is committed: with two the group would lose what it acknowledged, whatever it does. No
+other voter is removed meanwhile, for those that are left might need the wiped one to agree. One
+node has one procedure at a time: the end of another would kill what this one has started. A node
+whose first store no configuration names (a group older than such names) never comes back with
+another store: nobody could tell the two apart.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _REGRETS_RATE = 0.2
 _STOP_OPERATIONS_MAX = 25
 _ADOPTION_OPERATIONS_MAX = 3
 _DROP_OPERATIONS_MAX = 3  # the other copy of the slot is written, and both are fsynced
-_REOPENING_OPERATIONS = (2, 30)  # behind the first removal
+_REOPENING_OPERATIONS = (2, 30)  # operations after the first removal
 _SLOT_PATHS = ("commitlog.durable", "commitlog.base")
 _POWER_TIMEOUTS_MAX = 6
 _ROOM_LEFT_MAX = 2_000  # bytes on a disk that is about to be full
@@ -45,11 +45,15 @@ class MembershipNemesis(Nemesis[SimNode]):
         super().__init__(**others)
         self._invariants = invariants
         self._wiped: SimNode | None = None
-        self._adopting: set[NodeId] = set()  # who is to die as it adopts a snapshot
-        self._dropping: set[NodeId] = set()  # who is to die as it says that its log begins later
-        self._dropped: set[NodeId] = set()  # who did, and is to lose its power in its next start
+        self._adopting: set[NodeId] = set()  # nodes that will die while adopting a snapshot
+        self._dropping: set[NodeId] = (
+            set()
+        )  # nodes that will die while writing a later start of the log
+        self._dropped: set[NodeId] = (
+            set()
+        )  # nodes that did, and will lose power in their next start
         first = invariants.newest_membership
-        self._in_hand: set[NodeId] = set()  # of whom a procedure is under way
+        self._in_hand: set[NodeId] = set()  # nodes with a procedure under way
         self._unnamed = {member.node_id for member in first.members if not member.store_id}
 
     def restart(self, node: SimNode, rng: Any) -> None:
@@ -106,7 +110,7 @@ class MembershipNemesis(Nemesis[SimNode]):
         self._in_hand.add(name)
         self._counts["leaders_removed"] += name == leader.name
         self._counts["learners_removed"] += name in learners
-        stays = self._rng.random() < 0.5  # to disturb the others, if it can
+        stays = self._rng.random() < 0.5  # the removed node may disturb the others
         node = next(node for node in self._nodes if node.name == name)
         self._until(
             node,
@@ -117,7 +121,7 @@ class MembershipNemesis(Nemesis[SimNode]):
         return f"{name}, the leader: {name == leader.name}"
 
     def _replace_wiped(self) -> str | None:
-        """A voter's disk is lost; it comes back as a new member of the same name."""
+        """Lose a voter's disk; the node comes back as a new member of the same name."""
         leader = self._leader()
         if leader is None or self._wiped is not None:
             return None
@@ -146,7 +150,7 @@ class MembershipNemesis(Nemesis[SimNode]):
         return node.name
 
     def _learns_us(self) -> int | None:
-        """How long a new member stays a learner: no time, long, or (None) for good."""
+        """Draw how long a new member stays a learner: no time, long, or (None) for good."""
         fate = self._rng.random()
         if fate < 0.3:
             return 0
@@ -157,7 +161,7 @@ class MembershipNemesis(Nemesis[SimNode]):
         return 5 * self._times.fault_duration_us_max
 
     def _company(self, leader: SimNode, *, most: bool) -> list[NodeId]:
-        """Learners, and whoever is no member, do not make the side a majority."""
+        """Draw companions of the leader; learners and non-members do not count for a majority."""
         name, membership = leader.name, leader.membership
         voters = [voter for voter in membership.voter_ids if voter != name]
         count_max = max(0, (len(membership.voter_ids) - 1) // 2 - 1)
@@ -169,7 +173,7 @@ class MembershipNemesis(Nemesis[SimNode]):
     # --- clean stops ---------------------------------------------------------------------------
 
     def _stop_cleanly(self) -> str | None:
-        """Perhaps it is killed on the way."""
+        """Stop a node cleanly; it may be killed on the way."""
         node = self._leader() if self._rng.random() < 0.5 else self._alive()
         if node is None or node.paused:
             return None
@@ -184,8 +188,12 @@ class MembershipNemesis(Nemesis[SimNode]):
     # --- snapshots that are received -----------------------------------------------------------
 
     def _crash_in_adoption(self) -> str | None:
-        """Whoever next receives a snapshot is killed as it gets its name, is back soon, and loses
-        its power a while later: what the second process made of the name has to be durable."""
+        """Kill the next node that adopts a snapshot, restart it soon, and cut its power a while
+        later.
+
+        The node dies as the file gets its name: what the second process does with it has to be
+        durable.
+        """
         nodes = [node for node in self._nodes if node.alive and not node.disk.fuse]
         for node in nodes:
             node.fuse_is_power = False
@@ -195,11 +203,14 @@ class MembershipNemesis(Nemesis[SimNode]):
             self._adopting.add(node.name)
         return " ".join(f"{node.name} in {node.disk.fuse}" for node in nodes) or None
 
-    # --- the log's beginning -------------------------------------------------------------------
+    # --- the start of the log ------------------------------------------------------------------
 
     def _crash_in_drop(self) -> str | None:
-        """Whoever next says where its log begins is killed before that is durable; it removes what
-        lies before in its next start, and loses its power in the middle of that."""
+        """Kill the next node that moves the start of its log, before the new start is durable.
+
+        It removes the entries before the start in its next run, and loses power in the middle of
+        that.
+        """
         nodes = [node for node in self._nodes if node.alive and not node.disk.fuse]
         for node in nodes:
             node.fuse_is_power = False
@@ -219,11 +230,12 @@ class MembershipNemesis(Nemesis[SimNode]):
         if node.alive and node.disk.fuse_after is not None:
             node.disk.fuse, node.disk.fuse_after = 0, None  # nothing was there to be removed
 
-    # --- rot -----------------------------------------------------------------------------------
+    # --- disk corruption -----------------------------------------------------------------------
 
     def _rot_slots(self) -> str | None:
-        """A node is killed between two of its actions, and before it is back the same page of both
-        copies of a slot file is unreadable: what stands in the other page must be true."""
+        """Kill a node between two actions, and make the same page of both copies of a slot file
+        unreadable before its restart: the other page must hold true values.
+        """
         node = self._alive()
         if node is None or node.paused:
             return None
@@ -258,7 +270,7 @@ class MembershipNemesis(Nemesis[SimNode]):
         node.disk.has_failed = False
 
     def _lose_power_later(self, node: SimNode) -> None:
-        """Once or twice within some election timeouts."""
+        """Cut the node's power once or twice within some election timeouts."""
         rng = self._generator(f"lost power/{node.name}/{node.incarnation}")
         for _ in range(rng.choice((1, 2))):
             timeouts = rng.random() * _POWER_TIMEOUTS_MAX
@@ -274,7 +286,7 @@ class MembershipNemesis(Nemesis[SimNode]):
     # --- room, and slow state machines ---------------------------------------------------------
 
     def _fill_disk(self) -> str | None:
-        """Of the leader, of another one, or of all: until somebody makes room."""
+        """Fill the disk of the leader, of another node, or of all, until space is freed."""
         leader = self._leader()
         node = leader if leader is not None and self._rng.random() < 0.5 else self._alive()
         if node is None:
@@ -298,7 +310,7 @@ class MembershipNemesis(Nemesis[SimNode]):
         self._heal_later(partial(node.set_apply_slow_us, 0))
         return f"{node.name} {node.apply_slow_us}us"
 
-    # --- their steps ---------------------------------------------------------------------------
+    # --- steps of the procedures ---------------------------------------------------------------
 
     def _on_removed(self, node: SimNode, *, stays: bool) -> None:
         self._counts["members_removed"] += 1
@@ -345,7 +357,7 @@ class MembershipNemesis(Nemesis[SimNode]):
         return self._invariants.newest_membership
 
     def _is_out(self, node: SimNode) -> bool:
-        """Committed so, and no leader can take it back."""
+        """Return whether the node's removal is committed, so that no leader can take it back."""
         return self._membership().member(node.name) is None
 
     def _ask(self, change: Any) -> None:
@@ -357,7 +369,7 @@ class MembershipNemesis(Nemesis[SimNode]):
             return
         leader.requests.change(change)
         if isinstance(change, AddLearner) and self._rng.random() < _REGRETS_RATE:
-            # Refused, as one change is under way; it is asked again anyway.
+            # Refused, as one change is under way; the request is made all the same.
             leader.requests.change(RemoveMember(node_id=change.member.node_id))
 
     def _until(
@@ -369,7 +381,7 @@ class MembershipNemesis(Nemesis[SimNode]):
         then: Callable[[], None],
         tries: int = _TRIES_MAX,
     ) -> None:
-        """Ask again and again until it is done, then go on; give up when the faults end."""
+        """Repeat `ask` until `is_done`, then call `then`; give up when the faults end."""
         if not self.running:
             return
         if is_done():

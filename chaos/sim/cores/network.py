@@ -1,16 +1,16 @@
-"""TCP connections between nodes, one per directed pair, and what can happen to them.
+"""TCP connections between nodes, one per directed pair, and the faults they can have.
 
-Place in the data path: a node's shell sends here, the other's gets it after a delay.
+Place in the data path: a node's shell sends here, the other node's shell receives after a delay.
 
 What it models: within one connection order holds, and nothing is lost unless the connection is; a
 lost connection takes what is in flight with it, but part of that may have reached the receiver's
 buffer and be handled later, in between what the next connection brings; a cut swallows one
 direction, and when it heals the connection has either died or brings everything late (TCP
 retransmits); a full send queue drops single messages; a message may come twice, long after the
-first time. Raft must bear all of it. Both ends hear of a lost connection, not of a cut.
+first time. Raft must tolerate all of it. Both ends are notified of a lost connection, not of a cut.
 
-Each message knows the stores of both ends, as a connection does after its handshake: one that was
-sent to a store that is wiped by now has nobody to arrive at.
+Each message carries the stores of both ends, as a connection does after its handshake: a message to
+a store that was wiped meanwhile is dropped.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from raft.messages import Message, NodeId
 
 __all__ = ["Network", "Sent"]
 
-_HELD_COUNT_MAX = 256  # messages a cut link keeps: a send buffer is not endless either
+_HELD_COUNT_MAX = 256  # messages that a cut link keeps: a send buffer is bounded too
 _STALE_DELAY_TIMEOUTS_MAX = 10  # election timeouts
 
 
@@ -57,7 +57,9 @@ class _Link:
 
 
 class Network:
-    """`deliver` hands over a message, `unreachable(node, peer)` tells of a lost connection."""
+    """The network. `deliver` hands over a message, `unreachable(node, peer)` reports a lost
+    connection.
+    """
 
     def __init__(
         self,
@@ -130,7 +132,7 @@ class Network:
         link.held.append(sent)
 
     def _deliver_late(self, link: _Link, sent: Sent, counter: str) -> None:
-        """Outside of every order: as from the buffer of an old connection."""
+        """Deliver out of order, as from the buffer of an old connection."""
         delay_us = int(self._stale_delay_us_max * self._random() ** 2)
         self._scheduler.after(delay_us, partial(self._arrive_late, link, sent, counter))
 
@@ -142,7 +144,7 @@ class Network:
     # --- faults --------------------------------------------------------------------------------
 
     def cut(self, sender: NodeId, receiver: NodeId) -> None:
-        """Nothing gets from `sender` to `receiver` until as many heals."""
+        """Swallow everything from `sender` to `receiver` until as many heals have come as cuts."""
         self._links[sender, receiver].cuts += 1
 
     def heal(self, sender: NodeId, receiver: NodeId) -> None:
@@ -167,7 +169,7 @@ class Network:
                 self.heal(link.sender, link.receiver)
 
     def calm(self, *, delay_us_max: int) -> None:
-        """From now on a healthy network: short delays, nothing dropped or repeated."""
+        """Make the network healthy from now on: short delays, nothing dropped or repeated."""
         self._delay_us_min = min(self._delay_us_min, delay_us_max // 2)
         self._delay_us_spread = min(self._delay_us_spread, delay_us_max - self._delay_us_min)
         self._drop_rate = 0.0
@@ -178,7 +180,7 @@ class Network:
         self._links[sender, receiver].slow_us = delay_us
 
     def reset(self, sender: NodeId, receiver: NodeId) -> None:
-        """The connection is lost with what is in flight; both ends hear of it."""
+        """Break the connection and lose what is in flight; both ends are notified."""
         link = self._links[sender, receiver]
         link.epoch += 1
         link.arrival_us = 0
@@ -190,7 +192,7 @@ class Network:
             self._scheduler.after(delay_us, partial(self._unreachable, node, peer))
 
     def reset_node(self, node: NodeId) -> None:
-        """Every connection of the node, both directions, as when its process dies."""
+        """Break every connection of the node in both directions, as when its process dies."""
         for sender, receiver in self._links:
             if node in {sender, receiver}:
                 self.reset(sender, receiver)

@@ -4,10 +4,10 @@ Place in the data path: what `raft.node.node` is in a broker. It steps the core,
 is carried out in the order that `raft.events` states (`ready_effects`, `sync_rounds`, `applying`),
 and can die between any two effects.
 
-What is nasty here on purpose: whatever a crash may fall between is an action of its own; a
-truncation may come while a sync is under way, whose report then names entries that are gone; a
-paused node goes on with what it believed, in any order of messages and timers; after a crash of the
-process alone, un-fsynced bytes are still readable.
+Deliberately hostile: each place where a crash may fall is an action of its own; a truncation may
+come while a sync is under way, whose report then names entries that are gone; a paused node resumes
+with its old beliefs, and handles messages and timers in any order; after a crash of the process
+alone, un-fsynced bytes are still readable.
 
 Store, rounds of fsync, checkpoints and a clean stop are the product's (`NodeStore`, `GroupCommit`).
 """
@@ -60,7 +60,7 @@ _STEPS_MAX = 500_000  # of all nodes in one seed: more than a hundred times the 
 
 
 class SimNode:
-    """`alive` tells whether a process runs; everything but the disk is gone when it does not."""
+    """One simulated node. While `alive` is false no process runs, and only the disk is left."""
 
     def __init__(
         self,
@@ -71,9 +71,12 @@ class SimNode:
         *,
         is_member: bool,
     ) -> None:
-        """`voters`: of the first configuration; `is_member`: whether the node is in it, else it
-        does not run until it joins. `configuration`: with which the group begins; None: only the
-        voters' names are known."""
+        """Build the node without starting it.
+
+        `voters`: of the first configuration; `is_member`: whether the node is in it, else it does
+        not run until it joins. `configuration`: the group's initial one; None: only the voters'
+        names are known.
+        """
         options = world.options
         self._configuration = configuration
         self.is_member = is_member
@@ -116,7 +119,7 @@ class SimNode:
         return make_disk(self._world.options, self.name, self.disk_count)
 
     def _forget(self) -> None:
-        """What a process has in memory."""
+        """Drop the memory of the process."""
         self.requests.forget()
         self._clock.disarm()
         self._is_stopping = False
@@ -124,9 +127,9 @@ class SimNode:
         self._effects = ReadyEffects(
             self, self._world, self.name, preferred_leader=self._config.preferred_leader
         )
-        self.has_replayed = False  # it was told that it is far behind
+        self.has_replayed = False  # the core was notified that applying is far behind
 
-    # --- what the cluster sees -----------------------------------------------------------------
+    # --- queries of the cluster ----------------------------------------------------------------
 
     @property
     def leads(self) -> bool:
@@ -142,7 +145,7 @@ class SimNode:
 
     @property
     def membership(self) -> Membership:
-        """In force there."""
+        """The configuration in force on this node."""
         return self.core.configuration.membership
 
     @property
@@ -150,28 +153,28 @@ class SimNode:
         return self.applying.applied if self.alive else 0
 
     def set_apply_slow_us(self, slow_us: int) -> None:
-        """How slow its state machine is from now on, 0: not at all."""
+        """Set how slow the state machine is from now on; 0: not slow."""
         self.apply_slow_us = slow_us
         if self.alive:
             self.applying.slow_us = slow_us
 
     @property
     def open_count(self) -> int:
-        """Entries that are not known to be committed."""
+        """Number of entries not known to be committed."""
         return self.core.last_index - self._effects.commit_index
 
     @property
     def is_ready(self) -> bool:
-        """It takes proposals."""
+        """Whether the node accepts proposals."""
         return self.leads and self.core.ready
 
     def now_ms(self) -> int:
         return self._clock.now_ms()
 
-    # --- life and death ------------------------------------------------------------------------
+    # --- start, stop and crash -----------------------------------------------------------------
 
     def start(self) -> None:
-        """Recover and begin to take part. It may die in the middle of it."""
+        """Recover and start to take part. The node may die in the middle of it."""
         assert not self.alive, f"{self.name} runs already"
         self.incarnation += 1
         self._rounds = None
@@ -236,7 +239,7 @@ class SimNode:
         self._checkpoint_later()
 
     def _open_store(self) -> Index:
-        """What was found there, told to the rules; up to where it is known to be committed."""
+        """Open the store, report what was found to the invariants, and return its commit index."""
         options = self._world.options
         self._store = store = SimStore(
             self._node_config,
@@ -282,7 +285,9 @@ class SimNode:
         self._scheduler.after(self._world.options.checkpoint_us, partial(self.when_awake, again))
 
     def _checkpoint(self, incarnation: int) -> None:
-        """As `raft.node.node` does, without fsync: any older one may be what a crash leaves."""
+        """Write a checkpoint as `raft.node.node` does, without fsync: a crash may leave any older
+        one.
+        """
         if incarnation != self.incarnation or not self.alive or self._is_stopping:
             return
         core = self.core
@@ -293,7 +298,7 @@ class SimNode:
             self._checkpoint_later()
 
     def join(self) -> None:
-        """Start with an empty disk, knowing of no group: its leader will tell who belongs to it."""
+        """Start with an empty disk and no group: the leader will send the configuration."""
         self.wipe()
         self._configuration = Configuration(index=0, membership=Membership())
         self.is_wiped = False
@@ -301,14 +306,14 @@ class SimNode:
         self.start()
 
     def wipe(self) -> None:
-        """Lose the disk, and everything that was on it."""
+        """Lose the disk and everything on it."""
         assert not self.alive, f"{self.name} runs"
         self.disk = self._new_disk()
         self._invariants.forget(self.name, self.store_id)
         self.is_wiped = True
 
     def crash(self, *, power: bool, survival: Survival) -> None:
-        """The process dies; with `power` the machine too."""
+        """Kill the process; with `power` the machine loses power too."""
         assert self.alive, f"{self.name} is dead already"
         self.alive = False
         if self._rounds is not None:
@@ -329,7 +334,7 @@ class SimNode:
         self._world.network.reset_node(self.name)
 
     def stop_cleanly(self) -> None:
-        """As SIGTERM does: hand leadership over, wait a little, then end."""
+        """Stop as on SIGTERM: transfer leadership, wait a little, then end."""
         self._counts["clean_stops_begun"] += 1
         successor = self.core.successor()
         delay_us = 0
@@ -348,7 +353,7 @@ class SimNode:
             self._world.on_death(self)
 
     def _leave(self) -> None:
-        """What was appended is durable, and only then the checkpoint says so."""
+        """Make what was appended durable, and only then write the clean checkpoint."""
         assert self._rounds is not None, "a node that runs has rounds"
         self._is_stopping = True
         self._rounds.end()
@@ -373,11 +378,11 @@ class SimNode:
         self._world.on_death(self)
 
     def _on_disk_error(self, error: OSError) -> None:
-        """A failed persist stops the node: nothing after it happens."""
+        """Stop the node after a failed persist: nothing after it happens."""
         self._counts["disk_errors"] += 1
         if self._trace.on:
             self._trace.add(self.name, f"stops: {error.strerror}")
-        # The machine may go on: then what a failed fsync left unwritten still reads well.
+        # The machine may go on: then what a failed fsync left unwritten is still readable.
         self.crash(power=self._rng.random() < 0.5, survival=self.draw_survival())
         self._world.on_death(self)
 
@@ -388,7 +393,7 @@ class SimNode:
             self._trace.add(self.name, "pauses")
 
     def resume(self) -> None:
-        """What has come meanwhile is handled now, messages and timers in any order."""
+        """Handle what came during the pause, messages and timers in any order."""
         if self._trace.on:
             self._trace.add(self.name, f"resumes with {self.requests.waiting_count} waiting")
         self.requests.resume()
@@ -412,13 +417,15 @@ class SimNode:
             self.arm_timer()
 
     def arm_timer(self) -> None:
-        """One timer; a deadline that moved back is found too early and armed again."""
+        """Arm the one timer; if the deadline moved back, the timer rings too early and is armed
+        again.
+        """
         self._clock.arm(self.core.next_deadline_ms)
 
     # --- steps ---------------------------------------------------------------------------------
 
     def guard(self, action: Callable[[], object]) -> bool:
-        """Do it; False if the node died of it."""
+        """Run the action; return False if the node died of it."""
         try:
             action()
         except CrashNow as crash:
@@ -482,7 +489,7 @@ class SimNode:
         self.place("next effect after a send")
 
     def place(self, what: str) -> None:
-        """Between two effects: here a node may die."""
+        """Mark a place between two effects, where the node may die."""
         if self.step_fuse:
             self.step_fuse -= 1
             if not self.step_fuse:

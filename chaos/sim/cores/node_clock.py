@@ -1,9 +1,9 @@
 """The clock of a simulated node, which is fast or slow, and its one timer, which is late.
 
-Place in the data path: `SimNode` reads it for its core, and has it ring at the next deadline.
+Place in the data path: `SimNode` reads it for its core, and arms it for the next deadline.
 
-Invariants: a clock never falls, and its rate never changes; at most one timer is armed, and one
-that was disarmed, by the death of its node, does not ring.
+Invariants: a clock never falls, and its rate never changes; at most one timer is armed, and a timer
+that was disarmed by the death of its node does not ring.
 """
 
 from __future__ import annotations
@@ -20,8 +20,11 @@ _OFFSET_MS_MAX = 1_000_000
 
 
 class NodeClock:
-    """`ring` is called at the deadline, or up to `lateness_us_max` later. The clock runs at 1, give
-    or take `rate_spread`."""
+    """A clock with a constant rate and one timer.
+
+    `ring` is called at the deadline, or up to `lateness_us_max` later. The rate is 1, give or take
+    `rate_spread`.
+    """
 
     def __init__(
         self,
@@ -45,7 +48,7 @@ class NodeClock:
         return self._offset_ms + int(self._scheduler.now_us * self._rate / 1000)
 
     def arm(self, deadline_ms: int) -> None:
-        """Unless it rings as early already."""
+        """Arm the timer for `deadline_ms`, unless it already rings as early."""
         due_us = int((deadline_ms - self._offset_ms) * 1000 / self._rate) + 1
         due_us = max(due_us, self._scheduler.now_us + 1)
         if 0 <= self._wake_us <= due_us:
@@ -60,6 +63,6 @@ class NodeClock:
         self._number += 1
 
     def _on_time(self, number: int) -> None:
-        if self._number == number:  # no other one has taken its place
+        if self._number == number:  # no later timer has replaced it
             self._wake_us = -1
             self._ring()

@@ -1,12 +1,17 @@
-"""What one `Ready` sets off in a simulated node: each effect an action of its own, in order.
+"""Carry out one `Ready` on a simulated node: each effect an action of its own, in order.
 
-Place in the data path: `SimNode` steps the core and hands over what it says; here it is carried out
-as `raft.node.core_shell` does, and told to `Invariants` as it happens. Between two effects the node
-may die (`Owner.place`): the order is the contract of `raft.events`.
+Place in the data path: `SimNode` steps the core and hands its `Ready` over; the effects are carried
+out here as `raft.node.core_shell` does, and reported to `Invariants` as they happen. Between two
+effects the node may die (`Owner.place`): the order is the contract of `raft.events`.
 
-1. truncate and append to the log file; 2. send `messages`; 3. sync, which takes time, while later
-Readys are appended and wait for the next sync; 4. send `messages_after_sync`; 5. feed `LogDurable`;
-6. apply. The last four are begun here, and `SyncRounds` and `Applying` carry them on.
+1. truncate and append to the log file;
+2. send `messages`;
+3. sync, which takes time, while later Readys are appended and wait for the next sync;
+4. send `messages_after_sync`;
+5. feed `LogDurable`;
+6. apply.
+
+The last four are started here, and `SyncRounds` and `Applying` carry them on.
 
 Invariant: role, term and commit index are the core's as of the last Ready that was carried out.
 """
@@ -28,18 +33,18 @@ __all__ = ["Owner", "ReadyEffects"]
 
 
 class Owner(Protocol):
-    """The node whose core said it."""
+    """The node whose core returned the `Ready`."""
 
     def send(self, message: Message) -> None: ...
 
     def place(self, what: str) -> None:
-        """Between two effects: here the node may die."""
+        """Mark a place between two effects, where the node may die."""
 
     def arm_timer(self) -> None: ...
 
 
 class ReadyEffects:
-    """Of one incarnation; `begin` comes before `carry_out`, once there is a core."""
+    """The effects of one incarnation; `begin` comes before `carry_out`, once there is a core."""
 
     def __init__(
         self, owner: Owner, world: World, name: NodeId, *, preferred_leader: NodeId | None
@@ -71,7 +76,7 @@ class ReadyEffects:
         self.term = core.current_term  # above the hard state's where the log knows better
 
     def carry_out(self, ready: Ready, event: Event) -> None:
-        """Each effect, in the order of the contract. Raises CrashNow and OSError."""
+        """Carry out each effect, in the order of the contract. Raises CrashNow and OSError."""
         removed = self.role is Role.LEADER and ready.role is not Role.LEADER
         if removed and ready.term == self.term and ready.commit_index > self.commit_index:
             self._on_commit(ready.commit_index)  # its own removal, which it counted as the leader
@@ -136,7 +141,10 @@ class ReadyEffects:
             self._trace.add(self._name, f"is {is_now.value} in term {ready.term}")
 
     def _lose_proposals(self) -> None:
-        """Unknown from here on, but kept: what is applied in their place tells a truncation."""
+        """Forget the open proposals after losing leadership: from here on their outcome is unknown.
+
+        They are kept in the log: the entry that is applied in their place may prove a truncation.
+        """
         self._counts["proposals_unknown"] += self._applying.open_proposals
 
     def _on_commit(self, index: Index) -> None:
@@ -149,7 +157,7 @@ class ReadyEffects:
             self._trace.add(self._name, f"commits {index}")
 
     def _install(self, install: Install) -> None:
-        """The log's beginning is replaced, durably, and the state with it."""
+        """Replace the start of the log, durably, and the state with it."""
         self._rounds.before_truncation()
         self._rounds.after_truncation()
         self._log.reset(install.base)
@@ -169,8 +177,8 @@ class ReadyEffects:
             self._owner.place("append after truncation")
         if ready.entries:
             chain = self._log.chain
-            # A leader's own come one by one: what a crash in a write leaves of several of them,
-            # nobody else could have told of.
+            # A leader's own entries are reported one by one: only the leader has them, so after a
+            # torn write nobody else could have reported what is left of several.
             is_own = ready.role is Role.LEADER
             for entries in ((one,) for one in ready.entries) if is_own else (ready.entries,):
                 self._log.append(entries)

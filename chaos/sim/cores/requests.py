@@ -1,12 +1,12 @@
-"""What reaches a simulated node from outside: messages, and what clients and operators ask.
+"""What reaches a simulated node from outside: messages, and requests of clients and operators.
 
-Place in the data path: network, workload and nemesis call it; what `raft.node.core_shell` would ask
-before it steps the core is asked here, then the core is stepped: is there room; and, as
-`raft.peers.transport` does, votes and acknowledgements count only from the store that the
-configuration in force names for their sender. A paused node takes nothing in: what comes waits, and
-is handled when it goes on.
+Place in the data path: network, workload and nemesis call it. It makes the checks that
+`raft.node.core_shell` makes before it steps the core (is there room), and that of
+`raft.peers.transport` (votes and acknowledgements count only from the store that the configuration
+in force names for their sender), then steps the core. A paused node takes nothing in: what comes
+waits, and is handled on resume.
 
-Invariant: nothing is done for a node that is dead, and what waits dies with it.
+Invariant: nothing is done for a dead node, and what waits dies with it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _COUNTED = (AppendEntriesReply, InstallSnapshotReply, RequestVoteReply)
 
 
 class Requests:
-    """Of one node, in all its lives; `forget` at the end of each."""
+    """The requests of one node, across its incarnations; `forget` is called at the end of each."""
 
     def __init__(self, node: SimNode, world: World, rng: random.Random) -> None:
         self._node = node
@@ -64,7 +64,7 @@ class Requests:
         return len(self._waiting)
 
     def when_awake(self, action: Callable[[], None]) -> None:
-        """Now, or once a paused node goes on; not at all where it is dead, or too much waits."""
+        """Run the action now, or on resume if paused; drop it if dead or too many wait."""
         if not self._node.alive:
             return
         if not self.paused:
@@ -116,7 +116,7 @@ class Requests:
             self._node.step(Receive(now_ms=self._node.now_ms(), message=message))
 
     def _has_room(self, size: int) -> bool:
-        """False also where the node died of the question."""
+        """Return whether the log has room; False also where the node died in the check."""
         incarnation, answers = self._node.incarnation, [False]
         self._node.guard(lambda: answers.append(self._node.room.has(size)))
         return answers[-1] and self._node.alive and self._node.incarnation == incarnation
@@ -134,7 +134,8 @@ class Requests:
         self._node.step(ChangeMembership(now_ms=self._node.now_ms(), change=change))
 
     def _propose(self, payload: bytes) -> None:
-        # Refused for certain, where it is not ready or has no room: nothing was appended.
+        # A proposal is definitely rejected where the node is not ready or has no room: nothing was
+        # appended.
         if not self._node.is_ready or not self._has_room(HEADER_SIZE + len(payload)):
             return
         self._node.applying.add_proposal(self._node.core.last_index + 1, self._node.term, payload)

@@ -1,8 +1,9 @@
-"""Whether a simulated node's log has room for entries, found out before anything is written.
+"""Check whether a simulated node's log has room for entries, before anything is written.
 
-Place in the data path: what `raft.node.core_shell` does with `SegmentLog.reserve`: `SimNode` asks
-before it proposes and before it hands entries of a leader to the core; here the core is told where
-the answer changes, a leader without room hands over, and room that came back is found.
+Place in the data path: what `raft.node.core_shell` does with `SegmentLog.reserve`: `SimNode` checks
+before it proposes and before it hands entries of a leader to the core. When the answer changes, the
+core is notified; a leader without room transfers leadership, and the disk is polled until room is
+back.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ __all__ = ["Room"]
 
 
 class Owner(Protocol):
-    """The node whose room it is."""
+    """The node whose room is checked."""
 
     name: NodeId
 
@@ -40,8 +41,11 @@ class Owner(Protocol):
 
 
 class Room:
-    """Of one incarnation: `stopped` once the node is dead. `size_min` is kept free behind every
-    entry; 0: nobody asks, and a full disk stops the node."""
+    """The room of one incarnation; it does nothing once `stopped` is set (the node is dead).
+
+    `size_min` is kept free behind every entry; 0: nothing is checked, and a full disk stops the
+    node.
+    """
 
     def __init__(
         self,
@@ -61,7 +65,7 @@ class Room:
         self.stopped = False
 
     def has(self, size: int) -> bool:
-        """Whether the log takes so many more bytes. Raises OSError, and CrashNow."""
+        """Return whether the log has room for `size` more bytes. Raises OSError, and CrashNow."""
         if not self._size_min or self._owner.log.reserve(size + self._size_min):
             return True
         if self.writable:
@@ -73,7 +77,7 @@ class Room:
         return False
 
     def _leave(self) -> None:
-        """A leader without room hands over to whoever is better off."""
+        """Transfer leadership from a leader without room to a follower with room."""
         if self.stopped:
             return
         core = self._owner.core

@@ -1,12 +1,12 @@
-"""Snapshots of a simulated node: taken, kept, sent, received, restored; and what the log loses.
+"""Snapshots of a simulated node: taken, kept, sent, received, restored; and the log they replace.
 
-Place in the data path: `SimNode` tells what it applied and what the core wants; here the product's
-own `SnapshotFiles`, `InstallSender` and `InstallReceiver` work on the node's simulated disk, each
-step an action of its own, so that the node may die between any two.
+Place in the data path: `SimNode` reports what it applied and what the core wants; the product's own
+`SnapshotFiles`, `InstallSender` and `InstallReceiver` work on the node's simulated disk, each step
+an action of its own, so that the node may die between any two.
 
 The replicated state is a checksum over all that was applied, beside padding, so that a snapshot
-takes several pieces. Invariant: what is restored at an index is the state that applying every
-entry up to there gives; the log keeps everything behind the older of two snapshots.
+takes several pieces. Invariant: what is restored at an index is the state that applying every entry
+up to there gives; the log keeps everything behind the older of two snapshots.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Owner(Protocol):
 
 
 class NodeSnapshots:
-    """Of one incarnation: `stopped` once the node is dead, and nothing happens any more."""
+    """The snapshots of one incarnation; idle once `stopped` is set (the node is dead)."""
 
     def __init__(
         self,
@@ -98,20 +98,20 @@ class NodeSnapshots:
             chunk_size_bytes=options.install_chunk_size_bytes,
         )
         self._receiver = InstallReceiver(self._files, size_bytes_max=_SNAPSHOT_SIZE_MAX)
-        self.index: Index = 0  # of the newest one
-        self.configuration: Configuration | None = None  # the one in it
+        self.index: Index = 0  # index of the newest one
+        self.configuration: Configuration | None = None  # the configuration in it
         self.state = 0
         self._busy = False
 
-    # --- what is there at the start ------------------------------------------------------------
+    # --- at the start --------------------------------------------------------------------------
 
     def restore(self, *, commit_index: Index) -> Index:
-        """Begin with the newest one, as the product does; up to where the log is committed."""
+        """Restore the newest snapshot, as the product does; return the log's commit index."""
         log = self._owner.log
         restored = restore_newest(log, self._files, self, commit_index=commit_index)
         indexes = self._files.indexes()
         newest = restored.kept[-1].index if restored.kept else 0
-        # No crash leaves a file under its final name that is not whole.
+        # No crash leaves an incomplete file under its final name.
         if indexes and indexes[-1] > max(newest, log.base.index):
             raise Violation("snapshot", f"{self._owner.name}: {indexes[-1]} is not whole")
         if restored.kept:
@@ -126,14 +126,14 @@ class NodeSnapshots:
         return partial(self._take_over, index, b"".join(chunks))
 
     def trim(self, position: int) -> None:
-        """Nothing is derived from the log."""
+        """Do nothing: no files are derived from the log."""
 
     def _take_over(self, index: Index, data: bytes) -> None:
         self.index = index
         self.state = int.from_bytes(data[:_STATE_SIZE], "big")
 
     def install(self, index: Index) -> None:
-        """The log was reset: take over the state that was stored."""
+        """Restore the stored snapshot at `index` after the log was reset."""
         header = self._files.verified(index)
         self._take_over(index, b"".join(self._files.chunks(index)))
         self.configuration = Configuration(
@@ -151,7 +151,7 @@ class NodeSnapshots:
             self._take(entries[-1].index)
 
     def write_last(self) -> None:
-        """At a clean stop."""
+        """Write a last snapshot at a clean stop."""
         index = self._owner.applied_index
         captured = self._capture(index) if index > self.index else None
         if captured is not None and self._options.snapshot_every:
@@ -171,7 +171,7 @@ class NodeSnapshots:
         end = log.position(index + 1) if index < log.last_index else log.end_position
         configuration = owner.core.configuration_at(index)
         if not configuration.membership.voters:
-            return None  # it joined, and no entry so far says who belonged to the group then
+            return None  # it joined, and no entry so far names the group's members
         header = SnapshotHeader(
             last=LogBase(index=index, term=log.term(index), position=end, chain=log.chain(index)),
             config_index=configuration.index,
@@ -196,14 +196,14 @@ class NodeSnapshots:
             if error.errno not in NO_ROOM:
                 raise
             self._files.remove_unfinished(index)
-            return  # the old one does until there is room again
+            return  # keep the old one until there is room again
         self._counts["snapshots_taken"] += 1
         self.index = index
         self.configuration = configuration
         self._later(self._retain)
 
     def _retain(self) -> None:
-        """Two are kept, and the log behind the older; what is being sent needs its base."""
+        """Keep two snapshots and the log behind the older; a snapshot being sent needs its base."""
         kept = self._files.indexes()[-_KEPT:]
         self._files.keep(kept)
         if len(kept) < _KEPT:
@@ -213,7 +213,7 @@ class NodeSnapshots:
         held = self._sender.held_base(self._owner.term)
         if held is not None:
             position = min(position, held.position)
-        self._owner.disk.complete_sync()  # it waits for the sync under way
+        self._owner.disk.complete_sync()  # the round under way holds the disk: wait for it
         before = log.base
         base = log.drop_before(position)
         if base != before:
@@ -223,7 +223,7 @@ class NodeSnapshots:
     # --- sending -------------------------------------------------------------------------------
 
     def want(self, chunks: Sequence[InstallChunk]) -> None:
-        """The core, as a leader, asks for pieces to be sent."""
+        """Queue the pieces that the core, as a leader, wants sent."""
         for chunk in chunks:
             self._sender.want(chunk)
             self._later(self._send_next)

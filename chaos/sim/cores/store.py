@@ -1,7 +1,7 @@
 """The store of a simulated node: the product's own, on a simulated disk, with small segments.
 
-Place in the data path: `SimNode` opens one per incarnation, `NodeStore` as it is but for the sizes
-of its log; what it says of commit indexes goes through the rules.
+Place in the data path: `SimNode` opens one per incarnation: `NodeStore` unchanged but for the sizes
+of its log, and its commit indexes are checked by the invariants.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ def node_config(raft: RaftConfig, options: SimOptions) -> NodeConfig:
 
 
 def store_of_disk(name: NodeId, disk_number: int) -> str:
-    """The identity of the store on a node's n-th disk."""
+    """Return the identity of the store on a node's n-th disk."""
     return f"{int(name[1:]):016x}{disk_number:016x}"
 
 
 def make_disk(options: SimOptions, name: NodeId, disk_number: int) -> SimDisk:
-    """A new disk knows whose store it is, durably, and may take part."""
+    """Make a disk that durably holds its store's identity, so that the node may take part."""
     key = f"disk/{options.seed}/{options.node_count}/{name}/{disk_number}"
     disk = SimDisk(
         random.Random(key),
@@ -61,7 +61,7 @@ def make_disk(options: SimOptions, name: NodeId, disk_number: int) -> SimDisk:
 
 
 class SimStore(NodeStore):
-    """Raises what `NodeStore` does, and CrashNow."""
+    """`NodeStore` with small segments; raises what it does, and CrashNow."""
 
     def __init__(
         self,

@@ -1,12 +1,12 @@
-"""Making durable, round by round, in virtual time: the fsync thread of a simulated node.
+"""Rounds of fsync in virtual time: the fsync thread of a simulated node.
 
-Place in the data path: `SimNode` says here what each Ready wants durable. The rounds are those of
-the product's `GroupCommit`; what stands here is the thread that carries them out, each step an
-action of its own, so that the node may die, or go on appending and truncating, in between.
+Place in the data path: `SimNode` passes what each Ready wants durable. The rounds are those of the
+product's `GroupCommit`; this module is the thread that carries them out, each step an action of its
+own, so that the node may die, or go on appending and truncating, in between.
 
-Nasty on purpose: an fsync takes time, and a crash in it finds as much of it done as chance has it;
-a truncation may come meanwhile, and the core then hears a late report of entries that are gone; it
-may hear of a hard state, or find it proved by an entry; what speaks for a term that has passed may
+Deliberately hostile: an fsync takes time, and a crash in it leaves a random part of it done; a
+truncation may come meanwhile, and the core then gets a late report of entries that are gone; it may
+be notified of a hard state, or find it proved by an entry; messages of a term that has passed may
 leave all the same.
 """
 
@@ -49,23 +49,23 @@ class Shell(Protocol):
     def when_awake(self, action: Callable[[], None]) -> None: ...
 
     def guard(self, action: Callable[[], object]) -> bool:
-        """Do it; False if the node died of it."""
+        """Run the action; return False if the node died of it."""
 
     def send(self, message: Message) -> None: ...
 
     def place(self, what: str) -> None:
-        """Between two effects: here the node may die."""
+        """Mark a place between two effects, where the node may die."""
 
     def step_durable(self, index: Index, term: Term) -> None: ...
 
     def step_hard_state_durable(self, term: Term) -> None: ...
 
 
-_Phase = tuple[bool, Callable[[], object]]  # whether it takes the disk's time, and what is done
+_Phase = tuple[bool, Callable[[], object]]  # whether it takes the disk's time, and its action
 
 
 class SyncRounds:
-    """Of one incarnation: `stopped` once the node is dead, and nothing happens any more."""
+    """The rounds of one incarnation; nothing happens once `stopped` is set (the node is dead)."""
 
     def __init__(
         self,
@@ -91,15 +91,15 @@ class SyncRounds:
         self._random = rng.random
         self._counts = counts
         self.stopped = False
-        self._told = store.hard_state  # that it is durable
+        self._told = store.hard_state  # last one reported durable to the core
         self._wants_hard_state = False
-        self._phases: list[_Phase] = []  # of the round under way
-        self._covered: SyncedTo | None = None  # where the log ended when it began
+        self._phases: list[_Phase] = []  # phases of the round under way
+        self._covered: SyncedTo | None = None  # end of the log when the round began
 
-    # --- what is wanted ------------------------------------------------------------------------
+    # --- requests ------------------------------------------------------------------------------
 
     def want_hard_state(self, state: HardState) -> None:
-        """Before the entries of the same Ready are appended."""
+        """Request a durable hard state, before the entries of the same Ready are appended."""
         self._wants_hard_state = True
         self._group_commit.want_hard_state(state, own_vote=state.voted_for == self._shell.name)
 
@@ -107,33 +107,33 @@ class SyncRounds:
         self._group_commit.want_log()
 
     def before_truncation(self) -> None:
-        """The log's lock: a truncation waits for the fsync under way."""
+        """Wait for the fsync under way, as a truncation does on the log's lock."""
         self._shell.disk.complete_sync()
 
     def after_truncation(self) -> None:
-        """The round's report comes later all the same, and must not name what is gone."""
+        """Correct the round's late report: it must not name truncated entries."""
         self._group_commit.log_truncated()
 
     def send(self, messages: Sequence[Message]) -> None:
-        """Once all is durable that was wanted before."""
+        """Send the messages once everything requested before them is durable."""
         if messages and not self._group_commit.defer(messages):
             for message in messages:
                 self._shell.send(message)
 
     def maybe_begin(self) -> None:
-        """Begin the next round, unless one is under way or nothing waits."""
+        """Start the next round, unless one is under way or nothing waits."""
         if not self.stopped:
             self._group_commit.begin()
 
     def end(self) -> None:
-        """At a clean stop: the round under way comes to its end, and then nobody hears of it."""
+        """Finish the round under way at a clean stop; nothing is reported any more."""
         self.stopped = True
         self._group_commit.end()
         while self._phases:
             self._phases.pop(0)[1]()
 
     def persist_rest(self) -> None:
-        """After `end`: all that was wanted is durable now."""
+        """Make everything that was requested durable, after `end`."""
         self._group_commit.persist_rest()
         self._tell_hard_state()
         self._invariants.on_fsync(self._shell.name, self._log.last_index)
@@ -168,7 +168,7 @@ class SyncRounds:
             return
         phase = self._phases.pop(0)[1]
         if not self._phases:
-            self._shell.guard(phase)  # the report; another round may have begun with it
+            self._shell.guard(phase)  # the report; another round may have started with it
         elif self._shell.guard(partial(self._do, phase, done)) and self._phases:
             self._schedule(done)
 
@@ -205,10 +205,10 @@ class SyncRounds:
         self._counts["syncs"] += 1
         self._tell_hard_state()
 
-    # --- its end -------------------------------------------------------------------------------
+    # --- the end of a round --------------------------------------------------------------------
 
     def _on_done(self, done: SyncRound, error: BaseException | None) -> None:
-        """As `raft.node.core_shell` does: send what waited, then report to the core."""
+        """Send the waiting messages, then report to the core, as `raft.node.core_shell` does."""
         if error is not None:
             raise error
         if not self._is_running():
@@ -227,12 +227,12 @@ class SyncRounds:
         if durable is not None:
             self._shell.step_durable(durable.index, durable.term)
         elif done.syncs_log and covered is not None and not self._has(covered):
-            # The core must tell entries that are gone from those in their place.
+            # The core must tell truncated entries from those in their place (index and term).
             self._shell.step_durable(covered.index, covered.term)
         self.maybe_begin()  # unless it has died of the report
 
     def _is_running(self) -> bool:
-        """A node may die of each step."""
+        """Return whether the node still runs: it may die of each step."""
         return not self.stopped
 
     def _has(self, covered: SyncedTo) -> bool:

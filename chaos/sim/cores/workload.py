@@ -1,7 +1,7 @@
-"""Clients: they propose and read, at leaders mostly, at nodes that only think they lead too.
+"""Clients that propose and read, mostly at leaders, also at nodes that only believe they lead.
 
-Place in the data path: acts on `SimNode`s through the scheduler; what clients are told ends in
-`promises`. A client never repeats a proposal, so each may be committed at most once.
+Place in the data path: acts on `SimNode`s through the scheduler; the answers end in
+`client_checker`. A client never repeats a proposal, so each may be committed at most once.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Workload:
         leaders = [node for node in self._nodes if node.leads]
         if leaders and self._options.clients_stick_us:
             leaders = self._followed(leaders)
-        # Else every node that believes to lead is asked: a deposed one must not acknowledge.
+        # Otherwise every node that believes it leads is used: a deposed one must not acknowledge.
         top_term = max((node.term for node in self._nodes if node.leads), default=0)
         for node in leaders:
             self._counts["proposals_at_stale_leaders"] += node.term < top_term
@@ -71,8 +71,11 @@ class Workload:
         self._schedule_proposals()
 
     def _followed(self, leaders: list[SimNode]) -> list[SimNode]:
-        """Clients stay with a leader for as long as it leads, and then take a while to find the
-        next one: an isolated leader's log grows while its successor's does not."""
+        """Return the leaders that clients use now.
+
+        Clients stay with a leader for as long as it leads, and then take a while to find the next
+        one: an isolated leader's log grows while its successor's does not.
+        """
         if self._leader in leaders:
             return [self._leader]
         now_us = self._scheduler.now_us

@@ -1,4 +1,4 @@
-"""Everything that a seed decides before it begins: the swarm.
+"""Everything that a seed decides before it starts: the swarm.
 
 Place in the data path: `cluster` draws one `SimOptions` per seed and gives its parts to the
 network, the disks, the nemesis and the workload. A replay prints every field.
@@ -62,14 +62,14 @@ FAULTS: dict[str, tuple[float, float]] = {
     "rot_slots": (0.0, 0.0),
 }
 
-# Many kinds share few slots: whatever takes the same kind several times in a row is only found
-# where a seed has nothing else.
+# Many kinds share few slots: a bug that takes several faults of one kind in a row is only found
+# where a seed has no other kind.
 _FEW_KINDS_RATE = 1 / 3
 _FEW_KINDS_MAX = 3
 _LATER = {"crash_in_adoption": "adoptions", "crash_in_drop": "drops", "rot_slots": "slots"}
 _LATER_RATE = 0.25
 
-# What goes wrong all the time, as far as drawn, and can be switched off while a seed is shrunk.
+# Permanent faults, as far as drawn, which can be switched off while a seed is shrunk.
 CALMABLE = (
     "message_drop_rate",
     "stale_rate",
@@ -84,16 +84,20 @@ CALMABLE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimOptions:
-    """One seed's world. Times of the Raft configuration are milliseconds, others microseconds."""
+    """The options of one seed. Times of the Raft configuration are milliseconds, others
+    microseconds.
+    """
 
     seed: int
     node_count: int
     spare_count: int
     """Machines that may join the group."""
     learner_count: int
-    """How many of them are its learners from the beginning, where it is written."""
+    """How many of the spare machines are learners in the initial configuration, where it is
+    written.
+    """
     first_is_written: bool
-    """Whether the first leader writes the configuration that the group begins with."""
+    """Whether the first leader writes the initial configuration to the log."""
     fault_time_us: int
     """How long faults are injected, before everything is healed."""
     fault_rates: dict[str, float]
@@ -116,13 +120,13 @@ class SimOptions:
     duplicate_rate: float
     """Of messages sent: the share that is delivered once more, up to seconds later."""
     held_survive_rate: float
-    """Share of healed cuts after which what was swallowed arrives late instead of being lost."""
+    """Share of healed cuts after which swallowed messages arrive late instead of being lost."""
 
     sync_us_min: int
     sync_us_max: int
     short_write_rate: float
     garbage_rate: float
-    """Share of lost sectors that read as garbage instead of as what was there before."""
+    """Share of lost sectors that read as garbage instead of their previous contents."""
     segment_size_bytes_max: int
     preallocation_size_bytes: int
 
@@ -130,9 +134,11 @@ class SimOptions:
     """A node's clock runs at 1 +- this."""
     timer_lateness_us_max: int
     restart_us_max: int
-    """Least restart times are near 0, so that a node may be back before anybody noticed."""
+    """Longest restart time; the shortest is near 0, so that a node may be back before anybody
+    noticed.
+    """
     opening_failure_rate: float
-    """Share of starts in the middle of which the node dies, or meets an error of its disk."""
+    """Share of starts in the middle of which the node dies, or gets an error of its disk."""
     fault_duration_us_max: int
 
     propose_interval_us: int
@@ -140,19 +146,19 @@ class SimOptions:
     proposals_open_max: int
     """A leader with as many uncommitted entries is offered no more."""
     clients_stick_us: int
-    """Longest search of clients for a new leader; 0: they ask every leader at once."""
+    """Longest search of clients for a new leader; 0: they try every leader at once."""
     snapshot_every: int
     """Entries applied between two snapshots; 0: none are taken, and the log is kept whole."""
     install_chunk_size_bytes: int
     payload_size_max: int
     read_interval_us: int
     catch_up_size_bytes_max: int
-    """In flight to a follower that lacks committed entries."""
+    """Bytes in flight to a follower that lacks committed entries."""
     checkpoint_us: int
     room_size_bytes: int
-    """Kept free behind every entry; 0: nobody asks for room, and a full disk stops the node."""
+    """Kept free behind every entry; 0: room is not checked, and a full disk stops the node."""
     has_preferred_leader: bool
-    """Whether the first node is to lead where it can."""
+    """Whether the first node has priority as leader."""
 
     def raft_config(self, node: NodeId, voters: tuple[NodeId, ...]) -> RaftConfig:
         return RaftConfig(
@@ -184,7 +190,7 @@ class SimOptions:
 
 
 def draw_options(seed: int, node_count: int) -> SimOptions:
-    """The same seed and number of nodes: the same options."""
+    """Draw the options; the same seed and number of nodes give the same options."""
     rng = random.Random(f"options/{seed}/{node_count}")
     # Around the product's default of 75 ms.
     heartbeat_ms = rng.choice((20, 40, 75, 75, 150))
@@ -246,8 +252,10 @@ def draw_options(seed: int, node_count: int) -> SimOptions:
 
 
 def core_schedule(options: SimOptions) -> Schedule:
-    """The faults of a seed. Rates are per 10 election timeouts, so that quick clusters are broken
-    as often as slow ones."""
+    """Draw the faults of a seed.
+
+    Rates are per 10 election timeouts, so that quick clusters are broken as often as slow ones.
+    """
     rng = random.Random(f"schedule/{options.seed}/{options.node_count}")
     faults = draw_faults(
         options.fault_rates,
@@ -265,7 +273,9 @@ def core_schedule(options: SimOptions) -> Schedule:
 
 
 def _with_later(rates: dict[str, float], seed: int, node_count: int) -> dict[str, float]:
-    """From generators of their own: what was added later leaves most older seeds what they were."""
+    """Add the rates of later faults, each from a generator of its own: most older seeds stay the
+    same.
+    """
     if not rates or node_count == 1:
         return rates
     later = {}
@@ -280,7 +290,7 @@ def _kinds(node_count: int) -> list[str]:
     kinds = [name for name, (weight, _) in FAULTS.items() if weight]
     if node_count > 1:
         return kinds
-    # There is no network to break.
+    # A sole node has no network to break.
     local = ("crash", "pause", "slow_disk", "slow_apply", "disk_error", "fill_disk", "stop")
     return [name for name in kinds if name.startswith(local)]
 

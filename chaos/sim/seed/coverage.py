@@ -1,7 +1,7 @@
-"""What a campaign has really exercised: a rule that was never put to the test proves nothing.
+"""Counters of what a campaign has exercised: a rule that was never put to the test proves nothing.
 
 Place in the data path: the parts of the simulator count here, `campaign` adds the seeds up and
-says which counter stayed 0.
+prints which counters stayed 0.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ RARE_COUNTERS: tuple[str, ...] = (
     "oneway_commits_lost",
     "stray_disks_started",
 )
-"""Of what a campaign may well not come upon."""
+"""Counters that may stay 0 in a campaign."""
 
 COMMON_COUNTERS: tuple[str, ...] = (
     "virtual_ms",
@@ -33,7 +33,7 @@ COMMON_COUNTERS: tuple[str, ...] = (
     "pauses",
     "connections_lost",
 )
-"""Of every seed."""
+"""Counters of every seed."""
 
 CORE_COUNTERS: tuple[str, ...] = (
     "steps",
@@ -98,7 +98,7 @@ CORE_COUNTERS: tuple[str, ...] = (
     "disks_wiped",
     "wiped_members_replaced",
 )
-"""Of seeds that drive bare cores."""
+"""Counters of seeds that drive bare cores."""
 
 GROUP_COUNTERS: tuple[str, ...] = (
     "seeds_of_whole_groups",
@@ -181,14 +181,14 @@ GROUP_COUNTERS: tuple[str, ...] = (
     "trace:install",
     "trace:state",
 )
-"""Of seeds that run whole groups."""
+"""Counters of seeds that run whole groups."""
 
 _OF_KIND = {"core": (*CORE_COUNTERS,), "group": (*GROUP_COUNTERS,)}
 _FAULTS_OF_KIND = {"core": FAULTS, "group": GROUP_FAULTS}
 
 
 class Coverage:
-    """Counters by name; a name that is no counter and no fault's is a KeyError."""
+    """Counters by name; a name that is neither a counter nor a fault raises KeyError."""
 
     __slots__ = ("counts",)
 
@@ -203,7 +203,7 @@ class Coverage:
 
     @staticmethod
     def zeros(counts: Mapping[str, int], kinds: Collection[str]) -> list[str]:
-        """Counters that seeds of these kinds should have moved, and did not."""
+        """Return the counters that seeds of these kinds should have moved, and did not."""
         names = dict.fromkeys(COMMON_COUNTERS)
         for kind in kinds:
             names.update(dict.fromkeys(_OF_KIND[kind]))

@@ -1,9 +1,9 @@
-"""Everything that the seed of a whole group decides before it begins.
+"""Everything that the seed of a whole group decides before it starts.
 
-Place in the data path: `cluster` draws one `GroupOptions` per seed and gives its parts to
-machines, network, nemesis and clients. A replay prints every field. The times of Raft lie around
-the product's defaults, those of transactions and retention are short beside the product's, so
-that they happen within a seed.
+Place in the data path: `cluster` draws one `GroupOptions` per seed and gives its parts to machines,
+network, nemesis and clients. A replay prints every field. The times of Raft lie around the
+product's defaults, those of transactions and retention are short beside the product's, so that they
+happen within a seed.
 
 Source: Groce et al., "Swarm testing" (ISSTA '12), as `chaos.sim.seed.core_options`.
 """
@@ -57,7 +57,7 @@ _LATER_FAULTS: Final = ("garble_link", "garble_client")  # drawn by a generator 
 
 _QUIET_MS: Final = (30_000, 6_000, 6_000, 6_000)  # the first is longer than a registration lasts
 
-_FOCUSED_EVERY: Final = 3  # so many runs of seeds, one is focused
+_FOCUSED_EVERY: Final = 3  # of so many runs of seeds, one is focused
 _FOCUSED_RUN: Final = 4  # seeds; one in four is a whole group
 
 GROUP_CALMABLE = (
@@ -72,12 +72,12 @@ GROUP_CALMABLE = (
     "wall_clocks_jump_when_calm",
     "timer_lateness_us_max",
 )
-"""What goes wrong all the time, as far as drawn, and can be switched off while shrinking."""
+"""Permanent faults, as far as drawn, which can be switched off while shrinking."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupOptions:
-    """One seed's world. Times say their unit in their names."""
+    """The options of one seed. Times have their unit in their names."""
 
     seed: int
     node_count: int
@@ -91,29 +91,29 @@ class GroupOptions:
     election_timeout_ms_max: int
     segment_size_bytes_max: int
     log_size_bytes_max: int
-    """More than this, and the log's oldest segments go; 0: it is kept whole."""
+    """Size of the log above which the oldest segments are deleted; 0: it is kept whole."""
 
     link_delay_us_min: int
     link_delay_us_max: int
     held_survive_rate: float
-    """Share of healed cuts after which what was swallowed arrives late instead of being lost."""
+    """Share of healed cuts after which swallowed bytes arrive late instead of being lost."""
     sync_us_min: int
     sync_us_max: int
     short_write_rate: float
     garbage_rate: float
     apply_us_max: int
-    """How long after it is committed an entry may be applied, while there are faults."""
+    """Longest delay between commit and apply of an entry, while there are faults."""
 
     clock_rate_spread: float
     wall_clock_spread_ms: int
     wall_clocks_begin_wrong: bool
-    """Whether those of a minority of the brokers are minutes or hours off from the beginning."""
+    """Whether the clocks of a minority of the brokers are minutes or hours off from the start."""
     wall_clocks_jump_when_calm: bool
-    """Whether, once the group is whole again, each broker's jumps an hour forth and back."""
+    """Whether, once the group is whole again, each broker's clock jumps an hour forth and back."""
     timer_lateness_us_max: int
     restart_us_max: int
     opening_failure_rate: float
-    """Share of a broker's starts after a death in which it is to die again, or its disk to fail."""
+    """Share of a broker's starts after a death in which it dies again, or its disk fails."""
     fault_duration_us_max: int
     quiet_ms: int
     """How long the group is left alone at the end."""
@@ -136,21 +136,25 @@ class GroupOptions:
     pop_invisible_ms_max: int
     deleter_count: int
     orderly_consumer_count: int
-    """How many share the queues of a topic by locks."""
+    """Number of consumers that share the queues of a topic by locks."""
     lock_owner_fails_when_calm: bool
-    """Whether, once all is settled, one of them dies or is paused until its leases are over."""
+    """Whether, in the calm end, an owner of locks dies or is paused until its leases have expired.
+    """
     order_popper_count: int
-    """How many pop a topic in order."""
+    """Number of consumers that pop a topic in order."""
     stray_rate: float
-    """How likely a disk that was taken for lost is started again once its member is replaced."""
+    """Share of disks taken for lost that are started again once their member is replaced."""
     forwarded_rate: float
-    """Share of client programs that pass for Java's, whose requests followers hand on."""
+    """Share of client programs that pass for Java clients, whose requests followers forward."""
     admin_count: int
-    """1: somebody changes users and groups, resumes transactions, commits offsets oneway."""
+    """1: an administrator changes users and groups, resumes transactions, commits offsets oneway.
+    """
     shaper_count: int
-    """1: somebody changes a topic's queues and permissions, and settings of running brokers."""
+    """1: an administrator changes a topic's queues and permissions, and settings of running
+    brokers.
+    """
     resetter_count: int
-    """1: somebody resets a group's offsets while its one consumer reads."""
+    """1: an administrator resets a group's offsets while its one consumer reads."""
 
     transaction_timeout_ms: int
     transaction_check_interval_ms: int
@@ -177,15 +181,18 @@ class GroupOptions:
 
 
 def draw_group_options(seed: int, node_count: int) -> GroupOptions:
-    """The same seed and number of nodes: the same options."""
+    """Draw the options; the same seed and number of nodes give the same options."""
     options = _draw_mixed(seed, node_count)
     is_focused = seed // _FOCUSED_RUN % _FOCUSED_EVERY == 0
     return _focused(options) if is_focused else options
 
 
 def _focused(options: GroupOptions) -> GroupOptions:
-    """Few kinds of faults, each as often as it can matter: what only a close succession of them
-    reaches is drowned by all others where many kinds are mixed. Each kind has its turn."""
+    """Restrict a seed to few kinds of faults, each as often as it can matter.
+
+    States that only a close succession of them reaches are rare where many kinds are mixed. Each
+    kind has its turn.
+    """
     seed = options.seed
     rng = random.Random(f"focused group options/{seed}/{options.node_count}")
     timeout_ms = options.election_timeout_ms_min
@@ -200,7 +207,7 @@ def _focused(options: GroupOptions) -> GroupOptions:
     }
     if rng.random() < 0.5:  # dead nodes are back before an election is over
         changes["restart_us_max"] = timeout_ms * 300
-    if rng.random() < 0.5:  # a round of fsync is under way whatever happens
+    if rng.random() < 0.5:  # a round of fsync is under way at any time
         changes["sync_us_min"] = timeout_ms * 50
         changes["sync_us_max"] = timeout_ms * 250
     if rng.random() < 0.2:
@@ -215,7 +222,7 @@ def _draw_mixed(seed: int, node_count: int) -> GroupOptions:
     delay_max_us = int(timeout_min_ms * 1000 * rng.choice((0.002, 0.01, 0.05)))
     sync_max_us = int(timeout_min_ms * 1000 * rng.choice((0.005, 0.02, 0.1)))
     send_interval_ms = int(timeout_min_ms * rng.choice((0.5, 1.0, 2.0)))
-    # A generator of their own: what was added later leaves older seeds what they were.
+    # A generator of its own, so that options added later leave older seeds as they were.
     later = random.Random(f"later group options/{seed}/{node_count}")
     latest = random.Random(f"latest group options/{seed}/{node_count}")
     clocks = random.Random(f"clock group options/{seed}/{node_count}")
@@ -281,7 +288,7 @@ def _draw_mixed(seed: int, node_count: int) -> GroupOptions:
 
 
 def group_schedule(options: GroupOptions) -> Schedule:
-    """The faults of a seed; rates are per 10 election timeouts."""
+    """Draw the faults of a seed; rates are per 10 election timeouts."""
     faults = draw_faults(
         options.fault_rates,
         unit_us=10_000 * options.election_timeout_ms_min,
@@ -298,7 +305,7 @@ def group_schedule(options: GroupOptions) -> Schedule:
 
 
 def _with_jumps(rates: dict[str, float], rng: random.Random) -> dict[str, float]:
-    """Wall clocks that jump are no rarity, and cost nothing."""
+    """Add jumps of wall clocks, which are common and cost nothing."""
     if rates and rng.random() < 0.3:
         rates.setdefault("wall_clock_jump", rng.choice((0.5, 1.0, 2.0)))
     return rates

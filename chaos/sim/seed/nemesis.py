@@ -1,12 +1,12 @@
-"""Carries a schedule of faults out: on whom, and for how long.
+"""Carry out a schedule of faults: on which node, and for how long.
 
 Place in the data path: acts on nodes, network and disks of a `cluster`, of bare cores or of whole
 processes, through the scheduler, as `schedule` lists it; ends when it is told to heal, and then
-takes back everything.
+ends every fault.
 
-Each fault is a method named like its entry in `options.FAULTS`; faults overlap freely, all nodes
-may be down at once. A crash leaves a node down for a time that may be next to nothing. A fault
-draws from its own generator (`schedule`), a restart from one of its node and incarnation.
+Each fault is a method named like its entry in `core_options.FAULTS`; faults overlap freely, all
+nodes may be down at once. A crash leaves a node down for a time that may be next to nothing. A
+fault draws from its own generator (`schedule`), a restart from one of its node and incarnation.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["FaultNetwork", "FaultTimes", "Nemesis", "Target"]
 
 
 class Target(Protocol):
-    """A node that faults happen to."""
+    """A node on which faults are injected."""
 
     name: NodeId
     incarnation: int
@@ -67,7 +67,7 @@ class Target(Protocol):
 
 
 class FaultNetwork(Protocol):
-    """A network that breaks between any two of its machines."""
+    """A network whose links between any two machines can break."""
 
     def cut(self, source: NodeId, target: NodeId, /) -> None: ...
 
@@ -81,7 +81,7 @@ class FaultNetwork(Protocol):
 
 
 class FaultTimes(Protocol):
-    """What of a seed's options says how long faults last."""
+    """The options of a seed that say how long faults last."""
 
     @property
     def election_timeout_ms_max(self) -> int: ...
@@ -94,7 +94,7 @@ class FaultTimes(Protocol):
 
     @property
     def opening_failure_rate(self) -> float:
-        """Share of starts in the middle of which the node dies, or meets an error."""
+        """Share of starts in the middle of which the node dies, or gets an error."""
 
 
 _N = TypeVar("_N", bound=Target)
@@ -142,7 +142,7 @@ class Nemesis(Generic[_N]):
         self._trace = trace
         self._rng = random.Random()  # of the fault or restart under way
         self.running = False
-        self._in_opening: set[NodeId] = set()  # whose last start was disturbed
+        self._in_opening: set[NodeId] = set()  # nodes whose last start was disturbed
         self._faults: dict[str, Callable[[], str | None]] = {
             name: getattr(self, f"_{name}") for name in {fault.name for fault in schedule.faults}
         }
@@ -155,7 +155,7 @@ class Nemesis(Generic[_N]):
             self._scheduler.at(fault.at_us, partial(self._strike, fault))
 
     def stop(self) -> None:
-        """Nothing more goes wrong, and what is wrong now is healed; dead nodes stay dead."""
+        """Inject nothing more, and heal every fault; dead nodes stay dead."""
         self.running = False
         for number in list(self._heals):
             self._heal(number)
@@ -167,7 +167,7 @@ class Nemesis(Generic[_N]):
             node.disk.fault_after = 0
 
     def on_death(self, node: _N) -> None:
-        """Bring it back in a while: before anybody noticed, or long after."""
+        """Schedule the node's restart: before anybody noticed, or long after."""
         if self.running:
             rng = self._generator(f"restart/{node.name}/{node.incarnation}")
             delay_us = int(rng.random() ** 3 * self._times.restart_us_max)
@@ -176,7 +176,7 @@ class Nemesis(Generic[_N]):
     def restart(self, node: _N, rng: random.Random) -> None:
         if node.alive or not self.running:
             return
-        # Whoever died in the middle of a start may die in the middle of the next one.
+        # A node that died in the middle of a start may die in the middle of the next one.
         rate = self._times.opening_failure_rate
         if node.name in self._in_opening:
             rate = max(rate, _DIES_AGAIN_RATE)
@@ -188,7 +188,7 @@ class Nemesis(Generic[_N]):
         node.start()
 
     def _disturb_opening(self, node: _N, rng: random.Random) -> None:
-        """It dies anywhere in it, also between two of its writes; or the disk fails once."""
+        """Kill the node anywhere in its start, or between writes, or let its disk fail once."""
         if rng.random() < _OPENING_ERROR_RATE:
             self._counts["errors_armed_in_openings"] += 1
             node.disk.fault = rng.choice(_DISK_FAULTS)
@@ -266,7 +266,7 @@ class Nemesis(Generic[_N]):
         return f"power={power}"
 
     def _crash_at_step(self) -> str | None:
-        """The node dies between two effects, a few effects from now."""
+        """Kill the node between two effects, a few effects from now."""
         node = self._leader() if self._rng.random() < 0.5 else self._alive()
         if node is None:
             return None
@@ -286,7 +286,7 @@ class Nemesis(Generic[_N]):
         return f"{node.name} in {node.disk.fuse} after {node.disk.fuse_after or 'now'}"
 
     def _crash_in_cut(self) -> str | None:
-        """Whoever next takes segments off the end of its log dies in the middle of it."""
+        """Kill the next node that removes segments from the end of its log, in the middle of it."""
         nodes = [node for node in self._nodes if node.alive and not node.disk.fuse]
         for node in nodes:
             node.fuse_is_power = self._rng.random() < 0.5
@@ -364,21 +364,24 @@ class Nemesis(Generic[_N]):
         return self._split([self._rng.choice(self._nodes).name])
 
     def _company(self, leader: _N, *, most: bool) -> list[NodeId]:
-        """Followers that make a minority together with the leader; with `most`, no fewer."""
+        """Draw followers that make a minority together with the leader; with `most`, the largest
+        one.
+        """
         others = [node.name for node in self._nodes if node is not leader]
         count_max = max(0, (len(self._nodes) - 1) // 2 - 1)
         return self._rng.sample(others, count_max if most else self._rng.randint(0, count_max))
 
     def _isolate_leader(self) -> str | None:
-        """Alone, or with a minority of followers."""
+        """Isolate the leader, alone or with a minority of followers."""
         leader = self._leader()
         if leader is None:
             return None
         return self._split([leader.name, *self._company(leader, most=False)])
 
     def _depose_and_return(self) -> str | None:
-        """The leader goes on with a minority behind it while others elect another one; then it
-        is made leader again, while messages of its first term may still be on their way."""
+        """Isolate the leader with a minority while the others elect another one; then make it
+        leader again, while messages of its first term may still be in flight.
+        """
         leader = self._leader()
         if leader is None:
             return None
@@ -409,7 +412,9 @@ class Nemesis(Generic[_N]):
         return self._cut([self._pair()])
 
     def _one_way_leader(self) -> str | None:
-        """The leader is heard by nobody but hears all, or the other way round."""
+        """Cut the leader's links in one direction: it hears all and nobody hears it, or the
+        reverse.
+        """
         leader = self._leader()
         if leader is None:
             return None
@@ -419,7 +424,7 @@ class Nemesis(Generic[_N]):
         return self._cut([(other, leader.name) for other in others])
 
     def _bridge(self) -> str | None:
-        """Two sides that only one node in between can talk to."""
+        """Split the nodes into two sides that only one node in between can talk to."""
         names = self._rng.sample([node.name for node in self._nodes], len(self._nodes))
         middle = len(names) // 2
         left, right = names[:middle], names[middle + 1 :]
@@ -437,7 +442,7 @@ class Nemesis(Generic[_N]):
         self._network.reset_node(node.name)
         return node.name
 
-    # --- requests nobody needed ----------------------------------------------------------------
+    # --- unnecessary requests ------------------------------------------------------------------
 
     def _transfer(self) -> str | None:
         leader = self._leader()
@@ -448,7 +453,7 @@ class Nemesis(Generic[_N]):
         return f"{leader.name} to {target}"
 
     def _false_alarm(self) -> str | None:
-        """A node hears that a peer's connection broke, though all is well."""
+        """Notify a node of a broken connection to a healthy peer."""
         node, peer = self._rng.sample(list(self._nodes), 2)
         node.peer_unreachable(peer.name)
         return f"{node.name} about {peer.name}"

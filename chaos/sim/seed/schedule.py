@@ -1,12 +1,12 @@
 """The faults of a seed as a list: derived from the seed, written to a file, made shorter.
 
-Place in the data path: `options` draws how often each fault comes, `draw_schedule` makes the list
-of it, `nemesis` carries the list out; `shrink` takes faults away; a file of tests/sim/schedules
-keeps what is left.
+Place in the data path: `core_options` and `group_options` draw how often each fault comes,
+`draw_schedule` makes the list, `nemesis` carries it out; `shrink` removes faults; a file of
+tests/sim/schedules keeps what is left.
 
-Invariants: a fault's own choices (whom, how long) come from its number alone, so taking another
-fault out of the list does not change them; the same seed, kind and number of nodes give the same
-list; a file read back gives what was written.
+Invariants: a fault's own choices (which node, how long) come from its number alone, so removing
+another fault from the list does not change them; the same seed, kind and number of nodes give the
+same list; a file read back gives what was written.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ScheduleError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """`number` is its place in the seed's whole list: it seeds the fault's choices."""
+    """One fault. `number` is its place in the seed's whole list, and seeds the fault's choices."""
 
     number: int
     at_us: int
@@ -42,10 +42,10 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """What a seed is to suffer. `calmed` names options that are drawn but not in force.
+    """The faults of one run. `calmed` names options that are drawn but not in force.
 
-    `options` are all that the seed drew: kept, so that a file means the same run on the day when
-    seeds draw otherwise.
+    `options` are all that the seed drew: kept, so that a file means the same run when seeds draw
+    otherwise one day.
     """
 
     seed: int
@@ -59,7 +59,7 @@ class Schedule:
         return replace(self, faults=tuple(faults))
 
     def to_text(self) -> str:
-        """One line per fault, for a person to read and to cut."""
+        """Write one line per fault, for a person to read and to cut."""
         head: dict[str, Any] = {"version": _VERSION, **asdict(self)}
         faults = head.pop("faults")
         lines = ",\n".join(f"    {json.dumps(fault)}" for fault in faults)
@@ -70,7 +70,7 @@ class Schedule:
 def draw_faults(
     rates: Mapping[str, float], *, unit_us: int, until_us: int, rng: random.Random
 ) -> tuple[Fault, ...]:
-    """`rates` are per `unit_us`; the list ends with the time of faults."""
+    """Draw faults until `until_us`; `rates` are per `unit_us`."""
     names, weights = list(rates), list(rates.values())
     faults: list[Fault] = []
     if not names:
@@ -86,7 +86,7 @@ def draw_faults(
 
 
 def load_schedule(path: Path) -> Schedule:
-    """Raises ScheduleError naming the file, and OSError where it can't be read."""
+    """Read a schedule. Raises ScheduleError naming the file, and OSError where it can't be read."""
     try:
         return _parse(json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, KeyError, TypeError) as error:
@@ -116,9 +116,9 @@ _O = TypeVar("_O", bound="DataclassInstance")
 
 
 def options_of(schedule: Schedule, drawn: _O) -> _O:
-    """The options that the schedule was made with, as far as there still are such.
+    """Return the options that the schedule was made with, as far as they still exist.
 
-    What is calmed is taken back to nothing. Raises ScheduleError for a value of another kind.
+    Calmed options are set to zero. Raises ScheduleError for a value of another type.
     """
     known = {one.name: getattr(drawn, one.name) for one in fields(drawn)}
     values = {name: value for name, value in schedule.options.items() if name in known}
