@@ -237,9 +237,7 @@ class _NodeMachine(Machine):
 
 
 class _Group:
-    """Three machines on one scheduler, as a context within which the product's clocks are
-    simulated.
-    """
+    """Three machines on one scheduler; within its context the product's clocks are simulated."""
 
     def __init__(self, plan: Plan, disks: Mapping[NodeId, SimDisk], first_number: int = 0) -> None:
         self._plan = plan
@@ -271,8 +269,9 @@ class _Group:
             self.machines[name].start()
 
     def wait(self, condition: Callable[[], bool], seconds: float) -> bool:
-        """Wait for the condition; return whether it came true in time. Raises Violation if a node
-        failed.
+        """Wait for the condition; return whether it came true in time.
+
+        Raises Violation if a node failed.
         """
         scheduler = self.site.scheduler
         until = scheduler.now_us + int(seconds * 1e6)

@@ -33,9 +33,7 @@ class _Budget:
         return self._left <= 0
 
     def fails(self, schedule: Schedule) -> bool:
-        """Return whether the schedule fails; False also once the budget is used up, which ends
-        shrinking.
-        """
+        """Return whether the schedule fails; False also once the budget is used up."""
         if self.is_spent:
             return False
         self._left -= 1
@@ -49,8 +47,9 @@ def shrink(
     calmable: Sequence[str] = (),
     runs_max: int = RUNS_MAX,
 ) -> Schedule:
-    """Shrink `schedule`, for which `fails` is true; `fails` runs a schedule and returns whether it
-    breaks the rule in question.
+    """Shrink `schedule`, which fails.
+
+    `fails` runs a schedule and returns whether it breaks the rule in question.
     """
     budget = _Budget(fails, runs_max)
     shorter = _fewer_faults(schedule, budget)

@@ -53,9 +53,7 @@ class ClientChecker:
         self._counts["proposals_unknown"] += count
 
     def new_read(self, committed_index: Index) -> int:
-        """Record a read requested now, while `committed_index` is committed somewhere; return its
-        id.
-        """
+        """Return the id of a read requested now, with `committed_index` committed somewhere."""
         self._read_count += 1
         self._read_floors[self._read_count] = committed_index
         return self._read_count

@@ -112,9 +112,7 @@ class SimCluster:
             promises=self.promises,
             coverage=self.coverage,
         )
-        self._to_stay: list[
-            SimNode
-        ] = []  # nodes that run from here on, and are restarted if they die
+        self._to_stay: list[SimNode] = []  # nodes that are restarted if they die from here on
 
     def describe(self) -> list[str]:
         return self.options.describe()
@@ -261,9 +259,7 @@ class SimCluster:
             )
 
     def _check_takeover(self) -> None:
-        """Check that a caught-up voter becomes leader on request: no state of the faults prevents
-        it.
-        """
+        """Check that a caught-up voter becomes leader on request, whatever faults left behind."""
         voters = self.invariants.newest_membership.voter_ids
         able = [node for node in self.nodes if node.name in voters and not node.is_wiped]
         target = max(able, key=lambda node: (node.has_replayed, self._rng.random()))

@@ -96,9 +96,7 @@ class Invariants:
         self._committed_in_terms: list[Term] = []
         self.committed_payloads: list[bytes] = []
         self.committed_kinds: list[EntryKind] = []
-        self._committed_states: list[
-            int
-        ] = []  # state checksum after applying everything up to each index
+        self._committed_states: list[int] = []  # checksums of the state, by index
         # The leader of a term: the node, its store, and its log at the election.
         self._leaders: dict[Term, tuple[NodeId, str, list[int]]] = {}
         self._votes: dict[tuple[str, Term], NodeId] = {}  # by store
@@ -438,9 +436,7 @@ class Invariants:
                 "members", f"{node} appends a configuration while that at {index} is not committed"
             )
         mirror.note_config(entry)
-        is_change = (
-            mirror.configs[-1][1] != before
-        )  # the first leader writes the configuration in force
+        is_change = mirror.configs[-1][1] != before  # the first leader writes what is in force
         if mirror.role is Role.LEADER and is_change and not mirror.committed_own_term:
             raise Violation(
                 "members", f"{node} changes members, no entry of term {mirror.term} is committed"

@@ -46,12 +46,8 @@ class MembershipNemesis(Nemesis[SimNode]):
         self._invariants = invariants
         self._wiped: SimNode | None = None
         self._adopting: set[NodeId] = set()  # nodes that will die while adopting a snapshot
-        self._dropping: set[NodeId] = (
-            set()
-        )  # nodes that will die while writing a later start of the log
-        self._dropped: set[NodeId] = (
-            set()
-        )  # nodes that did, and will lose power in their next start
+        self._dropping: set[NodeId] = set()  # nodes that will die while moving their log's start
+        self._dropped: set[NodeId] = set()  # nodes that did: the next start loses power
         first = invariants.newest_membership
         self._in_hand: set[NodeId] = set()  # nodes with a procedure under way
         self._unnamed = {member.node_id for member in first.members if not member.store_id}

@@ -57,9 +57,7 @@ class _Link:
 
 
 class Network:
-    """The network. `deliver` hands over a message, `unreachable(node, peer)` reports a lost
-    connection.
-    """
+    """The network. `deliver` takes a message, `unreachable(node, peer)` a lost connection."""
 
     def __init__(
         self,

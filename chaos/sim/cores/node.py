@@ -285,8 +285,9 @@ class SimNode:
         self._scheduler.after(self._world.options.checkpoint_us, partial(self.when_awake, again))
 
     def _checkpoint(self, incarnation: int) -> None:
-        """Write a checkpoint as `raft.node.node` does, without fsync: a crash may leave any older
-        one.
+        """Write a checkpoint as `raft.node.node` does.
+
+        There is no fsync: a crash may leave any older one.
         """
         if incarnation != self.incarnation or not self.alive or self._is_stopping:
             return
@@ -417,9 +418,7 @@ class SimNode:
             self.arm_timer()
 
     def arm_timer(self) -> None:
-        """Arm the one timer; if the deadline moved back, the timer rings too early and is armed
-        again.
-        """
+        """Arm the one timer; if the deadline moved back, it rings too early and is armed again."""
         self._clock.arm(self.core.next_deadline_ms)
 
     # --- steps ---------------------------------------------------------------------------------

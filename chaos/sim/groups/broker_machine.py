@@ -3,8 +3,8 @@
 Place in the data path: implements `chaos.sim.seed.nemesis.Target`. The log, term and vote are on a
 `SimDisk`; the files that the broker writes beside them are real ones in a directory of the seed.
 
-Invariants: the disk knows one process at a time, and what a dead one still attempts does not
-happen; a broker ends by itself only after an injected error of its disk.
+Invariants: the disk serves one process at a time, and operations of a dead one have no effect; a
+broker ends by itself only after an injected error of its disk.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _CALM_SYNC_US_MAX = 10_000
 
 
 class Witness(Protocol):
-    """Who hears what brokers do; `chaos.sim.groups.cluster` is it."""
+    """The observer of what brokers do; `chaos.sim.groups.cluster` implements it."""
 
     def on_trace(
         self, node: NodeId, incarnation: int, event: str, term: Term, fields: dict[str, Any]
@@ -49,7 +49,7 @@ class Witness(Protocol):
 
 
 class _MachineFile(SimFile):
-    """Its reads may fail too."""
+    """A file whose reads may fail too."""
 
     __slots__ = ()
     _disk: _MachineDisk
@@ -60,7 +60,7 @@ class _MachineFile(SimFile):
 
 
 class _MachineDisk(SimDisk):
-    """Tells when its fuse kills the node, and ends whatever a dead process still attempts."""
+    """Reports when its fuse kills the node, and ends whatever a dead process attempts."""
 
     on_crash: Callable[[str], None]
     has_failed = False  # an error was raised since the process began
@@ -70,7 +70,7 @@ class _MachineDisk(SimDisk):
         return _MachineFile(self, file._inode)
 
     def before_read(self) -> None:
-        """Reads are no operations that a fuse counts: they change nothing."""
+        """Raise an armed read error; the fuse does not count reads, which change nothing."""
         fault = self.fault
         if fault is not None and fault.operation == "read":
             self.fault = None
@@ -98,7 +98,7 @@ class _MachineDisk(SimDisk):
 
 
 class _TraceSink:
-    """Stands where raft.store.trace.RaftTrace writes a file."""
+    """Stands in for the file of raft.store.trace.RaftTrace."""
 
     dirty = False
 
@@ -115,10 +115,10 @@ class _TraceSink:
             self._witness.on_trace(self._node, self._incarnation, event, term, fields)
 
     def flush(self) -> None:
-        """What was recorded was heard."""
+        """Do nothing: each row was passed on when it was recorded."""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no file is open."""
 
 
 class BrokerMachine(Machine):
@@ -134,8 +134,11 @@ class BrokerMachine(Machine):
         apply_us_max: int,
         name: str | None = None,
     ) -> None:
-        """`name` is the machine's; None: as the broker is called. `apply_us_max`: how late what is
-        committed may be applied."""
+        """Build the machine without starting it.
+
+        `name` is the machine's; None: the broker's. `apply_us_max`: longest delay between commit
+        and apply.
+        """
         name = config.node if name is None else name
         super().__init__(site, name, config.listen.rpartition(":")[0], self._run)
         self.config = config
@@ -155,7 +158,7 @@ class BrokerMachine(Machine):
         self._asked: asyncio.Task[None] | None = None  # kept until the next one
 
     def new_disk(self) -> None:
-        """An empty one."""
+        """Replace the disk by an empty one."""
         self._derived.forget()
         short_write_rate, garbage_rate = self._rates
         self.disk = _MachineDisk(
@@ -166,14 +169,14 @@ class BrokerMachine(Machine):
         self.disk.on_crash = self._on_disk_fuse
 
     def take_disk(self, disk: SimDisk) -> None:
-        """One that another machine had."""
+        """Take over the disk of another machine."""
         assert isinstance(disk, _MachineDisk)
         self.disk = disk
         disk.on_crash = self._on_disk_fuse
 
     @property
     def is_sound(self) -> bool:
-        """It serves, and knows of no damage in its log."""
+        """Whether the broker serves and knows of no damage in its log."""
         status = self.status
         if status is None or status.phase is not Phase.SERVING:
             return False
@@ -181,7 +184,7 @@ class BrokerMachine(Machine):
 
     @property
     def damages(self) -> tuple[Damage, ...]:
-        """What it knows of."""
+        """The damage that the broker knows of."""
         return self._log.damages
 
     @property
@@ -192,7 +195,7 @@ class BrokerMachine(Machine):
         return log
 
     def entries(self) -> Iterator[tuple[Index, Term, int]]:
-        """Index, term and chain of what its log holds, damaged entries left out."""
+        """Yield index, term and chain of the entries in its log, without damaged ones."""
         log = self._log
         for index in range(log.base.index + 1, log.last_index + 1):
             try:
@@ -203,17 +206,17 @@ class BrokerMachine(Machine):
 
     @property
     def log_begin(self) -> int:
-        """Where the log began when it was last seen."""
+        """The last known start of the log."""
         broker = self.broker
         if broker is not None and broker._started:
             self._log_begin = broker.log.status().begin_position
         return self._log_begin
 
     def holds_durably(self, index: Index, chain: int | None) -> bool:
-        """Whether no failure of power takes anything of the log up to the entry at `index`.
+        """Return whether the log up to the entry at `index` survives any power failure.
 
-        What the disk says, not what the broker believes. While term or vote are being saved, the
-        trace waits: an entry that was truncated meanwhile (`chain` tells) is claimed no more.
+        The answer is the disk's, not the broker's. While term or vote are being saved, the trace
+        waits: an entry that was truncated meanwhile (told apart by `chain`) is no longer claimed.
         """
         log = self._log
         end = 0
@@ -222,7 +225,7 @@ class BrokerMachine(Machine):
                 return True
             end = log.entry_end(index)
         if not any(self._may_lose(path, end) for path in self.disk.unsettled()):
-            return True  # as most often; what follows walks over all of hundreds of files
+            return True  # the usual case; the check below walks over hundreds of files
         positions = segment_positions(self.disk, "commitlog")
         ends = [*positions[1:], end]
         return all(
@@ -232,19 +235,20 @@ class BrokerMachine(Machine):
         )
 
     def _may_lose(self, path: str, end: int) -> bool:
-        """Whether the file is a segment that may lose something before the position `end`, or
-        behind its last entry."""
+        """Return whether the file is a segment that may lose something before the position `end`,
+        or behind its last entry.
+        """
         directory, _, name = path.rpartition("/")
         if directory != "commitlog" or not name.isdecimal():
             return False
         size = end - int(name)
         return size > 0 and not self.disk.is_durable(path, size)
 
-    # --- what the nemesis sees -----------------------------------------------------------------
+    # --- interface of the nemesis --------------------------------------------------------------
 
     @property
     def status(self) -> LogStatus | None:
-        """Of a broker whose log has been opened."""
+        """The status of a broker whose log has been opened."""
         broker = self.broker
         if not self.alive or broker is None or not broker._started:
             return None
@@ -262,7 +266,7 @@ class BrokerMachine(Machine):
 
     @property
     def step_fuse(self) -> int:
-        """The process dies after so many more callbacks of its loop; 0: it does not."""
+        """Callbacks of the process's loop until it dies; 0: it does not."""
         return self.process.loop.fuse if self.process is not None else 0
 
     @step_fuse.setter
@@ -271,7 +275,7 @@ class BrokerMachine(Machine):
             self.process.loop.fuse = count
 
     def syncs_since(self, time_us: int) -> bool:
-        """Whether a sync is under way that began before this time."""
+        """Return whether a sync is under way that began before this time."""
         process = self.process
         if process is None or not process.alive:
             return False
@@ -281,7 +285,7 @@ class BrokerMachine(Machine):
         return self._rng.choice(tuple(Survival))
 
     def transfer(self, target: NodeId) -> None:
-        """An operator asks for it, and does not care what becomes of it."""
+        """Request a leadership transfer, and ignore its outcome."""
         if self.process is not None and self.status is not None:
             self.process.run(lambda: self._ask(self._transfer(target)))
 
@@ -300,7 +304,7 @@ class BrokerMachine(Machine):
     def peer_unreachable(self, peer: NodeId) -> None:
         self.site.tcp.reset(self.name, peer)
 
-    # --- life and death ------------------------------------------------------------------------
+    # --- start, stop and crash -----------------------------------------------------------------
 
     def equip(self, process: VirtualProcess) -> None:
         node, witness = self.name, self._witness
@@ -317,7 +321,7 @@ class BrokerMachine(Machine):
         self.disk.has_failed = False
 
     def _on_callback_error(self, error: Exception) -> bool:
-        """As run_broker has it; but only an error of the disk is no finding."""
+        """Handle an error as run_broker does; only an injected error of the disk is no finding."""
         if self.broker is None or not (isinstance(error, OSError) and self.disk.has_failed):
             return False
         self.broker.fail(error)
@@ -328,7 +332,7 @@ class BrokerMachine(Machine):
         return {"total": _DISK_SIZE, "used": _DISK_SIZE - free, "free": free}
 
     def calm(self) -> None:
-        """From now on its disk and its state machine are quick: what waits is to be worked off."""
+        """Make disk and state machine quick from now on, so that the backlog is worked off."""
         self._apply_us_max = 0
         low, high = self._sync_us
         self._sync_us = min(low, _CALM_SYNC_US_MAX), min(high, _CALM_SYNC_US_MAX)
@@ -341,7 +345,7 @@ class BrokerMachine(Machine):
         return int(self._apply_rng.random() ** 2 * self._apply_us_max) if self._apply_us_max else 0
 
     async def _run(self) -> None:
-        """As broker.process.server.run_broker does."""
+        """Run the broker as broker.process.server.run_broker does."""
         self.broker = broker = Broker(load_settings(self.config))
         try:
             await broker.start()

@@ -3,13 +3,13 @@
 Place in the data path: `chaos.sim.campaign.campaign` makes one per seed and calls `run`.
 
 Phases, on virtual time:
-1. safety: faults; traced steps are checked by `trace_rules`, applied entries by `committed_log`;
-2. liveness: faults end. A majority, drawn by chance, is healthy, the others stay down or cut off.
+1. safety: faults; traced steps are checked by `trace_rules`, applied entries by `log_model`;
+2. liveness: faults end. A majority, drawn at random, is healthy, the others stay down or cut off.
    It must acknowledge a send within LIVENESS_TIMEOUTS_MAX election timeouts (the longest, on the
-   slowest clock) and SERVE_GRACE_MS: dialling again and clients' own waits;
+   slowest clock) and SERVE_GRACE_MS, for reconnecting and clients' own waits;
 3. convergence: all run again; within the same time and SETTLE_MS each node has applied the whole
    log, transactions are decided, delayed messages delivered (clocks may jump, an owner of queues
-   fail); then queues are drained, replicas compared with the log, and the log with what was told;
+   fail); then queues are drained, and replicas and clients' answers compared with the log;
 4. quiet: left alone for `quiet_ms`, once no sync is under way that began under a fault, the group
    keeps its leader, and name servers name it. (The two phases are TigerBeetle's VOPR's.)
 """
@@ -66,17 +66,17 @@ __all__ = ["LIVENESS_TIMEOUTS_MAX", "SERVE_GRACE_MS", "SETTLE_MS", "GroupCluster
 LIVENESS_TIMEOUTS_MAX = 12
 """Election timeouts within which a healthy majority serves again."""
 SERVE_GRACE_MS = 6_000
-"""Beside them: raft links are dialled again after 0.5 s at most, a client's attempt takes 1 s and
-there may be one per node, and a connection to a dead machine is given up after 5 s."""
+"""Added to them: raft links reconnect after 0.5 s at most, a client's attempt takes 1 s and there
+may be one per node, and a connection to a dead machine is given up after 5 s."""
 SETTLE_MS = 40_000
-"""How long transactions, delayed messages and followers may take once all is well."""
+"""Time for transactions, delayed messages and followers to catch up once all is healthy."""
 
 _OTHER_TOPICS = (POP_TOPIC, ORDER_TOPIC, DELETED_TOPIC)
-_LOOK_US = 50_000  # between two looks at whether a phase is over
+_LOOK_US = 50_000  # between two checks whether a phase is over
 
 
 class GroupCluster:
-    """Implements `chaos.sim.groups.broker_machine.Witness`."""
+    """The group of one seed; implements `chaos.sim.groups.broker_machine.Witness`."""
 
     def __init__(
         self,
@@ -131,13 +131,13 @@ class GroupCluster:
         )
         self._drained: list[bool] = []
         self._calm_since_us = 0
-        self._to_stay: list[BrokerMachine] = []  # who is to run from here on, and comes back
+        self._to_stay: list[BrokerMachine] = []  # restarted if they die from here on
 
     def describe(self) -> list[str]:
         return self.options.describe()
 
     def run(self) -> None:
-        """Raises Violation."""
+        """Run the four phases. Raises Violation."""
         parts = (
             (Core, self._parts.core),
             (SegmentLog, self._parts.log),
@@ -230,7 +230,7 @@ class GroupCluster:
         self._clients.append(Machine(self._site, f"c{number}", f"10.0.3.{number + 1}", program))
 
     def _crash_client(self, number: int) -> None:
-        """By itself, in the middle of something; not once all is to be well."""
+        """Crash a client in the middle of a transaction; not once the faults have ended."""
         machine = self._clients[number]
         if not self._nemesis.running:
             return
@@ -238,7 +238,7 @@ class GroupCluster:
         machine.die(power=False)
         self._nemesis.on_machine_death(machine)
 
-    # --- what brokers show ---------------------------------------------------------------------
+    # --- reports of brokers --------------------------------------------------------------------
 
     def on_trace(
         self, node: NodeId, incarnation: int, event: str, term: Term, fields: dict[str, Any]
@@ -261,7 +261,7 @@ class GroupCluster:
             self._site.failures.append(violation)
 
     def _note_clocks(self) -> None:
-        """Whose start group time goes on from: the leader may have heard it of another node."""
+        """Note brokers that began group time anew: the leader may have got it from another."""
         for machine in self.brokers:
             broker = machine.broker
             if machine.alive and broker is not None and broker.context.clocks.began_anew:
@@ -271,7 +271,7 @@ class GroupCluster:
         return next(one for one in (*self.brokers, *self._strays.machines) if one.name == node)
 
     def _check_durable(self, node: NodeId, index: Index) -> None:
-        """A claim that chance alone would contradict is one that the disk contradicts (R9)."""
+        """Check that the disk agrees with a node's report of durability (R9)."""
         machine = self._machine(node)
         if not machine.holds_durably(index, self.rules.chain(node, index)):
             raise Violation("R9", f"{node} claims {index} durable, its disk may still lose it")
@@ -311,7 +311,7 @@ class GroupCluster:
         self.promises.check_final()
 
     def _run_until(self, time_us: int, done: Callable[[], bool] | None = None) -> bool:
-        """Run to the time, or until `done`, looked at now and then; a violation ends it at once."""
+        """Run to the time, or until `done`, which is polled; a violation ends it at once."""
         failures = self._site.failures
         while self.scheduler.now_us < time_us:
             step_us = min(time_us, self.scheduler.now_us + _LOOK_US)
@@ -326,9 +326,9 @@ class GroupCluster:
         return self.scheduler.now_us + wait_us
 
     def _heal(self) -> None:
-        """A majority becomes healthy, the rest stays as it is, cut off from it."""
+        """Heal a majority; the rest stays as it is, cut off from it."""
         options, tcp = self.options, self._site.tcp
-        # What is wiped or spoilt is of no use yet; then all others have to be well.
+        # A wiped or damaged broker is of no use yet; then all others have to be healthy.
         usable = [machine for machine in self.brokers if not self._operator.is_mending(machine)]
         least = options.node_count // 2 + 1
         least = least if len(usable) == options.node_count else len(usable)
@@ -354,7 +354,7 @@ class GroupCluster:
         self.trace.add("sim", f"healthy are {', '.join(machine.name for machine in healthy)}")
 
     def _check_serves(self) -> None:
-        """Something sent from now on must be acknowledged."""
+        """Check that a send from now on is acknowledged."""
         before = self.promises.acknowledged_count
         begun_us = self.scheduler.now_us
         served = self._run_until(
@@ -415,15 +415,15 @@ class GroupCluster:
         return count + pop.pending_in_order(ORDER_GROUP, ORDER_TOPIC)
 
     def _log_begin(self) -> int:
-        """Below it some broker's log has lost its records, and may pass over them."""
+        """Return the position below which some broker lacks records; readers may skip those."""
         return max(machine.log_begin for machine in self.brokers)
 
     def _check_drain(self) -> None:
-        """Everything can be read, and name servers know where."""
+        """Check that everything can be read, and that name servers route to it."""
         machine = Machine(self._site, "drain", "10.0.4.1", self._drain)
         machine.start()
         read = -1
-        while not self._drained and self.counts["messages_read"] > read:  # it goes on
+        while not self._drained and self.counts["messages_read"] > read:  # the drain makes progress
             read = self.counts["messages_read"]
             self._run_until(self._serve_deadline_us(), lambda: bool(self._drained))
         if not self._drained or not self._run_until(self._serve_deadline_us(), self._has_settled):
@@ -437,7 +437,7 @@ class GroupCluster:
         self._drained.append(True)
 
     def _check_quiet(self) -> None:
-        """Left alone, the group keeps its leader, and every name server goes on naming it."""
+        """Check that the group, left alone, keeps its leader and every name server its route."""
         await_late_syncs(
             self.brokers,
             lambda done: self._run_until(self._serve_deadline_us(), done),
@@ -465,7 +465,7 @@ class GroupCluster:
         raise Violation("liveness", f"nobody leads: {self._states()}")
 
     def _count_ends(self) -> None:
-        """What shows at the end only."""
+        """Count what shows at the end only."""
         for machine in self.brokers:
             status = machine.status
             assert status is not None
@@ -487,7 +487,7 @@ class GroupCluster:
     # --- the end -------------------------------------------------------------------------------
 
     def _bury(self) -> None:
-        """End every process; what their coroutines still want to say is not heard."""
+        """End every process, and silence what their coroutines still raise."""
         for machine in (
             *self._name_servers,
             *self.brokers,

@@ -1,14 +1,14 @@
-"""What a failure of power leaves of the files that a broker writes beside its log.
+"""The files that a broker writes beside its log, and their state after a power failure.
 
 Place in the data path: ConsumeQueues and their checks are real files in memory
-(`settings.memory_directory`); `broker_machine` notes here what was fsynced, and when the power
-fails, takes from the rest what a disk might have lost.
+(`settings.memory_directory`); `broker_machine` records here what was fsynced, and on a power
+failure drops from the rest what a disk might have lost.
 
 What it models: of a file's bytes since its last fsync each sector is there or is what it was; a
 file that never was fsynced may be gone, empty, all zeros, or lack some of its sectors. Names are
-not lost by themselves. A file that was made anew under its name has nothing of the one before: no
-disk shows a file what stood in another. They are told apart by their inodes, whose numbers a tmpfs
-gives once.
+not lost by themselves. A file that was created again under its name has no bytes of the one before:
+no disk shows a file what stood in another. They are told apart by their inodes, whose numbers a
+tmpfs gives once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _DIRECTORY = "consumequeue"
 
 
 class DerivedState:
-    """Of the store of one machine, over all its processes."""
+    """The derived files of one machine's store, over all its processes."""
 
     def __init__(self, store: Path, rng: random.Random) -> None:
         self._store = store
@@ -35,7 +35,7 @@ class DerivedState:
         self.lost_files = 0
 
     def forget(self) -> None:
-        """The disk was wiped."""
+        """Forget every fsync: the disk was wiped."""
         self._synced.clear()
 
     def on_fsync(self, descriptor: int) -> None:

@@ -1,7 +1,8 @@
-"""Wall clocks that jump an hour while all else is well: nothing else may be the reason then.
+"""Jumps of wall clocks by an hour while nothing else is wrong, so that they alone explain a
+finding.
 
 Place in the data path: `cluster` runs this once all nodes are back, in some of the seeds. Clients
-go on; what is late from then on, `true_time` judges.
+go on; `true_time` judges what is late from then on.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _UNDER_WAY_MAX = 20  # entries
 
 
 def is_whole(brokers: Sequence[BrokerMachine]) -> bool:
-    """Everybody serves and has applied what is committed, but for what is under way."""
+    """Return whether all brokers serve and have applied all but a few committed entries."""
     statuses = [machine.status for machine in brokers]
     known = [status for status in statuses if status is not None]
     if len(known) < len(statuses):
@@ -37,7 +38,7 @@ def is_whole(brokers: Sequence[BrokerMachine]) -> bool:
 
 
 class JumpsWhenCalm:
-    """Each broker's clock jumps an hour, and back, and each time it is told to lead."""
+    """Lets each broker's clock jump an hour and back, and makes it leader after each jump."""
 
     def __init__(
         self,
@@ -52,7 +53,7 @@ class JumpsWhenCalm:
         self._site = site
 
     def run(self, run_for: Callable[[int], object], rng: random.Random) -> None:
-        """`run_for` lets microseconds pass. Raises Violation."""
+        """Run all jumps; `run_for` advances time by microseconds. Raises Violation."""
         self._true_time.begin_calm()
         sign = rng.choice((1, -1))
         for machine in self._brokers:
@@ -74,6 +75,6 @@ class JumpsWhenCalm:
                 self._site.coverage.counts["clock_jumps_when_calm"] += 1
 
     def _known_clients(self) -> set[Connection]:
-        """Whom brokers hold for members of groups."""
+        """Return the connections that brokers hold for members of groups."""
         contexts = [one.broker.context for one in self._brokers if one.broker is not None]
         return {connection for context in contexts for connection in context.clients._places}

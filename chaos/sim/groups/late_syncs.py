@@ -22,10 +22,11 @@ def await_late_syncs(
     *,
     calm_since_us: int,
 ) -> None:
-    """Run until each sync that began before `calm_since_us` has ended, and what it set off is over.
+    """Run until each sync that began before `calm_since_us` has ended, with its consequences.
 
-    `run` runs until something is so, and says whether it came true in time; `pass_timeout` lets an
-    election timeout pass. Raises Violation where a sync does not end, or nobody leads then.
+    `run` runs until a condition holds, and returns whether it did in time; `pass_timeout` advances
+    time by an election timeout. Raises Violation where a sync does not end, or there is no leader
+    then.
     """
 
     def are_late() -> bool:
@@ -39,7 +40,7 @@ def await_late_syncs(
         return
     if not run(lambda: not are_late()):
         raise Violation("liveness", "a sync that began under a fault does not end")
-    # A transfer of leadership that was begun meanwhile is carried out, or given up by then.
+    # A leadership transfer that was started meanwhile is complete or given up by then.
     pass_timeout()
     if not run(is_led):
         raise Violation("liveness", "nobody leads after a sync that began under a fault")

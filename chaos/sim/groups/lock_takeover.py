@@ -1,8 +1,8 @@
-"""An owner of queues dies or stops while all else is well: another member must get its queues.
+"""Death or pause of an owner of queues in a calm group: another member must get its queues.
 
-Place in the data path: `cluster` runs this once all is settled, in some of the seeds with orderly
-consumers. Who is granted what, and who consumes what is another's, `lock_model` judges as ever; a
-lease that never ends shows here alone, since no seed with faults has a leader for long enough.
+Place in the data path: `cluster` runs this once the group is calm, in some of the seeds with
+orderly consumers. `lock_model` judges grants and consumption as always; a lease that never ends
+shows here alone, since no seed with faults has a leader for long enough.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from chaos.sim.machine.violation import Violation
 
 __all__ = ["LockTakeover"]
 
-_LEASE_US = 60_000_000  # of a member that renews no more
+_LEASE_US = 60_000_000  # of a member that stops renewing
 _LEASE_OF_THE_GONE_US = 35_000_000  # of one whose connection is closed
 _SLOWEST_CLOCK = 1.1
 _FIRST_GRANT_US = 10_000_000
@@ -25,7 +25,7 @@ _MEMBERS_MIN = 2
 
 
 class LockTakeover:
-    """One owner dies, or is paused until its queues are another's."""
+    """Kills or pauses one owner until its queues have another owner."""
 
     def __init__(
         self, clients: Sequence[Machine], locks: LockModel, group: str, site: Site
@@ -42,11 +42,13 @@ class LockTakeover:
         *,
         grace_us: int,
     ) -> None:
-        """`run_until` lets time pass to a virtual time or until a condition holds; `grace_us` is
-        what members may need beyond the lease to ask and be answered.
+        """Run one takeover.
+
+        `run_until` advances time until a virtual time or until a condition holds; `grace_us` is the
+        time that members may need beyond the lease for a request and its answer.
 
         Raises:
-            Violation: nobody gets what the owner had.
+            Violation: no member gets the owner's queues.
         """
         scheduler, counts = self._site.scheduler, self._site.coverage.counts
         if not run_until(scheduler.now_us + _FIRST_GRANT_US, lambda: bool(self._owners())):
@@ -63,15 +65,15 @@ class LockTakeover:
         lease_us = int((_LEASE_US if is_paused else _LEASE_OF_THE_GONE_US) * _SLOWEST_CLOCK)
         deadline_us = scheduler.now_us + lease_us + grace_us
         if not run_until(deadline_us, lambda: counts["queues_taken_over"] > before):
-            # A pause may come between an owner's unlock and the broker, which frees what it names.
+            # The pause may fall between an owner's unlock and the broker: then its queues are free.
             if not self._locks.owns(self._group, client_id):
                 return
             raise Violation("locks", f"nobody is given what {client_id} had, who is gone")
         if is_paused:
-            machine.resume()  # what it finds in its hands is another's by now
+            machine.resume()  # the requests that it still handles are about queues of another owner
             run_until(scheduler.now_us + _AFTER_RESUMED_US, None)
 
     def _owners(self) -> list[tuple[str, str]]:
-        """(machine, client) of those that own queues, where another member is there to get them."""
+        """Return (machine, client) of the owners of queues, if another member could take over."""
         alone = self._locks.live_members(self._group) < _MEMBERS_MIN
         return [] if alone else self._locks.live_owners(self._group)

@@ -3,8 +3,8 @@
 Place in the data path: `cluster` makes one per broker, name server and client; `nemesis` kills,
 pauses and cuts it. A program is a coroutine of the product, run on a fresh virtual loop.
 
-Invariants: one process at a time; a process that died never acts again; what a machine keeps over
-a crash is what its subclass says (a broker's disk), and nothing else.
+Invariants: one process at a time; a process that died never acts again; what a machine keeps over a
+crash is what its subclass keeps (a broker's disk), and nothing else.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _CLOSINGS_MAX = 10
 
 @dataclass(slots=True, kw_only=True)
 class Site:
-    """What all machines of a seed stand in."""
+    """The surroundings that all machines of a seed share."""
 
-    key: str  # of the seed: begins the seeds of all generators
+    key: str  # of the seed: prefix of the seeds of all generators
     scheduler: Scheduler
     tcp: SimTcp
     coverage: Coverage
@@ -50,8 +50,7 @@ class Site:
         return random.Random(f"{what}/{self.key}")
 
     def bury(self) -> None:
-        """Coroutines of dead processes end now; what their `finally` clauses would still do happens
-        to nobody."""
+        """End the coroutines of dead processes; their `finally` clauses have no effect."""
         for task in self.graveyard:
             for _ in range(_CLOSINGS_MAX):
                 with contextlib.suppress(Exception, CrashNow), warnings.catch_warnings():
@@ -62,7 +61,7 @@ class Site:
 
 
 def calm_site(key: str, *, traced: bool) -> Site:
-    """Clocks that are right, and a network that is fast and loses nothing."""
+    """Make a site with exact clocks and a network that is fast and loses nothing."""
     scheduler, coverage = Scheduler(), Coverage()
     trace = Trace(scheduler, on=traced)
     tcp = SimTcp(
@@ -87,7 +86,7 @@ def calm_site(key: str, *, traced: bool) -> Site:
 
 
 class Machine:
-    """`program` makes the coroutine that a new process runs."""
+    """One computer. `program` makes the coroutine that a new process runs."""
 
     def __init__(
         self, site: Site, name: str, ip: str, program: Callable[[], Coroutine[Any, Any, None]]
@@ -155,7 +154,7 @@ class Machine:
         self.on_exit(error)
 
     def on_exit(self, error: BaseException | None) -> None:
-        """The program has ended by itself, or because it was asked to."""
+        """Handle the end of the program, by itself or on request."""
         if isinstance(error, Violation):
             self.site.failures.append(error)
         elif error is not None:
@@ -164,7 +163,7 @@ class Machine:
             self.site.failures.append(failure)
 
     def die(self, *, power: bool) -> None:
-        """The process dies; with `power` the machine too."""
+        """Kill the process; with `power` the machine loses power too."""
         process = self.process
         assert process is not None
         if not process.alive:
@@ -178,7 +177,7 @@ class Machine:
             self.site.tcp.process_died(process)
 
     def stop_cleanly(self) -> None:
-        """SIGTERM."""
+        """Stop the process as by SIGTERM."""
         main, process = self.main, self.process
         if main is not None and process is not None and process.alive:
             process.loop.call_soon(main.cancel)

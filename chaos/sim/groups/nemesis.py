@@ -1,4 +1,4 @@
-"""The faults that only whole groups know, beside those that bare cores suffer too.
+"""The faults of whole groups, beside those that bare cores suffer too.
 
 Place in the data path: as `chaos.sim.seed.nemesis`, whose faults it inherits; acts on brokers,
 clients and name servers of a `chaos.sim.groups.cluster`.
@@ -23,7 +23,7 @@ from raft.messages import NodeId
 
 __all__ = ["GroupNemesis"]
 
-_FAILED_RESTART_US_MIN = 10_000  # who finds its disk full is not started in the same breath again
+_FAILED_RESTART_US_MIN = 10_000  # a node whose disk was full is not restarted at the same instant
 _STOP_STEPS_MAX = 60
 _STOP_DISK_OPERATIONS_MAX = 12
 _ROOM_BYTES_MAX = 4_096
@@ -47,7 +47,10 @@ _DISK_FAULTS = tuple(
 
 
 class GroupNemesis(Nemesis[BrokerMachine]):
-    """`clients` and `name_servers` have no disk: what they know is gone with their process."""
+    """The nemesis of a group.
+
+    `clients` and `name_servers` have no disk: their state dies with their process.
+    """
 
     def __init__(
         self,
@@ -69,7 +72,7 @@ class GroupNemesis(Nemesis[BrokerMachine]):
         self._name_servers = name_servers
 
     def on_machine_death(self, machine: Machine) -> None:
-        """A client or name server has died: bring it back in a while."""
+        """Schedule the restart of a dead client or name server."""
         if not self.running:
             return
         rng = self._generator(f"restart/{machine.name}/{machine.incarnation}")
@@ -91,9 +94,11 @@ class GroupNemesis(Nemesis[BrokerMachine]):
             node.start()
 
     def _trouble_opening(self, node: BrokerMachine, rng: random.Random) -> None:
-        """Start it, and let it die again or its disk fail while it recovers or soon after: in its
-        first operations, in the middle, or once it has begun to write. Where a seed does so often,
-        the next start may fail as well."""
+        """Start the node, and let it die again or its disk fail while it recovers or soon after.
+
+        The fault comes in its first operations, in the middle, or after its first writes. Where a
+        seed does so often, the next start may fail as well.
+        """
         disk = node.disk
         node.fuse_is_power = rng.random() < 0.5
         kind = rng.choice(("early", "anywhere", "writing", "step", "error", "error"))
@@ -122,7 +127,7 @@ class GroupNemesis(Nemesis[BrokerMachine]):
             super().on_death(node)
 
     def _stop_midway(self) -> str | None:
-        """SIGTERM, and the stop does not come to its end."""
+        """Send SIGTERM, and kill the broker before the stop ends."""
         node = self._leader() if self._rng.random() < 0.5 else self._alive()
         if node is None or node.paused:
             return None
@@ -142,8 +147,11 @@ class GroupNemesis(Nemesis[BrokerMachine]):
         return f"{node.name} {fault.operation} {errno.errorcode[fault.error]}"
 
     def _no_room(self) -> str | None:
-        """Somebody else takes all room but a few bytes of a broker's disk, and gives it back after
-        a while: what it starts with meanwhile, it starts without room."""
+        """Let another user take all but a few bytes of a broker's disk, and free them after a
+        while.
+
+        A broker that starts meanwhile starts without room.
+        """
         node = self._rng.choice(self._nodes)
         disk = node.disk
         disk.capacity_bytes = disk.used_bytes + int(self._rng.random() * _ROOM_BYTES_MAX)
@@ -164,7 +172,7 @@ class GroupNemesis(Nemesis[BrokerMachine]):
         return self._wall_clocks.jump_some(self._rng)
 
     def _rot_disk(self) -> str | None:
-        """A closed segment of a broker is damaged while it is down."""
+        """Damage a closed segment of a broker while it is down."""
         node = self._alive()
         if node is None or self._operator.is_busy:
             return None
@@ -173,7 +181,7 @@ class GroupNemesis(Nemesis[BrokerMachine]):
         return self._operator.spoil(node, self._rng)
 
     def _replace_wiped(self) -> str | None:
-        """A broker loses its disk, and comes back with an empty one."""
+        """Lose a broker's disk, and restart it with an empty one."""
         node = self._alive()
         leader = self._leader()
         if node is None or leader is None or node is leader or self._operator.is_busy:
@@ -183,7 +191,7 @@ class GroupNemesis(Nemesis[BrokerMachine]):
         return node.name if self._operator.wipe(node) else None
 
     def _fill_disk(self) -> str | None:
-        """Of the leader, of a follower, or of all: until somebody makes room."""
+        """Fill the disk of the leader, of a follower, or of all, until space is freed."""
         leader = self._leader()
         node = leader if leader is not None and self._rng.random() < 0.5 else self._alive()
         if node is None:
@@ -217,11 +225,11 @@ class GroupNemesis(Nemesis[BrokerMachine]):
         return machine.name
 
     def _garble_link(self) -> str | None:
-        """Between two brokers, in one direction."""
+        """Garble frames between two brokers, in one direction."""
         return self._garble(*self._pair())
 
     def _garble_client(self) -> str | None:
-        """Between a client or a name server and a broker, in one direction."""
+        """Garble frames between a client or a name server and a broker, in one direction."""
         stranger = self._rng.choice([*self._clients, *self._name_servers]).name
         ends = [stranger, self._rng.choice(self._nodes).name]
         self._rng.shuffle(ends)
@@ -233,7 +241,7 @@ class GroupNemesis(Nemesis[BrokerMachine]):
         return f"{source}->{target}"
 
     def _cut_client(self) -> str | None:
-        """From some or all brokers, in one direction or both."""
+        """Cut a client from some or all brokers, in one direction or both."""
         return self._cut_off(self._rng.choice(self._clients).name)
 
     def _cut_name_server(self) -> str | None:

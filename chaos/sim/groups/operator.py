@@ -1,12 +1,12 @@
-"""Who mends a simulated group: replaces a broker whose disk was wiped, and watches spoilt ones.
+"""The operator of a simulated group: replaces a broker with a wiped disk, and watches damaged ones.
 
-Place in the data path: `nemesis` spoils and wipes through it, `cluster` asks what is still not as
-it should be. It changes members as an operator does, step by step, at whoever seems to lead, and
-goes on after the faults have ended: a wiped broker is of no use until it was removed and added.
-So is a spoilt one that lacks what all others have dropped by retention since: there is no good copy
-to wait for, and it says so.
+Place in the data path: `nemesis` damages and wipes through it, `cluster` queries what is still
+unrepaired. It changes members as an operator does, step by step, at the apparent leader, and goes
+on after the faults have ended: a wiped broker is of no use until it was removed and added. So is a
+damaged one that lacks what all others have dropped by retention since: there is no good copy to
+wait for, and it reports that.
 
-Invariant: at most one broker is wiped or spoilt at a time, so that a good copy of every committed
+Invariant: at most one broker is wiped or damaged at a time, so that a good copy of every committed
 entry is left among the others.
 """
 
@@ -42,7 +42,7 @@ _LOOKS_IN_VAIN_MAX = 10
 
 
 def found_store(store: Path) -> Path:
-    """Where the files stay that lay beside the log on a disk that is taken for lost."""
+    """Return the directory for the files that lay beside the log on a disk taken for lost."""
     return store.with_name(f"{store.name}-old")
 
 
@@ -57,7 +57,7 @@ class GroupOperator:
         interval_us: int,
         find_disk: Callable[[BrokerMachine, SimDisk], None],
     ) -> None:
-        """`find_disk`: a disk that was taken for lost is found, once its member was replaced."""
+        """Build the operator; `find_disk` gets a lost disk once its member is replaced."""
         self._brokers = brokers
         self._rules = rules
         self._scheduler = scheduler
@@ -71,7 +71,7 @@ class GroupOperator:
 
     @property
     def is_busy(self) -> bool:
-        """Something is broken that has to be mended before more is broken."""
+        """Whether a repair is under way, so that nothing more may be damaged."""
         return self.wiped is not None or self._still_spoilt()
 
     def is_mending(self, node: BrokerMachine) -> bool:
@@ -86,7 +86,7 @@ class GroupOperator:
     # --- damage --------------------------------------------------------------------------------
 
     def spoil(self, node: BrokerMachine, rng: random.Random) -> str | None:
-        """Damage a file of a closed segment of a dead node; None where there is none."""
+        """Damage a file of a closed segment of a dead node; return None if there is none."""
         assert not node.alive
         disk = node.disk
         segments = [path for path in disk.paths() if path.startswith(_LOG) and path[-1].isdigit()]
@@ -117,7 +117,7 @@ class GroupOperator:
         return f"{node.name} {path} {kind} at {at}"
 
     def _watch(self, node: BrokerMachine, looks: int) -> None:
-        """Of what nobody has any more: replace the node, once it had time to find that out."""
+        """Replace the node if no peer has its damaged entries, once it had time to find out."""
         if self.spoilt is not node or not self._still_spoilt():
             return
         looks = looks + 1 if self._waits_in_vain(node) else 0
@@ -134,7 +134,7 @@ class GroupOperator:
         if status is None or status.phase not in {Phase.REPAIRING, Phase.SERVING}:
             return False
         wanted = node.damages
-        if status.phase is Phase.SERVING:  # it misses nothing but what it has to apply next
+        if status.phase is Phase.SERVING:  # only what it has to apply next is missing
             next_index = status.applied_index + 1
             wanted = tuple(one for one in wanted if one.first_index <= next_index <= one.last_index)
         if not wanted:
@@ -150,7 +150,7 @@ class GroupOperator:
     # --- a lost disk ---------------------------------------------------------------------------
 
     def wipe(self, node: BrokerMachine) -> bool:
-        """The disk of a dead voter is gone; False where the group is too small for it."""
+        """Wipe the disk of a dead voter; return False if the group is too small for it."""
         assert not node.alive
         membership = self._membership()
         if membership is None or len(membership.voters) < _VOTERS_COUNT_MIN:
@@ -167,7 +167,7 @@ class GroupOperator:
         return True
 
     def _replace(self, node: BrokerMachine) -> None:
-        """Look how far it is, and ask for the next step."""
+        """Check the progress of the replacement, and request the next step."""
         if self.wiped is not node:
             return
         membership, status = self._membership(), node.status
@@ -192,7 +192,7 @@ class GroupOperator:
                 return
         self._later(partial(self._replace, node))
 
-    # --- asking --------------------------------------------------------------------------------
+    # --- requests ------------------------------------------------------------------------------
 
     def _leader(self) -> BrokerMachine | None:
         leaders = [node for node in self._brokers if node.leads and not node.paused]

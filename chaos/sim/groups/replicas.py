@@ -1,7 +1,7 @@
-"""What a replica has derived from its log, against the committed log.
+"""Compare what a replica has derived from its log with the committed log.
 
-Place in the data path: at the end of a seed `cluster` asks each broker for its ConsumeQueues and
-its state, once every node has applied everything.
+Place in the data path: at the end of a seed `cluster` reads each broker's ConsumeQueues and state,
+once every node has applied everything.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ __all__ = ["check_alike", "check_queue", "check_replicas", "check_route", "check
 
 
 def check_replicas(machines: Sequence[BrokerMachine], log: LogModel) -> None:
-    """Every replica's queues name the records of the committed log (run format, S1), and all have
-    the same state. Raises Violation."""
+    """Check that every replica's queues name the records of the committed log (run format, S1), and
+    that all have the same state. Raises Violation.
+    """
     images: dict[NodeId, StateImage] = {}
     for machine in machines:
         broker, process = machine.broker, machine.process
         assert broker is not None
         assert process is not None
-        before = virtual_host.enter(process)  # it may open its files
+        before = virtual_host.enter(process)  # reading may open files
         try:
             check_state(machine.name, broker.context, log)
             images[machine.name] = broker.context.state.capture()
@@ -46,7 +47,10 @@ def check_replicas(machines: Sequence[BrokerMachine], log: LogModel) -> None:
 def check_queue(
     node: NodeId, context: BrokerContext, topic: str, queue_id: int, stored: Sequence[Stored]
 ) -> None:
-    """Every record that the log still has is named by its unit (run format, S1). Violation."""
+    """Check that a unit names every record that the log still has (run format, S1).
+
+    Raises Violation.
+    """
     queue = context.queues.find(topic, queue_id)
     if queue is None or queue.next_offset != len(stored):
         end = 0 if queue is None else queue.next_offset
@@ -73,7 +77,7 @@ def check_queue(
 
 
 def check_route(server: NameServer, topic: str, leader: str) -> None:
-    """Clients are sent to the leader, by its `leader` address. Raises Violation."""
+    """Check that a name server routes clients to the `leader` address. Raises Violation."""
     route = server._table.route(topic)
     if route is None:
         if topic in server._table.topics():
@@ -85,7 +89,7 @@ def check_route(server: NameServer, topic: str, leader: str) -> None:
 
 
 def check_state(node: NodeId, context: BrokerContext, log: LogModel) -> None:
-    """Offsets and transactions are what the log says (G3, G4, G5). Raises Violation."""
+    """Check offsets and transactions against the log (G3, G4, G5). Raises Violation."""
     state = context.state
     for (topic, queue_id), queue in log.queues.items():
         if state.next_offset(topic, queue_id) != len(queue):
@@ -135,8 +139,9 @@ def check_state(node: NodeId, context: BrokerContext, log: LogModel) -> None:
 
 
 def check_alike(images: Mapping[NodeId, StateImage]) -> None:
-    """Nodes that have applied the same entries have the same state, dedupe windows and remembered
-    decisions included, whether from the entries or from a snapshot. Raises Violation."""
+    """Check that nodes that have applied the same entries have the same state, dedupe windows and
+    remembered decisions included, whether from the entries or from a snapshot. Raises Violation.
+    """
     (first, expected), *others = images.items()
     for node, image in others:
         for one in fields(StateImage):

@@ -1,8 +1,8 @@
 """Disks that were taken for lost, and are started again once their members were replaced.
 
-Place in the data path: `operator` hands over such a disk, `cluster` runs what comes of it to the
-end of the seed. It runs and dials under the member's name beside the true one, from an address of
-its own: another store, which must count for nobody and disturb nobody.
+Place in the data path: `operator` hands over such a disk, `cluster` runs the resulting broker to
+the end of the seed. It dials under the member's name beside the true one, from an address of its
+own: another store, which must not be counted and must not disturb the group.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class _MakeBroker(Protocol):
 
 
 class Strays:
-    """At most one of a seed."""
+    """The stray broker of a seed, at most one."""
 
     def __init__(
         self, make: _MakeBroker, rng: random.Random, *, rate: float, counts: dict[str, int]
@@ -38,7 +38,7 @@ class Strays:
         self.machines: list[BrokerMachine] = []
 
     def find_disk(self, node: BrokerMachine, disk: SimDisk) -> None:
-        """The disk that `node` had before it was replaced; perhaps somebody starts it."""
+        """Perhaps start a broker on the disk that `node` had before it was replaced."""
         if self.machines or self._rng.random() >= self._rate:
             return
         config = replace(

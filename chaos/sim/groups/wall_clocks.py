@@ -1,8 +1,8 @@
-"""Whose wall clock is wrong, and by how much.
+"""Brokers with a wrong wall clock, and by how much.
 
-Place in the data path: `nemesis` has clocks jump, `cluster` asks for those of the beginning and of
-the calm end. A group bears as many wrong clocks as it bears dead nodes, so no more are wrong at a
-time: before another one jumps, the one that has been wrong longest is set right.
+Place in the data path: `nemesis` lets clocks jump, `cluster` sets those of the start and of the
+calm end. A group tolerates as many wrong clocks as dead nodes, so no more are wrong at a time:
+before another one jumps, the one that has been wrong longest is set right.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class WallClocks:
         self._wrong: list[BrokerMachine] = []  # the longest first
 
     def jump(self, node: BrokerMachine, jump_ms: int) -> None:
-        """Its clock is off by so much from now on."""
+        """Set the node's clock off by `jump_ms` from now on."""
         if node in self._wrong:
             self._wrong.remove(node)
         elif len(self._wrong) == (len(self._nodes) - 1) // 2:
             if not self._wrong:
-                return  # all of its clocks are needed
+                return  # the group needs every clock
             self.set_right(self._wrong[0])
         self._wrong.append(node)
         node.clock.wall_offset_ms = self._right_ms[node.name] + jump_ms
@@ -42,7 +42,7 @@ class WallClocks:
         node.clock.wall_offset_ms = self._right_ms[node.name]
 
     def jump_some(self, rng: random.Random) -> str:
-        """One more, or back: said for the trace."""
+        """Let one more clock jump, or set one right; return a text for the trace."""
         if self._wrong and rng.random() < 0.4:
             node = rng.choice(self._wrong)
             self.set_right(node)

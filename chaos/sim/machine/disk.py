@@ -1,28 +1,28 @@
-"""A disk that keeps only what was synced, and of the rest what chance leaves over.
+"""A disk that keeps what was synced, and a random part of the rest.
 
-Place in the data path: one `SimDisk` per node stands where `raft.log.disk.OsDisk` stands in a real
-one, under the real `SegmentLog` and `HardStateFile`. It outlives the node's crashes.
+Place in the data path: one `SimDisk` per node replaces `raft.log.disk.OsDisk` under the real
+`SegmentLog` and `HardStateFile`. It outlives the node's crashes.
 
 What it models:
-- a process crash loses nothing: the page cache stays, un-fsynced bytes are still readable and
-  still not durable;
-- a power failure keeps, of each file's un-fsynced operations, none, all, a prefix whose last
-  write is torn at any byte, or any subset of their sectors; lost sectors inside the file read as
-  zeros, sometimes as garbage;
+- a process crash loses nothing: the page cache stays, un-fsynced bytes are still readable and still
+  not durable;
+- a power failure keeps, of each file's un-fsynced operations, none, all, a prefix whose last write
+  is torn at any byte, or any subset of their sectors; lost sectors inside the file read as zeros,
+  sometimes as garbage;
 - names (create, rename, remove, make directory) are durable only after `sync_directory` of the
   parent; of the rest a crash keeps a prefix per directory, as journalling file systems do;
-- a sync takes time: a crash between `begin_sync` and `complete_sync` finds as much of it done as
-  chance has it, from its beginning on, and what was written in between is not covered by it;
+- a sync takes time: after a crash between `begin_sync` and `complete_sync` a random prefix of it is
+  done, and what was written in between is not covered by it;
 - a sync that fails drops what it was to write: it stays readable until the page cache is dropped,
   the next sync succeeds without it, and a power failure takes it;
 - a disk may be full: where `capacity_bytes` is set, a file grows only while there is room, and what
   was allocated can be written all the same;
-- a disk may rot: `spoil` and `lose` change what was durable (`chaos.sim.machine.disk_corruption`
-  says how);
-- writes may be short; an armed error raises EIO or ENOSPC; an armed fuse kills the node at the
-  n-th operation from now, in the middle of a write too.
+- a disk may rot: `spoil` and `lose` change what was durable (kinds of damage:
+  `chaos.sim.machine.disk_corruption`);
+- writes may be short; an armed error raises EIO or ENOSPC; an armed fuse kills the node at the n-th
+  operation from now, in the middle of a write too.
 
-Over 500 lines, because a failure of power undoes what the operations did, and both stand together.
+Over 500 lines, because a power failure undoes what the operations did, and both stand together.
 
 Source: Pillai et al., "All file systems are not created equal" (OSDI '14); Rebello et al., "Can
 applications recover from fsync failures?" (ATC '20).
@@ -46,7 +46,8 @@ _Operation: TypeAlias = tuple[int, bytes | None]
 _Operations: TypeAlias = list[_Operation]  # `list` is a method's name below
 _NameOperation: TypeAlias = tuple[str, "_Inode | None", str | None]
 """A path; the file that it names from now on, None where it is removed or a directory; the path
-that the file had before, the directory's own where it is one."""
+that the file had before, the directory's own where it is one.
+"""
 
 __all__ = [
     "ADOPTION",
@@ -60,14 +61,15 @@ __all__ = [
 ]
 
 TAIL_REMOVAL = "remove of a tail"
-"""The removal of a file whose name is a number, where one of a lower number stands beside it: a log
-is cut over the border of a segment, or emptied. Retention removes the lowest."""
+"""The removal of a file whose name is a number, beside one with a lower number: a log is truncated
+over the border of a segment, or emptied. Retention removes the lowest.
+"""
 
 ADOPTION = "rename of what was received"
-"""The snapshot that a leader sent gets its name: durable or not, the log is emptied for it next."""
+"""The snapshot that a leader sent gets its final name: durable or not, the log is emptied next."""
 
 BASE_WRITE = "write of the log's base"
-"""The log is to begin elsewhere: durable or not, its oldest segments, or all of them, go next."""
+"""The log gets another start: durable or not, oldest segments, or all of them, are removed next."""
 
 _BASE_PATH = "commitlog.base"
 
@@ -83,14 +85,14 @@ class Survival(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskFault:
-    """An error that a matching operation raises, once: the next, or `SimDisk.fault_after` later."""
+    """An error that a matching operation raises once: the next, or `SimDisk.fault_after` later."""
 
     operation: str  # "read", "write", "sync", "open", "rename", "truncate", "allocate"
     error: int  # an errno
 
 
 class _Inode:
-    """Bytes as the process sees them, bytes on the platter, and what is between them."""
+    """A file's bytes as seen by the process and on the platter, and the operations between them."""
 
     __slots__ = (
         "data",
@@ -104,14 +106,14 @@ class _Inode:
     )
 
     def __init__(self, touched: set[_Inode]) -> None:
-        self.touched = touched  # of the disk: those that a failure of power may change, and others
+        self.touched = touched  # of the disk: inodes that a power failure may change, and others
         self.path = ""
         self.data = bytearray()
         self.durable = bytearray()
-        self.differs = False  # whether the two may differ where no operation is pending
+        self.differs = False  # whether the two may differ though no operation is pending
         # (offset, bytes) is a write, (size, None) a truncation.
         self.pending: _Operations = []
-        self.settled_count = 0  # operations ever made durable: names a place in `pending`
+        self.settled_count = 0  # operations ever made durable: offset of `pending`
         self.deferred_count = 0  # of the sync under way, not done yet
 
     def do(self, operation: _Operation) -> None:
@@ -134,19 +136,19 @@ class _Inode:
         self.settled_count = count
 
     def drop_pending(self) -> None:
-        """The kernel forgets that these pages are dirty: nothing will ever write them."""
+        """Drop the pending operations unwritten, as a kernel that marks the pages clean."""
         self.differs = self.differs or bool(self.pending)
         self.settled_count += len(self.pending)
         self.pending = []
 
     def agrees(self, size: int) -> bool:
-        """Whether the first `size` bytes are the same on the platter, pending ones left out."""
+        """Return whether the first `size` bytes on the platter are right without pending ones."""
         if self.differs:
             return self.durable[:size] == self.data[:size]
         return len(self.durable) >= min(size, len(self.data))
 
     def forget_clean(self, offset: int, size: int) -> None:
-        """Read anew from the platter what no write is pending for; the file keeps its size."""
+        """Reread the bytes without pending writes from the platter; the file keeps its size."""
         size = min(size, len(self.data) - offset)
         platter = bytearray(self.durable)
         for operation in self.pending:
@@ -159,7 +161,7 @@ class _Inode:
 
 
 class SimFile:
-    """One open file; a handle of a dead incarnation is simply never used again."""
+    """One open file; a handle of a dead incarnation is never used again."""
 
     __slots__ = ("_disk", "_inode")
 
@@ -191,7 +193,7 @@ class SimFile:
         self._disk.sync(self._inode)
 
     def close(self) -> None:
-        """Nothing is flushed by a close."""
+        """Close the file; nothing is flushed."""
 
 
 class SimDisk:
@@ -213,11 +215,11 @@ class SimDisk:
         self._sync_in_progress: list[Callable[[], None]] | None = None
         self._recording = False
         self.fuse = 0  # counts operations down; the node dies when it reaches 0
-        self.fuse_after: str | None = None  # it begins to count behind the next one of this kind
-        self.has_begun_to_count = False  # since whoever armed the fuse took this back
+        self.fuse_after: str | None = None  # counting begins behind the next operation of this kind
+        self.has_begun_to_count = False  # since it was last cleared by the code that armed the fuse
         self.fault: DiskFault | None = None
         self.fault_after = 0  # matching operations that succeed before it
-        self.has_failed = False  # an armed error was raised; whoever asks takes it back
+        self.has_failed = False  # an armed error was raised; the reader clears it
         self.capacity_bytes: int | None = None
         self.lost_bytes = 0
         self.torn_writes = 0
@@ -270,7 +272,7 @@ class SimDisk:
         self._note(_parent(path), (path, None, None))
 
     def make_directory(self, path: str) -> None:
-        """Also its parents; nothing happens where it is there already."""
+        """Create the directory and its parents; do nothing where it exists."""
         if path in self._directories:
             return
         self.make_directory(_parent(path))
@@ -325,7 +327,7 @@ class SimDisk:
 
     def sync(self, inode: _Inode) -> None:
         if self._sync_in_progress is not None and not self._recording:
-            self.complete_sync()  # the log's lock: whoever syncs by itself has waited for it
+            self.complete_sync()  # as the log's lock does: other syncs wait for the one under way
         try:
             self._before("sync")
         except OSError:
@@ -336,7 +338,7 @@ class SimDisk:
             inode.settle(count)
 
     def begin_sync(self) -> None:
-        """From here to `end_begin_sync`, syncs are only begun: `complete_sync` carries them out."""
+        """Defer the steps of a sync until `complete_sync`, for calls up to `end_begin_sync`."""
         assert self._sync_in_progress is None, "one sync at a time"
         self._sync_in_progress = []
         self._recording = True
@@ -345,33 +347,33 @@ class SimDisk:
         self._recording = False
 
     def _is_deferred(self, step: Callable[[], None]) -> bool:
-        """What a sync under way does beside its fsync happens in order, when its time has come."""
+        """Defer the step if a sync is under way, so that all its steps happen in order."""
         if self._recording:
             assert self._sync_in_progress is not None
             self._sync_in_progress.append(step)
         return self._recording
 
     def complete_sync(self) -> None:
-        """The sync under way is done; nothing happens where there is none."""
+        """Complete the sync under way; do nothing where there is none."""
         steps, self._sync_in_progress = self._sync_in_progress, None
         for step in steps or ():
             step()
 
-    # --- room and rot --------------------------------------------------------------------------
+    # --- room and damage -----------------------------------------------------------------------
 
     @property
     def used_bytes(self) -> int:
         return sum(len(inode.data) for inode in self._names.values())
 
     def paths(self) -> tuple[str, ...]:
-        """Of all files, in order."""
+        """Return the paths of all files, sorted."""
         return tuple(sorted(self._names))
 
     def content(self, path: str) -> bytes:
         return bytes(self._names[path].data)
 
     def is_durable(self, path: str, size: int) -> bool:
-        """Whether the file's name and its first `size` bytes outlive any failure of power."""
+        """Return whether the file's name and its first `size` bytes survive any power failure."""
         inode = self._names[path]
         return (
             self._names_durable.get(path) is inode
@@ -380,7 +382,7 @@ class SimDisk:
         )
 
     def unsettled(self) -> set[str]:
-        """Paths of the files whose names or bytes a failure of power may change."""
+        """Return the paths of the files whose names or bytes a power failure may change."""
         durable = self._names_durable.get
         self._touched -= {
             inode
@@ -396,19 +398,19 @@ class SimDisk:
         return {inode.path for inode in self._touched if named(inode.path) is inode}
 
     def spoil(self, path: str, data: bytes) -> None:
-        """From now on the file holds `data`, durably: whatever it is, nobody wrote it."""
+        """Replace the file's bytes by `data`, durably, without a write."""
         inode = self._names[path]
         inode.drop_pending()
         inode.data, inode.durable = bytearray(data), bytearray(data)
         inode.differs = False
 
     def lose(self, path: str) -> None:
-        """The file's name is gone, durably. Who has it open goes on reading it."""
+        """Remove the file's name, durably. Open handles go on reading it."""
         del self._names[path]
         self._names_durable.pop(path, None)
 
     def _find_room(self, inode: _Inode, size: int) -> None:
-        """Raises OSError(ENOSPC) where the file would have to grow and the disk is full."""
+        """Raise OSError(ENOSPC) where the file would have to grow and the disk is full."""
         if self.capacity_bytes is None or size <= len(inode.data):
             return
         if self.used_bytes + size - len(inode.data) > self.capacity_bytes:
@@ -417,11 +419,11 @@ class SimDisk:
     # --- crashes -------------------------------------------------------------------------------
 
     def process_crash(self) -> None:
-        """The process dies, the machine does not: everything written is still there."""
+        """Kill the process but not the machine: everything written is still there."""
         self._reset()
 
     def power_failure(self, survival: Survival) -> None:
-        """The machine dies: un-fsynced bytes and names survive as `survival` says."""
+        """Kill the machine: un-fsynced bytes and names survive as `survival` says."""
         self._reset()
         rng = self._rng
         for path in sorted(self._name_operations):
@@ -452,7 +454,7 @@ class SimDisk:
                 _perform(inode.durable, operation)
             lost = sum(len(data) for _, data in inode.pending if data is not None)
             self.lost_bytes += lost if survival is Survival.NONE else 0
-        # The process of before held inodes that no name leads to; this one starts anew.
+        # The previous process held inodes that no name leads to; the next one starts afresh.
         inode.settled_count += len(inode.pending)
         inode.pending = []
         inode.data = bytearray(inode.durable)
@@ -487,7 +489,7 @@ class SimDisk:
                 return survivors
 
     def _scatter(self, offset: int, data: bytes, sector: int) -> _Operations:
-        """Each sector of the write by itself; garbage only where the write would have been."""
+        """Split the write into sectors; garbage only where the write would have been."""
         rng = self._rng
         survivors: _Operations = []
         start = offset
@@ -555,7 +557,7 @@ class SimDisk:
             self.fail_if_armed(operation)
 
     def fail_if_armed(self, operation: str) -> None:
-        """Raises the OSError that is armed for such an operation, if its turn has come."""
+        """Raise the OSError that is armed for such an operation, if its turn has come."""
         fault = self.fault
         if fault is None or fault.operation != operation:
             return
@@ -568,7 +570,7 @@ class SimDisk:
 
 
 def fail_power(disk: SimDisk, survival: Survival, counts: dict[str, int]) -> None:
-    """A failure of power, and what a campaign counts of it."""
+    """Fail the disk's power, and count what a campaign counts of it."""
     lost_bytes, torn_writes = disk.lost_bytes, disk.torn_writes
     disk.power_failure(survival)
     counts["power_failures"] += 1

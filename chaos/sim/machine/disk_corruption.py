@@ -1,10 +1,10 @@
-"""What a disk does to bytes that were durable: the storage faults beyond crashes.
+"""Damage to bytes that were durable: the storage faults beyond crashes.
 
-Place in the data path: the nemesis spoils a node's `SimDisk` with it, while the node is down or
-while it runs; the node has to find out, serve none of it, and have it mended by its peers.
+Place in the data path: the nemesis damages a node's `SimDisk` with it, while the node is down or
+while it runs; the node has to detect it, serve none of it, and have it repaired by its peers.
 
-Invariant: `spoil_one` changes bytes, or says that it has not; it never touches two files, but for
-the one kind that swaps them.
+Invariant: `spoil_one` changes bytes, or returns None; it never touches two files, but for the one
+kind that swaps them.
 
 Source: Bairavasundaram et al., "An Analysis of Data Corruption in the Storage Stack" (FAST '08):
 bit rot, torn, lost and misdirected writes.
@@ -33,7 +33,7 @@ class Corruption(enum.Enum):
 
 
 def log_files(disk: SimDisk, directory: str = "commitlog") -> list[str]:
-    """The segments of a node's log."""
+    """Return the segments of a node's log."""
     paths = (path for path in disk.paths() if path.startswith(f"{directory}/"))
     return [path for path in paths if path.rpartition("/")[2].isdecimal()]
 
@@ -41,9 +41,9 @@ def log_files(disk: SimDisk, directory: str = "commitlog") -> list[str]:
 def spoil_one(
     disk: SimDisk, rng: random.Random, kind: Corruption, paths: Sequence[str]
 ) -> str | None:
-    """Spoil one of `paths`; its name, or None where it came to nothing.
+    """Damage one of `paths`; return its name, or None where nothing changed.
 
-    A page is of a size that suits a simulation's small files.
+    The page size suits a simulation's small files.
     """
     if not paths:
         return None

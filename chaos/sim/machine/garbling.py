@@ -1,14 +1,14 @@
-"""What a broken middleman makes of the frames between two machines.
+"""Garble the frames between two machines as a broken middlebox would.
 
-Place in the data path: `chaos.sim.machine.tcp` hands it what a process writes, where the nemesis
-has asked for it, and delivers what it gives back. Pure.
+Place in the data path: `chaos.sim.machine.tcp` passes what a process writes, where the nemesis has
+requested it, and delivers the result. Pure.
 
-Frames of Raft check themselves: whatever bit of them is flipped, the receiver must see it. Those of
-RocketMQ have no sum, so that a flipped bit of a body is a message like any other: in them only what
-no decoder may take for a frame is touched (a length beyond all bounds, an unknown serialization, a
+Frames of Raft have a checksum: whatever bit of them is flipped, the receiver must detect it. Those
+of RocketMQ have none, so that a flipped bit of a body is a message like any other: in them only
+what no decoder may accept is changed (a length beyond all bounds, an unknown serialization, a
 header that is no JSON). Either kind may announce a huge frame, or end in the middle.
 
-Invariant: what is given back for bytes that do not begin with a frame is None; they are left alone.
+Invariant: for bytes that do not begin with a frame the result is None; they are left alone.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Garbled:
 
 
 def garbled(data: bytes, rng: random.Random) -> Garbled | None:
-    """`data`: what a process wrote at once."""
+    """Garble `data`, which a process wrote at once; return None if it is left alone."""
     if not (starts := _frames_of_raft(data) or _frames_of_remoting(data)):
         return None
     kind = rng.choice(("flip", "flip", "cut", "huge"))
@@ -69,7 +69,7 @@ def _break_head(data: bytearray, start: int, rng: random.Random) -> None:
 
 
 def _frames_of_raft(data: bytes) -> list[int]:
-    """Where each begins, if `data` is nothing else."""
+    """Return where each frame begins, if `data` is nothing but frames."""
     starts = []
     start = 0
     while start < len(data):

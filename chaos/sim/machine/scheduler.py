@@ -1,11 +1,11 @@
 """Virtual time: a heap of actions, run one after another.
 
-Place in the data path: everything in the simulator that happens later is an action here. Time
-jumps from one action to the next, so a second costs what happens in it.
+Place in the data path: everything in the simulator that happens later is an action here. Time jumps
+from one action to the next, so a second costs what happens in it.
 
-Invariants: time never goes back; two actions of the same microsecond run in the order in which
-they were scheduled, so that a seed has exactly one course. Time does not stand still: a storm of
-actions at one microsecond is a finding.
+Invariants: time never goes back; two actions of the same microsecond run in the order in which they
+were scheduled, so that a seed has exactly one course. Time does not stand still: a storm of actions
+at one microsecond is a finding.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ACTIONS_AT_ONCE_MAX: Final = 200_000
 
 
 class Scheduler:
-    """Times are microseconds since the beginning of the simulation."""
+    """The heap of actions. Times are microseconds since the start of the simulation."""
 
     __slots__ = ("_at_once", "_heap", "_sequence", "now_us")
 
@@ -43,7 +43,7 @@ class Scheduler:
     def run_until(self, time_us: int, stop: Callable[[], bool] | None = None) -> bool:
         """Run everything due up to `time_us`, and set the clock there.
 
-        `stop` is asked after each action; True ends the run early, and is returned.
+        `stop` is called after each action; True ends the run early, and is returned.
 
         Raises:
             Violation: time stands still.

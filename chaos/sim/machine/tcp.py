@@ -1,15 +1,15 @@
-"""TCP between simulated processes: listeners, connections, and what can happen to them.
+"""TCP between simulated processes: listeners, connections, and their faults.
 
 Place in the data path: `virtual_loop` hands the product's create_connection and create_server to
 it; the nemesis of whole-group seeds cuts, slows and resets the links between machines here.
 
 What it models: bytes arrive in order, whole or not at all; a process that dies resets its
-connections (its kernel lives on), a machine that loses power says nothing, and its peers find out
+connections (its kernel lives on), a machine that loses power sends nothing, and its peers find out
 when they send; a cut swallows one direction between two machines, and after it the connection
 either brings everything late or is reset; bytes that stay unacknowledged for `USER_TIMEOUT_US`
-break a connection; a middleman garbles frames (`chaos.sim.machine.garbling`), and whoever has read
-one that is none has to close the connection; a paused process neither reads nor writes, and its
-kernel still acknowledges.
+break a connection; a middlebox garbles frames (`chaos.sim.machine.garbling`), and the reader of an
+invalid frame has to close the connection; a paused process neither reads nor writes, and its kernel
+still acknowledges.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["SimTcp"]
 
 USER_TIMEOUT_US = 5_000_000
-_CLOSED_WITHIN_US = 1_000_000  # of a process that has read a frame which is none
+_CLOSED_WITHIN_US = 1_000_000  # limit for a process that has read an invalid frame
 _FIRST_EPHEMERAL_PORT = 40_000
 
 
@@ -49,13 +49,13 @@ class _Link:
         self.cuts = 0
         self.cut_since_us = 0
         self.slow_us = 0
-        self.garbles_left = 0  # so many writes
+        self.garbles_left = 0  # number of writes
         self.garbling = random.Random(0)
         self.held: deque[Callable[[], None]] = deque()
 
 
 class SimTcp:
-    """`delay_us` draws how long a packet takes between two machines."""
+    """The network of a seed. `delay_us` draws how long a packet takes between two machines."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class SimTcp:
         self._machines[ip] = machine
         self._ips[machine] = ip
 
-    # --- what loops ask ------------------------------------------------------------------------
+    # --- interface of the loops ----------------------------------------------------------------
 
     def listen(
         self, loop: VirtualLoop, factory: Callable[[], asyncio.BaseProtocol], address: Address
@@ -108,13 +108,13 @@ class SimTcp:
     async def connect(
         self, loop: VirtualLoop, factory: Callable[[], asyncio.BaseProtocol], address: Address
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
-        """A handshake: one packet there, one back. Raises ConnectionRefusedError."""
+        """Connect: one packet there, one back. Raises ConnectionRefusedError."""
         own_host, peer_host = loop.process.host, self._machines[address[0]]
         answer: asyncio.Future[SimTransport] = loop.create_future()
         there = partial(self._on_syn, loop, address, answer)
         self._packet(own_host, peer_host, there)
         transport = await answer
-        if transport.lost:  # reset before it was even told
+        if transport.lost:  # reset before the caller got it
             raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
         protocol = factory()
         transport.open(protocol)
@@ -143,7 +143,7 @@ class SimTcp:
     # --- packets -------------------------------------------------------------------------------
 
     def transmit(self, sender: SimTransport, data: bytes | None) -> None:
-        """Bytes, or None for the end of them, to the other side."""
+        """Carry bytes to the other side, or None for the end of them."""
         receiver = sender.peer
         assert receiver is not None
         link = self._link(receiver.peer_host, sender.peer_host)
@@ -173,7 +173,7 @@ class SimTcp:
             self._scheduler.after(USER_TIMEOUT_US, partial(_time_out, sender))
             return
         if receiver.lost or receiver.loop.dead:
-            # What still runs on that machine knows no such connection.
+            # A program that still runs on that machine knows no such connection.
             self._packet(machine, receiver.peer_host, partial(_reset, sender))
             return
         self._counts["tcp_deliveries"] += 1
@@ -210,10 +210,10 @@ class SimTcp:
         self._packet(receiver.peer_host, sender.peer_host, partial(_reset, receiver))
 
     def _packet(self, source: str, target: str, arrive: Callable[[], None]) -> None:
-        """One packet outside of a stream: lost where the link is cut."""
+        """Send one packet outside of a stream; it is lost where the link is cut."""
         link = self._link(source, target)
         if link.cuts:
-            link.held.append(arrive)  # it is sent again until it gets through
+            link.held.append(arrive)  # it is retransmitted until it gets through
             return
         delay_us = self._delay_us_min + int(self._random() * self._delay_us_spread) + link.slow_us
         self._scheduler.after(delay_us, arrive)
@@ -239,7 +239,7 @@ class SimTcp:
     # --- faults --------------------------------------------------------------------------------
 
     def process_died(self, process: VirtualProcess) -> None:
-        """Its kernel closes everything it had; the machine itself goes on."""
+        """Close every connection of the process, as its kernel does; the machine itself goes on."""
         self._drop_listeners(process)
         for transport in [t for t in self._transports if t.loop is process.loop]:
             self.send_reset(transport)
@@ -247,7 +247,7 @@ class SimTcp:
             self.forget(transport)
 
     def power_lost(self, process: VirtualProcess) -> None:
-        """Nobody hears of it; whoever sends there waits in vain until the machine is back."""
+        """Turn the machine dark: nobody is notified, and senders wait in vain until it is back."""
         self._dark.add(process.host)
         self._drop_listeners(process)
         for transport in [t for t in self._transports if t.loop is process.loop]:
@@ -255,7 +255,7 @@ class SimTcp:
             self.forget(transport)
 
     def power_restored(self, machine: str) -> None:
-        """It knows none of the connections that others believe they have with it."""
+        """Turn the machine on again: it knows none of the connections that its peers still hold."""
         if machine not in self._dark:
             return
         self._dark.discard(machine)
@@ -264,7 +264,7 @@ class SimTcp:
                 self._packet(machine, transport.loop.process.host, partial(_reset, transport))
 
     def cut(self, source: str, target: str) -> None:
-        """Nothing gets from `source` to `target` until as many heals."""
+        """Swallow everything from `source` to `target` until as many heals have come as cuts."""
         self._link(source, target).cuts += 1
 
     def heal(self, source: str, target: str) -> None:
@@ -285,16 +285,16 @@ class SimTcp:
         self._link(source, target).slow_us = delay_us
 
     def garble(self, source: str, target: str, count: int, rng: random.Random) -> None:
-        """The next of what goes from `source` to `target` arrives as `rng` makes of it."""
+        """Garble the next `count` writes from `source` to `target` by `rng`."""
         link = self._link(source, target)
         link.garbles_left, link.garbling = count, rng
 
     def leave(self, source: str, target: str) -> None:
-        """Garble no more there."""
+        """Stop garbling there."""
         self._link(source, target).garbles_left = 0
 
     def reset(self, source: str, target: str) -> None:
-        """Every connection between the two machines breaks, on both sides."""
+        """Break every connection between the two machines, on both sides."""
         self._counts["connections_lost"] += 1
         for transport in list(self._transports):
             if transport.loop.process.host == source and transport.peer_host == target:
@@ -310,7 +310,7 @@ class SimTcp:
                 self.reset(machine, transport.peer_host)
 
     def calm(self, *, delay_us_max: int) -> None:
-        """From now on a healthy network."""
+        """Make the network healthy from now on."""
         self._delay_us_min = min(self._delay_us_min, delay_us_max // 2)
         self._delay_us_spread = min(self._delay_us_spread, delay_us_max - self._delay_us_min)
         self.heal_all()
@@ -352,7 +352,7 @@ def _established(
 def _succeed(answer: asyncio.Future[SimTransport], transport: SimTransport) -> None:
     if not answer.done():
         answer.set_result(transport)
-    else:  # whoever dialled has given up
+    else:  # the connecting side has given up
         transport.abort()
 
 

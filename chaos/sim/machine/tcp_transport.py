@@ -1,12 +1,12 @@
-"""The two ends of a simulated connection, and what listens for new ones.
+"""The two ends of a simulated connection, and the listener for new ones.
 
 Place in the data path: the product's protocols (`remoting.connections.connection`,
 `raft.peers.connection`) write to and are fed by these transports; `chaos.sim.machine.tcp` carries
 the bytes between them.
 
 Invariants: `connection_made` comes before anything else and `connection_lost` exactly once after
-it; bytes that arrive while reading is paused, or before the protocol knows of the connection,
-wait in order.
+it; bytes that arrive while reading is paused, or before the protocol knows of the connection, wait
+in order.
 
 Source: asyncio.Transport; its contract with protocols.
 """
@@ -27,10 +27,10 @@ Address: TypeAlias = tuple[str, int]
 
 
 class Carrier(Protocol):
-    """What brings bytes from one end to the other; `chaos.sim.machine.tcp.SimTcp` is it."""
+    """Carries bytes from one end to the other; `chaos.sim.machine.tcp.SimTcp` implements it."""
 
     def transmit(self, sender: SimTransport, data: bytes | None) -> None:
-        """Bytes, or None for the end of them."""
+        """Carry bytes, or None for the end of them."""
 
     def send_reset(self, sender: SimTransport) -> None: ...
 
@@ -42,7 +42,7 @@ class Carrier(Protocol):
 
 
 class _Socket:
-    """What the product asks of the socket under a transport."""
+    """The socket interface that the product uses of a transport."""
 
     __slots__ = ("_name",)
 
@@ -50,14 +50,14 @@ class _Socket:
         self._name = name
 
     def setsockopt(self, *_: object) -> None:
-        """Options have no effect here."""
+        """Do nothing: options have no effect here."""
 
     def getsockname(self) -> Address:
         return self._name
 
 
 class SimServer(asyncio.AbstractServer):
-    """A listener; connections that it accepted live on without it."""
+    """A listener; connections that it accepted outlive it."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class SimServer(asyncio.AbstractServer):
         self._tcp.stop_listening(self)
 
     async def wait_closed(self) -> None:
-        """Nothing is left to wait for."""
+        """Return at once: there is nothing to wait for."""
 
     def get_loop(self) -> VirtualLoop:
         return self.loop
@@ -85,10 +85,10 @@ class SimServer(asyncio.AbstractServer):
         return self._tcp.is_listening(self)
 
     async def start_serving(self) -> None:
-        """It does from the beginning."""
+        """Do nothing: it serves from the start."""
 
     async def serve_forever(self) -> None:
-        """Until it is cancelled."""
+        """Wait until cancelled."""
         await self.loop.create_future()
 
 
@@ -107,7 +107,7 @@ class SimTransport(asyncio.Transport):
         self.peer: SimTransport | None = None
         self.protocol: asyncio.BaseProtocol | None = None
         self._closing = False
-        self.lost = False  # connection_lost has been, or is about to be, called
+        self.lost = False  # connection_lost has been called, or is about to be
         self.connected = False  # the protocol knows of it
         self._reading = True
         self._unread: deque[bytes | None] = deque()  # None: the other side has closed
@@ -120,10 +120,10 @@ class SimTransport(asyncio.Transport):
 
     @property
     def has_unread(self) -> bool:
-        """Bytes have arrived that the process has not read yet."""
+        """Whether bytes have arrived that the process has not read yet."""
         return bool(self._unread)
 
-    # --- what the product calls ----------------------------------------------------------------
+    # --- interface of the product --------------------------------------------------------------
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         match name:
@@ -155,7 +155,7 @@ class SimTransport(asyncio.Transport):
         return 0
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Kernels' buffers are as large as they need to be here."""
+        """Do nothing: kernel buffers are unbounded here."""
 
     def is_closing(self) -> bool:
         return self._closing or self.lost
@@ -185,7 +185,7 @@ class SimTransport(asyncio.Transport):
         self._tcp.send_reset(self)
         self.lose(None)
 
-    # --- what the network does -----------------------------------------------------------------
+    # --- interface of the network --------------------------------------------------------------
 
     def open(self, protocol: asyncio.BaseProtocol) -> None:
         self.protocol = protocol
@@ -194,7 +194,7 @@ class SimTransport(asyncio.Transport):
         self._read_on()
 
     def lose(self, error: Exception | None) -> None:
-        """The connection is over on this side."""
+        """End the connection on this side."""
         if self.lost:
             return
         self.lost = True
@@ -207,7 +207,7 @@ class SimTransport(asyncio.Transport):
             self.protocol.connection_lost(error)
 
     def arrive(self, data: bytes | None) -> None:
-        """On the peer's machine: its kernel has the bytes, the process reads them in its turn."""
+        """Take bytes into the kernel of this machine; the process reads them in its turn."""
         if not self.lost and not self.loop.dead:
             self._unread.append(data)
             self.loop.post(self._read_on)

@@ -1,7 +1,7 @@
-"""The course of a seed in lines, for a person who replays it, and for telling two runs apart.
+"""The course of a seed in lines, for a person who replays it, and to compare two runs.
 
-Place in the data path: everybody in the simulator writes here; off in a campaign, where only the
-counters of `coverage` are kept. Callers ask `on` before they build a line.
+Place in the data path: all parts of the simulator write here; off in a campaign, where only the
+counters of `coverage` are kept. Callers check `on` before they build a line.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ class Trace:
         self.lines: list[str] = []
 
     def add(self, who: str, what: str) -> None:
-        """`who` is a node, or the part of the simulator that acts."""
+        """Add a line; `who` is a node, or the part of the simulator that acts."""
         if self.on:
             self.lines.append(f"{self._scheduler.now_us / 1000:12.3f}ms {who:8} {what}")
 
     def digest(self) -> str:
-        """SHA-256 over all lines."""
+        """Return the SHA-256 of all lines."""
         return hashlib.sha256("\n".join(self.lines).encode()).hexdigest()

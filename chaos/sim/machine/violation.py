@@ -1,7 +1,7 @@
-"""How the simulator says that something is wrong, and how it makes a node die.
+"""The exceptions of the simulator: a broken rule, and the death of a node.
 
 `Violation` ends a seed: the system under test broke a rule. `CrashNow` is no error at all: it
-unwinds the stack of a node that dies in the middle of something.
+unwinds the stack of a node that dies in the middle of an operation.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ __all__ = ["CrashNow", "Violation"]
 
 
 class Violation(Exception):
-    """A rule is broken. `rule` names it (R1 to R12, or a word), `detail` says how."""
+    """A broken rule. `rule` names it (R1 to R12, or a word), `detail` says how it was broken."""
 
     def __init__(self, rule: str, detail: str) -> None:
         super().__init__(f"{rule}: {detail}")
@@ -19,7 +19,7 @@ class Violation(Exception):
 
 
 class CrashNow(BaseException):
-    """The node dies here. A BaseException, so that no handler of the node can survive it."""
+    """The death of a node. A BaseException, so that no handler of the node survives it."""
 
     def __init__(self, place: str) -> None:
         super().__init__(place)

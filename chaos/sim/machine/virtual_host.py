@@ -1,10 +1,10 @@
-"""A simulated machine's clocks, and the process that runs on it just now.
+"""A simulated machine's clocks, and its current process.
 
 Place in the data path: `virtual_loop` enters a process before it runs anything of it; the
-substitutes of `virtual_stdlib` (time, randomness, names of processes) ask here whose time it is.
+substitutes of `virtual_stdlib` (time, randomness, names of processes) look the current one up here.
 
-Invariants: at most one process is current; outside of every process there is none, and asking for
-one is an error: product code that runs there would read a clock that nobody simulates.
+Invariants: at most one process is current; outside of every process there is none, and a look-up is
+an error: product code that runs there would read a clock that nobody simulates.
 """
 
 from __future__ import annotations
@@ -66,14 +66,14 @@ class VirtualClock:
         return (WALL_START_MS + self.wall_offset_ms) * 1_000_000 + now_us * 1_000
 
     def global_us(self, when_s: float) -> int:
-        """The scheduler's time at the local time `when_s`, rounded down."""
+        """Return the scheduler's time at the local time `when_s`, rounded down."""
         return int((when_s - self._offset_s) * 1e6 / self._rate)
 
     def due_us(self, when_s: float) -> int:
-        """When the scheduler must act for a timer at the local time `when_s`: not before it."""
+        """Return when the scheduler must act for a timer at local time `when_s`: not before it."""
         due_us = self.global_us(when_s) + 1
-        while self._at(due_us) < when_s:  # by what floats can't tell; a timer that is early for
-            due_us += 1  # good is set again and again at the same time
+        while self._at(due_us) < when_s:  # by rounding of floats; a timer that always rings
+            due_us += 1  # early would be armed again and again at the same time
         lateness_us_max, rng = self._lateness
         if lateness_us_max:
             due_us += int(rng.random() ** 3 * lateness_us_max)
@@ -83,8 +83,8 @@ class VirtualClock:
 class VirtualProcess:
     """One incarnation of a program on a machine.
 
-    `open_disk`, `open_trace`, `on_apply` and `disk_usage` are set by whoever starts a program that
-    needs them.
+    `open_disk`, `open_trace`, `on_apply` and `disk_usage` are set by the code that starts a program
+    that needs them.
     """
 
     def __init__(
@@ -108,14 +108,14 @@ class VirtualProcess:
         self.graveyard = graveyard  # tasks of dead processes, kept until the seed ends
         self.failures = failures
         self.scheduler = scheduler
-        self.disk_time_us: Callable[[], int] = lambda: 0  # what a sync takes
-        self.syncs_begun_us: list[int] = []  # of those under way, in order
+        self.disk_time_us: Callable[[], int] = lambda: 0  # duration of a sync
+        self.syncs_begun_us: list[int] = []  # start times of those under way, in order
         self.apply_delay_us: Callable[[], int] = lambda: 0  # of a slow state machine
         self.open_disk: Callable[[Path], Disk] = _no_disk
         self.open_trace: Callable[[int], Any] = _no_trace
         self.on_fsync: Callable[[int], None] = lambda _: None
         self.on_apply: Callable[[Sequence[CommittedEntry]], None] = _nothing_to_apply
-        # Whether the program ends in good order by what one of its callbacks raised.
+        # Returns whether the program ends in good order by an exception of one of its callbacks.
         self.on_callback_error: Callable[[Exception], bool] = lambda _: False
         self.disk_usage: Callable[[], dict[str, int]] = lambda: _ROOMY
         self.descriptors: set[int] = set()  # real ones that the program has open
@@ -128,14 +128,14 @@ class VirtualProcess:
         return not self.loop.dead
 
     def run(self, action: Callable[[], None]) -> None:
-        """Do something of this program at once, outside of its loop's turns: a test's nudge."""
+        """Run a function as this program at once, outside of its loop's turns, for a test."""
         self.loop.call_soon(action)
 
     def kill(self) -> None:
-        """Nothing of it runs any more; its kernel closes what it had open."""
+        """Kill the process: nothing of it runs any more, and its kernel closes what it had open."""
         if self.alive:
             self.loop.kill()
-            # Not at once: what dies may be in the middle of something, on the stack below us.
+            # Not at once: the dying code may still be on the stack below.
             self.scheduler.after(0, self._close_files)
 
     def _close_files(self) -> None:
@@ -153,7 +153,7 @@ class VirtualProcess:
         *,
         takes_disk_time: bool = False,
     ) -> None:
-        """Carry `work` out after a while, then tell the loop its result or what it raised.
+        """Carry `work` out after a delay, then pass the loop its result or what it raised.
 
         In between the loop goes on: what it does then is not covered by the work.
         """
@@ -198,7 +198,7 @@ class VirtualProcess:
 
 
 class _Outcome:
-    """Keeps what work on a thread raises, for whoever asked for the work."""
+    """Keeps what work on a thread raises, for the caller."""
 
     __slots__ = ("error",)
 
@@ -225,7 +225,7 @@ def current() -> VirtualProcess:
 
 
 def enter(process: VirtualProcess) -> VirtualProcess | None:
-    """Make it the current one; returns what was, for `leave`."""
+    """Make the process current; return the previous one, for `leave`."""
     before = _current[0]
     _current[0] = process
     return before

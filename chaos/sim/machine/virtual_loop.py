@@ -44,8 +44,10 @@ _CALLBACKS_PER_TURN_MAX = 100_000
 
 @contextmanager
 def acting_as(process: VirtualProcess) -> Iterator[None]:
-    """Within the block clocks and the running loop are those of `process`, whoever asks: what it
-    believes can be asked while it is paused, and from within another process."""
+    """Set clocks and the running loop to those of `process` within the block.
+
+    So the state of a paused process can be read, also from within another process.
+    """
     loop_before = asyncio._get_running_loop()
     process_before = virtual_host.enter(process)
     _set_running_loop(process.loop)
@@ -57,7 +59,7 @@ def acting_as(process: VirtualProcess) -> Iterator[None]:
 
 
 class _Handle(asyncio.Handle):
-    """Without what asyncio's own keeps for its debug mode: one is made per callback."""
+    """A handle without what asyncio keeps for its debug mode: one is made per callback."""
 
     __slots__ = ()
 
@@ -78,7 +80,7 @@ class _Handle(asyncio.Handle):
 
 
 class _Timer(asyncio.TimerHandle):
-    """As `_Handle`."""
+    """A timer handle, slim like `_Handle`."""
 
     __slots__ = ()
 
@@ -102,7 +104,10 @@ class _Timer(asyncio.TimerHandle):
 
 
 class _Future(asyncio.Future[Any]):
-    """Asyncio holds futures and tasks in sets: their order must not come from addresses."""
+    """A future with a serial number as its hash.
+
+    Asyncio holds futures and tasks in sets, whose order must not come from addresses.
+    """
 
     def __init__(self, *, loop: VirtualLoop) -> None:
         self._serial = loop.next_serial()
@@ -129,7 +134,7 @@ class _Task(asyncio.Task[_T]):
 
 
 class VirtualLoop(asyncio.AbstractEventLoop):
-    """Only what the product calls is there; anything else is AbstractEventLoop's refusal."""
+    """The loop. Only what the product calls is there; AbstractEventLoop refuses anything else."""
 
     def __init__(self, process: VirtualProcess, scheduler: Scheduler, tcp: SimTcp) -> None:
         self.process = process
@@ -189,10 +194,10 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         return timer
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """A cancelled timer stays in the heap and is passed over when it is due."""
+        """Do nothing: a cancelled timer stays in the heap and is skipped when it is due."""
 
     def post(self, callback: Callable[[*_Ts], object], *args: *_Ts) -> None:
-        """From the outside, never from a process: run it at once, with all that it makes ready."""
+        """Run a callback from outside of all processes at once, with all that it makes ready."""
         if self.dead:
             return
         self._ready.append(_Handle(callback, args, self, self._context))
@@ -207,8 +212,10 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             self._run_turn()
 
     def _run_turn(self) -> None:
-        """Everything that is ready, and what that makes ready, in order: a process at work takes
-        no virtual time."""
+        """Run everything that is ready, and what that makes ready, in order.
+
+        A process at work takes no virtual time.
+        """
         self._turn_scheduled = False
         if self.dead or self.paused:
             return
@@ -235,16 +242,16 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             _set_running_loop(None)
             virtual_host.leave(process_before)
 
-    # --- life ----------------------------------------------------------------------------------
+    # --- pause and death -----------------------------------------------------------------------
 
     def kill(self) -> None:
-        """Nothing runs any more, from this very moment on."""
+        """Kill the loop: nothing runs any more, from this moment on."""
         if self.dead:
             return
         self.dead = True
         self._ready.clear()
         for task in list(self._tasks):
-            # A dead process says nothing about its unfinished work, and finishes none of it.
+            # A dead process logs nothing about its unfinished work, and finishes none of it.
             task._log_destroy_pending = False  # type: ignore[attr-defined]  # asyncio's own way
         self.process.graveyard.extend(self._tasks)
         self._tasks.clear()
@@ -289,7 +296,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     # --- futures, tasks, threads ---------------------------------------------------------------
 
     def next_serial(self) -> int:
-        """Of a future or task: its hash."""
+        """Return the next hash of a future or task."""
         self._serial += 1
         return self._serial
 
@@ -322,7 +329,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         func: Callable[[*_Ts], _T],
         *args: *_Ts,
     ) -> asyncio.Future[_T]:
-        """The work is one action, some time from now; a crash finds it not begun or done."""
+        """Run the work as one action, some time from now; a crash finds it not begun or done."""
         assert executor is None, "the product has no pools of its own here"
         future: asyncio.Future[_T] = self.create_future()
         self.process.on_thread(partial(func, *args), partial(_settle, future))

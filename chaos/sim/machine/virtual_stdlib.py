@@ -1,13 +1,13 @@
-"""What the product's modules see instead of the real clock, randomness, threads and locks.
+"""Substitutes that the product's modules get for the real clock, randomness, threads and locks.
 
 Place in the data path: `substituted` is in force while a whole-group seed runs. It walks through
-the product's loaded modules and puts a substitute wherever one of them holds the standard
-library's `time`, `random`, `os`, `secrets`, `shutil`, `mmap` or a thread pool, or the product's
-own door to the disk, the store's lock and the trace. So the product has no switches for the
-simulator, and a new call of `time.monotonic` somewhere is simulated without anybody's doing.
+the product's loaded modules and puts a substitute wherever one of them holds the standard library's
+`time`, `random`, `os`, `secrets`, `shutil`, `mmap` or a thread pool, or the product's own access to
+the disk, the store's lock and the trace. So the product has no switches for the simulator, and a
+new call of `time.monotonic` is simulated without further changes.
 
-Invariant: everything a substitute answers comes from the current process of `virtual_host`;
-leaving the context puts every name back.
+Invariant: everything a substitute returns comes from the current process of `virtual_host`; leaving
+the context puts every name back.
 
 Source: madsim replaces libc's clock and randomness in the same way.
 """
@@ -54,7 +54,7 @@ _PACKAGES = ("raft", "remoting", "broker", "client", "namesrv")
 
 
 class _Module(ModuleType):
-    """The real module, but for the names given."""
+    """The real module, but for the given names."""
 
     def __init__(self, real: ModuleType, **names: object) -> None:
         super().__init__(real.__name__)
@@ -88,7 +88,7 @@ def _time() -> float:
 
 
 class _Random(random.Random):
-    """Seeded by the process where the product asks for no seed."""
+    """A generator that the process seeds where the product gives no seed."""
 
     def __init__(self, x: Any = None) -> None:
         super().__init__(current().rng.getrandbits(64) if x is None else x)
@@ -118,7 +118,7 @@ def _getpid() -> int:
 
 
 def _open(path: Any, flags: int, mode: int = 0o777) -> int:
-    """A descriptor that is closed when the process dies, as a kernel would."""
+    """Open a descriptor that is closed when the process dies, as a kernel would."""
     descriptor = os.open(path, flags, mode)
     current().descriptors.add(descriptor)
     return descriptor
@@ -148,19 +148,19 @@ def _disk_usage(_: object) -> SimpleNamespace:
 
 
 def _fsync(descriptor: int) -> None:
-    """Nothing of these files is on a disk; whoever plays a failure of power notes what would be."""
+    """Do nothing, as no such file is on a disk; `DerivedState` records it for power failures."""
     os.fstat(descriptor)  # a closed descriptor is an error all the same
     current().on_fsync(descriptor)
 
 
 class _NoLock:
-    """A simulated machine runs one broker at a time: `VirtualProcess` sees to that."""
+    """A lock that is always free: `VirtualProcess` runs one broker at a time on a machine."""
 
     def __init__(self, store: Path) -> None:
         del store
 
     def release(self) -> None:
-        """Nothing was taken."""
+        """Do nothing: nothing was locked."""
 
 
 def _disk_of_machine(root: Path) -> Any:
@@ -173,7 +173,7 @@ def _trace_of_process(directory: Path, incarnation: int) -> Any:
 
 
 class _WatchedStateMachine(BrokerStateMachine):
-    """Shows what it applies before it does."""
+    """A state machine that shows what it applies before it does."""
 
     def apply(self, entries: Sequence[CommittedEntry]) -> None:
         current().on_apply(entries)
@@ -181,8 +181,10 @@ class _WatchedStateMachine(BrokerStateMachine):
 
 
 class _WatchedShell(CoreShell):
-    """Where the machine says so, what is committed is applied a while later; a read point is not
-    answered before what was committed when it was asked for is applied."""
+    """A shell that can apply committed entries late.
+
+    A read point is not answered before what was committed when it was requested is applied.
+    """
 
     async def read_index(self) -> Index:
         committed = self.core.commit_index
@@ -206,7 +208,7 @@ class _WatchedShell(CoreShell):
 
 
 class _Pool:
-    """One thread at a time: work waits for the work before it, as in a pool of one."""
+    """A pool of one thread: work waits for the work before it."""
 
     def __init__(self, max_workers: int | None = None, thread_name_prefix: str = "") -> None:
         del max_workers, thread_name_prefix
@@ -221,7 +223,7 @@ class _Pool:
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Work under way ends by itself."""
+        """Do nothing: work under way ends by itself."""
 
     def _begin(self) -> None:
         if self._busy or not self._waiting:
@@ -295,7 +297,7 @@ _HELD_IN_SETS: tuple[type, ...] = (
     remoting.connections.connection.Connection,
     raft.peers.connection._Connection,
 )
-"""Sets of them are walked through: their order must not come from addresses in memory."""
+"""Classes kept in sets: their order must not come from addresses in memory."""
 
 
 def _hash_of(one: Any, serials: Iterator[int]) -> int:
@@ -307,7 +309,7 @@ def _hash_of(one: Any, serials: Iterator[int]) -> int:
 
 @contextmanager
 def substituted(parts: Sequence[tuple[object, object]] = ()) -> Iterator[None]:
-    """While it lasts the product runs in simulated processes only.
+    """Run the product in simulated processes only, while the context lasts.
 
     `parts`: the product's parts for which a test has a substitute with a bug.
     """

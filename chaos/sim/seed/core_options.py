@@ -84,18 +84,14 @@ CALMABLE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimOptions:
-    """The options of one seed. Times of the Raft configuration are milliseconds, others
-    microseconds.
-    """
+    """The options of one seed. Times of Raft are milliseconds, others microseconds."""
 
     seed: int
     node_count: int
     spare_count: int
     """Machines that may join the group."""
     learner_count: int
-    """How many of the spare machines are learners in the initial configuration, where it is
-    written.
-    """
+    """How many of them are learners in the initial configuration, where it is written."""
     first_is_written: bool
     """Whether the first leader writes the initial configuration to the log."""
     fault_time_us: int
@@ -134,9 +130,7 @@ class SimOptions:
     """A node's clock runs at 1 +- this."""
     timer_lateness_us_max: int
     restart_us_max: int
-    """Longest restart time; the shortest is near 0, so that a node may be back before anybody
-    noticed.
-    """
+    """Longest restart time; the shortest is near 0, so that a node may be back unnoticed."""
     opening_failure_rate: float
     """Share of starts in the middle of which the node dies, or gets an error of its disk."""
     fault_duration_us_max: int
@@ -273,8 +267,9 @@ def core_schedule(options: SimOptions) -> Schedule:
 
 
 def _with_later(rates: dict[str, float], seed: int, node_count: int) -> dict[str, float]:
-    """Add the rates of later faults, each from a generator of its own: most older seeds stay the
-    same.
+    """Add the rates of later faults, from generators of their own.
+
+    What was added later leaves most older seeds what they were.
     """
     if not rates or node_count == 1:
         return rates

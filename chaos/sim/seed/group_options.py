@@ -150,9 +150,7 @@ class GroupOptions:
     """1: an administrator changes users and groups, resumes transactions, commits offsets oneway.
     """
     shaper_count: int
-    """1: an administrator changes a topic's queues and permissions, and settings of running
-    brokers.
-    """
+    """1: an administrator changes a topic's queues and permissions, and brokers' settings."""
     resetter_count: int
     """1: an administrator resets a group's offsets while its one consumer reads."""
 

@@ -364,9 +364,7 @@ class Nemesis(Generic[_N]):
         return self._split([self._rng.choice(self._nodes).name])
 
     def _company(self, leader: _N, *, most: bool) -> list[NodeId]:
-        """Draw followers that make a minority together with the leader; with `most`, the largest
-        one.
-        """
+        """Draw followers that form a minority with the leader; with `most`, the largest one."""
         others = [node.name for node in self._nodes if node is not leader]
         count_max = max(0, (len(self._nodes) - 1) // 2 - 1)
         return self._rng.sample(others, count_max if most else self._rng.randint(0, count_max))
@@ -379,8 +377,10 @@ class Nemesis(Generic[_N]):
         return self._split([leader.name, *self._company(leader, most=False)])
 
     def _depose_and_return(self) -> str | None:
-        """Isolate the leader with a minority while the others elect another one; then make it
-        leader again, while messages of its first term may still be in flight.
+        """Isolate the leader with a minority, and return leadership to it later.
+
+        The others elect another one meanwhile; when it leads again, messages of its first term may
+        still be in flight.
         """
         leader = self._leader()
         if leader is None:
@@ -412,9 +412,7 @@ class Nemesis(Generic[_N]):
         return self._cut([self._pair()])
 
     def _one_way_leader(self) -> str | None:
-        """Cut the leader's links in one direction: it hears all and nobody hears it, or the
-        reverse.
-        """
+        """Cut the leader's links in one direction: it hears all, or is heard by all."""
         leader = self._leader()
         if leader is None:
             return None

@@ -1,12 +1,12 @@
-"""What clients asked of the log and were told of it, for every request that leaves a command there.
+"""Requests of clients and their answers, for every request that leaves a command in the log.
 
-Place in the data path: client programs note here what they ask and how it ended; `committed_log`
-notes each command that it applies. An effect is a command's kind with the fields that tell it from
-others.
+Place in the data path: client programs record here what they request and how it ended; `log_model`
+records each command that it applies. An effect is a command's kind with the fields that tell it
+from others.
 
-Rules: what was answered as done stands in the log when it is answered, more often than
-before it was asked (G1, G4, G5: an answer follows the commit of its entry); what was surely not
-done, however often it was tried, never stands there (G7).
+Rules: when a request is answered as done, its effect is in the log more often than before it was
+sent (G1, G4, G5: an answer follows the commit of its entry); an effect whose every attempt failed
+definitely is never in the log (G7).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Effect: TypeAlias = tuple[Hashable, ...]
 
 @dataclass(slots=True)
 class Question:
-    """One request, its retries included. Whoever asks says when it was answered as done."""
+    """One request, its retries included. The caller sets `is_told` when it was answered as done."""
 
     effect: Effect
     count_before: int
@@ -35,26 +35,29 @@ class Question:
 
 
 class Asked:
-    """Of one broker group. Methods raise Violation."""
+    """All requests to one broker group. Methods raise Violation."""
 
     def __init__(self, counts: dict[str, int]) -> None:
         self._counts = counts
         self._done: Counter[Effect] = Counter()
-        self._refused: set[Effect] = set()  # surely not done, at least once
-        self._perhaps: set[Effect] = set()  # done, or nobody knows
-        self._open: Counter[Effect] = Counter()  # asked, and not ended
+        self._refused: set[Effect] = set()  # failed definitely, at least once
+        self._perhaps: set[Effect] = set()  # done, or of unknown outcome
+        self._open: Counter[Effect] = Counter()  # sent, and not ended
 
     def note(self, *effect: Hashable) -> None:
-        """The log has it, once more."""
+        """Record that the log has the effect once more."""
         self._done[effect] += 1
 
     @contextmanager
     def question(self, *effect: Hashable) -> Iterator[Question]:
-        """Ask for it within. How it ended is judged by `is_told`, and by the error that leaves;
-        where the client dies in between nobody knows."""
+        """Send the request within this context.
+
+        `is_told` and the error that leaves decide how it ended; if the client dies meanwhile the
+        outcome is unknown.
+        """
         question = Question(effect, self._done[effect])
         is_definite = False
-        # A dead client's coroutine ends as late as the seed does, so nothing may wait for its end.
+        # A dead client's coroutine ends only with the seed, so nothing may wait for its end.
         self._open[effect] += 1
         try:
             yield question
@@ -74,12 +77,12 @@ class Asked:
                 raise Violation("told", f"{effect} is answered as done, the log has it not")
 
     def overtaken(self, *effect: Hashable) -> None:
-        """Its own asker was told meanwhile that it is not done: so it never may be."""
+        """Record that the client saw its request not done: it must never be done later."""
         self._perhaps.discard(effect)
         self._refused.add(effect)
 
     def check_final(self) -> None:
-        """When all nodes have applied the whole log."""
+        """Check the refused effects when all nodes have applied the whole log."""
         for effect in sorted(self._refused - self._perhaps, key=repr):
             if self._done[effect] and not self._open[effect]:
                 raise Violation("G7", f"{effect} was surely refused, and is in the log")

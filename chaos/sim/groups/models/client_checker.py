@@ -1,15 +1,15 @@
-"""What clients were told, against the committed log: G1, G6, G7 and the reads.
+"""Compare clients' answers with the committed log: G1, G6, G7 and the reads.
 
-Place in the data path: `clients` tell here each operation as it begins and ends, `cluster` asks
-for the verdict at the end of a seed.
+Place in the data path: `clients` report here each operation as it begins and ends, `cluster` gets
+the verdict at the end of a seed.
 
-G1: a message that was acknowledged stands in the log where the answer said. G7: a send that ended
-as a definite failure stands nowhere; one of unknown outcome may stand once. A decision that was
-acknowledged is the one in the log. G6: a max offset is not below what was acknowledged before it
-was asked, a fetched consumer offset is one that the log had since it was asked for. A read
-shows what the committed log has at that place, and nothing that is not committed yet. G5: what was
-told of a recall, of a pop, an acknowledgement or a postponed message is in the committed log when
-it is told. A deletion that was acknowledged has taken what was acknowledged before it was asked.
+G1: an acknowledged message is in the log where the answer said. G7: a send that ended as a definite
+failure is nowhere in the log; one of unknown outcome may be there once. An acknowledged decision is
+the one in the log. G6: a max offset is not below what was acknowledged before the query, a fetched
+consumer offset is one that the log had since the query. A read shows what the committed log has at
+that place, and nothing uncommitted. G5: the answer of a recall, a pop, an acknowledgement or a
+postponed message is in the committed log when the client gets it. An acknowledged deletion has
+taken what was acknowledged before it was requested.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Recall(Enum):
 
 @dataclass(slots=True, kw_only=True)
 class Value:
-    """One message that somebody sends, however often."""
+    """One message of a sender, with all its attempts."""
 
     name: str
     uniq_key: str | None = None
@@ -48,15 +48,15 @@ class Value:
     acknowledged: tuple[str, int, int] | None = None  # topic, queue, offset
     unknown: bool = False  # an attempt of unknown outcome
     attempts: int = 0
-    not_before_ms: int = 0  # the time of delivery that was asked for; 0: none
+    not_before_ms: int = 0  # the requested time of delivery; 0: none
     begun_ms: int = 0  # by the true time
     acknowledged_ms: int = 0  # likewise; it may have been sent again long after it was begun
-    delay_ms: int | None = None  # that was asked for, from when it is stored
+    delay_ms: int | None = None  # the requested delay, from when it is stored
     recall: Recall = Recall.NONE
 
 
 class ClientChecker:
-    """Of one broker group. Methods raise Violation."""
+    """The answers of one broker group. Methods raise Violation."""
 
     def __init__(self, log: LogModel, counts: dict[str, int]) -> None:
         self._log = log
@@ -102,19 +102,21 @@ class ClientChecker:
             value.unknown = True
 
     def check_refusal(self, values: Sequence[Value], error: ClientError) -> None:
-        """An attempt has ended so. What nobody has sent before is no repetition, whatever clocks
-        say."""
+        """Check a refused attempt: a first send must not be refused as a repetition.
+
+        That holds whatever clocks say.
+        """
         if isinstance(error, MaybeStoredError) and all(
             value.attempts == 1 and value.name not in self._log.values for value in values
         ):
             raise Violation("time", f"{values[0].name} is refused as sent before: {error}")
 
     def is_stored(self, value: Value) -> bool:
-        """Whether an earlier attempt is committed already, as far as anybody has applied."""
+        """Return whether an earlier attempt is committed, as far as any node has applied."""
         return value.name in self._log.values
 
     def on_deduplicated(self) -> None:
-        """A retry of what is stored was answered with the first place."""
+        """Count a retry of a stored message that was answered with the first place."""
         self._counts["sends_deduplicated"] += 1
 
     def _check_stored(self, value: Value) -> None:
@@ -132,7 +134,7 @@ class ClientChecker:
     # --- recalls -------------------------------------------------------------------------------
 
     def on_recalling(self, value: Value) -> None:
-        value.recall = Recall.UNKNOWN  # until its end is known: the sender may die before
+        value.recall = Recall.UNKNOWN  # until its outcome is known: the sender may die before
 
     def on_recalled(self, value: Value) -> None:
         self._counts["recalls_told"] += 1
@@ -148,7 +150,7 @@ class ClientChecker:
     # --- POP -----------------------------------------------------------------------------------
 
     def on_popped(self, key: QueueKey, offset: int, pop_ms: int, value: str) -> None:
-        """A consumer was given this message, under this handle."""
+        """Check a message that a consumer received under this handle."""
         _, topic, queue_id = key
         queue = self._log.queues.get((topic, queue_id), [])
         if offset >= len(queue) or queue[offset].value != value:
@@ -160,18 +162,18 @@ class ClientChecker:
         self._given.add((key, offset, pop_ms))
 
     def on_postponed(self, key: QueueKey, offset: int, pop_ms: int) -> None:
-        """A consumer was told that its message comes again later, and its new handle."""
+        """Check the answer that the message will become visible later, under a new handle."""
         if not self._log.pop.has_held(key, offset, pop_ms):
             raise Violation("G5", f"{key}: {offset} is answered as postponed, the log has it not")
 
     def on_pop_acknowledged(self, key: QueueKey, offset: int, pop_ms: int) -> None:
-        """A consumer was told that its message is done, or was taken from it."""
+        """Check the answer that a message is acknowledged, or is no longer this consumer's."""
         self._counts["acknowledgements_told"] += 1
         if self._log.pop.holds(key, offset, pop_ms):
             raise Violation("G5", f"{key}: {offset} is acknowledged, and still held")
 
     def on_popped_in_order(self, key: QueueKey, offset: int, pop_ms: int, value: str) -> None:
-        """A consumer was given this message, in order; an attempt that asks again gets it again."""
+        """Check a message received in order; a repeated attempt gets the same message again."""
         _, topic, queue_id = key
         self.on_read(topic, queue_id, offset, value)
         if not self._log.pop.order.has_given(key, offset, pop_ms):
@@ -184,11 +186,11 @@ class ClientChecker:
     # --- deletions -----------------------------------------------------------------------------
 
     def acknowledged_ends(self, topic: str) -> dict[tuple[str, int], int]:
-        """What a deletion that begins now must take with it."""
+        """Return the ends of queues that a deletion starting now must cover."""
         return {key: end for key, end in self._ends.items() if key[0] == topic}
 
     def on_deleted(self, ends: Mapping[tuple[str, int], int]) -> None:
-        """A deletion was acknowledged; when it began `ends` were acknowledged."""
+        """Check an acknowledged deletion; `ends` were acknowledged when it began."""
         self._counts["deletions_told"] += 1
         for key, end in ends.items():
             floor = self._log.floors.get(key, 0)
@@ -198,7 +200,7 @@ class ClientChecker:
                 )
 
     def on_min_offset(self, topic: str, queue_id: int, offset: int) -> None:
-        """As asked when nobody deletes any more."""
+        """Check a min offset, queried when nobody deletes any more."""
         floor = self._log.floors.get((topic, queue_id), 0)
         if offset < floor:
             raise Violation("G3", f"{topic}/{queue_id} begins at {offset}, its floor is {floor}")
@@ -215,8 +217,11 @@ class ClientChecker:
         *,
         is_moved: bool,
     ) -> None:
-        """A pull of everything from `offset`: no message is passed over, in a pull or between
-        two. `messages`: rows of offset and body."""
+        """Check a pull of everything from `offset`: no message is skipped, in a pull or between
+        two.
+
+        `messages`: rows of offset and body.
+        """
         if is_moved:
             return
         expected = offset
@@ -249,7 +254,7 @@ class ClientChecker:
 
     @contextlib.contextmanager
     def held(self, suspend_ms: int) -> Iterator[None]:
-        """Around a pull that may be held for so long: it ends by then, where the group is calm."""
+        """Wrap a pull that the broker may hold for `suspend_ms`: if calm, it ends by then."""
         times = self._log.true_time
         was_calm = times is not None and times.is_calm
         begun_ms = times.now_ms() if times is not None else 0
@@ -262,11 +267,11 @@ class ClientChecker:
                     raise Violation("time", f"a pull is held {late_ms} ms longer than it asked")
 
     def end_of(self, topic: str, queue_id: int) -> int:
-        """Where the committed queue ends now."""
+        """Return the current end of the committed queue."""
         return self._log.next_offset(topic, queue_id)
 
     def max_offset_floor(self, topic: str, queue_id: int) -> int:
-        """What a max offset asked for now must not be below."""
+        """Return the lower bound of a max offset queried now."""
         return self._ends.get((topic, queue_id), 0)
 
     def on_max_offset(self, topic: str, queue_id: int, offset: int, floor: int) -> None:
@@ -281,37 +286,37 @@ class ClientChecker:
     # --- consumer offsets ----------------------------------------------------------------------
 
     def begin_fetch(self, key: QueueKey) -> int:
-        """A group's offset is asked for now; the result goes to `on_fetched`."""
+        """Note that a group's offset is queried now; pass the result to `on_fetched`."""
         return len(self._log.offset_history.get(key, ()))
 
     def on_fetched(self, key: QueueKey, offset: int | None, since: int) -> None:
-        """It was what the log had when it was asked, or what it got until now (run format, S5)."""
+        """Check that the log had this offset at some time since the query (run format, S5)."""
         self._counts["offsets_fetched"] += 1
         history = [None, *self._log.offset_history.get(key, ())]
         if offset not in history[since:]:
             raise Violation("G5", f"{key}: {offset} is fetched, possible are {history[since:]}")
 
     def on_overtaken(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """A query on the same connection was answered as if this commit before it were not."""
+        """Record that a later query on the same connection did not show this commit."""
         self._counts["oneway_commits_lost"] += 1
         self.asked.overtaken("offset", group, topic, queue_id, offset)
 
     # --- administration ------------------------------------------------------------------------
 
     def on_user_deleted(self, name: str) -> None:
-        """Its one administrator was told that there is no such user."""
+        """Check the answer to the user's only administrator that there is no such user."""
         if self.registry.knows_user(name):
             raise Violation("told", f"user {name} is answered as deleted, and is in the log")
 
     def stored_in(self, topic: str) -> Sequence[Stored]:
-        """What the log has in queue 0 of a topic, as far as every broker can read it."""
+        """Return the messages in queue 0 of a topic that every broker can still read."""
         begin = self._log.log_begin()
         return [one for one in self._log.queues.get((topic, 0), ()) if one.position >= begin]
 
     # --- the end -------------------------------------------------------------------------------
 
     def check_final(self) -> None:
-        """When everything is healed and all nodes have applied the whole log."""
+        """Check all answers once everything is healed and all nodes have applied the whole log."""
         self.asked.check_final()
         places = {stored.value: stored for stored in self._log.by_key.values()}
         halves = {stored.value: stored for stored in self._log.halves}
@@ -331,7 +336,7 @@ class ClientChecker:
                 raise Violation("G1", f"{name} is in the log, and nobody sent it")
 
     def _check_delayed(self, value: Value, places: Mapping[str, Stored]) -> None:
-        """It was acknowledged."""
+        """Check an acknowledged delayed message."""
         name = value.name
         is_recalled = self._log.timers.is_recalled(name)
         if is_recalled and value.recall in {Recall.NONE, Recall.REFUSED}:
@@ -355,7 +360,7 @@ class ClientChecker:
             times.check_late(name, due_ms, stored.true_ms)
 
     def _has_waited_in_vain(self, name: str) -> bool:
-        """Whether a half was committed, and waited for its time when its topic was deleted."""
+        """Return whether a committed half's message still waited when its topic was deleted."""
         is_committed = any(
             self._log.decisions.get(half.queue_offset) == "commit"
             for half in self._log.halves

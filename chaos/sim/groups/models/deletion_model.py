@@ -1,12 +1,12 @@
-"""What waits elsewhere for a topic that is deleted meanwhile, as the committed log tells of it.
+"""Messages that wait elsewhere for a topic that is deleted meanwhile, by the committed log.
 
-Place in the data path: `committed_log` hands it every message that begins to wait (a half, a
-delayed message, one with a time of its own), every one that becomes visible, and the deletions;
-`promises` asks it about what was acknowledged. Knows nothing of the broker's places.
+Place in the data path: `log_model` hands it every message that begins to wait (a half, a delayed
+message, one with a time of its own), every one that becomes visible, and the deletions;
+`client_checker` queries it about acknowledged messages. It does not read the broker's tables.
 
 Rules: what began to wait before its topic was deleted never becomes visible in the next topic of
-that name, whatever it waited for, and however often it was taken up again. In the entry of the
-deletion itself its messages come first.
+that name, whatever it waited for, and however often it was resumed. In the entry of the deletion
+itself its messages come first.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["DeletionModel"]
 
 
 class DeletionModel:
-    """Of one broker group. Methods raise Violation."""
+    """The deletions of one broker group. Methods raise Violation."""
 
     def __init__(self) -> None:
         self._deleted_at: dict[str, Index] = {}  # by topic: the last time
@@ -29,11 +29,11 @@ class DeletionModel:
         self._deleted_at[topic] = index
 
     def on_waiting(self, stored: Stored) -> None:
-        """A half, or a message that shall be delivered later."""
+        """Record a half, or a message for later delivery."""
         self._waits.setdefault(stored.value, stored)
 
     def on_visible(self, stored: Stored) -> None:
-        """Some message is stored where consumers read it."""
+        """Check a message that is stored where consumers read it."""
         waited = self._waits.get(stored.value)
         if waited is not None and self.took(waited):
             raise Violation(
@@ -43,10 +43,10 @@ class DeletionModel:
             )
 
     def took(self, stored: Stored) -> bool:
-        """Whether what waits there was sent to a topic that is gone."""
+        """Return whether the waiting message was for a topic deleted since."""
         return stored.index <= self._deleted_at.get(stored.real_topic, 0)
 
     def has_taken(self, value: str) -> bool:
-        """Whether the message waited when its topic was deleted, or was delivered before that."""
+        """Return whether the message waited at its topic's deletion, or was delivered before."""
         waited = self._waits.get(value)
         return waited is not None and self.took(waited)

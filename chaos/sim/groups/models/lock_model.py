@@ -1,12 +1,12 @@
-"""Whose queues are whose, as the committed log tells of it, and as orderly consumers believe.
+"""Owners of queues, by the committed log and by the belief of orderly consumers.
 
-Place in the data path: `committed_log` hands it the commands that lock and unlock, `lock_clients`
-what they were granted and what they consume. Knows nothing of the broker's table or its leases.
+Place in the data path: `log_model` hands it the commands that lock and unlock, `lock_clients` their
+grants and what they consume. It reads neither the broker's table nor its leases.
 
-Rules: a queue that a client was granted is the client's in the log when it hears of it; a client
-consumes no queue that is another's in the log, and no two clients of a group believe at once that
-they hold the same queue. What a client said before it gave queues back (its claim is lower then)
-changes nothing of what it owns since.
+Rules: when a client gets a grant, the log has it as the owner; a client consumes no queue that has
+another owner in the log, and no two clients of a group believe at once that they hold the same
+queue. Requests that a client sent before it unlocked (with a lower claim) do not change what it
+owns since.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _Member:
 
 
 class LockModel:
-    """Of one broker group. Methods raise Violation."""
+    """The locks of one broker group. Methods raise Violation."""
 
     def __init__(self, counts: dict[str, int]) -> None:
         self._counts = counts
@@ -40,7 +40,7 @@ class LockModel:
         self._members: dict[str, list[_Member]] = {}  # by group
 
     def rows(self) -> set[tuple[str, str, int, str, int]]:
-        """As the broker's own table has them."""
+        """Return the locks as rows of the broker's own table."""
         return {(group, *queue, *owner) for (group, queue), owner in self._owners.items()}
 
     # The log -----------------------------------------------------------------------------------
@@ -63,7 +63,7 @@ class LockModel:
                 del self._owners[key]
 
     def drop(self, *, group: str | None = None, topic: str | None = None) -> None:
-        """The topic or the group is deleted."""
+        """Drop the locks of a deleted topic or group."""
         self._owners = {
             key: owner
             for key, owner in self._owners.items()
@@ -81,12 +81,12 @@ class LockModel:
         lives: Callable[[], bool],
         holds: Callable[[str, int], bool],
     ) -> None:
-        """A member begins; `lives` and `holds` are asked for as long as the seed lasts."""
+        """Add a member; `lives` and `holds` are called for as long as the seed lasts."""
         member = _Member(client_id, host, lives, holds)
         self._members.setdefault(group, []).append(member)
 
     def live_owners(self, group: str) -> list[tuple[str, str]]:
-        """(machine, client) of members that live and own a queue in the log."""
+        """Return (machine, client) of live members that own a queue in the log."""
         return [
             (member.host, member.client_id)
             for member in self._members.get(group, ())
@@ -97,14 +97,14 @@ class LockModel:
         return sum(member.lives() for member in self._members.get(group, ()))
 
     def owns(self, group: str, client_id: str) -> bool:
-        """Whether the log has any queue of the group as the client's."""
+        """Return whether the client owns any queue of the group in the log."""
         return any(
             of_group == group and owner == client_id
             for (of_group, _), (owner, _) in self._owners.items()
         )
 
     def on_granted(self, group: str, client_id: str, topic: str, queue_id: int) -> None:
-        """The client hears that it holds the queue, for the first time or again."""
+        """Check a grant of the queue, new or renewed, when the client receives it."""
         self._counts["queues_granted"] += 1
         self._check_owner(group, client_id, topic, queue_id, "is granted")
         for member in self._members[group]:
@@ -115,7 +115,7 @@ class LockModel:
                 )
 
     def on_consumed(self, group: str, client_id: str, topic: str, queue_id: int) -> None:
-        """The client consumes a message, since it believes that it holds the queue."""
+        """Check that the client may consume a message of the queue now."""
         self._check_owner(group, client_id, topic, queue_id, "consumes")
 
     def _check_owner(

@@ -1,15 +1,15 @@
-"""The committed log as a dumb model of the broker reads it: G2 to G5, entry by entry.
+"""The committed log as a simple model of the broker reads it: G2 to G5, entry by entry.
 
 Place in the data path: every broker shows what it applies before it does. The first to apply an
-entry adds it here; whoever applies it later must have the same one. The model knows nothing of
-dedupe windows, overlays or half tables: it decodes records and asks whether the promises hold.
-`timer_model`, `pop_model`, `deletion_model` and the like have the rules of what they are named for.
+entry adds it here; every later one must have the same entry. The model has no dedupe windows,
+overlays or half tables: it decodes records and checks the guarantees. `timer_model`, `pop_model`,
+`deletion_model` and the like have the rules of what they are named for.
 
 G2: no UNIQ_KEY stands twice in user topics. G3: queue offsets are dense from 0 and never reused,
-also by a topic that was deleted and is made again, and a record is where its unit says. G4: a half
-is decided once; a commit's final message is in the entry of its decision, a rollback's nowhere;
-the half queue's offset never passes an undecided half (T10). G5: a delayed message is delivered
-once, in order, not before its time; store timestamps never go back.
+also by a topic that was deleted and created again, and a record is where its unit says. G4: a half
+is decided once; a commit's final message is in the entry of its decision, a rollback's nowhere; the
+half queue's offset never passes an undecided half (T10). G5: a delayed message is delivered once,
+in order, not before its time; store timestamps never go back.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ _TRANSACTION_TOPICS: Final = frozenset({HALF_TOPIC, OP_TOPIC, TRANS_CHECK_MAX_TO
 
 
 class LogModel:
-    """Of one broker group. Every method raises Violation."""
+    """The log of one broker group. Every method raises Violation."""
 
     def __init__(
         self,
@@ -89,8 +89,11 @@ class LogModel:
         log_begin: Callable[[], int],
         true_time: TrueTime | None = None,
     ) -> None:
-        """`log_begin` tells below which position some broker's log has lost its records. Without
-        `true_time` nothing is judged by it."""
+        """Build an empty model.
+
+        `log_begin` returns the position below which some broker's log has no records. Without
+        `true_time` nothing is judged by it.
+        """
         self.true_time = true_time
         self._counts = counts
         self._entries: dict[Index, tuple[Term, int]] = {}  # term and chain
@@ -105,7 +108,7 @@ class LogModel:
         self._delivered: dict[int, int] = {}  # next offset per schedule queue
         self._store_ms = 0
         self.floors: dict[tuple[str, int], int] = {}  # where queues of deleted topics ended
-        # Of a consumer offset every value that it ever had, None where it was deleted.
+        # Every value that a consumer offset ever had, None where it was deleted.
         self.offset_history: dict[QueueKey, list[int | None]] = {}
         self.asked = Asked(counts)
         self.resets = ResetModel(counts, (lambda: 0) if true_time is None else true_time.now_ms)
@@ -113,7 +116,7 @@ class LogModel:
         self.registry = RegistryModel()
         self.resumed: set[int] = set()  # copies of halves that were given up
         self.log_begin = log_begin
-        self._topics: set[str] = set()  # that were made, and are there
+        self._topics: set[str] = set()  # that exist now
         self.timers = TimerModel(counts)
         self.deletions = DeletionModel()
         self.shapes = ShapeModel()
@@ -125,7 +128,7 @@ class LogModel:
         return len(self.queues.get((topic, queue_id), ()))
 
     def on_apply(self, node: NodeId, entries: Sequence[CommittedEntry]) -> None:
-        """A node is about to apply these."""
+        """Check entries that a node is about to apply."""
         for entry in entries:
             index = entry.index
             known = self._entries.get(index)
@@ -304,7 +307,7 @@ class LogModel:
             self.offset_history.setdefault(key, []).append(None)
 
     def _resume(self, command: ResumeCommand, added: Sequence[Stored]) -> None:
-        """A half that was given up is in the entry again, the first time that somebody asks."""
+        """Record a resumed half: the entry of the first such request holds it again."""
         copy = self.queues[TRANS_CHECK_MAX_TOPIC, 0][command.queue_offset]
         halves = [one for one in added if one.topic == HALF_TOPIC and one.value == copy.value]
         if command.queue_offset in self.resumed or len(halves) != 1:
@@ -346,7 +349,7 @@ class LogModel:
         self._counts[f"decisions_{decision}"] += 1
 
     def _check_progress(self, offset: int) -> None:
-        """Everything below the half queue's offset is decided for good."""
+        """Check that everything below the half queue's offset is decided for good."""
         passed = min(offset, len(self.halves))
         undecided = next((half for half in range(passed) if half not in self.decisions), None)
         if offset > len(self.halves) or undecided is not None:
@@ -377,13 +380,13 @@ class LogModel:
         self._counts["delayed_deliveries"] += len(waiting)
 
     def _is_taken(self, waiting: Stored) -> bool:
-        """Whether its topic was deleted: it is taken out, and goes nowhere."""
+        """Return whether the message's topic was deleted: it is taken out, and not delivered."""
         is_taken = self.deletions.took(waiting)
         self._counts["waiting_deleted"] += is_taken
         return is_taken
 
     def _delete_topic(self, name: str, index: Index) -> None:
-        """With what groups popped of it and shall pop again."""
+        """Delete the topic, with what groups popped of it and would pop again."""
         groups = {group for group, topic, _ in self.offsets if topic == name}
         retries = {f"%RETRY%{group}_{name}" for group in groups} & self._topics
         for gone in (name, *sorted(retries)):
@@ -402,7 +405,7 @@ class LogModel:
         self._counts["topics_deleted"] += 1
 
     def undelivered(self) -> int:
-        """Delayed messages that still wait."""
+        """Return the number of delayed messages that still wait."""
         return len(self.timers.waiting) + sum(
             len(queue) - self._delivered.get(queue_id, 0)
             for (topic, queue_id), queue in self.queues.items()

@@ -1,12 +1,11 @@
-"""Messages popped in order, as the committed log tells of them.
+"""Messages popped in order, by the committed log.
 
-Place in the data path: `pop_model` hands it POP's commands that are in order, `promises` asks it
-about what consumers were told. Knows nothing of the broker's table.
+Place in the data path: `pop_model` hands it POP's commands that are in order, `client_checker`
+queries it about consumers' answers. It does not read the broker's table.
 
-Rules: of a queue a group is given nothing while something that it was given before is neither done
-nor visible again, unless the same attempt asks again; it goes on at the first message that is not
-done, passes over none that its log still has, and is never given again what is done together with
-all before it.
+Rules: a group gets nothing of a queue while a message it was given before is neither done nor
+visible again, unless the same attempt repeats; it goes on at the first message that is not done,
+skips none that its log still has, and never gets again what is done together with all before it.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _Key: TypeAlias = tuple[str, str, int]  # group, topic, queue id
 
 @dataclass(slots=True)
 class _Given:
-    """What the group was given last of a queue."""
+    """The messages of a queue that the group was given last."""
 
     attempt_id: str
     pop_ms: int
@@ -40,7 +39,7 @@ class _Given:
 
 
 class OrderModel:
-    """Of one broker group. Methods raise Violation."""
+    """The ordered pops of one broker group. Methods raise Violation."""
 
     def __init__(
         self,
@@ -59,18 +58,18 @@ class OrderModel:
         self._ever: set[tuple[_Key, int, int]] = set()  # with offset and pop time
 
     def rows(self) -> set[tuple[_Key, int, tuple[int, ...], tuple[int, ...]]]:
-        """Of each queue: its key, pop time, offsets, and those that are done."""
+        """Return for each queue its key, pop time, offsets, and those that are done."""
         return {
             (key, given.pop_ms, tuple(given.visible_ms), tuple(sorted(given.done)))
             for key, given in self._given.items()
         }
 
     def has_given(self, key: _Key, offset: int, pop_ms: int) -> bool:
-        """Whether it is or was given so."""
+        """Return whether the message is or was given under this handle."""
         return (key, offset, pop_ms) in self._ever
 
     def is_open(self, key: _Key, offset: int, pop_ms: int) -> bool:
-        """Whether it is given so now, and not done."""
+        """Return whether the message is given under this handle now, and not done."""
         given = self._given.get(key)
         return (
             given is not None
@@ -146,5 +145,5 @@ class OrderModel:
             given.visible_ms[command.offset] = command.visible_ms
 
     def drop(self, unwanted: Callable[[_Key], bool]) -> None:
-        """The topic, the group, or the queue's place is no more."""
+        """Drop the state of a topic, group or queue position that no longer exists."""
         self._given = {key: given for key, given in self._given.items() if not unwanted(key)}

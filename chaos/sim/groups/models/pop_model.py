@@ -1,13 +1,13 @@
-"""Who holds which popped message, as the committed log tells of it.
+"""Holders of popped messages, by the committed log.
 
-Place in the data path: `committed_log` hands it POP's commands and the records of their entries;
-`promises` asks it about what consumers were told. Knows nothing of the broker's table.
+Place in the data path: `log_model` hands it POP's commands and the records of their entries;
+`client_checker` queries it about consumers' answers. It does not read the broker's table.
 
-Rules: a group pops a queue's messages one after the other, passes over none that its log still
-has, and none twice; a message that was acknowledged is never popped again, in whichever topic its
-copy stands; a holding that is over ends in the entry that stores the message again, not before its
-time by the entry's stamp; a command that names another holding changes nothing. What is popped in
-order has a model of its own (`order_model`).
+Rules: a group pops a queue's messages one after the other, skips none that its log still has, and
+pops none twice; an acknowledged message is never popped again, in whichever topic its copy stands;
+a holding that is over ends in the entry that stores the message again, not before its time by the
+entry's stamp; a command that names another holding changes nothing. What is popped in order has a
+model of its own (`order_model`).
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class HeldMessage(NamedTuple):
 
 
 class PopModel:
-    """Of one broker group. `log_begin` tells below which position some log has lost its records.
+    """The popped messages of one broker group.
 
-    Methods raise Violation.
+    `log_begin` returns the position below which some log has no records. Methods raise Violation.
     """
 
     def __init__(
@@ -65,30 +65,33 @@ class PopModel:
         self.order = OrderModel(queues, offsets, floors, counts, log_begin)
         self._held: dict[QueueKey, dict[int, HeldMessage]] = {}
         self._taken: set[tuple[QueueKey, int]] = set()
-        self._holdings: set[tuple[QueueKey, int, int]] = set()  # that ever were: with pop time
+        self._holdings: set[tuple[QueueKey, int, int]] = set()  # all there ever were: with pop time
         self._done: set[tuple[str, str]] = set()  # group and value
-        self._deleted: set[str] = set()  # topics, until they are made anew
-        # Holdings that ended with their topic: another try of them may have been on its way.
+        self._deleted: set[str] = set()  # topics, until they are created again
+        # Holdings that ended with their topic: a retry of them may have been under way.
         self._dropped: set[tuple[QueueKey, int, int]] = set()
 
     def rows(self) -> Iterator[tuple[str, str, int, int, int, int]]:
-        """What is held now: group, topic, queue id, offset, pop time, visible again at."""
+        """Yield current holdings: group, topic, queue id, offset, pop time, visible again at."""
         for key, held in self._held.items():
             for offset, message in held.items():
                 yield (*key, offset, message.pop_ms, message.visible_ms)
 
     def has_held(self, key: QueueKey, offset: int, pop_ms: int) -> bool:
-        """Whether this holding is or was committed."""
+        """Return whether this holding is or was committed."""
         return (key, offset, pop_ms) in self._holdings
 
     def holds(self, key: QueueKey, offset: int, pop_ms: int) -> bool:
-        """Whether this holding lasts."""
+        """Return whether this holding is current."""
         message = self._held.get(key, {}).get(offset)
         return message is not None and message.pop_ms == pop_ms
 
     def pending(self, group: str, topic: str) -> int:
-        """Messages of the topic, first tries and others, that the group has not done with. Nobody
-        can pop of a topic that was deleted, not what is to be tried again either."""
+        """Return the number of messages of the topic, retries included, that the group has not
+        done.
+
+        Nothing can be popped of a deleted topic, retries included.
+        """
         names = () if topic in self._deleted else (topic, f"%RETRY%{group}_{topic}")
         count = sum(map(len, self._held.values()))
         begin = self._log_begin()
@@ -126,7 +129,7 @@ class PopModel:
             self._offsets[command.group, command.topic, command.queue_id] = offset
 
     def pending_in_order(self, group: str, topic: str) -> int:
-        """Messages of the topic that the group, which pops in order, has not done with."""
+        """Return the number of messages that a group that pops in order has not done."""
         begin = self._log_begin()
         return sum(
             stored.position >= begin
@@ -136,7 +139,7 @@ class PopModel:
         )
 
     def drop_queue(self, key: QueueKey) -> None:
-        """The group's offset of the queue was reset."""
+        """Drop the queue's holdings after a reset of the group's offset."""
         self._held.pop(key, None)
         self.order.drop(lambda other: other == key)
 
@@ -229,7 +232,7 @@ class PopModel:
         self._counts["messages_revived"] += len(copies)
 
     def _due_ms(self, invisible_ms: int) -> int:
-        """Of what becomes invisible now."""
+        """Return the true time at which a message that becomes invisible now is visible again."""
         return 0 if self._true_time is None else self._true_time.now_ms() + invisible_ms
 
     def _value(self, key: QueueKey, offset: int) -> str:

@@ -1,7 +1,7 @@
-"""Users, what they may do, and consumer groups, as the committed log tells of them.
+"""Users, their permissions, and consumer groups, by the committed log.
 
-Place in the data path: `committed_log` hands it the commands that change them, `replicas` compares
-it with every broker. Knows nothing of the broker's tables.
+Place in the data path: `log_model` hands it the commands that change them, `replicas` compares it
+with every broker. It does not read the broker's tables.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["RegistryModel"]
 
 
 class RegistryModel:
-    """Of one broker group."""
+    """The registry of one broker group."""
 
     def __init__(self) -> None:
         self.groups: dict[str, dict[str, Any]] = {}
@@ -28,7 +28,7 @@ class RegistryModel:
         self._granted: dict[str, list[list[Any]]] = {}
 
     def user_rows(self) -> list[list[object]]:
-        """As the broker's own table has them: users, then what they may do."""
+        """Return users, then permissions, as rows of the broker's own table."""
         rows: list[list[object]] = [["user", name, *values] for name, values in self._users.items()]
         rows += [["entry", name, *row] for name, rows in self._granted.items() for row in rows]
         return sorted(rows, key=repr)

@@ -1,20 +1,20 @@
-"""Offset resets, as the committed log tells of them, and how often consumers are sent back.
+"""Offset resets, by the committed log, and how often consumers follow them.
 
-Place in the data path: `committed_log` hands it the commands that reset, `reset_clients` each move
-of a consumer. Knows nothing of the broker's table.
+Place in the data path: `log_model` hands it the commands that reset, `reset_clients` each move of a
+consumer. It does not read the broker's table.
 
-Rules: a consumer's pull is answered with another offset only where a reset asks for it, and where
-the queue begins later now; each reset sends the one consumer of a group back once at most: what it
-reads after that it reads on from there. (Twice where a replica that had not heard of the reset yet
-answered the pull in between: it shows committed messages, as followers do.) While a reset is not
-followed the group's offset is the reset's, whatever is committed, and it ends only once the
-consumer has pulled from there, after the administrator asked: an entry of the log may be committed
-long after it was appended, and meanwhile the consumer may have followed an earlier try of the same
-request. At the end each was followed.
+Rules: a consumer's pull is answered with another offset only where a reset requests it, and where
+the queue begins later now; each reset moves the one consumer of a group once at most: it reads on
+from there. (Twice where a replica without the reset answered the pull in between: it shows
+committed messages, as followers do.) While a reset is not followed the group's offset is the
+reset's, whatever is committed, and it ends only once the consumer has pulled from there, after the
+administrator requested it: an entry of the log may be committed long after it was appended, and
+meanwhile the consumer may have followed an earlier try of the same request. At the end each was
+followed.
 
-One thing nobody can tell from following: a pull from the very offset of the reset, which was sent
-before that was asked for, never answered, and arrives after it. It ends the reset too: one, and
-within the time that a link and a commit may hold it up.
+One thing looks like following: a pull from the very offset of the reset, which was sent before the
+reset was requested, never answered, and arrives after it. It ends the reset too: one reset, and
+within the time that a link and a commit may delay it.
 """
 
 from __future__ import annotations
@@ -29,34 +29,34 @@ __all__ = ["ResetModel"]
 
 _Key: TypeAlias = tuple[str, str, int]  # group, topic, queue id
 
-# A link keeps bytes for five seconds; what comes of them waits for a broker that is paused, and for
-# a commit.
+# A link keeps bytes for five seconds; the request then waits for a paused broker, and for a commit.
 _LOST_MS_MAX: Final = 30_000
 
 
 class ResetModel:
-    """Of one broker group. Methods raise Violation."""
+    """The resets of one broker group. Methods raise Violation."""
 
     def __init__(self, counts: dict[str, int], now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
         self._counts = counts
         self._pending: dict[_Key, int] = {}
         self._made: dict[_Key, list[int]] = {}  # offsets of all resets, in the log's order
-        self._asked: dict[_Key, list[tuple[int | None, int]]] = {}  # for what, and after which pull
-        self._pulls: dict[_Key, int] = {}  # how many the consumer has made
-        # From where the consumer has pulled since the last reset was asked for, by the pull's
-        # number, its place of then first; none where it has begun anew.
+        # Requested resets: the offset, and the number of the consumer's last pull before.
+        self._asked: dict[_Key, list[tuple[int | None, int]]] = {}
+        self._pulls: dict[_Key, int] = {}  # number of pulls of the consumer
+        # Offsets of the consumer's pulls since the last reset was requested, by the pull's number;
+        # first the one of its position then. No entry if it has started anew.
         self._places: dict[_Key, dict[int, int]] = {}
-        # From where pulls were made that nobody answered, and when they were given up.
+        # Offsets of unanswered pulls, and when they were given up.
         self._lost: dict[_Key, list[tuple[int, int]]] = {}
-        self._followed: dict[_Key, int] = {}  # so many of them can move the consumer no more
+        self._followed: dict[_Key, int] = {}  # number of resets that can move the consumer no more
 
     @property
     def pending(self) -> Mapping[_Key, int]:
         return self._pending
 
     def rows(self) -> set[tuple[str, str, int, int]]:
-        """As the broker's own table has them."""
+        """Return the pending resets as rows of the broker's own table."""
         return {(*key, offset) for key, offset in self._pending.items()}
 
     # The log -----------------------------------------------------------------------------------
@@ -87,7 +87,7 @@ class ResetModel:
         del self._pending[key]
 
     def drop(self, *, group: str | None = None, topic: str | None = None) -> None:
-        """The topic or the group is deleted."""
+        """Drop the resets of a deleted topic or group."""
         self._pending = {
             key: offset
             for key, offset in self._pending.items()
@@ -95,7 +95,7 @@ class ResetModel:
         }
 
     def _take_lost(self, key: _Key, offset: int) -> bool:
-        """Whether a pull from `offset` may have arrived only now. None ends two resets."""
+        """Return whether a lost pull from `offset` may arrive only now; each ends one reset."""
         oldest_ms = self._now_ms() - _LOST_MS_MAX
         lost = [(place, at_ms) for place, at_ms in self._lost.get(key, ()) if at_ms >= oldest_ms]
         taken = next((pull for pull in lost if pull[0] == offset), None)
@@ -105,7 +105,7 @@ class ResetModel:
         return taken is not None
 
     def _forget_places(self, key: _Key, offset: int) -> None:
-        """What was pulled before the reset to `offset` was asked for does not follow it."""
+        """Drop pulls from before the reset to `offset` was requested: they do not follow it."""
         places = self._places.get(key)
         if places is None:
             return
@@ -116,11 +116,11 @@ class ResetModel:
     # The consumer ------------------------------------------------------------------------------
 
     def on_asked(self, key: _Key, offset: int | None) -> None:
-        """An administrator is about to ask for a reset, to a time where `offset` is None."""
+        """Record that a reset is about to be requested, to a time where `offset` is None."""
         self._asked.setdefault(key, []).append((offset, self._pulls.get(key, 0)))
 
     def on_told(self, key: _Key, offset: int) -> None:
-        """An administrator was told that the group goes on there."""
+        """Check the answer that the group goes on at `offset`."""
         if offset not in self._made.get(key, ()):
             raise Violation("told", f"{key}: a reset to {offset} is answered as done, it is not")
 
@@ -128,30 +128,34 @@ class ResetModel:
         return len(self._made.get(key, ()))
 
     def on_begun(self, key: _Key, made_count: int) -> None:
-        """The consumer begins at the group's offset; when it asked, so many resets were made: they
-        are in that offset."""
+        """Record that the consumer starts at the group's offset.
+
+        It includes the first `made_count` resets.
+        """
         self._followed[key] = max(self._followed.get(key, 0), made_count)
         self._places.pop(key, None)
 
     def on_pull(self, key: _Key, offset: int) -> None:
-        """The consumer pulls from here now, and until it hears where it leads."""
+        """Record that the consumer pulls from `offset`, and will until it is moved."""
         self._pulls[key] = self._pulls.get(key, 0) + 1
         self._places.setdefault(key, {})[self._pulls[key]] = offset
 
     def on_lost(self, key: _Key, offset: int) -> None:
-        """A pull from `offset` was given up: it may still be on its way to a broker."""
+        """Record that a pull from `offset` was given up: it may still be on its way to a broker."""
         self._lost.setdefault(key, []).append((offset, self._now_ms()))
 
     def on_behind(self, key: _Key, offset: int) -> None:
-        """A replica that does not lead answered the pull from where the consumer was sent: it may
-        not have heard of the reset, so that the leader sends the consumer once more."""
+        """Record that a replica other than the leader answered the pull from a reset's offset.
+
+        It may lack the reset, so that the leader moves the consumer once more.
+        """
         made, followed = self._made.get(key, []), self._followed.get(key, 0)
         if followed and self._pending.get(key) == made[followed - 1] == offset:
             self._followed[key] = followed - 1
             self._counts["resets_followed_behind"] += 1
 
     def on_sent_back(self, key: _Key, offset: int, to: int) -> None:
-        """A pull of the one consumer from `offset` was answered with another place to go on."""
+        """Check an answer that moves the one consumer from `offset` to another offset."""
         made, followed = self._made.get(key, []), self._followed.get(key, 0)
         place = next((at for at in range(followed, len(made)) if made[at] == to), None)
         if place is None:

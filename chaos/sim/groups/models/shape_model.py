@@ -1,12 +1,12 @@
-"""How many queues topics have and what may be done with them, as the committed log tells of it.
+"""The queues and permissions of topics, by the committed log.
 
-Place in the data path: `committed_log` hands it the commands that make, change and delete topics;
-`shape_clients` asks it what was in force while a request was under way, `replicas` compares it with
-every broker. Knows nothing of the broker's table.
+Place in the data path: `log_model` hands it the commands that create, change and delete topics;
+`shape_clients` queries what was in force while a request was under way, `replicas` compares it with
+every broker. It does not read the broker's table.
 
-Rules: what was answered as done is in force when it is answered, or was since the one before it was
-(somebody's late request may have changed it again). What no shape allows that was in force from the
-answer on, the leader refuses.
+Rules: a change that was answered as done is in force at the answer, or was since the previous
+acknowledged change (a late request may have changed it again). What no shape allows that was in
+force from the answer on, the leader rejects.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["Shape", "ShapeModel"]
 
 
 class Shape(NamedTuple):
-    """Queues that are read, queues that are written, and RocketMQ's bits of permission."""
+    """Number of read queues, number of write queues, and RocketMQ's permission bits."""
 
     read: int
     write: int
@@ -29,13 +29,13 @@ class Shape(NamedTuple):
 
 
 class ShapeModel:
-    """Of one broker group. Methods raise Violation."""
+    """The shapes of one broker group's topics. Methods raise Violation."""
 
     def __init__(self) -> None:
         self._history: dict[str, list[Shape | None]] = {}  # None: deleted
 
     def on_made(self, command: TopicCommand) -> None:
-        """Made, or changed."""
+        """Record that a topic was created or changed."""
         shape = Shape(command.read_queue_count, command.write_queue_count, command.perm)
         self._history.setdefault(command.name, []).append(shape)
 
@@ -43,12 +43,12 @@ class ShapeModel:
         self._history.setdefault(topic, []).append(None)
 
     def current(self) -> dict[str, Shape]:
-        """Of the topics that there are."""
+        """Return the shapes of the topics that exist."""
         lasts = {topic: shapes[-1] for topic, shapes in self._history.items()}
         return {topic: shape for topic, shape in lasts.items() if shape is not None}
 
     def on_told(self, topic: str, shape: Shape, since: int) -> int:
-        """A change was answered as done; the one told before is number `since`. Which one it is."""
+        """Check a change that was answered as done; return its number, not below `since`."""
         shapes = self._history.get(topic, [])
         for number in range(len(shapes) - 1, since - 1, -1):
             if shapes[number] == shape:
@@ -58,5 +58,5 @@ class ShapeModel:
         )
 
     def since(self, topic: str, number: int) -> Sequence[Shape | None]:
-        """What was in force from change `number` on until now."""
+        """Return the shapes in force from change `number` until now."""
         return self._history.get(topic, [])[number:]

@@ -1,6 +1,6 @@
-"""One record of the committed log, and what kind of topic it is in.
+"""One record of the committed log, and the kind of topic that holds it.
 
-Place in the data path: `committed_log` makes them, its parts and `promises` look at them.
+Place in the data path: `log_model` makes them, its parts and `client_checker` read them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SYSTEM_TOPICS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """`code` is what stands in the unit beside the place: tags code, or a time of delivery."""
+    """One record. `code` is the unit's third field: tags code, or a time of delivery."""
 
     topic: str
     queue_id: int
@@ -38,7 +38,7 @@ class Stored:
     uniq_key: str
     value: str
     store_ms: int
-    real_topic: str = ""  # of what waits elsewhere: where it shall go
+    real_topic: str = ""  # of a message that waits elsewhere: its destination
     code: int = 0
     true_ms: int = 0  # when it was applied first
 
@@ -48,15 +48,15 @@ class Stored:
 
 
 def is_users(topic: str) -> bool:
-    """A topic that producers send to."""
+    """Return whether producers send to the topic."""
     return topic not in _SYSTEM_TOPICS and not is_again(topic)
 
 
 def is_again(topic: str) -> bool:
-    """A topic that holds copies of messages: for another try, or as dead letters."""
+    """Return whether the topic holds copies of messages: for a retry, or as dead letters."""
     return topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
 
 
 def value_of(body: bytes) -> str:
-    """A message's name: what its body says before the padding."""
+    """Return a message's name: its body before the padding."""
     return body.partition(b" ")[0].decode(errors="replace")

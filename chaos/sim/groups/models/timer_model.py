@@ -1,11 +1,11 @@
-"""Messages that wait for a time of their own, as the committed log tells of them (promise G5).
+"""Messages that wait for a time of their own, by the committed log (guarantee G5).
 
-Place in the data path: `committed_log` hands it what is stored in rmq_sys_wheel_timer and the
-commands that take messages out. Knows nothing of the broker's table.
+Place in the data path: `log_model` hands it what is stored in rmq_sys_wheel_timer and the commands
+that take messages out. It does not read the broker's table.
 
 Rules: a message waits from its entry to the one of its delivery or its recall; it is delivered in
-that entry, not before its time by the entry's stamp, and once, unless its topic was deleted; what
-was recalled is never delivered.
+that entry, not before its time by the entry's stamp, and once, unless its topic was deleted; a
+recalled message is never delivered.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class WaitingTimer(NamedTuple):
 
 
 class TimerModel:
-    """Of one broker group. Methods raise Violation."""
+    """The timer messages of one broker group. Methods raise Violation."""
 
     def __init__(self, counts: dict[str, int]) -> None:
         self._counts = counts
@@ -41,11 +41,11 @@ class TimerModel:
         return value in self._recalled
 
     def on_timer(self, stored: Stored, deliver_ms: int) -> None:
-        """One begins to wait."""
+        """Record a message that begins to wait."""
         self._waiting[stored.queue_offset] = WaitingTimer(stored, deliver_ms)
 
     def on_visible(self, stored: Stored) -> None:
-        """Some message is stored where consumers read it."""
+        """Check a message that is stored where consumers read it."""
         if stored.value in self._recalled:
             raise Violation("G5", f"{stored.value} was recalled, and is delivered")
 
@@ -55,7 +55,7 @@ class TimerModel:
         added: Sequence[Stored],
         is_taken: Callable[[Stored], bool],
     ) -> None:
-        """`is_taken`: its topic was deleted."""
+        """Check a delivery; `is_taken`: the message's topic was deleted."""
         there = {one.uniq_key: one for one in added if is_users(one.topic)}
         for offset in command.queue_offsets:
             timer = self._take(offset, "delivered")

@@ -1,19 +1,19 @@
-"""R1 to R12 on the Raft traces of all nodes, event by event as they are written.
+"""Rules R1 to R12 on the Raft traces of all nodes, event by event as they are written.
 
-Place in the data path: every broker of a whole-group seed traces what its log and role did (the
-run format's table `raft`); each event comes here the moment it is traced, and a broken rule ends
-the seed at the event that broke it. The rules are those of the run format:
+Place in the data path: every broker of a whole-group seed traces what its log and role did (the run
+format's table `raft`); each event comes here the moment it is traced, and a broken rule ends the
+seed at the event that broke it. The rules are those of the run format:
 
 R1 one leader per term, by the votes of a majority. R2 one vote per node and term, across restarts.
-R3 a node's term never falls. R4 a leader never truncates, and nobody drops an entry to take the
+R3 a node's term never falls. R4 a leader never truncates, and no node drops an entry to append the
 same one again. R5 equal index and term mean equal chain. R6 one entry per committed index, for
 ever. R7 a leader holds what was committed in terms before its own. R8 a commit index never falls
 within an incarnation, and a leader commits by an entry of its own term. R9 what a leader commits is
 durable on a majority of the voters in force there, and what is durable is there after a restart.
 R10 entries are applied without a gap, as they were committed. R11 votes go to logs that are up to
-date. R12 a read shows all that anybody had committed before it was asked.
+date. R12 a read shows all that any node had committed before it was requested.
 
-Of each node it keeps terms and chains by index, from where the node's log begins.
+For each node it keeps terms and chains by index, from where the node's log begins.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["TraceRules"]
 
 
 class _Mirror:
-    """What one node's trace has told. Index `base` is the last one before its log."""
+    """The log of one node by its trace. Index `base` is the last one before its log."""
 
     __slots__ = (
         "applied",
@@ -58,7 +58,7 @@ class _Mirror:
         self.applied: Index | None = None  # None: nothing yet in this incarnation
         self.configs: dict[Index, tuple[str, ...]] = {}
         self.dropped: tuple[Index, Term] | None = None  # first entry of the last truncation
-        # What truncations dropped since the last fsync: a crash may bring it back.
+        # Entries truncated since the last fsync: a crash may bring them back.
         self.lost: dict[Index, tuple[Term, int]] = {}
 
     def cut(self, last: Index) -> None:
@@ -69,7 +69,7 @@ class _Mirror:
         self.configs = {index: voters for index, voters in self.configs.items() if index <= last}
 
     def bring_back(self, index: Index, chain: int) -> None:
-        """A node restarts with its log up to `index`: if that was dropped, it never was."""
+        """Undo a truncation that a restart with the log up to `index` shows not to be on disk."""
         lost, self.lost = self.lost, {}
         if index not in lost or lost[index][1] != chain:
             return
@@ -89,9 +89,9 @@ class TraceRules:
         self._now_us = now_us
         self._nodes: dict[NodeId, _Mirror] = {}
         self._leaders: dict[Term, NodeId] = {}
-        self._lost: dict[NodeId, _Mirror] = {}  # of the store that the node had before this one
+        self._lost: dict[NodeId, _Mirror] = {}  # of the node's previous store
         self._store_numbers: dict[NodeId, int] = {}
-        self._strangers: set[NodeId] = set()  # whose new store no configuration names
+        self._strangers: set[NodeId] = set()  # nodes whose new store no configuration names
         self._votes: dict[tuple[NodeId, int, Term], str] = {}  # by store
         self._entries: dict[tuple[Index, Term], int] = {}
         self._committed: dict[Index, tuple[Term, int]] = {}
@@ -99,11 +99,14 @@ class TraceRules:
         self._commit_times_us: list[int] = []  # when the group's commit index rose
         self._commit_floors: list[Index] = []  # and to what
         self.committed_index: Index = 0
-        self._states: dict[Index, tuple[NodeId, int]] = {}  # who told it first, and its digest
+        self._states: dict[Index, tuple[NodeId, int]] = {}  # first reporter, and its digest
 
     def on_event(self, node: NodeId, event: str, term: Term, fields: Mapping[str, Any]) -> None:
-        """One row of the trace; `term` is the node's current term. A start may say more than the
-        trace does: `entries`, rows of index, term and chain, are those that the node found."""
+        """Check one row of the trace; `term` is the node's current term.
+
+        A start has more than the trace: `entries`, rows of index, term and chain of the log it
+        found.
+        """
         mirror = self._nodes.setdefault(node, _Mirror())
         if term < mirror.term:
             self._broken("R3", node, f"goes from term {mirror.term} back to {term}")
@@ -137,17 +140,20 @@ class TraceRules:
                 self._broken("trace", node, f"traces an event {event!r} that no rule knows")
 
     def durable_index(self, node: NodeId) -> Index:
-        """How far the node has said that its log is durable."""
+        """Return the index up to which the node has reported its log durable."""
         return self._nodes[node].durable if node in self._nodes else 0
 
     def chain(self, node: NodeId, index: Index) -> int | None:
-        """Of the entry that the node has told of at `index`."""
+        """Return the chain of the entry that the node has reported at `index`."""
         return self._nodes[node].chains.get(index)
 
     def forget(self, node: NodeId) -> None:
-        """The node's disk was wiped: what it told of its log and votes no longer binds it, but may
-        still be counted by a leader that it had reached: another store stands under the name now,
-        whose votes and acknowledgements count for nobody until it is admitted."""
+        """Start a new store under the node's name, after its disk was wiped.
+
+        What the old store reported of its log and votes no longer binds the node, but may still be
+        counted by a leader that it had reached. Votes and acknowledgements of the new store do not
+        count until it is admitted.
+        """
         self._strangers.add(node)
         lost = self._nodes.pop(node, None)
         if lost is not None:
@@ -155,7 +161,10 @@ class TraceRules:
             self._store_numbers[node] = self._store_number(node) + 1
 
     def admit(self, node: NodeId) -> None:
-        """A configuration names the node's new store as a learner: it may become a voter now."""
+        """Admit the node's new store, which a configuration names as a learner.
+
+        It may become a voter now.
+        """
         self._strangers.discard(node)
 
     def _store_number(self, node: NodeId) -> int:
@@ -175,7 +184,7 @@ class TraceRules:
             mirror.terms[index], mirror.chains[index] = int(fields["entry_term"]), chain
             mirror.last = index
         else:
-            # More survived than was traced: written, but never told.
+            # More survived than was traced: it was written, but never reported.
             mirror.terms[index], mirror.chains[index] = int(fields["entry_term"]), chain
             mirror.last = index
         mirror.durable = index
@@ -188,7 +197,7 @@ class TraceRules:
     def _on_found(
         self, node: NodeId, mirror: _Mirror, index: Index, term: Term, chain: int
     ) -> None:
-        """An entry that a node starts with: as it told of it, or written and never told."""
+        """Check an entry found at a start: as reported before, or written and never reported."""
         if index <= mirror.base or mirror.chains.get(index) == chain:
             return
         if index <= mirror.last:
@@ -200,9 +209,11 @@ class TraceRules:
         mirror.last = index
 
     def _check_kept(self, node: NodeId, mirror: _Mirror, index: Index) -> None:
-        """From `index` on what was durable is gone: by a truncation that was not traced any more,
-        since its term was not saved yet. So nobody had committed it; a leader that counts this
-        node's acknowledgement later breaks R9 there."""
+        """Check that what is gone from `index` on was not committed, though it was durable.
+
+        It fell to a truncation that was not traced any more, since its term was not saved yet. A
+        leader that counts this node's acknowledgement later breaks R9 there.
+        """
         for place in range(index, mirror.durable + 1):
             committed = self._committed.get(place)
             if committed is not None and mirror.chains.get(place) == committed[1]:
@@ -243,7 +254,7 @@ class TraceRules:
             )
 
     def _voted(self, name: NodeId, term: Term, candidate: NodeId) -> bool:
-        """As the store that counts, or as the one that was lost while its vote was under way."""
+        """Return whether the current store voted so, or the previous one with its last vote."""
         number = self._store_number(name)
         stores = {number - 1, number - (name in self._strangers)}
         return any(self._votes.get((name, store, term)) == candidate for store in stores)
@@ -285,7 +296,10 @@ class TraceRules:
 
     @staticmethod
     def _on_config(mirror: _Mirror, index: Index, voters: tuple[str, ...]) -> None:
-        """It comes into force: one with a higher index was taken back, or is not in a snapshot."""
+        """Put a configuration in force.
+
+        One with a higher index was taken back, or is not in a snapshot.
+        """
         mirror.configs = {
             place: before for place, before in mirror.configs.items() if place < index
         }
@@ -298,7 +312,7 @@ class TraceRules:
             self._broken("R6", node, f"installs {index}, which is not what was committed there")
         kept = mirror.chains.get(index) == chain
         if not kept:
-            # What is in force stays so until a config event says otherwise.
+            # The configuration in force stays so until a config event replaces it.
             configs = {place: voters for place, voters in mirror.configs.items() if place <= index}
             mirror.cut(mirror.base)
             mirror.configs = configs
@@ -360,7 +374,7 @@ class TraceRules:
         mirror.applied = index
 
     def _on_read(self, node: NodeId, fields: Mapping[str, Any]) -> None:
-        """`asked_us`, by the simulator's clock, takes the place of the trace's t_begin."""
+        """Check a read; `asked_us`, by the simulator's clock, replaces the trace's t_begin."""
         index, asked_us = int(fields["index"]), int(fields["asked_us"])
         place = bisect_left(self._commit_times_us, asked_us)
         floor = self._commit_floors[place - 1] if place else 0
@@ -370,7 +384,7 @@ class TraceRules:
             )
 
     def _on_state(self, node: NodeId, index: Index, digest: int) -> None:
-        """All who have applied the same entries have the same state, byte for byte."""
+        """Check that all who have applied the same entries have the same state, byte for byte."""
         teller, told = self._states.setdefault(index, (node, digest))
         if told != digest:
             self._broken("R14", node, f"has another state at {index} than {teller}")

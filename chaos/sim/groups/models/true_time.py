@@ -1,13 +1,13 @@
-"""What is early and what is late by the true time, which no simulated clock shows.
+"""Early and late by the true time, which no simulated clock shows.
 
-Place in the data path: `committed_log` shows it each stamp, `promises` each delivery at the end of
-a seed. Everything else judges by stamps, which a wrong clock takes along.
+Place in the data path: `log_model` shows it each stamp, `client_checker` each delivery at the end
+of a seed. Everything else judges by stamps, which follow a wrong clock.
 
-A stamp may be ahead of the true time by what the clocks that are right are ahead, never by what a
-wrong one says; a delay may be short by what rates of clocks explain, and where no replica was left
-that knew the group's time, by what the clocks differ from which it began anew. Late is judged once
-the group is calm, that is whole and without faults but for wall clocks that jump: what is due then,
-or has become due before, is delivered within an election and what rates explain.
+A stamp may be ahead of the true time by as much as the right clocks are ahead, never by the error
+of a wrong one; a delay may be short by what the rates of clocks explain, and, where no replica was
+left that knew the group's time, by the difference between the clocks it was restarted from. Late is
+judged once the group is calm, that is whole and without faults but for jumps of wall clocks: what
+is due then, or was due before, is delivered within an election and what rates explain.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from chaos.sim.seed.group_options import GroupOptions
 
 __all__ = ["TrueTime"]
 
-_SLEW: Final = 0.05  # by which a group may make up for clocks that differ
+_SLEW: Final = 0.05  # rate by which a group may make up for clocks that differ
 _CATCH_UP_MS: Final = 15_000  # of clocks' rates, from one answer of a leader to the next election
 _ROUND_MS: Final = 20  # of milliseconds, and of the time between two looks
 
 
 class TrueTime:
-    """Methods raise Violation `time`. `now_us`: since the seed began."""
+    """The checks of time; they raise Violation `time`. `now_us`: since the seed began."""
 
     def __init__(self, options: GroupOptions, now_us: Callable[[], int]) -> None:
         self._options = options
@@ -36,7 +36,7 @@ class TrueTime:
         self._begun: dict[tuple[str, int], int] = {}  # when, by node and incarnation
 
     def now_ms(self) -> int:
-        """As a clock that is right would show it."""
+        """Return the time of an exact clock."""
         return WALL_START_MS + self._now_us() // 1_000
 
     @property
@@ -44,15 +44,15 @@ class TrueTime:
         return self._calm_since_ms is not None
 
     def begin_calm(self) -> None:
-        """From now on the group is whole, and nothing happens but jumps of clocks."""
+        """Start the calm phase: the group is whole, and only clocks jump."""
         self._calm_since_ms = self.now_ms()
 
     def on_begun_anew(self, node: str, incarnation: int) -> None:
-        """The node stamps by a group time that it began itself. Only its first word counts."""
+        """Record when a node began group time anew; only the first report counts."""
         self._begun.setdefault((node, incarnation), self.now_ms())
 
     def on_stamp(self, store_ms: int) -> None:
-        """Of an entry that is applied now."""
+        """Check the stamp of an entry that is applied now."""
         ahead_ms = store_ms - self.now_ms()
         if ahead_ms > self._error_ms():
             raise Violation("time", f"a stamp is {ahead_ms} ms ahead of the true time")
@@ -60,7 +60,10 @@ class TrueTime:
     def check_early(
         self, name: str, due_ms: int, delivered_ms: int, *, delay_ms: int | None
     ) -> None:
-        """`delay_ms`: what was asked for; None: `due_ms` itself was."""
+        """Check that a delivery is not too early.
+
+        `delay_ms`: the requested delay; None: `due_ms` itself was requested.
+        """
         options = self._options
         rates = 2 * options.clock_rate_spread
         if delay_ms is None:
@@ -74,7 +77,7 @@ class TrueTime:
             raise Violation("time", f"{name} is delivered {due_ms - delivered_ms} ms early")
 
     def check_late(self, name: str, due_ms: int, delivered_ms: int) -> None:
-        """Of what is delivered at all."""
+        """Check that a delivery is not too late."""
         if self._calm_since_ms is None:
             return
         late_ms = delivered_ms - max(due_ms, self._calm_since_ms)
@@ -82,12 +85,12 @@ class TrueTime:
             raise Violation("time", f"{name} is delivered {late_ms} ms late in a calm group")
 
     def late_ms_max(self) -> int:
-        """Two elections, since a vote may split, and what clocks explain."""
+        """Return two election timeouts, since a vote may split, and what clocks explain."""
         timeout_ms = self._options.election_timeout_ms_max
         return int(2 * timeout_ms + 500 + self._error_ms())
 
     def _error_ms(self) -> float:
-        """How far group time may be off while most clocks are right."""
+        """Return the largest error of group time while most clocks are right."""
         options = self._options
         passed_ms = self._now_us() / 1_000
         return options.wall_clock_spread_ms + options.clock_rate_spread * passed_ms + _ROUND_MS

@@ -1,9 +1,9 @@
-"""Administrators: users and what they may do, consumer groups, transactions that were given up; and
-a consumer that commits offsets oneway and asks for them at once.
+"""Administrators: users and permissions, consumer groups, transactions that were given up; and a
+consumer that commits offsets oneway and queries them at once.
 
-Place in the data path: `programs` has them run on client machines; what they are told ends in
-`asked`, what becomes of it in `registry_model` and `committed_log`. Each is the only one who
-changes what it changes.
+Place in the data path: `programs` runs them on client machines; their requests and answers end in
+`asked`, the effects in `registry_model` and `log_model`. Each is the only one who changes what it
+changes.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Registrar:
             question.is_told = True
 
     async def _commit(self, admin: Admin, rng: random.Random) -> None:
-        """On behalf of a group that has no member."""
+        """Commit an offset for a group that has no member."""
         name = rng.choice(_GROUPS[:2])
         fields = {"consumerGroup": name, "topic": TOPIC, "queueId": "0"}
         fields["commitOffset"] = str(self._count)
@@ -138,7 +138,7 @@ class Registrar:
 
 
 class Resumer:
-    """Has transactions that were given up checked again, now and then one that was before."""
+    """Resumes transactions that were given up, now and then one that was resumed before."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
@@ -175,8 +175,10 @@ class Resumer:
 
 
 class OnewayCommitter:
-    """What a connection has committed oneway, a query behind it on the same connection shows; or it
-    is lost, and never comes."""
+    """Commits offsets oneway and queries them behind each commit on the same connection.
+
+    The query shows the commit; or the commit is lost, and never applied.
+    """
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk

@@ -1,7 +1,7 @@
 """Programs of client machines: they send and decide with the product's own client.
 
-Place in the data path: `cluster` runs one per client machine; what they ask and are told ends in
-`promises`. What a program must remember over a crash (which values it sent, how its local
+Place in the data path: `cluster` runs one per client machine; their requests and answers end in
+`client_checker`. What a program must remember over a crash (which values it sent, how its local
 transactions ended) is kept there too, as a real one keeps it in its database.
 
 Each loop awaits one operation at a time, so that an operation of unknown outcome is known to be
@@ -54,7 +54,7 @@ __all__ = [
 ]
 
 TOPIC = "T"
-DELETED_TOPIC = "D"  # over and over
+DELETED_TOPIC = "D"  # deleted over and over
 _JAVA = 0  # as RemotingCommand.language
 _WORKERS = 2
 _ATTEMPTS_MAX = 4
@@ -62,7 +62,7 @@ _BATCH_COUNT_MAX = 4
 PAUSE_AFTER_ERROR_S = 0.1
 _LATE_RETRY_RATE = 0.15
 _LATE_RETRY_S = 15.0  # beyond the shortest dedupe window
-_SEND_ATTEMPTS_MAX = (1, 64, 64)  # one: the application hears each outcome as the broker told it
+_SEND_ATTEMPTS_MAX = (1, 64, 64)  # one: the application gets each outcome as the broker reported it
 _SEND_TIMEOUTS_MS = (500, 3_000, 3_000)  # the product's, and one that hardly outlasts an election
 _SLOW_TRANSACTION_S = 6.0  # beyond the checks that a half may get
 _TIMER_DELAY_MS_MAX = 8_000
@@ -74,7 +74,7 @@ _OTHER_TOPICS_PACE = 3  # what goes to them comes more rarely
 
 
 class _JavaClient(Signer):
-    """Signs nothing; lets a request pass for one of a Java client: brokers hand those on."""
+    """Signs nothing, and marks requests as a Java client's, which brokers forward."""
 
     def sign(self, command: RemotingCommand) -> None:
         command.language = _JAVA
@@ -82,7 +82,7 @@ class _JavaClient(Signer):
 
 @dataclass(slots=True, kw_only=True)
 class Desk:
-    """What all clients of a seed share."""
+    """The state that all clients of a seed share."""
 
     options: GroupOptions
     promises: ClientChecker
@@ -90,23 +90,25 @@ class Desk:
     scheduler: Scheduler
     name_servers: tuple[str, ...]
     leaders: Callable[[], frozenset[str]]
-    """Addresses of brokers that lead and are ready: two, where one has not heard of the other."""
+    """Returns the addresses of ready leaders: two, where an old one does not know its successor."""
     brokers: Callable[[], list[str]]
-    """The addresses of all."""
+    """Returns the addresses of all brokers."""
     sending: bool = True
     reading: bool = True
     names: dict[str, str] = field(default_factory=dict)  # of halves, by UNIQ_KEY
 
     def instance(self) -> InstanceSettings:
-        """Of the client that the current process makes."""
+        """Return the settings of the client of the current process."""
         if current().rng.random() < self.options.forwarded_rate:
             return InstanceSettings(signer=_JavaClient("", ""))
         return InstanceSettings()
 
 
 class Sender:
-    """A producer: messages one by one, batches, delayed ones, of which it recalls some; retries
-    keep their UNIQ_KEY. To other topics than TOPIC it sends plain ones only."""
+    """A producer: single messages, batches, delayed messages, some of which it recalls.
+
+    Retries keep their UNIQ_KEY. To other topics than TOPIC it sends plain messages only.
+    """
 
     def __init__(self, desk: Desk, group: str, topic: str = TOPIC) -> None:
         self._desk = desk
@@ -168,7 +170,7 @@ class Sender:
         promises = self._desk.promises
         value = promises.new_value(is_delayed=True)
         wanted_ms = int(rng.random() * _TIMER_DELAY_MS_MAX)
-        # Whatever this machine's clock says: the application knows when it wants it.
+        # The application knows the true time of delivery, whatever this machine's clock says.
         deliver_ms = WALL_START_MS + self._desk.scheduler.now_us // 1_000 + wanted_ms
         if rng.random() < 0.3:
             properties = {"TIMER_DELAY_MS": str(wanted_ms)}
@@ -187,7 +189,7 @@ class Sender:
     async def _recall(
         self, producer: Producer, value: Value, uniq_key: str, rng: random.Random
     ) -> None:
-        """Now and then somebody else has the same idea at the same time."""
+        """Recall a message; now and then a second client recalls it at the same time."""
         handle = recall_handle(
             topic=TOPIC, broker_name=GROUP, deliver_ms=value.not_before_ms, uniq_key=uniq_key
         )
@@ -238,14 +240,14 @@ async def insist(
     attempt: Callable[[], Awaitable[SendResult]],
     rng: random.Random,
 ) -> SendResult | None:
-    """Attempts until one is acknowledged, or the sender gives up."""
+    """Repeat `attempt` until one is acknowledged, or the sender gives up."""
     promises = desk.promises
     for _ in range(_ATTEMPTS_MAX):
         before = [value.unknown for value in values]
         was_stored = promises.is_stored(values[0])
         for value in values:
             value.attempts += 1
-            value.unknown = True  # until its end is known: the sender may die before
+            value.unknown = True  # until its outcome is known: the sender may die before
         try:
             result = await attempt()
         except ClientError as error:
@@ -277,7 +279,7 @@ class TransactionSender(TransactionObserver):
         self._desk = desk
         self._group = group
         self._die = die
-        self._open: set[str] = set()  # local transactions that take their time
+        self._open: set[str] = set()  # slow local transactions
 
     async def run(self) -> None:
         desk, rng = self._desk, current().rng
@@ -287,7 +289,7 @@ class TransactionSender(TransactionObserver):
             self._group, desk.name_servers, self, settings=settings, observer=self
         )
         await producer.start()
-        await until_known(lambda: producer.queues(TOPIC))  # brokers are to know it before it sends
+        await until_known(lambda: producer.queues(TOPIC))  # a transaction needs a known topic
         while True:
             interval_ms = desk.options.transaction_interval_ms
             await asyncio.sleep(rng.expovariate(1) * interval_ms / 1000)
@@ -314,7 +316,7 @@ class TransactionSender(TransactionObserver):
 
         await insist(self._desk, [value], attempt, rng)
 
-    # --- the application's side ----------------------------------------------------------------
+    # --- the application -----------------------------------------------------------------------
 
     async def execute_local(self, message: Message, half: HalfMessage) -> Decision:
         desk, rng = self._desk, current().rng
@@ -352,7 +354,7 @@ class TransactionSender(TransactionObserver):
             desk.promises.local[name] = known
         return Decision(known)
 
-    # --- what it hears -------------------------------------------------------------------------
+    # --- answers -------------------------------------------------------------------------------
 
     def end_told(
         self,
@@ -373,7 +375,7 @@ class TransactionSender(TransactionObserver):
 async def until_known(
     ask: Callable[[], Awaitable[tuple[MessageQueue, ...]]],
 ) -> tuple[MessageQueue, ...]:
-    """The topic's queues, as soon as some name server knows them."""
+    """Return the topic's queues, as soon as some name server knows them."""
     while True:
         try:
             queues = await ask()

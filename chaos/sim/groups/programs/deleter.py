@@ -1,9 +1,10 @@
-"""A client that sends to a topic and deletes it, over and over; now and then that of others.
+"""A client that sends to a topic and deletes it, over and over, and sometimes another client's
+topic.
 
-Place in the data path: `cluster` runs one on a client machine; what it is told ends in `promises`.
-A send to a topic that is no more makes it anew; its queues must go on where they ended. Some of
-what it sends waits for its time when the topic goes, and some of the transactional producer's
-messages are for this topic too: none of that may appear in the next one.
+Place in the data path: `cluster` runs one on a client machine; its answers end in `client_checker`.
+A send to a deleted topic creates it again; its queues must go on where they ended. Some of its
+messages wait for their time when the topic is deleted, and some of the transactional producer's
+messages are for this topic too: none of them may appear in the next topic of that name.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Orderly consumers of one group: each locks queues, consumes them, and lets go of them or not.
+"""Orderly consumers of one group: each locks queues, consumes them, and unlocks them or not.
 
-Place in the data path: `programs` has them run on client machines; what they are granted ends in
-`lock_model`, what they read and commit in `promises`. They use the product's own locks, which are
-valid for less long than brokers keep them. Some say an unlock again once they have locked anew, as
-one arrives that a paused node had in its hands: it must take nothing from them.
+Place in the data path: `programs` runs them on client machines; their grants end in `lock_model`,
+their reads and commits in `client_checker`. They use the product's own locks, which are valid for
+less long than brokers keep them. Some repeat an unlock after they have locked again, like a late
+request from a paused node: it must take nothing from them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class _RepeatedUnlocks(QueueLocks):
         self, instance: ClientInstance, wire_group: str, *, timeout_ms: int, policy: RetryPolicy
     ) -> None:
         super().__init__(instance, wire_group, timeout_ms=timeout_ms, policy=policy)
-        self.dice = random.Random(instance.client_id)  # of its own: what was found stays as it was
+        self.dice = random.Random(instance.client_id)  # its own: older seeds stay as they were
         self._last: tuple[list[MessageQueue], int] | None = None  # with its claim
 
     async def unlock(self, queues: Iterable[MessageQueue]) -> None:

@@ -1,8 +1,7 @@
-"""Consumers that pop in order: they acknowledge, postpone, forget, and ask again by one attempt.
+"""Consumers that pop in order: they acknowledge, postpone, forget, and repeat an attempt.
 
-Place in the data path: `programs` has them run on client machines; what they are given and told
-ends in `promises`, what becomes of it in `order_model`. Once nobody sends any more they acknowledge
-all.
+Place in the data path: `programs` runs them on client machines; what they receive ends in
+`client_checker`, the effects in `order_model`. Once nobody sends any more they acknowledge all.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ class OrderPopper:
         invisible_ms = rng.randint(100, self._desk.options.pop_invisible_ms_max)
         attempt_id = self._new_attempt(consumer) if rng.random() < 0.5 else ""
         popped = await self._pop(consumer, attempt_id, invisible_ms, rng)
-        if attempt_id and self._desk.sending and rng.random() < 0.2:  # as if it had heard nothing
+        if attempt_id and self._desk.sending and rng.random() < 0.2:  # as if no answer had come
             popped = await self._pop(consumer, attempt_id, invisible_ms, rng)
         for each in popped:
             await self._consume(consumer, each, rng)
@@ -63,7 +62,7 @@ class OrderPopper:
     async def _pop(
         self, consumer: PopConsumer, attempt_id: str, invisible_ms: int, rng: random.Random
     ) -> list[PoppedMessage]:
-        """The product's consumer knows no order; its answers are read by it all the same."""
+        """Pop in order; the product's consumer has no such call, but reads the answer."""
         poll_ms = rng.choice(POLLS_MS)
         fields = {
             "consumerGroup": ORDER_GROUP,
@@ -83,7 +82,7 @@ class OrderPopper:
             lambda: RemotingCommand(code=RequestCode.POP_MESSAGE, ext_fields=dict(fields)),
             topic=ORDER_TOPIC,
             timeout_ms=poll_ms + POP_TIMEOUT_MS,
-            # Without an attempt's name a second try may not take what the first was given.
+            # Without an attempt id a second try may not get what the first was given.
             policy=RetryPolicy(attempt_timeout_ms=poll_ms + _ATTEMPT_TIMEOUT_MS),
             accept=_NOTHING | {ResponseCode.SUCCESS.value},
         )
@@ -108,7 +107,7 @@ class OrderPopper:
             await consumer.change_invisible(popped, invisible_ms)
             if luck < 0.25:
                 return
-        elif luck < 0.4:  # too late, now and then: somebody else has it by then
+        elif luck < 0.4:  # sometimes too late: another consumer has it by then
             await asyncio.sleep(_LATE * rng.random() * popped.handle.invisible_ms / 1_000)
         with self._desk.promises.asked.question("ack_order", *key, offset, pop_ms) as question:
             await consumer.ack(popped)
@@ -117,6 +116,6 @@ class OrderPopper:
 
 
 def _place(popped: PoppedMessage) -> tuple[QueueKey, int, int]:
-    """Where it stands, and when it was popped."""
+    """Return the queue, the offset and the pop time."""
     handle = popped.handle
     return (ORDER_GROUP, ORDER_TOPIC, handle.queue_id), handle.offset, handle.pop_time_ms

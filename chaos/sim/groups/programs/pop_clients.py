@@ -1,7 +1,7 @@
 """Consumers that pop: they acknowledge, postpone, forget and come too late.
 
-Place in the data path: `cluster` runs one per client machine; what they are given and told ends in
-`promises`, what becomes of it in `pop_model`. Once nobody sends any more they acknowledge all.
+Place in the data path: `cluster` runs one per client machine; what they receive ends in
+`client_checker`, the effects in `pop_model`. Once nobody sends any more they acknowledge all.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Popper:
 
 
 def _place(popped: PoppedMessage) -> tuple[QueueKey, int]:
-    """Where it stands: in the topic, or as another try."""
+    """Return the queue and offset: in the topic, or in its retry topic."""
     handle = popped.handle
     topic = handle.topic_read(POP_TOPIC, POP_GROUP)
     return (POP_GROUP, topic, handle.queue_id), handle.offset

@@ -1,6 +1,6 @@
-"""What every client that pops does: one round after the other, for as long as anybody reads.
+"""The loop of every client that pops: one round after the other, as long as anybody reads.
 
-Place in the data path: `pop_clients` and `order_clients` say what a round is.
+Place in the data path: `pop_clients` and `order_clients` define a round.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ POLLS_MS = (0, 500, 2_000)
 async def pop_rounds(
     desk: Desk, group: str, play: Callable[[PopConsumer, random.Random], Awaitable[None]]
 ) -> None:
-    """`play` is one round; one that fails is counted, and the next one comes."""
+    """Run rounds of `play`; a failed round is counted, and the next one follows."""
     rng = current().rng
     consumer = PopConsumer(
         group,

@@ -1,6 +1,7 @@
-"""Which programs the clients of a seed run.
+"""The programs that the clients of a seed run.
 
-Place in the data path: `cluster` gives each a machine of its own; `options` says how many of which.
+Place in the data path: `cluster` gives each a machine of its own; `group_options` has the number of
+each.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ Program: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
 
 def client_programs(desk: Desk, rng: random.Random) -> list[Program]:
-    """All but the transactional producer, which may ask for its own death."""
+    """Return all programs but the transactional producer, which may cause its own death."""
     options = desk.options
     programs: list[Program] = [
         Sender(desk, f"P{number}").run for number in range(options.producer_count)
     ]
-    # Two of one group tell each other's offsets apart from stale ones.
+    # Two consumers of one group can tell each other's offsets from stale ones.
     share = rng.random() < 0.5
     groups = [f"C{0 if share else number}" for number in range(options.consumer_count)]
     programs += [Consumer(desk, group).run for group in groups]

@@ -1,7 +1,7 @@
-"""Programs of client machines that read: consumers, who asks for offsets, and the last drain.
+"""Programs of client machines that read: consumers, a watcher of offsets, and the last drain.
 
-Place in the data path: `programs` has them run on client machines; what they are shown and told
-ends in `promises` and `asked`. Each loop awaits one operation at a time.
+Place in the data path: `programs` runs them on client machines; what they read and their answers
+end in `client_checker` and `asked`. Each loop awaits one operation at a time.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _FETCH_RATE = 0.05
 
 
 class Consumer:
-    """Reads every queue of the topic in order, and commits how far it got."""
+    """Reads every queue of the topic in order, and commits its progress."""
 
     def __init__(self, desk: Desk, group: str) -> None:
         self._desk = desk
@@ -86,8 +86,10 @@ class Consumer:
 
 
 class Watcher:
-    """Asks how far consumers of a group have got, and where queues end. It hears of a new leader
-    only by asking, so it asks old ones."""
+    """Queries the offsets of a group's consumers and the ends of queues.
+
+    It learns of a new leader only by requests, so it also queries old leaders.
+    """
 
     def __init__(self, desk: Desk, group: str) -> None:
         self._desk = desk
@@ -117,7 +119,7 @@ class Watcher:
 
 
 async def fetch_offset(desk: Desk, group: str, consumer: PullConsumer, queue: MessageQueue) -> int:
-    """The group's offset, or 0. Raises ClientError."""
+    """Return the group's offset, or 0. Raises ClientError."""
     key = (group, queue.topic, queue.queue_id)
     since = desk.promises.begin_fetch(key)
     offset = await consumer.fetch_offset(queue)
@@ -128,7 +130,7 @@ async def fetch_offset(desk: Desk, group: str, consumer: PullConsumer, queue: Me
 async def commit_offset(
     desk: Desk, group: str, consumer: PullConsumer, queue: MessageQueue, offset: int
 ) -> None:
-    """Raises ClientError."""
+    """Commit the group's offset. Raises ClientError."""
     with desk.promises.asked.question(
         "offset", group, queue.topic, queue.queue_id, offset
     ) as question:
@@ -138,7 +140,7 @@ async def commit_offset(
 
 
 def show_pull(desk: Desk, queue: MessageQueue, offset: int, result: PullResult) -> bool:
-    """What a pull from `offset` brought; whether it is sent elsewhere, though the queue has it."""
+    """Check a pull from `offset`; return whether it points elsewhere, though the queue has it."""
     promises, to = desk.promises, result.next_begin_offset
     promises.on_pulled(
         queue.topic,

@@ -1,8 +1,8 @@
 """A consumer whose offsets an administrator resets while it reads, and that administrator.
 
-Place in the data path: `programs` has one of each run on a client machine; where the consumer is
-sent ends in `reset_model`, what both are told in `asked` and `promises`. Nobody else is of the
-consumer's group, so that it knows where it is.
+Place in the data path: `programs` runs one of each on a client machine; the consumer's moves end in
+`reset_model`, the answers of both in `asked` and `client_checker`. The group has no other consumer,
+so that its position is known.
 """
 
 from __future__ import annotations
@@ -36,8 +36,10 @@ _COUNT_MAX = 8  # of a pull: small, so that a reset comes in the middle
 
 
 class RewoundConsumer:
-    """Reads every queue in order and commits now and then; goes where it is sent. It reads until
-    the end: a reset may come when all else is over, and is to be followed."""
+    """Reads every queue in order, commits now and then, and follows resets.
+
+    It reads until the end: a reset may come when all else is over, and must be followed.
+    """
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
@@ -50,7 +52,8 @@ class RewoundConsumer:
             settings=PullConsumerSettings(
                 timeout_ms=_TIMEOUT_MS,
                 instance=self._desk.instance(),
-                # One that is tried again inside a call leaves copies that nobody here knows of.
+                # A retry inside a call leaves copies of the request that this model does not know
+                # of.
                 retry=RetryPolicy(attempts_max=1),
             ),
         )
@@ -97,13 +100,13 @@ class RewoundConsumer:
         if show_pull(desk, queue, offset, result):
             desk.promises.resets.on_sent_back(key, offset, result.next_begin_offset)
         elif result.address not in leaders & desk.leaders():
-            # It may have answered before it led, and the answer may have been held up since.
+            # The answer may date from before this broker led, and may have been delayed since.
             desk.promises.resets.on_behind(key, offset)
         return result.next_begin_offset
 
 
 class Resetter:
-    """Sends the group back, or on, to any place of a queue, or of all to a time."""
+    """Resets the group to any offset of a queue, or all queues to a time."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
@@ -163,7 +166,7 @@ class Resetter:
     async def _reset_to_time(
         self, admin: Admin, queues: Sequence[MessageQueue], rng: random.Random
     ) -> None:
-        """To -1, the end, or some time: the answer says which offsets that are."""
+        """Reset to -1, the end, or some time; the answer has the resulting offsets."""
         now_ms = current().clock.wall_ns() // 1_000_000
         time_ms = -1 if rng.random() < 0.3 else now_ms - int(rng.random() * 20_000)
         resets = self._desk.promises.resets

@@ -1,8 +1,8 @@
-"""How the programs of a simulated group are configured.
+"""Configuration of the programs of a simulated group.
 
-Place in the data path: `cluster` asks for one BrokerConfig per broker, and for the program that a
-name server's machine runs. Files that do not go through `raft.storage.Disk` lie below a directory
-in memory, one per seed.
+Place in the data path: `cluster` gets one BrokerConfig per broker here, and the program that a name
+server's machine runs. Files that do not go through `raft.storage.Disk` lie below a directory in
+memory, one per seed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def broker_config(
     hosts: Mapping[str, str],
     name_servers: Sequence[str],
 ) -> BrokerConfig:
-    """`hosts`: the address of every node."""
+    """Return the configuration of one broker; `hosts` has the address of every node."""
     secret = root / "secret"
     if not secret.exists():
         secret.write_text(_SHARED)
@@ -52,7 +52,7 @@ def broker_config(
         election_timeout_ms_max=options.election_timeout_ms_max,
         segment_size_bytes_max=options.segment_size_bytes_max,
         log_size_bytes_max=options.log_size_bytes_max,
-        message_index_enable=False,  # beside the data path, and its files are no simulated ones
+        message_index_enable=False,  # not in the data path, and its files are not simulated
         transaction_timeout_ms=options.transaction_timeout_ms,
         transaction_check_interval_ms=options.transaction_check_interval_ms,
         transaction_check_max=options.transaction_check_max,
@@ -82,6 +82,6 @@ class NameServerProgram:
 
 
 def memory_directory() -> str | None:
-    """Where files cost no disk; None: wherever temporary files go."""
+    """Return a directory in memory; None: the usual place of temporary files."""
     directory = Path("/dev/shm")  # noqa: S108  # only a directory of its own is used there
     return str(directory) if directory.is_dir() else None

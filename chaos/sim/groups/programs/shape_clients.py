@@ -1,8 +1,8 @@
-"""Administrators who change a topic's queues and permissions, and settings of running brokers.
+"""Administrators that change a topic's queues and permissions, and settings of running brokers.
 
-Place in the data path: `programs` has them run on client machines; what becomes of a topic's shape
-ends in `shape_model`, messages in `promises`. Each is the only one who changes what it changes, and
-tries in between what should be refused now.
+Place in the data path: `programs` runs them on client machines; a topic's shapes end in
+`shape_model`, messages in `client_checker`. Each is the only one who changes what it changes, and
+tries requests in between that should be rejected now.
 """
 
 from __future__ import annotations
@@ -40,12 +40,14 @@ _TUNER_PACE = 3  # so many times rarer than sends
 
 
 class Reshaper:
-    """Changes the topic's shape, sends to queues that it has and has not, and pulls from them: also
-    from what it has again, after it had fewer."""
+    """Changes the topic's shape, sends to queues that exist or not, and pulls from them.
+
+    It also pulls from queues that exist again after the topic had fewer.
+    """
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
-        self._told = 0  # number of the change that was answered as done last
+        self._told = 0  # number of the last acknowledged change
 
     async def run(self) -> None:
         desk, rng = self._desk, current().rng
@@ -126,14 +128,16 @@ class Reshaper:
             )
             desk.counts["shapes_kept"] += is_wrong and result is None
         show_pull(desk, queue, offset, result)
-        # Any other replica may not have heard of the change.
+        # Any other replica may not have the change yet.
         if is_wrong and leaders == desk.leaders() == {result.address}:
             raise Violation("shapes", f"{queue} is read, in force are {shapes}")
 
 
 class Tuner:
-    """Changes settings of one broker after the other, and looks whether they are kept: over deaths
-    and starts too, but not over the loss of a disk."""
+    """Changes settings of one broker after the other, and checks that they are kept.
+
+    They survive deaths and starts, but not the loss of a disk.
+    """
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
@@ -147,7 +151,7 @@ class Tuner:
         )
         await consumer.start()
         await until_known(lambda: consumer.queues(TOPIC))
-        self._told.clear()  # what the one before heard last, it may not have heard
+        self._told.clear()  # another broker may not have what the last one acknowledged
         while True:
             pace = _TUNER_PACE * desk.options.send_interval_ms / 1000
             await asyncio.sleep(rng.expovariate(1) * pace)
@@ -169,7 +173,7 @@ class Tuner:
 
     async def _change(self, consumer: PullConsumer, address: str, rng: random.Random) -> None:
         name, value = _draw(rng)
-        self._told.pop((address, name), None)  # until it is known how that ends
+        self._told.pop((address, name), None)  # until the outcome is known
         body = f"{name}={value}\n".encode()
         wiped = self._desk.counts["disks_wiped"]
         answer = await self._ask(consumer, address, RequestCode.UPDATE_BROKER_CONFIG, body)
@@ -194,7 +198,7 @@ class Tuner:
 
 
 def _draw(rng: random.Random) -> tuple[str, str]:
-    """What may change while the group is judged as ever."""
+    """Draw a setting that may change without effect on the checks."""
     return rng.choice(
         (
             ("transactionCheckMax", str(rng.randint(2, 15))),
