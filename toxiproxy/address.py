@@ -36,7 +36,7 @@ class AddressError(Exception):
 
 
 def parse_listen(text: str) -> Address:
-    """Host and port of a listen text; raises AddressError when it is none."""
+    """Return host and port of a listen text; raises AddressError when it is none."""
     if not text:
         return Address(("", 0))
     host, port_text = _split(text)
@@ -53,13 +53,13 @@ def parse_listen(text: str) -> Address:
 
 
 def format_address(address: Address) -> str:
-    """The text form, an IPv6 host in brackets."""
+    """Return the text form, an IPv6 host in brackets."""
     host, port = address
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 async def resolve(text: str) -> Address:
-    """The numeric address that `text` stands for; raises AddressError."""
+    """Return the numeric address that `text` stands for; raises AddressError."""
     host, port = parse_listen(text)
     if host in _WILDCARDS:
         return Address(("::", port))
@@ -76,7 +76,7 @@ async def resolve(text: str) -> Address:
 
 
 def bind(address: Address) -> tuple[socket.socket, Address]:
-    """A listening socket on a resolved address, and the address it got; raises AddressError."""
+    """Listen on a resolved address; return the socket and its address. Raises AddressError."""
     host, port = address
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
@@ -106,7 +106,7 @@ def _listen(family: socket.AddressFamily, host: str, port: int) -> socket.socket
 
 
 def _shown(address: Address) -> str:
-    """Go leaves the wildcard host out of its bind errors."""
+    """Return the address as shown in bind errors, where Go leaves the wildcard host out."""
     host, port = address
     return f":{port}" if host == "::" else format_address(address)
 

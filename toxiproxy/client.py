@@ -1,8 +1,8 @@
 """A client of Toxiproxy's HTTP API, for ours and for Shopify's server alike.
 
-Typed values in and out; every answer is checked before it is believed, every request has a
-deadline. A refusal is a `ToxiproxyApiError` (nothing was changed, but for populate: see there), no
-answer a `ToxiproxyUnreachableError` (unknown). Source: Toxiproxy 2.12's HTTP API.
+Typed values in and out; every answer is checked before it is used, every request has a deadline. A
+rejection is a `ToxiproxyApiError` (nothing was changed, but for populate: see there), no answer a
+`ToxiproxyUnreachableError` (unknown). Source: Toxiproxy 2.12's HTTP API.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ _ANSWER_SIZE_MAX = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxySpec:
-    """A proxy to be made; port 0 in `listen` lets the server choose."""
+    """A proxy to be created; port 0 in `listen` lets the server choose."""
 
     name: str
     upstream: str
@@ -37,7 +37,7 @@ class ProxySpec:
     enabled: bool = True
 
     def to_json(self) -> dict[str, object]:
-        """The body of the request."""
+        """Return the body of the request."""
         return {
             "name": self.name,
             "listen": self.listen,
@@ -57,7 +57,7 @@ class ToxicSpec:
     attributes: Mapping[str, int] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, object]:
-        """The body of the request."""
+        """Return the body of the request."""
         return {
             "type": self.type_name,
             "stream": self.stream,
@@ -116,26 +116,26 @@ class ToxiproxyClient:
             self._session = None
 
     async def version(self) -> str:
-        """The server's version."""
+        """Return the server's version."""
         return _text(_members(await self._request("GET", "/version")), "version")
 
     async def proxies(self) -> dict[str, ProxyState]:
-        """Every proxy by name."""
+        """Return every proxy by name."""
         answer = _members(await self._request("GET", "/proxies"))
         return {name: _proxy(value) for name, value in answer.items()}
 
     async def proxy(self, name: str) -> ProxyState:
-        """One proxy."""
+        """Return one proxy."""
         return _proxy(await self._request("GET", _path(name)))
 
     async def create_proxy(self, spec: ProxySpec) -> ProxyState:
-        """Make a proxy; ToxiproxyConflictError where the name is taken."""
+        """Create a proxy; ToxiproxyConflictError where the name is taken."""
         return _proxy(await self._request("POST", "/proxies", spec.to_json()))
 
     async def populate(self, specs: Sequence[ProxySpec]) -> list[ProxyState]:
-        """Make or replace many proxies; those that are there already and alike are left alone.
+        """Create or replace many proxies; an existing proxy with the same addresses is left alone.
 
-        On a ToxiproxyApiError the proxies before the one refused have been made.
+        On a ToxiproxyApiError the proxies before the rejected one have been created.
         """
         answer = await self._request("POST", "/populate", [spec.to_json() for spec in specs])
         made = _members(answer).get("proxies") or []
@@ -151,17 +151,17 @@ class ToxiproxyClient:
         upstream: str | None = None,
         enabled: bool | None = None,
     ) -> ProxyState:
-        """Change what is given of a proxy; another address drops its connections."""
+        """Change the given fields of a proxy; another address drops its connections."""
         wanted: dict[str, object] = {"listen": listen, "upstream": upstream, "enabled": enabled}
         body = {key: value for key, value in wanted.items() if value is not None}
         return _proxy(await self._request("PATCH", _path(name), body))
 
     async def delete_proxy(self, name: str) -> None:
-        """Close and forget a proxy."""
+        """Close and remove a proxy."""
         await self._request("DELETE", _path(name))
 
     async def toxics(self, proxy: str) -> list[ToxicState]:
-        """A proxy's toxics: upstream ones first."""
+        """Return a proxy's toxics: upstream ones first."""
         answer = await self._request("GET", _path(proxy, "toxics"))
         if not isinstance(answer, list):
             raise ToxiproxyError(f"a list of toxics was expected, not {answer!r}")
@@ -172,7 +172,7 @@ class ToxiproxyClient:
         return _toxic(await self._request("POST", _path(proxy, "toxics"), spec.to_json()))
 
     async def toxic(self, proxy: str, name: str) -> ToxicState:
-        """One toxic."""
+        """Return one toxic."""
         return _toxic(await self._request("GET", _path(proxy, "toxics", name)))
 
     async def update_toxic(
@@ -183,7 +183,7 @@ class ToxiproxyClient:
         attributes: Mapping[str, int] | None = None,
         toxicity: float | None = None,
     ) -> ToxicState:
-        """Change what is given of a toxic; attributes not named stay."""
+        """Change the given fields of a toxic; attributes not named stay."""
         wanted: dict[str, object] = {}
         if attributes is not None:
             wanted["attributes"] = dict(attributes)
@@ -192,15 +192,15 @@ class ToxiproxyClient:
         return _toxic(await self._request("PATCH", _path(proxy, "toxics", name), wanted))
 
     async def delete_toxic(self, proxy: str, name: str) -> None:
-        """Take a toxic away."""
+        """Remove a toxic."""
         await self._request("DELETE", _path(proxy, "toxics", name))
 
     async def reset(self) -> None:
-        """Enable every proxy and take every toxic away."""
+        """Enable every proxy and remove every toxic."""
         await self._request("POST", "/reset")
 
     async def _request(self, method: str, path: str, body: object = None) -> object:
-        """Ask and check the answer; the decoded body, None where there is none."""
+        """Send a request and check the answer; return the decoded body, None for an empty one."""
         if self._session is None:
             raise RuntimeError("a ToxiproxyClient is used inside `async with`")
         data = None if body is None else json.dumps(body).encode()

@@ -1,10 +1,11 @@
 """One client connection of a proxy: its two sockets and the two links between them.
 
-The client is accepted first. Either side may speak before the links are tied: the client while the
-upstream is being dialled, the upstream between its accept and the end of the dial. The first read
-of such a side is held, its reading then pauses, and both sides read on once the links are tied. A
-dial that fails closes the client. The end of either side's stream goes through that direction's
-toxics and then closes the other socket whole: as in Toxiproxy, a half-close becomes a full close.
+The client is accepted first. Either side may send before the links are connected: the client while
+the upstream is being dialled, the upstream between its accept and the end of the dial. The first
+read of such a side is held, its reading then pauses, and both sides read on once the links are
+connected. A dial that fails closes the client. The end of either side's stream goes through that
+direction's toxics and then closes the other socket whole: as in Toxiproxy, a half-close becomes a
+full close.
 
 Invariants: a side reads exactly while it neither holds an early read nor is paused by its link;
 each `Side` reports its loss once; when both are lost, `on_closed` is called once and no timer of
@@ -43,7 +44,7 @@ class LoopTimers:
         self._loop = loop
 
     def now(self) -> float:
-        """Seconds of the system's monotonic clock."""
+        """Return seconds of the system's monotonic clock."""
         return time.monotonic()
 
     def call_at(self, when: float, callback: Callable[[], None]) -> "_Timer":
@@ -76,7 +77,7 @@ class _Timer:
 
 
 class Side(asyncio.Protocol):
-    """One socket of a connection, and the endpoint that links see."""
+    """One socket of a connection, and the endpoint that its links use."""
 
     __slots__ = (
         "_connection",
@@ -133,15 +134,15 @@ class Side(asyncio.Protocol):
             self.incoming.destination_full(False)
 
     def _hold_early(self, data: bytes) -> None:
-        """Hold what is read before the links are tied: one read, since reading then pauses.
+        """Hold what is read before the links are connected: one read, since reading then pauses.
 
-        Pausing in `connection_made` is not enough: uvloop begins to read after it.
+        Pausing in `connection_made` is not enough: uvloop starts to read after it.
         """
         self._early.append(data)
         self._set_reading()
 
     def start(self) -> None:
-        """The links are tied: feed what was held to the outgoing one, then read on.
+        """Feed what was held to the outgoing link, now connected, then read on.
 
         Both sides of a connection need this call, since either may have been held.
         """
@@ -169,7 +170,7 @@ class Side(asyncio.Protocol):
         self._set_reading()
 
     def resume(self) -> None:
-        """Read on, as far as the outgoing link is concerned."""
+        """Resume reading, as far as the outgoing link is concerned."""
         self._link_full = False
         self._set_reading()
 
@@ -182,7 +183,7 @@ class Side(asyncio.Protocol):
             self.transport.resume_reading()
 
     def abort(self, *, reset: bool) -> None:
-        """Close at once; with a TCP reset where asked."""
+        """Close at once; with a TCP reset if `reset`."""
         if self.transport is None or self.lost:
             return
         if reset:
@@ -195,7 +196,7 @@ class Connection:
     """The two sides and links of one accepted client.
 
     `seed` names server seed, proxy and connection number. `on_accepted` is called when the client
-    is there: the proxy then dials and calls `connected` with the upstream's side or
+    is accepted: the proxy then dials and calls `connected` with the upstream's side or
     `dial_failed`. `on_closed` is called when nothing of the connection is left.
     """
 
@@ -217,19 +218,19 @@ class Connection:
         self.closing = False
 
     def side_made(self, side: Side) -> None:
-        """A socket is there."""
+        """Note that a socket is connected."""
         if side is self.client:
             self._on_accepted(self)
 
     def side_lost(self, side: Side) -> None:
-        """A socket is gone."""
+        """Note that a socket is lost."""
         if self.client.lost and (self.upstream.lost or self.upstream.transport is None):
             for link in self._links.values():
                 link.close()
             self._on_closed(self)
 
     def connected(self, toxics: dict[Direction, Sequence[Toxic]]) -> None:
-        """The upstream is there: tie the links and let the bytes flow."""
+        """Connect the links to the dialled upstream and let the bytes flow."""
         if self.closing or self.client.lost or self.client.transport is None:
             self.upstream.abort(reset=False)
             return
@@ -247,17 +248,17 @@ class Connection:
         self.upstream.abort(reset=reset)
 
     def add(self, toxic: Toxic) -> None:
-        """A toxic was added to the proxy."""
+        """Apply a toxic that was added to the proxy."""
         if toxic.direction in self._links:
             self._links[toxic.direction].add(toxic)
 
     def update(self, toxic: Toxic) -> None:
-        """A toxic of the proxy was changed."""
+        """Apply a change of a toxic of the proxy."""
         if toxic.direction in self._links:
             self._links[toxic.direction].update(toxic)
 
     def remove(self, toxic: Toxic) -> None:
-        """A toxic was taken from the proxy."""
+        """Remove a toxic that was removed from the proxy."""
         if toxic.direction in self._links:
             self._links[toxic.direction].remove(toxic.name)
 

@@ -1,9 +1,9 @@
 """Errors of the Toxiproxy API, on both of its sides.
 
-The server raises `ApiError` where a request is refused; the HTTP surface turns it into the
-answer. The client raises a `ToxiproxyError`: `definite` tells whether the request certainly had
-no effect, `retriable` whether the same request may succeed later. Source: Toxiproxy 2.12's HTTP
-API, whose error texts are part of the contract.
+The server raises `ApiError` where a request is rejected; the HTTP surface turns it into the answer.
+The client raises a `ToxiproxyError`: `definite` says whether the request certainly had no effect,
+`retriable` whether the same request may succeed later. Source: Toxiproxy 2.12's HTTP API, whose
+error texts are part of the contract.
 """
 
 from typing import ClassVar
@@ -19,7 +19,7 @@ __all__ = [
 
 
 class ApiError(Exception):
-    """A request that the server refuses; `status` and text are what the client is told."""
+    """A request that the server rejects; `status` and text are the answer to the client."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -28,20 +28,20 @@ class ApiError(Exception):
 
 
 class ToxiproxyError(Exception):
-    """Anything that kept a client's request from being answered with success."""
+    """Any reason why a client's request was not answered with success."""
 
     retriable: ClassVar[bool] = False
     definite: ClassVar[bool] = False
 
 
 class ToxiproxyUnreachableError(ToxiproxyError):
-    """No whole answer came: whether the request took effect is not known."""
+    """No complete answer came: whether the request took effect is not known."""
 
     retriable = True
 
 
 class ToxiproxyApiError(ToxiproxyError):
-    """The server answered that the request is refused."""
+    """The server answered that the request is rejected."""
 
     definite = True
 
@@ -56,4 +56,4 @@ class ToxiproxyNotFoundError(ToxiproxyApiError):
 
 
 class ToxiproxyConflictError(ToxiproxyApiError):
-    """409: a proxy or toxic of that name is there already."""
+    """409: a proxy or toxic of that name exists already."""

@@ -1,9 +1,9 @@
 """JSON as Go's `encoding/json` reads and writes it, error texts included.
 
 The HTTP surface of Toxiproxy is defined by a Go program: keys match without regard to case, text
-after the first value is ignored, `null` leaves a field as it was, an int64 refuses `1.5`, `1e2`
-and `"12"`, a mismatch is remembered while the other fields are still filled, and the texts of the
-errors are seen by clients. This module is the only place that knows of these rules.
+after the first value is ignored, `null` leaves a field as it was, an int64 rejects `1.5`, `1e2` and
+`"12"`, a mismatch is remembered while the other fields are still filled, and the texts of the
+errors are seen by clients. This module is the only place that implements these rules.
 
 Invariants: `decode` never returns a Python float or int, but `Number` with the literal as sent, so
 that no digit is lost before the target type is known; a `Reader` reports the first mismatch in the
@@ -58,7 +58,7 @@ _DECODER = json.JSONDecoder(
 
 
 def decode(text: str) -> Json:
-    """The first JSON value of `text`; what follows it is ignored.
+    """Return the first JSON value of `text`; what follows it is ignored.
 
     Raises ValueError with the text that Go's decoder gives.
     """
@@ -75,12 +75,12 @@ def decode(text: str) -> Json:
 
 
 def encode(value: object) -> str:
-    """Compact JSON with the characters that matter to HTML escaped."""
+    """Return compact JSON with the characters that matter to HTML escaped."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).translate(_ESCAPES)
 
 
 def kind_of(value: Json) -> str:
-    """The word that Go uses for the kind of a JSON value."""
+    """Return Go's word for the kind of a JSON value."""
     match value:
         case None:
             return "null"
@@ -97,7 +97,7 @@ def kind_of(value: Json) -> str:
 
 
 def number_of_float32(text: str) -> float:
-    """The float32 nearest to a literal, as the float with its shortest decimal form.
+    """Return the float32 nearest to a literal, as the float with its shortest decimal form.
 
     Raises OverflowError beyond the range of float32.
     """
@@ -115,8 +115,8 @@ def number_of_float32(text: str) -> float:
 class Reader:
     """Reads members of one object into typed values, as Go fills the fields of a struct.
 
-    `owner` is the name that error texts give to the struct. A mismatch does not stop the reading:
-    the first one is kept in `error` for the caller, who must look.
+    `owner` is the name of the struct in error texts. A mismatch does not stop the reading: the
+    first one is kept in `error`, which the caller must check.
     """
 
     def __init__(self, value: Json, *, owner: str, whole: str | None = None) -> None:
@@ -129,11 +129,11 @@ class Reader:
             self._fail(value, f"value of type {whole or owner}")
 
     def fields(self) -> Iterator[tuple[str, Json]]:
-        """The members in document order, keys in lower case, nulls left out."""
+        """Yield the members in document order, keys in lower case, nulls left out."""
         return ((key.casefold(), value) for key, value in self._members if value is not None)
 
     def raw(self, field: str) -> Json:
-        """The last value of a field that is not null, unread."""
+        """Return the last value of a field that is not null, undecoded."""
         found: Json = None
         for key, value in self.fields():
             if key == field:
@@ -141,21 +141,21 @@ class Reader:
         return found
 
     def text(self, field: str, value: Json) -> str | None:
-        """A string, or None and a remembered error."""
+        """Return a string, or None and remember an error."""
         if isinstance(value, str) and not isinstance(value, Number):
             return value
         self._fail(value, f"struct field {self._owner}.{field} of type string")
         return None
 
     def boolean(self, field: str, value: Json) -> bool | None:
-        """A truth value, or None and a remembered error."""
+        """Return a boolean, or None and remember an error."""
         if isinstance(value, bool):
             return value
         self._fail(value, f"struct field {self._owner}.{field} of type bool")
         return None
 
     def int64(self, field: str, value: Json, type_name: str = "int64") -> int | None:
-        """A whole number of 64 bits, or None and a remembered error."""
+        """Return an integer of 64 bits, or None and remember an error."""
         if isinstance(value, Number) and _INTEGER.match(value):
             number = int(value) if len(value) <= 20 else 1 << 64
             if -(1 << 63) <= number < 1 << 63:
@@ -164,7 +164,7 @@ class Reader:
         return None
 
     def float32(self, field: str, value: Json) -> float | None:
-        """A float32, or None and a remembered error."""
+        """Return a float32, or None and remember an error."""
         if isinstance(value, Number):
             try:
                 return number_of_float32(value)
@@ -174,7 +174,7 @@ class Reader:
         return None
 
     def members(self, field: str, value: Json, type_name: str) -> Members:
-        """An object, or an empty one and a remembered error."""
+        """Return an object, or an empty one and remember an error."""
         if isinstance(value, Members):
             return value
         self._fail(value, f"struct field {self._owner}.{field} of type {type_name}")
@@ -189,7 +189,7 @@ class Reader:
 
 
 def _syntax_error(body: str, error: json.JSONDecodeError) -> str:
-    """Go's words for the place where Python's decoder stopped."""
+    """Return Go's words for the place where Python's decoder stopped."""
     position = error.pos
     if error.msg.startswith("Unterminated string"):
         return "unexpected EOF"
@@ -223,7 +223,7 @@ def _syntax_error(body: str, error: json.JSONDecodeError) -> str:
 
 
 def _number_error(body: str, position: int) -> str | None:
-    """What is wrong with a number whose first digits Python's decoder took for the whole of it."""
+    """Return the error of a number of which Python's decoder read only a part, or None."""
     found = body[position]
     if found not in ".eE" or not body[position - 1].isdigit():
         return None
@@ -255,7 +255,7 @@ def _value_error(body: str, position: int, shown: str) -> str:
 
 
 def _inside_object(before: str) -> bool:
-    """Whether the innermost bracket still open at the end of `before` is a brace."""
+    """Return whether the innermost bracket still open at the end of `before` is a brace."""
     opened: list[str] = []
     in_string = escaped = False
     for character in before:

@@ -5,10 +5,10 @@ they were added, then into the destination's write buffer. The link also decides
 must pause: while any stage is full or the destination's write buffer is. So what is held for a
 connection is bounded by the stages' limits and the write buffer's, plus one read.
 
-Whether a toxic hits this link is one draw, compared with the toxicity when the toxic comes and at
-every update, from a generator seeded by server seed, proxy, connection number, direction and toxic
-name: nothing that happens on other connections or toxics moves it. (Toxiproxy draws anew whenever
-the toxic or the one behind it changes, and its draws can't be repeated.)
+Whether a toxic hits this link is one draw, compared with the toxicity when the toxic is added and
+at every update, from a generator seeded by server seed, proxy, connection number, direction and
+toxic name: nothing that happens on other connections or toxics changes it. (Toxiproxy draws again
+whenever the toxic or the one behind it changes, and its draws can't be repeated.)
 
 Invariant: the stages' `out` form one chain that ends in the exit; after the exit has closed or
 reset, nothing is written any more.
@@ -25,7 +25,7 @@ __all__ = ["Endpoint", "Link"]
 
 
 class Endpoint(Protocol):
-    """What a link asks of the socket at either of its ends."""
+    """The socket at either end of a link."""
 
     def write(self, data: bytes) -> None:
         """Queue bytes to be sent."""
@@ -34,10 +34,10 @@ class Endpoint(Protocol):
         """Send what is queued, then close both directions."""
 
     def pause(self) -> None:
-        """Read no more until `resume`."""
+        """Stop reading until `resume`."""
 
     def resume(self) -> None:
-        """Read again."""
+        """Resume reading."""
 
 
 class _Exit:
@@ -125,7 +125,7 @@ class Link:
         self._balance()
 
     def finish(self) -> None:
-        """The source will send no more; a second call has no effect."""
+        """End the stream: the source will send no more; a second call has no effect."""
         if not self._finished:
             self._finished = True
             self._head.finish()
@@ -136,7 +136,7 @@ class Link:
         self._rechain()
 
     def update(self, toxic: Toxic) -> None:
-        """Let the toxic's new attributes hold, and ask again whether it hits this link."""
+        """Apply the toxic's new attributes, and decide again whether it hits this link."""
         place = self._place(toxic.name)
         if place is None:
             return
@@ -154,7 +154,7 @@ class Link:
         self._rechain()
 
     def remove(self, name: str) -> None:
-        """Take a toxic away; what its stage holds goes on to the stages behind it at once."""
+        """Remove a toxic; what its stage holds goes on to the stages behind it at once."""
         place = self._place(name)
         if place is None:
             return
@@ -164,12 +164,12 @@ class Link:
         self._rechain()
 
     def destination_full(self, full: bool) -> None:
-        """The destination's write buffer has run full, or has room again."""
+        """Note that the destination's write buffer is full, or has room again."""
         self._destination_full = full
         self._balance()
 
     def close(self) -> None:
-        """The connection is gone: stop all timers, write nothing more."""
+        """Stop all timers and write nothing more: the connection is gone."""
         self._finished = True
         self._exit.closed = True
         for _, stage in self._entries:
@@ -178,7 +178,7 @@ class Link:
         self._on_route(_discard)
 
     def _stage(self, toxic: Toxic) -> Stage | None:
-        """A stage for the toxic, whose out is the exit; None where the draw spares this link."""
+        """Return a stage that leads to the exit, or None where the draw spares this link."""
         if not self._draw(toxic):
             return None
         return TOXIC_TYPES[toxic.type_name](
@@ -201,7 +201,7 @@ class Link:
         return None
 
     def _rechain(self) -> None:
-        """Tie each stage to the next one, and tell the source its way."""
+        """Connect each stage to the next one, and pass the source its route."""
         following: Sink = self._exit
         for _, stage in reversed(self._entries):
             if stage is not None:
@@ -228,7 +228,7 @@ class Link:
             self._source.resume()
 
     def _is_full(self) -> bool:
-        """Whether anything that the source's next bytes would reach has no room."""
+        """Return whether anything that the source's next bytes would reach has no room."""
         for _, stage in self._entries:
             if stage is not None:
                 if stage.full:
@@ -243,4 +243,4 @@ class Link:
 
 
 def _discard(data: bytes) -> None:
-    """For bytes that nobody is left to take."""
+    """Drop bytes for which no destination is left."""

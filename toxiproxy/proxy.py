@@ -52,11 +52,11 @@ class Proxy:
 
     @property
     def connection_count(self) -> int:
-        """Clients accepted and not yet gone."""
+        """Number of clients accepted and not yet gone."""
         return len(self._connections)
 
     def to_json(self) -> dict[str, object]:
-        """Members in the order in which Toxiproxy writes them, its empty `Logger` included."""
+        """Return members in Toxiproxy's order, its empty `Logger` included."""
         return {
             "name": self.name,
             "listen": self.listen,
@@ -95,7 +95,7 @@ class Proxy:
             connection.abort()
 
     async def update(self, *, listen: str, upstream: str, enabled: bool) -> None:
-        """Make the proxy so; a changed address drops its connections.
+        """Change the proxy; a changed address drops its connections.
 
         Raises ApiError 500: before anything changed where `listen` is no address, with the proxy
         disabled under the new address where it can't be bound.
@@ -110,7 +110,7 @@ class Proxy:
             self.stop()
 
     async def differs(self, *, listen: str, upstream: str) -> bool:
-        """Whether other addresses are meant; raises ApiError 500 where `listen` is none.
+        """Return whether the proxy has other addresses; raises ApiError 500 for a bad `listen`.
 
         A disabled proxy shows its listen text unresolved, so a name in it always differs.
         """
@@ -118,14 +118,14 @@ class Proxy:
         return self.upstream != upstream or self.listen != resolved
 
     def toxic(self, name: str) -> Toxic:
-        """The toxic of that name; raises ApiError 404."""
+        """Return the toxic of that name; raises ApiError 404."""
         for toxic in self.toxics:
             if toxic.name == name:
                 return toxic
         raise ApiError(404, "toxic not found")
 
     def has_toxic(self, name: str) -> bool:
-        """Whether a toxic of that name is there, in either direction."""
+        """Return whether a toxic of that name exists, in either direction."""
         return any(toxic.name == name for toxic in self.toxics)
 
     def add_toxic(self, toxic: Toxic) -> None:
@@ -141,13 +141,13 @@ class Proxy:
         self._on_all(lambda connection: connection.update(toxic))
 
     def remove_toxic(self, name: str) -> None:
-        """Take a toxic away, from live connections too; raises ApiError 404."""
+        """Remove a toxic, from live connections too; raises ApiError 404."""
         toxic = self.toxic(name)
         self._toxics[toxic.direction].remove(toxic)
         self._on_all(lambda connection: connection.remove(toxic))
 
     def remove_all_toxics(self) -> None:
-        """Take every toxic away."""
+        """Remove every toxic."""
         for toxic in self.toxics:
             self.remove_toxic(toxic.name)
 
@@ -174,7 +174,7 @@ class Proxy:
     def _accepted(self, connection: Connection) -> None:
         self._connections[connection] = None
         if not self.enabled or len(self._connections) > _CONNECTIONS_MAX:
-            connection.abort()  # the listener was closed while the client was on its way, or full
+            connection.abort()  # the listener was closed meanwhile, or is full
             return
         self._connections[connection] = self._tasks.create_task(self._dial(connection))
 

@@ -16,7 +16,7 @@ __all__ = ["ProxyCollection", "ProxyWish"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyWish:
-    """A proxy as a request asks for it."""
+    """A proxy as a request describes it."""
 
     name: str
     listen: str
@@ -34,11 +34,11 @@ class ProxyCollection:
         self._lock = asyncio.Lock()
 
     def all(self) -> list[Proxy]:
-        """Every proxy, by name."""
+        """Return every proxy, by name."""
         return [self._proxies[name] for name in sorted(self._proxies)]
 
     def get(self, name: str) -> Proxy:
-        """The proxy of that name; raises ApiError 404."""
+        """Return the proxy of that name; raises ApiError 404."""
         try:
             return self._proxies[name]
         except KeyError:
@@ -59,15 +59,15 @@ class ProxyCollection:
             return proxy
 
     async def remove(self, name: str) -> None:
-        """Stop and forget the proxy of that name; raises ApiError 404."""
+        """Stop and remove the proxy of that name; raises ApiError 404."""
         async with self._lock:
             self.get(name).stop()
             del self._proxies[name]
 
     async def populate(self, wishes: list[ProxyWish], made: list[Proxy]) -> None:
-        """Bring about each wish in order, leaving alone a proxy that is like it already.
+        """Create or replace the proxies in order, but leave one with the same addresses alone.
 
-        `made` is filled as it goes; an ApiError stops it, and what was made stays.
+        `made` is filled as it goes; an ApiError stops it, and what was created stays.
         """
         async with self._lock:
             for wish in wishes:
@@ -81,7 +81,7 @@ class ProxyCollection:
                     made.append(present)
 
     async def reset(self) -> None:
-        """Enable every proxy and take every toxic away; raises ApiError 500 as `Proxy.start`."""
+        """Enable every proxy and remove every toxic; raises ApiError 500 as `Proxy.start`."""
         async with self._lock:
             for proxy in self.all():
                 if not proxy.enabled:

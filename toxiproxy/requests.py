@@ -1,8 +1,8 @@
-"""What the bodies of API requests ask for: from JSON to checked values.
+"""Decode the bodies of API requests: from JSON to checked values.
 
-Every refusal is an `ApiError` with Toxiproxy's status and text. Fields are checked in its order:
-a toxic's shape, stream, type, name, attributes. Attributes that Toxiproxy takes and then dies or
-hangs of (a negative rate, a slicer without a size) are refused here with 400.
+Every rejection is an `ApiError` with Toxiproxy's status and text. Fields are checked in its order:
+a toxic's shape, stream, type, name, attributes. Attributes that Toxiproxy accepts and then crashes
+or hangs on (a negative rate, a slicer without a size) are rejected here with 400.
 """
 
 from toxiproxy.errors import ApiError
@@ -22,7 +22,7 @@ _TOXIC_CHANGE = (
 
 
 def proxy_wish(body: str) -> ProxyWish:
-    """The proxy that `POST /proxies` asks for."""
+    """Return the proxy that `POST /proxies` requests."""
     present = ProxyWish(name="", listen="", upstream="", enabled=True)
     reader = Reader(_decoded(body), owner="Proxy", whole="toxiproxy.Proxy")
     wish = _merge_proxy(reader, present, enabled_reader=reader)
@@ -35,7 +35,7 @@ def proxy_wish(body: str) -> ProxyWish:
 
 
 def proxy_change(body: str, proxy: Proxy) -> ProxyWish:
-    """The proxy as it shall be after `PATCH /proxies/{name}`; what is not named stays."""
+    """Return the proxy as changed by `PATCH /proxies/{name}`; fields not named stay."""
     present = ProxyWish(
         name=proxy.name, listen=proxy.listen, upstream=proxy.upstream, enabled=proxy.enabled
     )
@@ -46,7 +46,7 @@ def proxy_change(body: str, proxy: Proxy) -> ProxyWish:
 
 
 def populate_wishes(body: str) -> list[ProxyWish]:
-    """The proxies that `POST /populate` asks for."""
+    """Return the proxies that `POST /populate` requests."""
     document = _decoded(body)
     if document is None:
         return []
@@ -73,7 +73,7 @@ def populate_wishes(body: str) -> list[ProxyWish]:
 
 
 def read_toxic(body: str, proxy: Proxy) -> Toxic:
-    """The toxic that `POST /proxies/{name}/toxics` asks for."""
+    """Return the toxic that `POST /proxies/{name}/toxics` requests."""
     document = _decoded(body)
     reader = Reader(document, owner="ToxicWrapper", whole="toxics.ToxicWrapper")
     texts = {"name": "", "type": "", "stream": ""}
@@ -110,9 +110,9 @@ def read_toxic(body: str, proxy: Proxy) -> Toxic:
 
 
 def read_toxic_change(body: str, toxic: Toxic) -> tuple[Toxic, ApiError | None]:
-    """The toxic after `PATCH .../toxics/{name}`, and the error to answer with, if any.
+    """Return the toxic after `PATCH .../toxics/{name}`, and the error to answer with, if any.
 
-    Attributes that were well formed hold even where another one was not.
+    Well-formed attributes are applied even where another one was not.
     """
     stage = TOXIC_TYPES[toxic.type_name]
     reader = Reader(_decoded(body), owner="", whole=_TOXIC_CHANGE)
@@ -171,7 +171,7 @@ def _merge_proxy(reader: Reader, present: ProxyWish, *, enabled_reader: Reader) 
 def _merge_attributes(
     type_name: str, present: Attributes, given: Members
 ) -> tuple[Attributes, str | None]:
-    """The attributes with those given in place, and the first mismatch."""
+    """Return the attributes with those given in place, and the first mismatch."""
     stage = TOXIC_TYPES[type_name]
     reader = Reader(given, owner=f"{stage.go_name}.attributes")
     merged = dict(present)

@@ -1,9 +1,9 @@
 """The HTTP API of the embedded server, as Toxiproxy 2.12 speaks it, and its process.
 
-Requests are few, so every route is one small handler here; bytes never pass through this module.
-Answers go out as Go's `http` package writes them: errors are JSON under `text/plain` with a
+Requests are few, so every route is one small handler here; proxied bytes never pass through this
+module. Answers go out as Go's `http` package writes them: errors are JSON under `text/plain` with a
 trailing newline, an unknown path is 404 in plain text, a wrong method 405 with an empty body,
-browsers are refused with 403, and a path that is not clean (`//proxies`, `/proxies/./a`) is
+browsers are rejected with 403, and a path that is not clean (`//proxies`, `/proxies/./a`) is
 redirected to the clean one before any route is looked up, as gorilla/mux does. Source: Toxiproxy's
 HTTP API; `docs/DIVERGENCE.md` lists where ours differs on purpose.
 """
@@ -94,7 +94,7 @@ class ToxiproxyServer:
 
     @property
     def url(self) -> str:
-        """Where clients reach the API."""
+        """The address of the API."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port}"
 
@@ -124,7 +124,7 @@ class ToxiproxyServer:
         await self._tasks.__aexit__(kind, error, trace)
 
     async def _answer(self, request: web.BaseRequest) -> web.Response:
-        """Find the handler, run it, and put what went wrong into Toxiproxy's form."""
+        """Find the handler, run it, and turn errors into Toxiproxy's form."""
         clean = _clean_path(request.path)
         if clean != request.path:
             _, mark, query = request.raw_path.partition("?")
@@ -223,9 +223,9 @@ class ToxiproxyServer:
 
 
 def run(host: str, port: int, seed: int | None = None) -> int:
-    """Serve until SIGINT or SIGTERM; returns the exit code.
+    """Serve until SIGINT or SIGTERM; return the exit code.
 
-    Prints one line on stdout once it serves; an address that can't be bound is told on stderr.
+    Prints one line on stdout once it serves; an address that can't be bound is reported on stderr.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:  # every proxied connection takes two descriptors

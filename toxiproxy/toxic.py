@@ -1,7 +1,7 @@
-"""A toxic as the API shows it: what is wanted of a proxy's links.
+"""A toxic as the API shows it: the requested effect on a proxy's links.
 
 The value is frozen; an update replaces it under the same name. `stream` is echoed as it was sent,
-`direction` is what it means. Source: Toxiproxy's HTTP API.
+`direction` is its meaning. Source: Toxiproxy's HTTP API.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ __all__ = ["Direction", "Toxic"]
 
 
 class Direction(StrEnum):
-    """Upstream: what the client sends to the server; downstream: what comes back."""
+    """Upstream: from the client to the server; downstream: from the server to the client."""
 
     UPSTREAM = "upstream"
     DOWNSTREAM = "downstream"
@@ -21,7 +21,7 @@ class Direction(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Toxic:
-    """One toxic of one proxy; `toxicity` is the share of connections that it is to hit."""
+    """One toxic of one proxy; `toxicity` is the share of connections that it hits."""
 
     name: str
     type_name: str
@@ -35,7 +35,7 @@ class Toxic:
         assert tuple(self.attributes) == TOXIC_TYPES[self.type_name].fields
 
     def to_json(self) -> dict[str, object]:
-        """Members in the order in which Toxiproxy writes them."""
+        """Return members in the order in which Toxiproxy writes them."""
         return {
             "attributes": dict(self.attributes),
             "name": self.name,

@@ -1,9 +1,9 @@
-"""How the nodes of a cluster that was started here are asked: by TLS or not, with which account.
+"""How clients reach the nodes of a local cluster: with or without TLS, and with which account.
 
-Place in the data path: `chaos.cluster.cluster` and `chaos.cluster.members` ask brokers for their
-status and for changes of membership; what brokers demand of clients they demand of these too.
+Place in the data path: `chaos.cluster.cluster` and `chaos.cluster.members` request status and
+membership changes from brokers; these requests meet the brokers' demands on any client.
 
-Invariant: follows the brokers' own settings, so a cluster that is up can be asked.
+Invariant: follows the brokers' own settings, so a running cluster can always be queried.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["PLAIN", "Access", "access_of"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """`hint` goes behind what is told of nodes that don't answer."""
+    """TLS and account of the requests. `hint` is added to reports of nodes without an answer."""
 
     tls: ssl.SSLContext | None = None
     sign: Callable[[RemotingCommand], None] | None = None
@@ -40,7 +40,10 @@ PLAIN: Final = Access()
 
 
 def access_of(layout: ClusterLayout) -> Access:
-    """Raises LayoutError where a file that the settings name can't be used."""
+    """Return the access to a cluster.
+
+    Raises LayoutError where a file in the settings can't be used.
+    """
     settings = layout.broker_settings
     key = str(settings.get("acl_inner_access_key", ""))
     wants_account = settings.get("acl_enable") is True

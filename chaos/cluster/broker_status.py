@@ -1,4 +1,4 @@
-"""Ask a broker who it is: request 60001, the laboratory's and a person's view of a node.
+"""The status of a broker: request 60001, the laboratory's and a person's view of a node.
 
 Place in the data path: `chaos.cluster.cluster` prints it, the laboratory's watcher and the probes
 of faults read role, term and progress from it. It goes to the node's own address, past every proxy,
@@ -29,8 +29,11 @@ TIMEOUT_MS = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerStatus:
-    """`ready`: leader whose no-op is applied, so it serves. Indexes as in Raft. `voters` and
-    `learners` as this node knows them; `phase` as in `raft.replicated_log`."""
+    """The status of one broker.
+
+    `ready`: leader whose no-op is applied, so it serves. Indexes as in Raft. `voters` and
+    `learners` as this node knows them; `phase` as in `raft.replicated_log`.
+    """
 
     group: str
     node: str
@@ -52,18 +55,18 @@ class BrokerStatus:
 async def ask(
     client: RemotingClient, address: str, *, timeout_ms: int = TIMEOUT_MS
 ) -> BrokerStatus | None:
-    """None where the node does not answer in time or can't be reached."""
+    """Request the status; None where the node does not answer in time or can't be reached."""
     try:
         answer = await client.request(address, RemotingCommand(code=STATUS_CODE), timeout_ms)
     except RemotingError:
-        return None  # down, paused or overloaded: the caller looks at the process for which
+        return None  # down, paused or overloaded: the process state tells the caller which
     return parse_status(answer.body) if answer.code == 0 else None
 
 
 async def ask_all(
     addresses: Sequence[str], access: Access = PLAIN, *, timeout_ms: int = TIMEOUT_MS
 ) -> dict[str, BrokerStatus]:
-    """Answers by address, over connections made for this alone; silent nodes are left out."""
+    """Return answers by address, over connections made for this call; silent nodes are left out."""
     client = access.client()
     try:
         answers = await asyncio.gather(
@@ -79,7 +82,7 @@ async def ask_all(
 
 
 def parse_status(body: bytes) -> BrokerStatus | None:
-    """None where the body is not what our brokers answer."""
+    """Parse the status; None where the body is not what our brokers answer."""
     try:
         data = json.loads(body)
         return BrokerStatus(

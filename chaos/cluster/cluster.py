@@ -1,8 +1,8 @@
 """A person's local cluster: `ledgermq cluster up`, `status` and `down`.
 
-Place in the data path: `chaos.cluster.layout` says who stands where, this starts it, asks it and
-stops it. The same directory layout is used by the laboratory's local world, so `status` works on
-a run directory too while its experiment runs.
+Place in the data path: `chaos.cluster.layout` assigns names and ports, this starts the processes,
+queries and stops them. The same directory layout is used by the laboratory's local world, so
+`status` works on a run directory too while its experiment runs.
 
     DIR/cluster.json               the layout, written by `up`
     DIR/config/<process>.toml      one per broker and name server
@@ -84,8 +84,11 @@ class ClusterError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStatus:
-    """`pid` None: not running. `role` "down": not running, "unreachable": no answer; then term
-    and indexes are None. "learner": a follower that counts in no majority."""
+    """The status of one node.
+
+    `pid` None: not running. `role` "down": not running, "unreachable": no answer; then term and
+    indexes are None. "learner": a follower that counts in no majority.
+    """
 
     group: str
     name: str
@@ -185,7 +188,7 @@ def up(
 
 
 def status(directory: Path) -> ClusterStatus:
-    """Ask every node of the cluster in `directory`. Raises ClusterError where there is none."""
+    """Query every node of the cluster in `directory`. Raises ClusterError where there is none."""
     layout = load_layout(directory)
     table = ProcessTable(directory)
     addresses = [place.address for place in layout.brokers]
@@ -199,7 +202,7 @@ def status(directory: Path) -> ClusterStatus:
 
 
 def down(directory: Path) -> list[str]:
-    """Stop what `up` started in `directory`; the names of the processes that it stopped.
+    """Stop what `up` started in `directory`; return the names of the stopped processes.
 
     Brokers go before name servers, so that they can unregister. Raises ClusterError where
     `directory` holds no cluster.
@@ -220,7 +223,7 @@ def down(directory: Path) -> list[str]:
 def plan_ports(
     *, groups: int, replicas: int, name_servers: int, namesrv_port: int, base_port: int
 ) -> PortPlan:
-    """`fixed_ports`, with free ones in the place of those asked for as 0."""
+    """Return `fixed_ports`, with free ones where 0 is given."""
     rng = random.Random(secrets.randbits(64))
     fixed = fixed_ports(
         groups=groups,
@@ -239,7 +242,7 @@ def plan_ports(
 
 
 def load_layout(directory: Path) -> ClusterLayout:
-    """Raises ClusterError where `directory` holds no readable cluster.json."""
+    """Read the layout. Raises ClusterError where `directory` holds no readable cluster.json."""
     try:
         return layout_from_json((directory / "cluster.json").read_text(encoding="utf-8"))
     except FileNotFoundError as error:
@@ -255,8 +258,11 @@ def write_directory(
     *,
     trace: bool = True,
 ) -> None:
-    """cluster.json, secrets and configurations. `dial`: by process name, table address = the
-    address really dialled. `trace`: Raft traces, which grow for as long as brokers run."""
+    """Write cluster.json, secrets and configurations.
+
+    `dial`: by process name, table address = the address really dialled. `trace`: Raft traces, which
+    grow for as long as brokers run.
+    """
     for name in ("config", "secrets", "nodes", "output", "pids"):
         (directory / name).mkdir(parents=True, exist_ok=True)
     write_layout(directory, layout)
@@ -272,7 +278,7 @@ def write_directory(
 
 
 def ports_of(layout: ClusterLayout) -> dict[int, tuple[str, str]]:
-    """Every port of the cluster: the process that needs it, and that process with its purpose."""
+    """Return every port of the cluster: the process that needs it, and its name with the purpose."""
     owners = {_port(server.address): (server.name, server.name) for server in layout.name_servers}
     for place in layout.brokers:
         owners[_port(place.address)] = (place.name, f"{place.name} (remoting)")
@@ -285,7 +291,7 @@ def _port(address: str) -> int:
 
 
 def write_layout(directory: Path, layout: ClusterLayout) -> None:
-    """cluster.json alone."""
+    """Write cluster.json alone."""
     draft = directory / "cluster.json.tmp"
     draft.write_text(layout_to_json(layout), encoding="utf-8")
     draft.replace(directory / "cluster.json")
@@ -299,7 +305,7 @@ def write_config(
     *,
     trace: bool,
 ) -> None:
-    """One broker's configuration, and its store's directory."""
+    """Write one broker's configuration, and create its store's directory."""
     store = layout.store_directory(directory, place)
     store.mkdir(parents=True, exist_ok=True)
     text = broker_config_toml(
@@ -314,17 +320,17 @@ def write_config(
 
 
 def broker_process(directory: Path, name: str) -> list[str]:
-    """Command line of the broker of that process name."""
+    """Return the command line of the broker of that process name."""
     return ledgermq_argv("broker", "--config", str(directory / "config" / f"{name}.toml"))
 
 
 def name_server_process(directory: Path, name: str) -> list[str]:
-    """Command line of the name server of that process name."""
+    """Return the command line of the name server of that process name."""
     return ledgermq_argv("namesrv", "--config", str(directory / "config" / f"{name}.toml"))
 
 
 def _write_secret(path: Path) -> None:
-    """Kept where it exists: the group's stores outlive `down`, and so does its secret."""
+    """Write a new secret; an existing one is kept, as the group's stores outlive `down` too."""
     if path.exists():
         return
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -333,7 +339,7 @@ def _write_secret(path: Path) -> None:
 
 
 def _nothing() -> None:
-    """For callers that are not to be stopped."""
+    """Do nothing, as the `check` of callers that are not to be stopped."""
 
 
 def start_all(
@@ -342,7 +348,7 @@ def start_all(
     layout: ClusterLayout,
     check: Callable[[], None] = _nothing,
 ) -> None:
-    """Start every process, waiting for none. `check` is called before each, and may raise."""
+    """Start every process without waiting. `check` is called before each, and may raise."""
     for server in layout.name_servers:
         check()
         table.start(server.name, name_server_process(directory, server.name))
@@ -354,7 +360,7 @@ def start_all(
 async def await_ready(
     table: ProcessTable, layout: ClusterLayout, check: Callable[[], None] = _nothing
 ) -> None:
-    """Until each node answers and each group has a ready leader. Raises ClusterError.
+    """Wait until each node answers and each group has a ready leader. Raises ClusterError.
 
     `check` is called meanwhile, and may raise.
     """
@@ -380,7 +386,7 @@ async def await_ready(
 
 
 def _with_changed_members(directory: Path, layout: ClusterLayout) -> ClusterLayout:
-    """The old layout, where members came or went since: no numbers lead to it."""
+    """Return the old layout if its members have changed: no numbers lead to it."""
     if not (directory / "cluster.json").exists():
         return layout
     old = load_layout(directory)
@@ -401,7 +407,7 @@ def _check_none_runs(directory: Path, table: ProcessTable, layout: ClusterLayout
 
 
 def _check_same_shape(directory: Path, layout: ClusterLayout) -> None:
-    """A store belongs to its group, voters and engine: others on an old directory are an error."""
+    """Check that the layout has the store's group, voters and engine; others are an error."""
     if not (directory / "cluster.json").exists():
         return
     old = load_layout(directory)
@@ -460,7 +466,7 @@ def _watch(
     stopped: StopSignals,
     report: Callable[[str], None],
 ) -> None:
-    """Stay until a stop signal; tell once of each process that ends meanwhile."""
+    """Wait for a stop signal; report once each process that ends meanwhile."""
     alive = {server.name for server in layout.name_servers}
     alive |= {broker.name for broker in layout.brokers}
     while not stopped.received:

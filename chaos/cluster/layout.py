@@ -1,8 +1,8 @@
-"""Who stands where in a cluster: names, addresses, files and configurations, from a few numbers.
+"""The layout of a cluster: names, addresses, files and configurations, from a few numbers.
 
 Place in the data path: `chaos.cluster.cluster` (a person's local cluster) and `chaos.worlds.local`
-(the laboratory) both lay their clusters out with it, so that a run directory of the laboratory can
-be asked by `ledgermq cluster status` while it runs. It touches no file and binds no port.
+(the laboratory) both lay their clusters out with it, so that `ledgermq cluster status` works on a
+run directory of the laboratory while it runs. It touches no file and binds no port.
 
 Invariants: node names are unique within their group, process names over the whole cluster, ports
 over the whole cluster; every voter of a group stands in the `[peers]` of every node of it.
@@ -44,8 +44,8 @@ NAME_SERVERS_MAX = 9
 BROKER_PORT_STEP = 10  # broker k listens at base + 10 k
 RAFT_PORT_OFFSET = 5  # and its Raft at 5 above that
 HOST = "127.0.0.1"
-# Clusters laid out here stand on a disk that belongs to others too: how much of it these use says
-# nothing, and what is tested must not go with it. Only the floor in bytes counts.
+# The disk of a cluster laid out here has other users too: the share that is used says nothing about
+# the cluster, and what is tested must not depend on it. Only the floor in bytes counts.
 _SHARED_DISK = {
     "disk_max_used_space_ratio": 101,
     "disk_space_clean_forcibly_ratio": 101,
@@ -53,14 +53,14 @@ _SHARED_DISK = {
 }
 
 
-# Settings that say how a port is reached: clients go to name servers and brokers alike.
+# Settings of how a port is reached: clients go to name servers and brokers alike.
 _OF_BOTH = frozenset(
     {"tls_mode", "tls_cert_file", "tls_key_file", "tls_ca_file", "tls_client_auth"}
 )
 
 
 class LayoutError(ValueError):
-    """The numbers asked for make no cluster; the text says which and why."""
+    """The numbers given make no cluster; the text says which and why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +94,7 @@ class BrokerPlace:
 
     @property
     def name(self) -> str:
-        """Name of its process: unique in the cluster, fit for a file name."""
+        """Name of the process: unique in the cluster, fit for a file name."""
         return f"{self.group}-{self.node}"
 
 
@@ -106,7 +106,7 @@ class ClusterLayout:
     brokers: tuple[BrokerPlace, ...] = ()
     raft_settings: Mapping[str, int | str] = field(default_factory=dict)
     broker_settings: Mapping[str, int | bool | str] = field(default_factory=dict)
-    members_changed: bool = False  # since it was laid out: the numbers don't tell who is there
+    members_changed: bool = False  # since it was laid out: the numbers no longer give its members
 
     @property
     def groups(self) -> dict[str, tuple[BrokerPlace, ...]]:
@@ -119,7 +119,7 @@ class ClusterLayout:
         return tuple(place.address for place in self.name_servers)
 
     def broker(self, name: str) -> BrokerPlace:
-        """Raises KeyError where no process has that name."""
+        """Return the broker. Raises KeyError where no process has that name."""
         for place in self.brokers:
             if place.name == name:
                 return place
@@ -132,7 +132,7 @@ class ClusterLayout:
 def fixed_ports(
     *, groups: int, replicas: int, name_servers: int, name_server_port: int, base_port: int
 ) -> PortPlan:
-    """The ports that the two given ones lead to. Raises LayoutError above 65535."""
+    """Return the ports that follow from the two given ones. Raises LayoutError above 65535."""
     plan = PortPlan(
         name_servers=tuple(name_server_port + i for i in range(name_servers)),
         brokers=tuple(
@@ -160,7 +160,10 @@ def lay_out(
     raft_settings: Mapping[str, int | str] | None = None,
     broker_settings: Mapping[str, int | bool | str] | None = None,
 ) -> ClusterLayout:
-    """Raises LayoutError where a number is out of its range or the engine is unknown."""
+    """Lay a cluster out.
+
+    Raises LayoutError where a number is out of its range or the engine is unknown.
+    """
     _check_range("groups", groups, GROUPS_MAX)
     _check_range("replicas", replicas, REPLICAS_MAX)
     _check_range("name servers", name_servers, NAME_SERVERS_MAX)
@@ -200,7 +203,7 @@ def broker_config_toml(
     dial: Mapping[str, str],
     trace: bool = True,
 ) -> str:
-    """The configuration file of one broker, as `broker.config.config` reads it."""
+    """Return the configuration file of one broker, as `broker.config.config` reads it."""
     voters = layout.groups[place.group]
     lines = [
         f"group = {_toml(place.group)}",
@@ -232,7 +235,7 @@ def broker_config_toml(
 def name_server_config_toml(
     layout: ClusterLayout, place: NameServerPlace, *, kv_config: Path
 ) -> str:
-    """The configuration file of one name server: what the brokers have of TLS, it has too."""
+    """Return the configuration file of one name server, with the brokers' TLS settings."""
     values: dict[str, str | int | bool] = {
         "listen": place.address,
         "kv_config_path": str(kv_config),
@@ -242,7 +245,7 @@ def name_server_config_toml(
 
 
 def layout_to_json(layout: ClusterLayout) -> str:
-    """What `cluster.json` holds, so that `status` and `down` find what `up` started."""
+    """Return the text of `cluster.json`, from which `status` and `down` find what `up` started."""
     return json.dumps(
         {
             "format": 1,
@@ -269,7 +272,7 @@ def layout_to_json(layout: ClusterLayout) -> str:
 
 
 def layout_from_json(text: str) -> ClusterLayout:
-    """Raises LayoutError where the text is not what `layout_to_json` wrote."""
+    """Read a layout. Raises LayoutError where the text is not what `layout_to_json` wrote."""
     try:
         data = json.loads(text)
         if data["format"] != 1:
@@ -304,5 +307,5 @@ def _check_range(what: str, value: int, value_max: int) -> None:
 
 
 def _toml(value: str | int | bool | Sequence[str]) -> str:
-    """One TOML value. JSON's text is TOML's for these types, once non-ASCII is left as it is."""
+    """Return one TOML value; JSON's text is TOML's for these types, non-ASCII left as it is."""
     return json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)

@@ -1,16 +1,16 @@
-"""Members of a local cluster's groups: listed, added, promoted, taken out; leadership moved.
+"""Members of a local cluster's groups: list, add, promote, remove; transfer of leadership.
 
 Place in the data path: `ledgermq cluster member` and `cluster transfer` call it. What changes a
-group is asked of its leader (requests 60002 to 60004); what changes processes, configurations and
-cluster.json is done here, on either side of it:
+group is requested from its leader (requests 60002 to 60004); what changes processes, configurations
+and cluster.json is done here, before and after it:
 
     add      configuration and process first, then the learner is added under the identity of the
              store that the process made, then (`voter`) promoted once it has caught up
     remove   the group first, then the process stops and leaves cluster.json; its store stays
 
-Invariants: a change that the group refused leaves processes and files as they were; one step at a
-time, each committed before the next is asked. A node whose disk was lost is replaced by `remove`
-and `add`: its new store has a new identity.
+Invariants: a change that the group rejected leaves processes and files as they were; one step at a
+time, each committed before the next is requested. A node whose disk was lost is replaced by
+`remove` and `add`: its new store has a new identity.
 
 Source: Ongaro's dissertation, chapter 4.
 """
@@ -57,8 +57,10 @@ _NODE_NAME_LENGTH_MAX: Final = 63
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberInfo:
-    """A member as the group's leader knows it; indexes and phase as the member itself says, None
-    where it does not answer."""
+    """A member as the group's leader knows it.
+
+    Indexes and phase are the member's own report, None where it does not answer.
+    """
 
     group: str
     node: str
@@ -71,7 +73,7 @@ class MemberInfo:
 
 
 def list_members(directory: Path, *, group: str | None = None) -> list[MemberInfo]:
-    """Raises ClusterError where there is no cluster, or a group has no leader."""
+    """List the members. Raises ClusterError where there is no cluster, or a group has no leader."""
     layout = load_layout(directory)
     names = list(layout.groups) if group is None else [_group(layout, group)]
     return asyncio.run(_list(layout, names))
@@ -104,7 +106,7 @@ def add(
     grown = _with_members(layout, (*layout.brokers, place))
     write_config(directory, grown, place, {}, trace=_traces(directory, layout))
     with contextlib.ExitStack() as on_failure:
-        # Refused, or broken off: nobody counts on the node yet.
+        # Rejected or interrupted: the node is not a member yet.
         on_failure.callback(table.stop, [place.name])
         table.start(place.name, broker_process(directory, place.name))
         say(f"{place.name} started, pid {_pid(table, place.name)}, at {place.address}")
@@ -137,7 +139,7 @@ def promote(
 def remove(
     directory: Path, node: str, *, group: str | None = None, say: Callable[[str], None]
 ) -> None:
-    """Take a member out and stop its process, if that runs. Raises ClusterError."""
+    """Remove a member and stop its process, if that runs. Raises ClusterError."""
     layout = load_layout(directory)
     name = _group(layout, group)
     asyncio.run(_change(layout, name, {"change": "remove", "node": node}))
@@ -156,7 +158,7 @@ def remove(
 def transfer(
     directory: Path, node: str, *, group: str | None = None, say: Callable[[str], None]
 ) -> None:
-    """Hand leadership to a voter. Raises ClusterError."""
+    """Transfer leadership to a voter. Raises ClusterError."""
     layout = load_layout(directory)
     name = _group(layout, group)
     if node not in {place.node for place in layout.groups[name]}:
@@ -165,7 +167,7 @@ def transfer(
     say(f"{node} leads {name}")
 
 
-# What is asked ---------------------------------------------------------------------------------
+# Requests ------------------------------------------------------------------------------------
 
 
 async def _list(layout: ClusterLayout, names: list[str]) -> list[MemberInfo]:
@@ -201,9 +203,9 @@ async def _require_raft(layout: ClusterLayout, group: str) -> None:
 async def _change(
     layout: ClusterLayout, group: str, fields: dict[str, str], *, busy_timeout_s: float = 30.0
 ) -> None:
-    """Ask the leader, whoever that is by then, until it is done or can't be.
+    """Repeat the request, at whichever node leads by then, until it is done or can't be.
 
-    An answer that did not come, or that is unknown, is found out from the membership itself.
+    A missing or unknown answer is resolved by reading the membership itself.
     """
     deadline = asyncio.get_running_loop().time() + busy_timeout_s
     said = ""
@@ -242,7 +244,7 @@ async def _is_done(layout: ClusterLayout, group: str, fields: dict[str, str]) ->
 
 
 async def _transfer(layout: ClusterLayout, group: str, node: str) -> None:
-    """Until it leads; a candidate that is slow, or a leader that is busy, is asked again."""
+    """Repeat the transfer until the node leads; a slow candidate or a busy leader is retried."""
     deadline = asyncio.get_running_loop().time() + _LEADER_TIMEOUT_S
     said = ""
     while True:
@@ -267,7 +269,7 @@ async def _transfer(layout: ClusterLayout, group: str, node: str) -> None:
 async def _await_leader(
     layout: ClusterLayout, group: str
 ) -> tuple[BrokerPlace, dict[str, BrokerStatus]]:
-    """The ready leader, and what every node that answers says, by name."""
+    """Wait for a ready leader; return it and the status of each node that answers, by name."""
     places = {place.address: place for place in layout.groups[group]}
     deadline = asyncio.get_running_loop().time() + _LEADER_TIMEOUT_S
     while True:
@@ -295,7 +297,7 @@ async def _request(
 async def _await_store(
     table: ProcessTable, layout: ClusterLayout, directory: Path, place: BrokerPlace
 ) -> str:
-    """The identity of the store that the started process made, or had."""
+    """Wait for the identity of the store that the started process made, or had."""
     disk = OsDisk(layout.store_directory(directory, place))
     deadline = asyncio.get_running_loop().time() + _START_TIMEOUT_S
     while True:
@@ -310,7 +312,7 @@ async def _await_store(
         await asyncio.sleep(_POLL_S)
 
 
-# What is written -------------------------------------------------------------------------------
+# Files ---------------------------------------------------------------------------------------
 
 
 def _group(layout: ClusterLayout, group: str | None) -> str:
@@ -331,7 +333,7 @@ def _check_name(node: str) -> None:
 
 
 def _new_place(directory: Path, layout: ClusterLayout, group: str, node: str) -> BrokerPlace:
-    """Where a node of that name stood before, if the ports are free; else on free ones."""
+    """Return the former place of the node, if the ports are free; else one on free ports."""
     place = BrokerPlace(group=group, node=node, address="", raft_address="")
     old = directory / "config" / f"{place.name}.toml"
     if old.exists():
@@ -352,7 +354,7 @@ def _with_members(layout: ClusterLayout, brokers: tuple[BrokerPlace, ...]) -> Cl
 
 
 def _traces(directory: Path, layout: ClusterLayout) -> bool:
-    """Whether this cluster was started with Raft traces."""
+    """Return whether this cluster was started with Raft traces."""
     config = directory / "config" / f"{layout.brokers[0].name}.toml"
     return bool(tomllib.loads(config.read_text(encoding="utf-8")).get("trace", False))
 

@@ -1,10 +1,10 @@
-"""Single processes of a local cluster, by hand: started, stopped, killed, paused, resumed.
+"""Single processes of a local cluster, by hand: start, stop, kill, pause, resume.
 
 Place in the data path: `ledgermq cluster start|stop|kill|pause|resume` call it. A node that was
 killed, by a person or by an experiment, comes back with its own store, configuration and ports.
 
 Invariants: only processes of the cluster in the directory are touched (`chaos.cluster.processes`
-holds pid and start time against each other); a command returns once its effect is seen, or raises.
+checks both pid and start time); a command returns once its effect is seen, or raises.
 
 Source: proc(5), the process states.
 """
@@ -42,7 +42,7 @@ def start(
 ) -> None:
     """Start a node that is down and wait until it answers; it outlives this command.
 
-    Raises ClusterError, ProcessError (PortInUseError where somebody has one of its ports).
+    Raises ClusterError, ProcessError (PortInUseError where one of its ports is in use).
     """
     directory = directory.resolve()
     layout = load_layout(directory)
@@ -65,7 +65,7 @@ def start(
 def stop(
     directory: Path, node: str, *, group: str | None = None, say: Callable[[str], None]
 ) -> None:
-    """SIGTERM, and SIGKILL where that is not enough. Raises ClusterError, ProcessError."""
+    """Send SIGTERM, and SIGKILL where that is not enough. Raises ClusterError, ProcessError."""
     table, name = _running(directory, node, group)
     killed = table.stop([name])
     say(f"{'killed' if killed else 'stopped'} {name}")
@@ -74,7 +74,7 @@ def stop(
 def kill(
     directory: Path, node: str, *, group: str | None = None, say: Callable[[str], None]
 ) -> None:
-    """SIGKILL. Raises ClusterError, ProcessError."""
+    """Send SIGKILL. Raises ClusterError, ProcessError."""
     table, name = _running(directory, node, group)
     _signal(table, name, SIGKILL, {"gone"})
     say(f"killed {name}; `ledgermq cluster start` brings it back")
@@ -83,7 +83,7 @@ def kill(
 def pause(
     directory: Path, node: str, *, group: str | None = None, say: Callable[[str], None]
 ) -> None:
-    """SIGSTOP: it does nothing until `resume`. Raises ClusterError, ProcessError."""
+    """Send SIGSTOP: it does nothing until `resume`. Raises ClusterError, ProcessError."""
     table, name = _running(directory, node, group)
     _signal(table, name, SIGSTOP, {"T"})
     say(f"paused {name}; `ledgermq cluster resume` lets it go on")
@@ -92,14 +92,14 @@ def pause(
 def resume(
     directory: Path, node: str, *, group: str | None = None, say: Callable[[str], None]
 ) -> None:
-    """SIGCONT; without effect on a node that is not paused. Raises ClusterError, ProcessError."""
+    """Send SIGCONT; no effect on a node that is not paused. Raises ClusterError, ProcessError."""
     table, name = _running(directory, node, group)
     _signal(table, name, SIGCONT, {"S", "R", "D"})
     say(f"resumed {name}")
 
 
 def process_name(layout: ClusterLayout, node: str, group: str | None) -> str:
-    """The process that a person means: `n0`, `broker-a-n0` or `namesrv-0`. Raises ClusterError."""
+    """Return the full process name for `n0`, `broker-a-n0` or `namesrv-0`. Raises ClusterError."""
     if group is not None and group not in layout.groups:
         raise ClusterError(f"there is no group {group}; there is {', '.join(layout.groups)}")
     places = [place for place in layout.brokers if group in {None, place.group}]
@@ -134,7 +134,7 @@ def _signal(table: ProcessTable, name: str, number: Signals, states: set[str]) -
 
 
 async def _await_answer(table: ProcessTable, layout: ClusterLayout, place: BrokerPlace) -> None:
-    """Until the broker answers; an error with its last lines where it ends before."""
+    """Wait until the broker answers; raise an error with its last lines where it ends before."""
     deadline = asyncio.get_running_loop().time() + _START_TIMEOUT_S
     while not await ask_all([place.address], access_of(layout)):
         if table.find(place.name) is None:

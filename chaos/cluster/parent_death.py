@@ -1,16 +1,15 @@
-"""A process that ends with the one that started it, even where that one is killed by SIGKILL.
+"""A process that ends with its parent, even where that one is killed by SIGKILL.
 
 Place in the data path: `chaos.cluster.processes` marks the environment of a process that must not
-outlive its starter (`environment_of`); `ledgermq.__main__` calls `die_with_parent` before anything
+outlive its parent (`environment_of`); `ledgermq.__main__` calls `die_with_parent` before anything
 else. Clusters that were started detached are not marked: they live on by themselves.
 
-The kernel sends the signal (PR_SET_PDEATHSIG), so that a process that is stopped (SIGSTOP) ends as
-well, which nothing that it would have to do by itself could bring about. The signal follows the
-death of the *thread* that started the process: start marked processes in a thread that lives for
-as long as they shall.
+The kernel sends the signal (PR_SET_PDEATHSIG), so that a stopped process (SIGSTOP) ends as well,
+which no code of its own could bring about. The signal follows the death of the *thread* that
+started the process: start marked processes in a thread that lives for as long as they shall.
 
 Invariant: a marked process never goes on under another parent: where its parent died before the
-signal was asked for, it ends at once.
+signal was requested, it ends at once.
 
 Source: prctl(2), PR_SET_PDEATHSIG.
 """
@@ -36,9 +35,9 @@ def environment_of(environment: Mapping[str, str], *, parent: int | None) -> dic
 
 
 def die_with_parent() -> None:
-    """Ask the kernel for SIGKILL at the parent's death, where the environment is marked.
+    """Request SIGKILL at the parent's death from the kernel, where the environment is marked.
 
-    The mark is taken out of the environment: it holds for this process alone. Raises OSError where
+    The mark is removed from the environment: it holds for this process alone. Raises OSError where
     the kernel refuses.
     """
     parent = os.environ.pop(VARIABLE, "")
@@ -47,10 +46,10 @@ def die_with_parent() -> None:
 
 
 def end_with_parent(parent: int) -> None:
-    """Ask the kernel for SIGKILL at the death of `parent`, which started this process."""
+    """Request SIGKILL at the death of `parent`, which started this process, from the kernel."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0) != 0:
         number = ctypes.get_errno()
         raise OSError(number, f"prctl(PR_SET_PDEATHSIG): {os.strerror(number)}")
-    if os.getppid() != parent:  # it died before the kernel was asked
+    if os.getppid() != parent:  # it died before the request
         os.kill(os.getpid(), signal.SIGKILL)

@@ -4,10 +4,10 @@ Place in the data path: `chaos.cluster.cluster` and `chaos.worlds.local` start b
 and proxies with it. Standard output and error of a process go to `ROOT/output/<name>.log`, appended
 over restarts; its pid file `ROOT/pids/<name>.json` holds the pid and the kernel's start time.
 
-Invariants: a process is signalled only where pid and start time both match the pid file, so a
-pid that the kernel gave to somebody else is never touched. Each process leads a session of its
-own: Ctrl-C at the terminal reaches the harness alone, and killing one process touches no other.
-Where the table `ends_with_us`, its processes end with this one, however this one ends.
+Invariants: a process is signalled only where pid and start time both match the pid file, so a pid
+that the kernel has re-used is never touched. Each process leads a session of its own: Ctrl-C at the
+terminal reaches the harness alone, and killing one process touches no other. Where the table
+`ends_with_us`, its processes end with this one, however this one ends.
 
 Source: proc(5), fields 3 (state) and 22 (starttime) of /proc/<pid>/stat.
 """
@@ -50,12 +50,12 @@ class ProcessError(Exception):
 
 
 class PortInUseError(ProcessError):
-    """A port that the cluster needs is taken by somebody else."""
+    """A port that the cluster needs is in use by another process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningProcess:
-    """`start_ticks`: field 22 of /proc/<pid>/stat, which tells a re-used pid from ours."""
+    """One process. `start_ticks`: field 22 of /proc/<pid>/stat, which tells a re-used pid apart."""
 
     name: str
     pid: int
@@ -69,8 +69,8 @@ class RunningProcess:
 class ProcessTable:
     """The processes of one directory. Not safe for use by two threads at once.
 
-    `ends_with_us`: what is started is killed when the thread that started it ends, by the kernel.
-    Without it what is started lives on.
+    `ends_with_us`: the kernel kills the processes when the thread that started them ends. Without
+    it they live on.
     """
 
     def __init__(self, root: Path, *, ends_with_us: bool = False) -> None:
@@ -87,7 +87,10 @@ class ProcessTable:
         return sorted(path.stem for path in (self._root / "pids").glob("*.json"))
 
     def start(self, name: str, argv: Sequence[str]) -> RunningProcess:
-        """Raises ProcessError where it already runs or the program can't be started."""
+        """Start a process.
+
+        Raises ProcessError where it already runs or the program can't be started.
+        """
         running = self.find(name)
         if running is not None:
             raise ProcessError(f"{name} already runs as pid {running.pid}")
@@ -113,10 +116,10 @@ class ProcessTable:
         return process
 
     def find(self, name: str) -> RunningProcess | None:
-        """The process of that name where it is alive; reaps it where it is our dead child."""
+        """Return the process of that name where it is alive; reap it where it is our dead child."""
         child = self._children.get(name)
         if child is not None:
-            child.poll()  # reaped; somebody else may have started one of that name since
+            child.poll()  # reaped; another command may have started one of that name since
         try:
             record = json.loads(self._pid_file(name).read_text())
             process = RunningProcess(
@@ -129,12 +132,12 @@ class ProcessTable:
         return process if process.alive else None
 
     def state(self, name: str) -> str:
-        """State letter of proc(5) ("S" sleeping, "T" stopped...), or "gone"."""
+        """Return the state letter of proc(5) ("S" sleeping, "T" stopped...), or "gone"."""
         process = self.find(name)
         return "gone" if process is None else process_state(process.pid, process.start_ticks)
 
     def signal(self, name: str, number: signal.Signals) -> RunningProcess:
-        """Raises ProcessError where no such process is alive."""
+        """Send the signal. Raises ProcessError where no such process is alive."""
         process = self.find(name)
         if process is None:
             raise ProcessError(f"{name} is not running")
@@ -145,12 +148,12 @@ class ProcessTable:
         return process
 
     def exit_code(self, name: str) -> int | None:
-        """Exit code of a child of ours that has ended (negative: killed by that signal)."""
+        """Return the exit code of our ended child (negative: killed by that signal)."""
         child = self._children.get(name)
         return None if child is None else child.poll()
 
     def output_tail(self, name: str) -> str:
-        """The last lines that it printed, for an error's text."""
+        """Return the last lines that it printed, for an error's text."""
         try:
             data = self.output_file(name).read_bytes()
         except FileNotFoundError:
@@ -158,7 +161,7 @@ class ProcessTable:
         return data[-OUTPUT_TAIL_BYTES:].decode("utf-8", "replace").strip()
 
     def stop(self, names: Sequence[str], *, timeout_s: float = 10.0) -> list[str]:
-        """SIGTERM to all of them at once (SIGCONT first), SIGKILL to those that outlive it.
+        """Send SIGTERM to all of them at once (SIGCONT first), SIGKILL to those that outlive it.
 
         Returns the names that had to be killed. Blocks: call it from a thread in a loop.
         """
@@ -191,12 +194,12 @@ class ProcessTable:
 
 
 def ledgermq_argv(*arguments: str) -> list[str]:
-    """The command line of one of our own programs, run by this interpreter."""
+    """Return the command line of one of our own programs, run by this interpreter."""
     return [sys.executable, "-m", "ledgermq", *arguments]
 
 
 def process_state(pid: int, start_ticks: int) -> str:
-    """State letter of proc(5), or "gone" where the pid is free or belongs to another process."""
+    """Return the state letter of proc(5), or "gone" where the pid is free or re-used."""
     fields = _stat_fields(pid)
     if fields is None or int(fields[19]) != start_ticks:
         return "gone"
@@ -204,7 +207,7 @@ def process_state(pid: int, start_ticks: int) -> str:
 
 
 def check_ports_free(owners: dict[int, str], host: str = "127.0.0.1") -> None:
-    """Raises PortInUseError naming the first port that can't be bound and who needed it."""
+    """Raise PortInUseError naming the first port that can't be bound and its intended user."""
     for port, owner in owners.items():
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -217,11 +220,11 @@ def check_ports_free(owners: dict[int, str], host: str = "127.0.0.1") -> None:
 
 
 def free_ports(count: int, rng: random.Random, host: str = "127.0.0.1") -> list[int]:
-    """Ports that nobody holds now, below those that the kernel hands out by itself.
+    """Return free ports, below those that the kernel hands out by itself.
 
     A killed broker leaves its port free for seconds; were it one of the kernel's ephemeral ports,
-    any outgoing connection could take it, and the broker could not come back. Raises
-    PortInUseError where there are too few.
+    any outgoing connection could take it, and the broker could not come back. Raises PortInUseError
+    where there are too few.
     """
     low, high = FREE_PORTS
     candidates = rng.sample(range(low, high), high - low)
@@ -233,13 +236,13 @@ def free_ports(count: int, rng: random.Random, host: str = "127.0.0.1") -> list[
             try:
                 probe.bind((host, port))
             except OSError:
-                continue  # somebody has it: that is what we wanted to know
+                continue  # in use: no candidate
         found.append(port)
     raise PortInUseError(f"no {count} free ports between {low} and {high} on {host}")
 
 
 def _stat_fields(pid: int) -> list[str] | None:
-    """Fields of /proc/<pid>/stat from the state (field 3) on."""
+    """Return the fields of /proc/<pid>/stat from the state (field 3) on."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
@@ -254,7 +257,7 @@ def _start_ticks(pid: int) -> int:
 
 
 def _signal_quietly(process: RunningProcess, number: signal.Signals) -> None:
-    """The process may end by itself between our look and the signal: then all is well."""
+    """Send the signal, unless the process has ended by itself meanwhile, which is no error."""
     if process.alive:
         try:
             os.kill(process.pid, number)

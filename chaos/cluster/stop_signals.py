@@ -1,11 +1,11 @@
-"""The signals that end a command which has started processes, and how it remembers one.
+"""The signals that end a command which has started processes, and a record of a received one.
 
 Place in the data path: `chaos.cluster.cluster` and `chaos.experiment.experiment` end in an orderly
 way on them.
 
-Invariant: SIGINT and SIGTERM are always heeded, also where whoever started us has them ignored: a
-shell does that to a command that it puts in the background of a script, and whoever sends one to
-this process all the same means it. An ignored SIGHUP stays ignored: that is what `nohup` asks for.
+Invariant: SIGINT and SIGTERM are always handled, also where they were ignored by the parent: a
+shell does that to a background command of a script, and a signal sent to this process is meant for
+it all the same. An ignored SIGHUP stays ignored: that is what `nohup` requests.
 
 Source: signal(7); POSIX, Shell Command Language, 2.11 (signals of asynchronous lists).
 """
@@ -28,9 +28,9 @@ def heeded_stop_signals() -> list[signal.Signals]:
 
 
 class StopSignals:
-    """Remembers a stop signal, so that none is missed and none tears a start in two.
+    """Records a stop signal, so that none is missed and none interrupts a start.
 
-    Signals are the main thread's: in another one nothing is remembered.
+    Signals are the main thread's: in another one nothing is recorded.
     """
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class StopSignals:
             signal.signal(number, handler)
 
     def check(self) -> None:
-        """Raises KeyboardInterrupt where one was received."""
+        """Raise KeyboardInterrupt where one was received."""
         if self.received:
             raise KeyboardInterrupt
 

@@ -1,14 +1,14 @@
 """One experiment, from a scenario to a run directory that the verifier can read.
 
-Place in the data path: `ledgermq chaos run` calls `run_experiment`; this drives a World through
-the phases and puts workload, nemesis, watch and progress side by side.
+Place in the data path: `ledgermq chaos run` calls `run_experiment`; this drives a World through the
+phases and runs workload, nemesis, watch and progress side by side.
 
     start   cluster up, topics made
     load    workload at work, faults injected on time and healed
-    heal    senders have stopped; every node is back and caught up, transactions settle
+    heal    senders have stopped; every node is back and caught up, transactions are decided
     drain   every queue is read to its end, consumer groups catch up, offsets are read
     stop    clients leave, brokers stop cleanly
-    export  the tables are whole, run.json is written last
+    export  the tables are complete, run.json is written last
 
 History and traces become tables meanwhile, in a process of its own (`chaos.recording.live_tables`).
 
@@ -74,8 +74,10 @@ CLIENTS_END_SECONDS_MAX: Final = 60.0
 
 
 class ExperimentError(Exception):
-    """The experiment could not be carried out: says nothing about the cluster. `run` is where
-    what there is of it lies, None where nothing was begun."""
+    """The experiment could not be carried out, which says nothing about the cluster.
+
+    `run` is the directory with what was recorded, None where nothing was started.
+    """
 
     def __init__(self, text: str, run: Path | None = None) -> None:
         super().__init__(text)
@@ -91,7 +93,7 @@ class ExperimentInterrupted(KeyboardInterrupt):
 
 
 class NothingBegunError(ExperimentError):
-    """The world or the directory asked for can't be used: no process was started."""
+    """The world or the output directory can't be used: no process was started."""
 
 
 def run_experiment(
@@ -104,11 +106,12 @@ def run_experiment(
     out: Path | None = None,
     on_drain: Callable[[], None] | None = None,
 ) -> Path:
-    """Carry it out; the run directory. A stop signal cleans up and raises ExperimentInterrupted.
+    """Run the experiment; return the run directory.
 
-    `engine` None: the scenario's. `out` must not exist or be empty; None:
-    runs/<scenario>-<time>-<seed>. `on_drain` is called once nothing is left but to read what was
-    sent; it must not block. Raises ExperimentError, NothingBegunError among them.
+    A stop signal cleans up and raises ExperimentInterrupted. `engine` None: the scenario's. `out`
+    must not exist or be empty; None: runs/<scenario>-<time>-<seed>. `on_drain` is called once
+    nothing is left but to read what was sent; it must not block. Raises ExperimentError, also
+    NothingBegunError.
     """
     if engine is not None:
         cluster = dataclasses.replace(scenario.cluster, engine=engine)
@@ -133,10 +136,10 @@ def run_experiment(
             started=started,
             on_drain=on_drain,
         )
-    except (LayoutError, ProcessError) as error:  # no ports are free, say
+    except (LayoutError, ProcessError) as error:  # no free ports, for example
         raise NothingBegunError(str(error)) from error
     try:
-        # What it ran, to run it again with; the manifest has the same text.
+        # A copy to run the experiment again with; the manifest has the same text.
         (run / "scenario.toml").write_text(scenario.text, encoding="utf-8")
         result = experiment.run()
     except (asyncio.CancelledError, KeyboardInterrupt) as error:
@@ -165,7 +168,7 @@ def run_experiment(
 
 @dataclass(slots=True)
 class _Parts:
-    """What runs side by side while the cluster is up."""
+    """The parts that run side by side while the cluster is up."""
 
     world: World
     history: HistoryWriter
@@ -202,7 +205,7 @@ class _Experiment:
         self.progress = Progress(f"{scenario.name}, seed {seed}")
 
     def run(self) -> ExportResult:
-        """All of it. Raises what a phase of it raises; `give_up` is then what is left to do."""
+        """Run all phases. Raises the error of a phase; the caller then calls `give_up`."""
         with LiveTables(sources_of(self._run, self._layout, started_ns=self._started_ns)) as tables:
             tables.start()
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -212,7 +215,7 @@ class _Experiment:
             return export_run(self._run, tables.finish(), facts)
 
     async def _carry_out(self) -> None:
-        """Everything up to the stop of the last process."""
+        """Run all phases up to the stop of the last process."""
         with _stop_signals():
             slots = slot_names(self._scenario.workload)
             world = LocalWorld(
@@ -237,7 +240,7 @@ class _Experiment:
                 await asyncio.shield(world.abort())
 
     def give_up(self, reason: str) -> None:
-        """Leave a manifest that says that the run did not end, and why."""
+        """Write a manifest that says that the run did not end, and why."""
         if (self._run / "nodes").is_dir():
             cut_trailing_holes(self._run / "nodes")
         facts = {**self._facts(), "complete": False, "harness_error": reason}
@@ -268,7 +271,7 @@ class _Experiment:
         history.note("phases", self._phases.as_json())
 
     async def _make_context(self, world: World, history: HistoryWriter) -> WorkContext:
-        """Make the topics; until then nobody knows the queues."""
+        """Create the topics; until then the queues are not known."""
         context = WorkContext(
             scenario=self._scenario,
             world=world,
@@ -299,7 +302,7 @@ class _Experiment:
         self.progress.phase = "load"
         with self._phases.measured("load"):
             end = loop.time() + self._scenario.load.seconds
-            # Faults end within the load, but seeing the last one healed may take longer.
+            # Faults end within the load, but observing that the last one is healed may take longer.
             await parts.nemesis.run(self._scenario.faults)
             await asyncio.sleep(max(0.0, end - loop.time()))
 
@@ -422,7 +425,10 @@ def _lay_out(scenario: Scenario) -> ClusterLayout:
 
 
 async def _within(ending: Awaitable[None], seconds: float, workload: Workload) -> None:
-    """A client that does not end is a bug of the client or of the laboratory: name it."""
+    """Wait for clients to end, and name those that do not.
+
+    A client that does not end is a bug of the client or of the laboratory.
+    """
     task = asyncio.ensure_future(ending)
     done, _ = await asyncio.wait([task], timeout=seconds)
     if not done:
@@ -434,8 +440,10 @@ async def _within(ending: Awaitable[None], seconds: float, workload: Workload) -
 
 @contextlib.contextmanager
 def _stop_signals() -> Iterator[None]:
-    """A stop signal cancels the experiment, which then cleans up; a second one changes
-    nothing, so that the clean-up itself is not torn."""
+    """Let a stop signal cancel the experiment, which then cleans up.
+
+    A second one changes nothing, so that the clean-up itself is not interrupted.
+    """
     loop = asyncio.get_running_loop()
     task = asyncio.current_task()
     assert task is not None
@@ -458,7 +466,7 @@ def _stop_signals() -> Iterator[None]:
 
 
 def _first_of(errors: ExceptionGroup[Exception]) -> Exception:
-    """The first error of a group of groups. A bug among them is raised as it is."""
+    """Return the first error of nested groups. A bug among them is raised as it is."""
     known = (ClientError, HistoryError, LayoutError, OSError, ProcessError, WorldError)
     _, bugs = errors.split(known)
     if bugs is not None:

@@ -1,12 +1,12 @@
-"""Takes the scenario's faults through their lives, on time, and records each with its effect.
+"""Injects and heals the scenario's faults on time, and records each with its effect.
 
 Place in the data path: started by `chaos.experiment.experiment` for the load phase; writes fault
 rows to `chaos.recording.history`.
 
 Invariants: every fault that was injected is healed, also when the experiment is cancelled in its
-middle; a fault counts as taken only where a probe saw its effect; one that found no target or
-whose effect was not seen is `not_taken`, one that could not be probed is `unknown`. What a fault
-raises ends up in its own evidence and never stops the others.
+middle; a fault counts as taken only where a probe saw its effect; one that found no target or whose
+effect was not seen is `not_taken`, one that could not be probed is `unknown`. An exception of a
+fault is written to its own evidence and never stops the others.
 
 Source: the run format (faults); Jepsen's nemesis.
 """
@@ -38,7 +38,7 @@ EVIDENCE_MAX: Final = 2000
 
 @dataclass(slots=True)
 class ActiveFault:
-    """One injection as it is known now; what live progress shows and a fault row says."""
+    """The known state of one injection, for live progress and its fault row."""
 
     number: int
     step: FaultStep
@@ -69,11 +69,11 @@ class Nemesis:
 
     @property
     def active(self) -> list[ActiveFault]:
-        """Injected and not yet seen healed."""
+        """Faults that are injected and not yet seen healed."""
         return [fault for fault in self.faults if fault.targets and fault.t_healed is None]
 
     async def run(self, steps: Sequence[FaultStep]) -> None:
-        """Returns when every fault is over. Times of the steps count from now."""
+        """Run all faults until every one is over. Times of the steps count from now."""
         begin = asyncio.get_running_loop().time()
         groups = list(self._world.layout.groups)
         async with asyncio.TaskGroup() as tasks:
@@ -154,8 +154,11 @@ class Nemesis:
     async def _await_seen(
         self, probe: Callable[[], Awaitable[Observation]], timeout_s: float
     ) -> tuple[int, Observation]:
-        """Repeat a probe until it sees, or time is up. The time returned is when the probe that
-        saw began: from then on, at the latest, the thing was so."""
+        """Repeat a probe until it sees, or time is up.
+
+        Return the time at which the probe that saw began: at the latest then the state had been
+        reached.
+        """
         deadline = asyncio.get_running_loop().time() + timeout_s
         while True:
             began = self._history.now_ns()

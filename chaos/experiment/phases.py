@@ -1,6 +1,6 @@
-"""When each phase of a run began and ended, for the manifest and the report.
+"""Start and end of each phase of a run, for the manifest and the report.
 
-Invariant: a phase that was left by an error ends where it was left; one that never began is absent.
+Invariant: a phase that was left by an error ends there; one that never began is absent.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ __all__ = ["Phases"]
 
 
 class Phases:
-    """`now_ns`: nanoseconds since the run's start."""
+    """The phases of one run. `now_ns`: nanoseconds since the run's start."""
 
     def __init__(self, now_ns: Callable[[], int]) -> None:
         self._now_ns = now_ns

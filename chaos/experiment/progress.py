@@ -1,8 +1,8 @@
-"""What a person sees while an experiment runs: phase, rates, leader and term, faults.
+"""Live progress of an experiment: phase, rates, leader and term, faults.
 
 Place in the data path: reads `chaos.recording.history`'s counts, `chaos.worlds.watch` and the
-nemesis; writes to standard error only. On a terminal it is one block that is drawn anew, elsewhere
-a line every few seconds.
+nemesis; writes to standard error only. On a terminal it is one block that is redrawn, elsewhere a
+line every few seconds.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FAULT_LINES_MAX: Final = 4
 
 
 class Progress:
-    """`phase` and `detail` are set by the experiment as it goes."""
+    """The display. `phase` and `detail` are set by the experiment as it goes."""
 
     def __init__(self, name: str) -> None:
         self.phase = "start"
@@ -43,15 +43,15 @@ class Progress:
     def attach(
         self, world: World, history: HistoryWriter, watch: ClusterWatch, nemesis: Nemesis
     ) -> None:
-        """From now on there is something to show."""
+        """Show this run's state from now on."""
         self._sources = (world, history, watch, nemesis)
 
     def say(self, text: str) -> None:
-        """One line that stays."""
+        """Print one line that stays."""
         self._console.print(Text(text), soft_wrap=True)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Refresh until cancelled."""
         if sys.stderr.isatty():
             with Live(console=self._console, auto_refresh=False, transient=True) as live:
                 await self._every(REFRESH_S, lambda: live.update(self._block(), refresh=True))

@@ -1,11 +1,11 @@
-"""After the load: the cluster is whole again, transactions are settled, everything has been read.
+"""After the load: wait until the cluster is whole, transactions are decided, everything is read.
 
 Place in the data path: the heal and drain phases of `chaos.experiment.experiment`.
 
 A verdict needs a history that is closed: a message that is appended after the maximum offset was
 read makes its queue undrained, so nothing is drained before the last check of a transaction is
-past. Nobody tells the laboratory that a broker has nothing left to ask; it sees it from the
-silence: a broker asks about every undecided half once per interval.
+past. No message says that a broker has no more checks to send; the laboratory infers it from
+silence: a broker checks every undecided half once per interval.
 
 Invariants: what is not reached in time is left as it is and shows in the run (undrained queues,
 replicas left behind), never waited for without bound.
@@ -41,9 +41,12 @@ DRAIN_ROUNDS_MAX: Final = 5
 async def await_caught_up(
     world: World, watch: ClusterWatch, *, deadline_s: float
 ) -> list[BrokerPlace]:
-    """Until every node answers, every group has a ready leader, and every node has applied what
-    its leader had committed. The nodes that did not come back in time; raises WorldError where a
-    group is left without a leader, so that nothing can be read."""
+    """Wait until every node answers and has applied its leader's commits; return those that did
+    not.
+
+    Every group must have a ready leader. Raises WorldError where a group is left without one, so
+    that nothing can be read.
+    """
     layout = world.layout
     while True:
         statuses = watch.statuses
@@ -78,7 +81,7 @@ async def await_settled(
     *,
     deadline_s: float,
 ) -> None:
-    """Until no check has come for so long that no undecided half can be left, or the deadline."""
+    """Wait until checks have been silent so long that no undecided half is left, or time is up."""
     began_ns = history.now_ns()
     quiet_ms = 2 * checks.check_interval_ms + CHECK_MARGIN_MS
     while asyncio.get_running_loop().time() < deadline_s:
@@ -91,7 +94,7 @@ async def await_settled(
 async def drain_all(
     context: WorkContext, workload: Workload, *, deadline_s: float
 ) -> list[DrainedQueue]:
-    """Drain until two rounds find the same end, then let the consumer groups come to it."""
+    """Drain until two rounds find the same end, then let the consumer groups reach it."""
     drained = await drain(context, workload.drain_slot, deadline_s)
     for _ in range(DRAIN_ROUNDS_MAX):
         ends = {item.queue: item.max_offset for item in drained}
@@ -115,7 +118,7 @@ async def drain_all(
 
 
 async def read_system_queues(context: WorkContext, run: Path, slot: Slot) -> list[DrainedQueue]:
-    """Every queue that has a ConsumeQueue on some replica and is none of the workload's."""
+    """Read every queue that has a ConsumeQueue on some replica and is not one of the workload's."""
     known = set(context.queues)
     found: list[MessageQueue] = []
     for group in context.world.layout.groups:

@@ -1,11 +1,11 @@
-"""What a fault is: chosen, injected, seen to take effect, healed, seen to be healed.
+"""The steps of a fault: choose, inject, observe the effect, heal, observe the healing.
 
 Place in the data path: each fault is one module beside this one; `chaos.experiment.nemesis_runner`
-takes it through its life and records it; `chaos.nemesis.catalogue` lists them all.
+runs its steps and records it; `chaos.nemesis.catalogue` lists them all.
 
-Invariants: `setup` touches nothing but looks (control probes: a link that was silent before the
-cut proves no cut); `heal` may be called after a failed `inject` and leaves nothing of the fault
-behind; a probe says True, False, or None where it could not look, and never guesses.
+Invariants: `setup` only observes (control probes: a link that was silent before the cut proves no
+cut); `heal` may be called after a failed `inject` and leaves nothing of the fault behind; a probe
+returns True, False, or None where it could not observe, and never guesses.
 
 Source: Jepsen's nemesis protocol; "record the effect, not the intent".
 """
@@ -36,12 +36,12 @@ Parameter: TypeAlias = str | int | float | bool
 
 
 class FaultNotPossibleError(Exception):
-    """The fault found no target (no leader, nobody alive): it does not take, and says why."""
+    """The fault found no target (no leader, no live node); the text says which."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """What a probe saw. `seen` None: it could not look."""
+    """The result of a probe. `seen` None: it could not observe."""
 
     seen: bool | None
     evidence: str
@@ -49,8 +49,11 @@ class Observation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultContext:
-    """What a fault works with. `leader`: process name of the group's leader as last seen, or
-    None; `statuses`: last answers by process name; `tag` is unique to this injection."""
+    """The surroundings of a fault.
+
+    `leader`: process name of the group's leader as last seen, or None; `statuses`: last answers by
+    process name; `tag` is unique to this injection.
+    """
 
     world: World
     rng: random.Random
@@ -61,11 +64,11 @@ class FaultContext:
     statuses: Callable[[], Mapping[str, BrokerStatus]]
 
     def members(self) -> list[str]:
-        """Process names of the group's nodes, in order."""
+        """Return the process names of the group's nodes, in order."""
         return [place.name for place in self.world.layout.groups[self.group]]
 
     def alive(self) -> list[str]:
-        """Members whose process runs and is not stopped."""
+        """Return the members whose process runs and is not stopped."""
         state = self.world.process_state
         return [name for name in self.members() if state(name) not in {"gone", "T", "Z"}]
 
@@ -76,7 +79,7 @@ class FaultContext:
         return leader
 
     def pick(self, target: str) -> str:
-        """A live node for a target of "leader", "follower" or "any"."""
+        """Pick a live node for a target of "leader", "follower" or "any"."""
         alive = self.alive()
         if target == "leader":
             return self.require_leader()
@@ -96,23 +99,26 @@ class Fault(Protocol):
         """Nodes or links, known after `setup`."""
 
     async def setup(self) -> None:
-        """Choose targets and look at them. Raises FaultNotPossibleError."""
+        """Choose targets and observe them. Raises FaultNotPossibleError."""
 
     async def inject(self) -> None: ...
 
     async def probe(self) -> Observation:
-        """Has it taken effect?"""
+        """Observe whether the fault has taken effect."""
 
     async def heal(self) -> None: ...
 
     async def probe_healed(self) -> Observation:
-        """Is it gone?"""
+        """Observe whether the fault is gone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultSpec:
-    """A row of `ledgermq chaos faults`. `parameters`: name = default, which gives the type too;
-    `choices`: the values allowed for a text parameter."""
+    """A row of `ledgermq chaos faults`.
+
+    `parameters`: name = default, which gives the type too; `choices`: the values allowed for a text
+    parameter.
+    """
 
     name: str
     summary: str
@@ -125,14 +131,14 @@ class FaultSpec:
 
 
 async def control_probe(world: World, links: Sequence[Link]) -> dict[Link, float]:
-    """Round trip by link, of the links that pass now: only they can later prove a cut."""
+    """Return the round trip of each link that passes now: only these can later prove a cut."""
     return {
         probe.link: probe.round_trip_ms or 0.0 for probe in await world.probe(links) if probe.passes
     }
 
 
 async def links_silent(world: World, control: Mapping[Link, float]) -> Observation:
-    """True where every link that passed before is silent now."""
+    """Observe whether every link that passed before is silent now."""
     if not control:
         return Observation(seen=None, evidence="no link of it passed before the fault")
     probes = await world.probe(list(control))
@@ -148,7 +154,7 @@ async def links_silent(world: World, control: Mapping[Link, float]) -> Observati
 
 
 async def links_pass(world: World, links: Sequence[Link]) -> Observation:
-    """True where every link passes."""
+    """Observe whether every link passes."""
     probes = await world.probe(links)
     text = "; ".join(f"{probe.link}: {probe.evidence}" for probe in probes)
     if all(probe.passes for probe in probes):

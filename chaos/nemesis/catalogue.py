@@ -1,4 +1,4 @@
-"""Every fault that there is, by name: what `ledgermq chaos faults` prints and scenarios name.
+"""All faults by name: what `ledgermq chaos faults` prints and scenarios refer to.
 
 Invariant: a fault's name is the key and stands in its SPEC once.
 """

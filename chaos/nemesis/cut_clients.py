@@ -1,10 +1,10 @@
-"""Fault `cut-clients`: no client reaches a node, nor it them; its peers do.
+"""Fault `cut-clients`: a node and the clients can't reach each other; its peers can.
 
-With `target = "leader"` the cluster stays healthy and leaderless to its users: no election may
-help them, and every answer that is owed stays unknown until the heal.
+With `target = "leader"` the cluster stays healthy but has no leader for its users: no election may
+help them, and every pending answer stays unknown until the heal.
 
-Effect probe: requests through the cut proxies of some clients stay unanswered.
-Source: Redpanda's client-to-broker isolation.
+Effect probe: requests through the cut proxies of some clients stay unanswered. Source: Redpanda's
+client-to-broker isolation.
 """
 
 from __future__ import annotations

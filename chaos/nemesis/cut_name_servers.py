@@ -1,9 +1,9 @@
-"""Fault `cut-name-servers`: nobody reaches a name server: routes go stale, nobody can register.
+"""Fault `cut-name-servers`: nobody reaches a name server: routes go stale, no broker can register.
 
-What is under way must go on with the routes that clients hold.
+Traffic must go on with the routes that clients hold.
 
 Effect probe: requests to the name servers through cut proxies of brokers and some clients stay
-unanswered. Source: RocketMQ's promise that name servers are not on the data path.
+unanswered. Source: RocketMQ's guarantee that name servers are not on the data path.
 """
 
 from __future__ import annotations

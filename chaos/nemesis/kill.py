@@ -1,9 +1,9 @@
 """Fault `kill`: SIGKILL to the leader, a follower, any node or all of them, and a later restart.
 
-Nothing is flushed and nobody is told. With `target = "all"` only what was fsynced comes back.
+Nothing is flushed and no peer is notified. With `target = "all"` only what was fsynced comes back.
 
-Effect probe: the process is gone from /proc. Healed when it runs again and answers with a leader
-known. Source: Jepsen's kill nemesis.
+Effect probe: the process is gone from /proc. Healed when it runs again and answers with a known
+leader. Source: Jepsen's kill nemesis.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""The part that all cuts of links share: black-hole them, see the silence, mend, see them pass.
+"""The base of all cuts of links: black-hole them, observe the silence, heal, observe that they
+pass.
 
 Place in the data path: base of the faults `partition_leader`, `partition_halves`, `one_way_cut`,
 `cut_clients` and `cut_name_servers`, which differ only in the links that they choose.
 
-Invariants: a link counts as cut only where an own connection through its proxy was answered
-before the fault and stays silent now. Links whose far side is gone are cut but prove nothing.
+Invariants: a link counts as cut only where an own connection through its proxy was answered before
+the fault and stays silent now. Links whose far side is gone are cut but prove nothing.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ class LinkCut(ABC):
 
     @abstractmethod
     def choose(self) -> list[Link]:
-        """The links to cut. Raises FaultNotPossibleError."""
+        """Choose the links to cut. Raises FaultNotPossibleError."""
 
     def witnesses(self, links: list[Link]) -> list[Link]:
-        """Those of the links that are probed: all, where there are few."""
+        """Return the links to probe: all, where there are few."""
         return links
 
     async def setup(self) -> None:

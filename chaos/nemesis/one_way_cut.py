@@ -1,8 +1,8 @@
 """Fault `one-way-cut`: bytes of one direction between the leader and its peers are swallowed.
 
-`direction = "from-leader"`: nobody hears the leader, but it hears everybody; "to-leader": it hears
-nobody, but its heartbeats arrive, so only check-quorum can depose it; "pair": one random node can't
-reach one other.
+`direction = "from-leader"`: the peers receive nothing from the leader, but it receives from them;
+"to-leader": it receives nothing, but its heartbeats arrive, so only check-quorum can depose it;
+"pair": one random node can't reach one other.
 
 Effect probe: as for every cut; since an answer needs both directions of a connection, the evidence
 names the stream that carries the black hole. Source: the asymmetric cuts of TigerBeetle's vortex.

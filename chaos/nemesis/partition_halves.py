@@ -1,7 +1,7 @@
-"""Fault `partition-halves`: the group falls into a random minority and the rest.
+"""Fault `partition-halves`: the group is partitioned into a random minority and the rest.
 
 The leader may be on either side; clients reach both. Where the minority holds the leader, it must
-step down; where it does not, its members must not disturb the rest when they come back (pre-vote).
+step down; where it does not, its members must not disturb the rest when they return (pre-vote).
 
 Effect probe: as for every cut. Source: Jepsen's partition-random-halves; dissertation 9.6.
 """
@@ -16,7 +16,7 @@ __all__ = ["SPEC", "PartitionHalves"]
 
 
 class PartitionHalves(LinkCut):
-    """Cuts every link between a random minority, the largest there is, and the others."""
+    """Cuts every link between a random minority, as large as possible, and the others."""
 
     def choose(self) -> list[Link]:
         members = self._context.members()

@@ -1,11 +1,11 @@
-"""Fault `partition-leader`: the leader can reach none of its peers, nor they it.
+"""Fault `partition-leader`: the leader and its peers can't reach each other.
 
-The nastiest form leaves its clients connected (`clients = false`): a deposed leader that still
-hears them must acknowledge nothing (G6). With `clients = true` it is cut off from clients and name
-servers too, as a broken switch port would do.
+In the harder form its clients stay connected (`clients = false`): a deposed leader that still
+receives their requests must acknowledge nothing (G6). With `clients = true` it is cut off from
+clients and name servers too, as a broken switch port would do.
 
-Effect probe: own connections through each cut proxy stay silent that were answered before.
-Source: Raft 5.2, dissertation 6.2 (check-quorum).
+Effect probe: own connections through each cut proxy stay silent that were answered before. Source:
+Raft 5.2, dissertation 6.2 (check-quorum).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["SPEC", "PartitionLeader"]
 
 
 class PartitionLeader(LinkCut):
-    """Cuts every link between the leader of the moment and the others."""
+    """Cuts every link between the current leader and the others."""
 
     def choose(self) -> list[Link]:
         context = self._context
@@ -31,7 +31,7 @@ class PartitionLeader(LinkCut):
         return links
 
     def witnesses(self, links: list[Link]) -> list[Link]:
-        """The links to the peers: they are what makes it a partition."""
+        """Return the links to the peers: they are what makes it a partition."""
         members = set(self._context.members())
         return [link for link in links if {link.who, link.whom} <= members]
 

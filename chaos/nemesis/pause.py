@@ -1,10 +1,10 @@
-"""Fault `pause`: SIGSTOP, later SIGCONT: a node that wakes with old beliefs.
+"""Fault `pause`: SIGSTOP, later SIGCONT: a node resumes with stale beliefs.
 
-A paused leader must not serve reads or acknowledge writes on the strength of what it believed
-before (G6).
+A leader that was paused must not serve reads or acknowledge writes on the strength of what it
+believed before (G6).
 
-Effect probe: state T in /proc. Healed when it runs and answers with a leader known.
-Source: Jepsen's pause nemesis.
+Effect probe: state T in /proc. Healed when it runs and answers with a known leader. Source:
+Jepsen's pause nemesis.
 """
 
 from __future__ import annotations

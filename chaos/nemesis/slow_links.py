@@ -1,8 +1,8 @@
 """Fault `slow-links`: the links between a node and its peers gain latency, and lose bandwidth.
 
-Effect probe: the round trip through each slowed proxy grows by at least half of the latency asked
-for, above what it was before. Healed when the links pass in less than half of it again.
-Source: Toxiproxy's latency and bandwidth toxics.
+Effect probe: the round trip through each slowed proxy grows by at least half of the configured
+latency, above what it was before. Healed when the links pass in less than half of it again. Source:
+Toxiproxy's latency and bandwidth toxics.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The history while it is being made: an append-only file of msgpack records that survives a crash.
+"""The history of a run: an append-only file of msgpack records that survives a crash.
 
 Place in the data path: every operation of `chaos.workload` is recorded here twice, at its invoke
 and at its completion, with the host's monotonic clock; faults and notes go into the same file.
@@ -11,9 +11,9 @@ Record kinds, each one msgpack array:
     [2, fault, {column: value}]           a fault as it is known now; the last record wins
     [3, name, value]                      a note about the run (phases, queues)
 
-Invariants: a record is handed to the kernel by one write before `invoke` or `complete` returns,
-so a killed harness loses nothing that was recorded; a host that loses power may cut the tail,
-which a reader drops. An operation without completion is `info`: nobody knows how it ended.
+Invariants: a record is handed to the kernel by one write before `invoke` or `complete` returns, so
+a killed harness loses nothing that was recorded; a host that loses power may lose the tail, and a
+reader drops a torn record. An operation without completion is `info`: its outcome is unknown.
 
 Source: Jepsen's histories (invoke, ok, fail, info).
 """
@@ -61,8 +61,10 @@ class HistoryError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageRow:
-    """One message in the run format's `messages`; `offset` None where it is unknown, `digest` where
-    nobody took it."""
+    """One message in the run format's `messages`.
+
+    `offset` is None where it is unknown, `digest` where it was not computed.
+    """
 
     value: str
     uniq_key: str | None = None
@@ -89,7 +91,7 @@ class QueueRow:
 
 @dataclass(slots=True)
 class HistoryCounts:
-    """What live progress shows: counted as records are written."""
+    """Counts for live progress, updated as records are written."""
 
     invoked: int = 0
     ok: int = 0
@@ -105,7 +107,10 @@ class HistoryWriter:
     """Appends to one file. Belongs to one event loop; holds no buffer of its own."""
 
     def __init__(self, path: Path, *, started_ns: int) -> None:
-        """`started_ns`: the run's start on CLOCK_MONOTONIC. Raises FileExistsError."""
+        """Create the file; `started_ns`: the run's start on CLOCK_MONOTONIC.
+
+        Raises FileExistsError.
+        """
         self._file = path.open("xb", buffering=0)
         self._packer = msgpack.Packer()
         self._started_ns = started_ns
@@ -125,14 +130,14 @@ class HistoryWriter:
         self.close()
 
     def now_ns(self) -> int:
-        """Nanoseconds since the run's start."""
+        """Return nanoseconds since the run's start."""
         return time.monotonic_ns() - self._started_ns
 
     def invoke(self, f: str, **columns: Column) -> int:
-        """Record that an operation begins; returns its handle for `complete`.
+        """Record that an operation begins; return its handle for `complete`.
 
-        Call it before anything is sent, on the loop that sends: the time must not be later than
-        the first byte.
+        Call it before anything is sent, on the loop that sends: the time must not be later than the
+        first byte.
         """
         handle = self._next_id
         self._next_id += 1
@@ -143,7 +148,7 @@ class HistoryWriter:
         return handle
 
     def complete(self, handle: int, outcome: Outcome, **columns: Column) -> None:
-        """Record how it ended. `ok` only on the system's own word; in doubt `info`."""
+        """Record the outcome. `ok` only on the system's own word; in doubt `info`."""
         f = self._open.pop(handle)
         now = self.now_ns()
         self._write([COMPLETE, handle, now, outcome, _plain(columns)])
@@ -152,7 +157,7 @@ class HistoryWriter:
     def record(
         self, f: str, outcome: Outcome, *, t_invoke: int, t_complete: int, **columns: Column
     ) -> None:
-        """An operation that somebody else timed: both times are CLOCK_MONOTONIC, in ns."""
+        """Record an operation timed by the caller: both times are CLOCK_MONOTONIC, in ns."""
         handle = self._next_id
         self._next_id += 1
         self.counts.invoked += 1
@@ -166,7 +171,7 @@ class HistoryWriter:
         self._write([FAULT, fault, columns])
 
     def note(self, name: str, value: object) -> None:
-        """`value` must be of plain msgpack types."""
+        """Record a note; `value` must be of plain msgpack types."""
         self._write([NOTE, name, value])
 
     def close(self) -> None:
@@ -201,8 +206,11 @@ class HistoryWriter:
 
 
 class HistoryReader:
-    """Iterates over the records of a file, which need not be there yet; whoever iterates again gets
-    what was written since. `dropped_bytes`: of a last record that is not whole."""
+    """Iterates over the records of a file, which may not exist yet.
+
+    A further iteration returns what was written since. `dropped_bytes`: the size of an incomplete
+    last record.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -234,7 +242,7 @@ class HistoryReader:
 
 
 def _plain(columns: Mapping[str, Column]) -> dict[str, object]:
-    """Columns as msgpack values; messages and queues as arrays in the order of their fields."""
+    """Return columns as msgpack values; messages and queues as arrays in field order."""
     plain: dict[str, object] = {}
     for name, value in columns.items():
         if isinstance(value, (list, tuple)):

@@ -1,9 +1,9 @@
-"""Rows of the tables `ops` and `faults`, joined of a history's records while it grows.
+"""Rows of the tables `ops` and `faults`, joined from a history's records while it grows.
 
 Place in the data path: reads the file that `chaos.recording.history` writes;
 `chaos.recording.table_converter` takes the rows.
 
-Invariants: a row is handed out once, when its operation has completed, or at the end; an operation
+Invariants: a row is returned once, when its operation has completed, or at the end; an operation
 without completion is `info` with t_complete null; times are nanoseconds since the run's start.
 
 Source: the run format, version 1.
@@ -22,7 +22,7 @@ __all__ = ["HANDLE", "HistoryRows", "Row"]
 Row: TypeAlias = dict[str, object]
 
 HANDLE: Final = "handle"
-"""In a row of `ops`, in place of `op`: the history's own number of the operation."""
+"""Key in a row of `ops`, in place of `op`: the history's own number of the operation."""
 
 _COLUMNS: Final = frozenset(OPS_SCHEMA.names)
 _MESSAGE_FIELDS: Final = tuple(field.name for field in MESSAGE_TYPE)
@@ -30,17 +30,17 @@ _QUEUE_FIELDS: Final = tuple(field.name for field in QUEUE_TYPE)
 
 
 class HistoryRows:
-    """Of one file, which may not be there yet and may still grow."""
+    """The rows of one file, which may not exist yet and may still grow."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._reader = HistoryReader(path)
         self._open: dict[int, Row] = {}
         self._completed: list[Row] = []
-        self._highest = -1  # of the handles so far
+        self._highest = -1  # highest handle so far
         self._faults: dict[int, Row] = {}
         self.notes: dict[str, object] = {}
-        """The last value of each."""
+        """The last value of each note."""
 
     @property
     def faults(self) -> list[Row]:
@@ -48,11 +48,11 @@ class HistoryRows:
 
     @property
     def dropped_bytes(self) -> int:
-        """Of a record that is not whole."""
+        """Size of an incomplete last record."""
         return self._reader.dropped_bytes
 
     def read(self) -> None:
-        """Everything that was written since the last call.
+        """Read everything that was written since the last call.
 
         Raises:
             HistoryError: a record contradicts another or names an unknown column.
@@ -71,12 +71,12 @@ class HistoryRows:
                 self.notes[cast(str, record[1])] = record[2]
 
     def take_completed(self) -> list[Row]:
-        """Operations that have completed since the last call."""
+        """Return operations that have completed since the last call."""
         completed, self._completed = self._completed, []
         return completed
 
     def take_open(self) -> list[Row]:
-        """Those that have not, once the history has ended."""
+        """Return operations without completion, once the history has ended."""
         rows = [self._row(handle, row) for handle, row in self._open.items()]
         self._open = {}
         return rows

@@ -1,16 +1,16 @@
 """A process beside an experiment that makes tables of its history and traces while they grow.
 
-    python -m chaos.recording.live_tables SOURCES   (started by `LiveTables`, which tells it the end
+    python -m chaos.recording.live_tables SOURCES   (started by `LiveTables`, which sends the end
     on stdin)
 
 Place in the data path: `chaos.experiment.experiment` starts one with its cluster,
-`chaos.recording.run_export` asks it for the tables once the last process has stopped; then most of
+`chaos.recording.run_export` gets the tables from it once the last process has stopped; then most of
 the work is done. A process of its own, since the experiment's clients share one interpreter, and
 with the lowest priority.
 
-Invariants: it ends with whoever started it; it reads what others write and nothing else; where it
-fails, or a trace is not what it was, the tables are made anew from what is there at the end, so
-that a run is never worse for it.
+Invariants: it ends with its parent; it reads files that others write and nothing else; where it
+fails, or a trace has changed, the tables are made again from what is there at the end, so that a
+run never loses by it.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class LiveTables:
             shutil.rmtree(self._sources.run / "raft", ignore_errors=True)
 
     def start(self) -> None:
-        """The thread that calls this must live for as long as the process shall."""
+        """Start the process. The calling thread must live for as long as the process shall."""
         assert self._process is None
         self._process = subprocess.Popen(
             [
@@ -79,10 +79,10 @@ class LiveTables:
         )
 
     def finish(self) -> ConvertedTables:
-        """The tables, once nothing more is written to what they are made of.
+        """Return the tables, once nothing more is written to their sources.
 
         Raises:
-            HistoryError, OSError, pa.ArrowException: what is there can't be made into tables.
+            HistoryError, OSError, pa.ArrowException: the sources can't be made into tables.
         """
         made = self._finished()
         if made is None:
@@ -91,7 +91,7 @@ class LiveTables:
         return made
 
     def _finished(self) -> ConvertedTables | None:
-        """What the process has made; None where it did not."""
+        """Return what the process has made; None where it failed."""
         process = self._process
         if process is None:
             return None
@@ -106,7 +106,7 @@ class LiveTables:
 
 
 def main() -> int:
-    """Convert until stdin says that it is the end, and print what was made: the exit code."""
+    """Convert until stdin says that it is the end, and print the result; return the exit code."""
     die_with_parent()
     os.nice(_LEAST_PRIORITY)
     try:
@@ -115,7 +115,7 @@ def main() -> int:
             converter.catch_up()
         made = converter.finish()
     except _FAILURES as error:
-        # Whoever started it tries again, and says what is wrong if that is still so.
+        # The parent tries again, and reports the error if it persists.
         sys.stderr.write(f"ledgermq: tables are made at the end of the run: {error}\n")
         return 1
     json.dump({name: _file_as_json(getattr(made, name)) for name in _TABLES}, sys.stdout)
@@ -126,11 +126,11 @@ _TABLES: Final = ("ops", "faults", "raft")
 
 
 def _is_told() -> bool:
-    """Whether the end was told within a round."""
+    """Return whether the end was received within a round."""
     stdin = sys.stdin.fileno()
     ready, _, _ = select.select([stdin], [], [], _ROUND_S)
     if ready and os.read(stdin, len(_FINISH)) != _FINISH:
-        sys.exit(1)  # whoever started it has gone
+        sys.exit(1)  # the parent has gone
     return bool(ready)
 
 

@@ -1,4 +1,4 @@
-"""Turns a run directory that an experiment has filled into one that the verifier may read.
+"""Completes a run directory that an experiment has filled, so that the verifier may read it.
 
 Place in the data path: the last step of `chaos.experiment.experiment`, after every process has
 stopped and history and traces have become Parquet (`chaos.recording.live_tables`): files of stores
@@ -26,7 +26,7 @@ __all__ = ["ExportResult", "export_run", "sources_of"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportResult:
-    """Rows by table."""
+    """The number of rows of each table."""
 
     manifest: Path
     ops: int
@@ -35,7 +35,7 @@ class ExportResult:
 
 
 def sources_of(run: Path, layout: ClusterLayout, *, started_ns: int) -> RunSources:
-    """What the tables of a run are made of, whose brokers lie in `run` as `layout` says."""
+    """Return the sources of a run's tables, whose brokers lie in `run` as `layout` says."""
     return RunSources(
         run=run,
         traces=tuple(
@@ -51,8 +51,11 @@ def sources_of(run: Path, layout: ClusterLayout, *, started_ns: int) -> RunSourc
 
 
 def export_run(run: Path, tables: ConvertedTables, facts: Mapping[str, object]) -> ExportResult:
-    """`facts`: every key of the manifest but format and tables. Raises OSError: then there is no
-    manifest."""
+    """Complete the run.
+
+    `facts`: every key of the manifest but format and tables. Raises OSError: then there is no
+    manifest.
+    """
     cut_trailing_holes(run / "nodes")
     listed = {
         "ops": [tables.ops],

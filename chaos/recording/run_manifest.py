@@ -2,7 +2,7 @@
 
 Place in the data path: `chaos.experiment.experiment` collects the facts, this adds the lists of
 files with their rows and digests. A run without it, or with `complete` false, did not end: the
-verifier proves nothing of it.
+verifier proves nothing about it.
 
 Invariants: every listed file is hashed after its last write; names are relative to the run
 directory with "/" between parts; the manifest appears whole or not at all.
@@ -28,7 +28,7 @@ NOT_LISTED = frozenset({"lock", "hard_state.tmp", "checkpoint.tmp"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFile:
-    """`rows` is 0 for files of a store, which have none of their own."""
+    """One listed file. `rows` is 0 for files of a store, which have none."""
 
     path: Path
     rows: int
@@ -37,7 +37,7 @@ class TableFile:
 def write_manifest(
     run: Path, facts: Mapping[str, object], tables: Mapping[str, list[TableFile]]
 ) -> Path:
-    """Returns the path of run.json. `facts`: every key of the manifest but format and tables."""
+    """Write run.json and return its path; `facts`: every key but format and tables."""
     manifest = {
         "format": FORMAT,
         **facts,
@@ -62,7 +62,7 @@ def write_manifest(
 
 
 def list_node_files(run: Path) -> list[TableFile]:
-    """Every file of the replicas' stores that says something about the run."""
+    """List every file of the replicas' stores that says something about the run."""
     return [
         TableFile(path=path, rows=0)
         for path in sorted((run / "nodes").rglob("*"))

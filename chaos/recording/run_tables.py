@@ -1,10 +1,10 @@
-"""The columns of the run format's tables, and files of them.
+"""The columns of the run format's tables, and the files that hold them.
 
-Place in the data path: `chaos.recording.table_converter` has its rows written here. `verify` reads
+Place in the data path: `chaos.recording.table_converter` writes its rows with it. `verify` reads
 the files and shares no code with this.
 
-Invariant: column types are those of the run format, whatever the rows hold: a row that does not
-fit is an error, never a silent cast.
+Invariant: column types are those of the run format, whatever the rows hold: a row that does not fit
+is an error, never a silent cast.
 
 Source: the run format, version 1.
 """
@@ -110,7 +110,7 @@ RAFT_SCHEMA: Final = pa.schema(
 
 
 def table_of(rows: Sequence[Mapping[str, object]], schema: pa.Schema) -> pa.Table:
-    """Columns that a row does not name are null; those that `schema` does not name are left out.
+    """Make a table of rows; missing columns are null, those not in `schema` are left out.
 
     Raises:
         pa.ArrowInvalid, pa.ArrowTypeError: a value is not of its column's type.
@@ -122,7 +122,7 @@ class TableWriter:
     """One Parquet file that grows by tables of `schema`; whole once it is closed."""
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
-        """Raises OSError. A file that is there already is written anew."""
+        """Create the file; an existing one is overwritten. Raises OSError."""
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
         self.rows = 0

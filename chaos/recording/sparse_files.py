@@ -1,13 +1,12 @@
-"""Files of stores, cut where nothing was ever written behind.
+"""Cut the files of stores behind their last written byte.
 
 Place in the data path: `chaos.recording.run_export` calls it once the brokers have stopped and
-before the files are listed with their digests. ConsumeQueue and index files are made in their full
-size, of which a short run fills little: a run of 34 MB on disk looked like 1.3 GB to whoever
+before the files are listed with their digests. ConsumeQueue and index files are created in their
+full size, of which a short run fills little: a run of 34 MB on disk looked like 1.3 GB to whoever
 hashed, copied or packed it.
 
-Invariant: what is cut is a hole, so no byte that was written goes; a reader that takes what is
-beyond a file's end for zeros reads the same. Brokers make the files whole again when they open
-them.
+Invariant: what is cut is a hole, so no written byte is lost; a reader that takes what is beyond a
+file's end for zeros reads the same. Brokers extend the files again when they open them.
 
 Source: lseek(2), SEEK_DATA and SEEK_HOLE.
 """
@@ -22,7 +21,7 @@ __all__ = ["cut_trailing_holes", "end_of_data"]
 
 
 def cut_trailing_holes(directory: Path) -> int:
-    """Cut every file below `directory` to its data; returns by how many bytes. Raises OSError.
+    """Cut every file below `directory` to its data; return by how many bytes. Raises OSError.
 
     Caller's duty: nobody has the files open.
     """
@@ -39,9 +38,9 @@ def cut_trailing_holes(directory: Path) -> int:
 
 
 def end_of_data(path: Path) -> int:
-    """Return where the last hole begins that reaches to the file's end; its size without one.
+    """Return the start of the last hole that reaches to the file's end; its size without one.
 
-    A file system that knows no holes calls all of it data.
+    A file system without holes reports all of it as data.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:

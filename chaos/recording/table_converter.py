@@ -1,8 +1,9 @@
-"""The tables `ops`, `faults` and `raft` of a run, made of its history and traces while these grow.
+"""The tables `ops`, `faults` and `raft` of a run, made from its history and traces while these
+grow.
 
 Place in the data path: between `chaos.recording.history_rows` and `chaos.recording.trace_rows`,
-which read, and `chaos.recording.run_tables`, which writes. `chaos.recording.live_tables` has one
-catch up in a process of its own while a run goes on; `chaos.recording.run_export` asks for the end.
+which read, and `chaos.recording.run_tables`, which writes. `chaos.recording.live_tables` catches up
+in a process of its own while a run goes on; `chaos.recording.run_export` requests the end.
 
 Invariants: the tables are the same however often it caught up before; `op` numbers operations by
 t_invoke over all processes, so that operations are held, as columns, until the end; events are
@@ -36,7 +37,7 @@ assert OPS_SCHEMA.names[0] == "op"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSources:
-    """What the tables of `run` are made of; `started_ns`: its start on CLOCK_MONOTONIC."""
+    """The sources of a run's tables; `started_ns`: its start on CLOCK_MONOTONIC."""
 
     run: Path
     traces: tuple[TraceFolder, ...]
@@ -51,8 +52,11 @@ class ConvertedTables:
 
 
 class TableConverter:
-    """Methods raise HistoryError, TraceChangedError, OSError and pyarrow's errors: then what it
-    wrote is worth nothing, and one that begins anew may do better."""
+    """Converts the sources of one run.
+
+    Methods raise HistoryError, TraceChangedError, OSError and pyarrow's errors: then its output is
+    invalid, and a new converter may succeed.
+    """
 
     def __init__(self, sources: RunSources) -> None:
         self._run = sources.run
@@ -75,7 +79,7 @@ class TableConverter:
                 self._raft.write(table_of(rows, RAFT_SCHEMA))
 
     def finish(self) -> ConvertedTables:
-        """The tables, once nothing more is written to what they are made of."""
+        """Return the tables, once nothing more is written to their sources."""
         self.catch_up()
         self._waiting += self._history.take_open()
         self._hold_waiting()
@@ -106,7 +110,7 @@ def _batches(rows: Iterable[Row]) -> Iterator[list[Row]]:
 
 
 def _numbered(held: Sequence[pa.Table]) -> pa.Table:
-    """All operations, by t_invoke, and by the history's own number where that is the same."""
+    """Number all operations by t_invoke, and by the history's own number where that is the same."""
     table = pa.concat_tables([_HELD_SCHEMA.empty_table(), *held])
     table = table.sort_by([("t_invoke", "ascending"), (HANDLE, "ascending")])
     numbers = pa.array(range(table.num_rows), pa.int64())

@@ -1,10 +1,10 @@
-"""Rows of the table `raft`, read of the replicas' traces while they grow.
+"""Rows of the table `raft`, read from the replicas' traces while they grow.
 
 Place in the data path: reads what `raft.store.trace` writes into a store's `trace/`, one file per
 incarnation; `chaos.recording.table_converter` takes the rows.
 
-Invariants: the rows of a replica come in the order in which it told them; an event that a kill cut
-short is left out; times are nanoseconds since the run's start.
+Invariants: the rows of a replica come in the order in which it recorded them; an event that a kill
+cut short is left out; times are nanoseconds since the run's start.
 
 Source: the run format, version 1.
 """
@@ -27,12 +27,12 @@ _RECORD_SIZE_MAX: Final = 1 << 20
 
 
 class TraceChangedError(Exception):
-    """A file that was read has gone, or is another one by now: what was read of it says nothing."""
+    """A file that was read is gone or was replaced: what was read of it is invalid."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceFolder:
-    """Where one replica leaves its trace; need not be there yet."""
+    """The directory of one replica's trace; it may not exist yet."""
 
     group: str
     node: str
@@ -40,7 +40,7 @@ class TraceFolder:
 
 
 class TraceRows:
-    """Of one replica. `started_ns`: the run's start on CLOCK_MONOTONIC."""
+    """The rows of one replica. `started_ns`: the run's start on CLOCK_MONOTONIC."""
 
     def __init__(self, folder: TraceFolder, *, started_ns: int) -> None:
         self._folder = folder
@@ -48,7 +48,7 @@ class TraceRows:
         self._files: dict[str, _File] = {}
 
     def read(self) -> Iterator[dict[str, object]]:
-        """Events that were told since the last call.
+        """Yield the events recorded since the last call.
 
         Raises:
             HistoryError: something in a file is no event.
@@ -72,7 +72,7 @@ class TraceRows:
 
 
 class _File:
-    """One incarnation's, as far as it was read."""
+    """The file of one incarnation, and how far it was read."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

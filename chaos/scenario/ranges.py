@@ -1,10 +1,10 @@
-"""What each number of a scenario may be, and what its texts and tables may say.
+"""The legal range of each number of a scenario, and the legal texts and tables.
 
 Place in the data path: `chaos.scenario.scenario` reads a file into sections and has them checked
 here, before any process is started.
 
 Invariant: every number of every section has its range here (a test compares the two), so that no
-value reaches the cluster or the workload that they can't work with.
+illegal value reaches the cluster or the workload.
 
 Source: the sections of `chaos.scenario.scenario`; RocketMQ's rules for names of topics.
 """
@@ -102,7 +102,7 @@ _TOPICS_MAX: Final = 16
 
 
 def number_problems(section: str, values: Mapping[str, object]) -> list[str]:
-    """Say which numbers of a section are out of their range; `values` by field."""
+    """Return which numbers of a section are out of their range; `values` by field."""
     problems: list[str] = []
     for field, value in values.items():
         if isinstance(value, bool) or not isinstance(value, int | float):
@@ -117,7 +117,7 @@ def number_problems(section: str, values: Mapping[str, object]) -> list[str]:
 
 
 def fault_number_problem(key: str, value: object) -> str | None:
-    """Say what is wrong with a number among a fault's own settings."""
+    """Return the problem with a number among a fault's own settings, or None."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     if not (math.isfinite(value) and 0 <= value <= _FAULT_NUMBER_MAX):
@@ -126,7 +126,7 @@ def fault_number_problem(key: str, value: object) -> str | None:
 
 
 def text_problems(*, name: str, topics: Sequence[str], engine: str, profile: str) -> list[str]:
-    """Say which texts can't be used."""
+    """Return which texts can't be used."""
     problems: list[str] = []
     if not _NAME.fullmatch(name):
         problems.append(f"name: {name!r} is not 1..100 letters, digits, '.', '-' and '_'")
@@ -155,7 +155,7 @@ def layout_problem(
     raft_settings: Mapping[str, int | str],
     broker_settings: Mapping[str, int | bool | str],
 ) -> str | None:
-    """Say what a broker would refuse of the configuration that it would get; numbers are legal."""
+    """Return what a broker would reject of its configuration; numbers are legal here."""
     ports = fixed_ports(
         groups=groups,
         replicas=replicas,
@@ -185,12 +185,12 @@ def layout_problem(
 
 
 def group_names(count: int) -> list[str]:
-    """The groups that a cluster of so many has."""
+    """Return the names of `count` groups."""
     return [f"broker-{letter}" for letter in string.ascii_lowercase[:count]]
 
 
 def with_matches(word: str, known: Iterable[str]) -> str:
-    """The word in quotes, and what may have been meant by it."""
+    """Return the word in quotes, with its near matches."""
     matches = difflib.get_close_matches(word, list(known), n=3, cutoff=0.5)
     hint = f" (did you mean {' or '.join(repr(match) for match in matches)}?)" if matches else ""
     return f"{word!r}{hint}"

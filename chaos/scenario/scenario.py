@@ -3,9 +3,9 @@
 Place in the data path: `chaos.experiment.experiment` reads one; its sections configure the cluster,
 the workload and the nemesis. The text itself goes into the manifest, so that a run can be repeated.
 
-Invariants: every key is known and of its type and range, every fault is in the catalogue with
-known parameters, every fault heals within the load phase; otherwise ScenarioError names the key
-and its near matches before any process is started.
+Invariants: every key is known and of its type and range, every fault is in the catalogue with known
+parameters, every fault heals within the load phase; otherwise ScenarioError names the key and its
+near matches before any process is started.
 
 Source: the run format (transactions, dedupe, limits) and this project's scenarios/ directory.
 """
@@ -60,8 +60,11 @@ class ScenarioError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSection:
-    """The cluster under test. `raft`, `broker`: settings handed to each broker as they are;
-    `profile` names the times of `raft.profiles`."""
+    """The cluster under test.
+
+    `raft`, `broker`: settings passed to each broker unchanged; `profile` names the times of
+    `raft.profiles`.
+    """
 
     groups: int = 1
     replicas: int = 3
@@ -85,15 +88,14 @@ class LoadSection:
 class WorkloadSection:
     """Clients, processes per client, and rates (over all processes of a kind, per second).
 
-    Shares are parts of 1. `*_restart_s`: mean time between restarts of a client of that kind,
-    0: none. `commit_share + rollback_share <= 1`; the rest of the transactions are left to the
+    Shares are parts of 1. `*_restart_s`: mean time between restarts of a client of that kind, 0:
+    none. `commit_share + rollback_share <= 1`; the rest of the transactions are left to the
     broker's check, `undecided_share` of all are never decided by anybody, so that the broker gives
-    them up. `impatient_share` of the sends and decisions are given up after
-    `impatient_timeout_ms`, so that outcomes stay unknown and are retried by the application;
-    `batch_share` of the sends are batches of two to four messages, after `repeat_share`
-    of the answers the message is sent again, as by an application that lost the answer, at most as
-    often as a failed one is. A push listener takes
-    `consume_ms` for a batch, on average.
+    them up. `impatient_share` of the sends and decisions are given up after `impatient_timeout_ms`,
+    so that outcomes stay unknown and are retried by the application; `batch_share` of the sends are
+    batches of two to four messages, after `repeat_share` of the answers the message is sent again,
+    as by an application that lost the answer, at most as often as a failed one is. A push listener
+    takes `consume_ms` for a batch, on average.
     """
 
     topics: tuple[str, ...] = ("orders", "payments")
@@ -129,7 +131,7 @@ class WorkloadSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionsSection:
-    """The broker's check of undecided halves, as configured and as the manifest tells it."""
+    """The broker's check of undecided halves, for its configuration and the manifest."""
 
     timeout_ms: int = 3000
     check_interval_ms: int = 2000
@@ -138,7 +140,7 @@ class TransactionsSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DedupeSection:
-    """How long a UNIQ_KEY is remembered; a retry that comes later is refused."""
+    """How long a UNIQ_KEY is remembered; a later retry is rejected."""
 
     window_ms: int = 600_000
 
@@ -147,7 +149,7 @@ class DedupeSection:
 class LimitsSection:
     """Bounds that A14 and A16 judge; without this section they are measured only.
 
-    `acked_share_min`: of the sends outside of fault windows, how many must be acknowledged.
+    `acked_share_min`: share of the sends outside of fault windows that must be acknowledged.
     """
 
     rto_ms: int
@@ -158,7 +160,7 @@ class LimitsSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultStep:
-    """One injection: `at_s` from the beginning of the load, healed `duration_s` later."""
+    """One injection: `at_s` from the start of the load, healed `duration_s` later."""
 
     name: str
     at_s: float
@@ -169,7 +171,7 @@ class FaultStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """`text` is the file as it was read."""
+    """A parsed scenario. `text` is the file as it was read."""
 
     name: str
     description: str
@@ -184,12 +186,12 @@ class Scenario:
 
     @property
     def raft_settings(self) -> dict[str, int | str]:
-        """What each broker's configuration gets under [raft]."""
+        """The section [raft] of each broker's configuration."""
         return {"profile": self.cluster.profile, **self.cluster.raft}
 
     @property
     def broker_settings(self) -> dict[str, int | bool | str]:
-        """What each broker's configuration gets under [broker]."""
+        """The section [broker] of each broker's configuration."""
         return {
             "transaction_timeout_ms": self.transactions.timeout_ms,
             "transaction_check_interval_ms": self.transactions.check_interval_ms,
@@ -201,7 +203,7 @@ class Scenario:
 
 
 def load_scenario(path: Path) -> Scenario:
-    """Raises ScenarioError; OSError where the file can't be read."""
+    """Read a scenario. Raises ScenarioError; OSError where the file can't be read."""
     if path.stat().st_size > SCENARIO_SIZE_MAX:
         raise ScenarioError(f"{path}: larger than {SCENARIO_SIZE_MAX} bytes, which no scenario is")
     try:
@@ -213,7 +215,7 @@ def load_scenario(path: Path) -> Scenario:
 
 
 def parse_scenario(text: str, *, name: str) -> Scenario:
-    """`name` is used where the text gives none."""
+    """Parse a scenario; `name` is used where the text gives none."""
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -306,7 +308,7 @@ def _faults(items: object, load: LoadSection) -> tuple[FaultStep, ...]:
 
 
 def _check_values(scenario: Scenario) -> None:
-    """Raise ScenarioError for the first value that the cluster or the workload can't work with."""
+    """Raise ScenarioError for the first value that the cluster or the workload can't use."""
     cluster, work = scenario.cluster, scenario.workload
     problems = text_problems(
         name=scenario.name, topics=work.topics, engine=cluster.engine, profile=cluster.profile
@@ -342,7 +344,7 @@ def _check_values(scenario: Scenario) -> None:
 
 
 def _typed(where: str, value: object, kind: Any) -> Any:
-    """The value as `kind`, an int being good for a float. Raises ScenarioError."""
+    """Return the value as `kind`; an int is valid as a float. Raises ScenarioError."""
     origin = typing.get_origin(kind)
     if origin is tuple:
         items = _typed(where, value, list)

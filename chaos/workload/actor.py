@@ -1,10 +1,11 @@
-"""A process of the history: it does one thing at a time and is retired after an unknown outcome.
+"""A process of the history: it runs one operation at a time and is retired after an unknown
+outcome.
 
 Place in the data path: every part of the workload records through an Actor, which gives its rows
 process, client and client group, and keeps the rules of the run format.
 
 Invariants: no second operation begins before the first has completed; after an `info` the actor
-goes on under another name, since nobody knows whether its last operation is still at work.
+goes on under another name, since its last operation may still take effect.
 
 Source: the run format (ops: process); Jepsen's processes.
 """
@@ -23,7 +24,7 @@ ERROR_TEXT_MAX = 300
 
 
 class Operation:
-    """One operation under way. Completed exactly once; see `Actor.operation`."""
+    """One pending operation. Completed exactly once; see `Actor.operation`."""
 
     def __init__(self, actor: Actor, handle: int) -> None:
         self._actor = actor
@@ -42,7 +43,7 @@ class Operation:
 
 
 class Actor:
-    """`root` must be unique in the run; `client` is the client instance that it works with."""
+    """One process. `root` is unique in the run; `client` is the client instance that it uses."""
 
     def __init__(
         self, history: HistoryWriter, *, root: str, client: str, client_group: str
@@ -60,8 +61,11 @@ class Actor:
 
     @contextmanager
     def operation(self, f: str, **columns: Column) -> Iterator[Operation]:
-        """Invoke; the body completes it. A body that leaves without (it was cancelled, or its
-        client was crashed) makes it `info`: it may have been done."""
+        """Invoke an operation, which the body of the context completes.
+
+        A body that leaves without completing it (it was cancelled, or its client was crashed) makes
+        it `info`: it may have been done.
+        """
         assert not self._busy, f"process {self.name} does one thing at a time"
         self._busy = True
         handle = self.history.invoke(
@@ -82,7 +86,7 @@ class Actor:
 
 
 def outcome_of(error: ClientError) -> Outcome:
-    """A refusal that is surely without effect is `fail`; everything else is unknown."""
+    """Return `fail` for a definite rejection; everything else is unknown."""
     return "fail" if error.definite else "info"
 
 

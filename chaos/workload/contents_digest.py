@@ -1,8 +1,7 @@
-"""What a message carries, in one number: the column `digest` of the run format.
+"""The contents of a message as one number: the column `digest` of the run format.
 
-Place in the data path: taken of each message that is sent, before it is sent, and of each that was
-read, as the client shows it; the verifier compares them with what stands in the replicas' logs.
-Pure.
+Place in the data path: computed for each message before it is sent, and for each that was read, as
+the client shows it; the verifier compares them with the messages in the replicas' logs. Pure.
 
 Invariants: what a broker adds or changes on the way (times, offsets, retries, UNIQ_KEY) does not
 count; body, flag, TAGS, KEYS and the properties whose names begin with `u_` do.
@@ -25,7 +24,10 @@ _SIGN_BIT: Final = 1 << 63
 
 
 def contents_digest(body: bytes, flag: int, properties: Mapping[str, str]) -> int:
-    """XXH3-64 as a signed integer. `flag` is a 32-bit number; `properties` may hold others."""
+    """Return XXH3-64 as a signed integer.
+
+    `flag` is a 32-bit number; `properties` may hold others, which are ignored.
+    """
     digest = xxh3_64(body)
     digest.update(b"\0" + (flag & 0xFFFF_FFFF).to_bytes(4, "big"))
     counted = [

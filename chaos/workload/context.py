@@ -1,4 +1,4 @@
-"""What every part of the workload works with: the cluster's table addresses, history, settings.
+"""The context that all parts of the workload share: table addresses, history, settings.
 
 Place in the data path: made once by `chaos.workload.load`, handed to senders and readers.
 
@@ -26,7 +26,7 @@ ROUTE_POLL_MS = 5_000  # RocketMQ polls every 30 s; runs are short
 
 @dataclass(slots=True, kw_only=True)
 class Slot:
-    """A place that clients dial from. `next_client` names its instances one after another."""
+    """A place from which clients dial. `next_client` returns a new instance name each time."""
 
     name: str
     dial: Mapping[str, str]
@@ -44,7 +44,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkContext:
-    """`queues`: those of all topics, in one order; `nodes`: table address = voter's name."""
+    """The shared context. `queues`: all topics', in one order; `nodes`: voter by table address."""
 
     scenario: Scenario
     world: World

@@ -1,7 +1,7 @@
 """The final drain: after the heal every user queue is read from its first to its last message.
 
 Place in the data path: `chaos.experiment.experiment` runs it when producers have stopped and
-transactions have settled. What it shows is what the cluster still has; A4, A5 and A15 rest on it.
+transactions are decided. It shows what the cluster still has; A4, A5 and A15 rest on it.
 
 Invariants: each queue is read by one process, from min_offset on, by polls with `final` set, until
 a max_offset that was read after the last producer stopped; a poll without an answer is repeated
@@ -35,7 +35,7 @@ RETRY_PAUSE_S: Final = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainedQueue:
-    """One queue as read after the heal. `drained`: everything below max_offset was shown."""
+    """One queue as read after the heal. `drained`: everything below max_offset was read."""
 
     queue: MessageQueue
     min_offset: int
@@ -44,8 +44,11 @@ class DrainedQueue:
 
 
 async def drain(context: WorkContext, slot: Slot, deadline_s: float) -> list[DrainedQueue]:
-    """Read every queue. `deadline_s` (loop time) bounds all of it; a queue that is not through by
-    then is returned as not drained."""
+    """Read every queue.
+
+    `deadline_s` (loop time) bounds all of it; a queue that is not read to its end by then is
+    returned as not drained.
+    """
     client = slot.next_client()
     settings = PullConsumerSettings(timeout_ms=TIMEOUT_MS, instance=slot.instance_settings())
     async with PullConsumer(
@@ -60,7 +63,7 @@ async def drain(context: WorkContext, slot: Slot, deadline_s: float) -> list[Dra
 
 
 class _QueueDrain:
-    """One queue's process."""
+    """The process of one queue."""
 
     def __init__(
         self,
@@ -96,7 +99,7 @@ class _QueueDrain:
         return DrainedQueue(queue=self._queue, min_offset=low, max_offset=high, drained=True)
 
     async def _read(self, low: int, high: int) -> bool:
-        """One process's way from low to high; False where a poll went unanswered."""
+        """Read from low to high as one process; return False where a poll went unanswered."""
         with self._actor.operation("assign") as operation:
             operation.complete("ok", assigned=[queue_row(self._queue)])
         position = low
@@ -118,6 +121,6 @@ class _QueueDrain:
                 complete_poll(operation, result, self._context)
             if result.next_begin_offset <= position:
                 await asyncio.sleep(RETRY_PAUSE_S)
-                return False  # nothing there below max_offset: ask anew, the deadline decides
+                return False  # nothing there below max_offset: poll again, the deadline decides
             position = result.next_begin_offset
         return True

@@ -1,10 +1,10 @@
-"""Asks brokers for messages by key all the time: what was acknowledged must be found (S8).
+"""Queries brokers for messages by key all the time: acknowledged messages must be found (S8).
 
 Place in the data path: QUERY_MESSAGE through the slot's own proxies, at the leader of one broker
-group; each answer is a query operation. Senders note here what was acknowledged to them.
+group; each answer is a query operation. Senders record here what was acknowledged to them.
 
-Invariants: what the broker answered is recorded as it came: no message is left out because it lacks
-the key, as `client.administer.admin` does, since that would hide the broker's mistake.
+Invariants: the broker's answer is recorded as it came: no message is left out because it lacks the
+key, as `client.administer.admin` does, since that would hide the broker's mistake.
 
 Source: the run format (query; S8).
 """
@@ -45,7 +45,7 @@ _ANSWERS: Final = frozenset({ResponseCode.SUCCESS.value, ResponseCode.QUERY_NOT_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Question:
-    """`unique`: the key is a UNIQ_KEY."""
+    """The key of a query. `unique`: it is a UNIQ_KEY."""
 
     broker_group: str
     topic: str
@@ -55,7 +55,7 @@ class _Question:
 
 @dataclass(slots=True)
 class KnownKeys:
-    """Keys of the messages that were acknowledged last."""
+    """The keys of the last acknowledged messages."""
 
     _questions: deque[_Question] = field(default_factory=lambda: deque(maxlen=KNOWN_MAX))
 
@@ -77,7 +77,7 @@ class KnownKeys:
 
 
 class KeyReader:
-    """One process, `rate` questions a second."""
+    """One process that makes `rate` queries per second."""
 
     def __init__(
         self, context: WorkContext, slot: Slot, known: KnownKeys, *, rate: float, rng: random.Random
@@ -114,7 +114,7 @@ class KeyReader:
 
 
 async def _query(tool: PullConsumer, question: _Question, key: str) -> list[DeliveredMessage]:
-    """All that the group's leader shows under that key. Raises ClientError."""
+    """Return all messages that the group's leader shows under the key. Raises ClientError."""
     fields = {
         "topic": question.topic,
         "key": key,

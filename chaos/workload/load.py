@@ -1,8 +1,8 @@
-"""The whole workload: which clients there are, from where they dial, and how they are ended.
+"""The whole workload: its clients, the slots they dial from, and the order in which they end.
 
 Place in the data path: `chaos.experiment.experiment` starts it for the load, then ends it in steps:
-senders stop, transactions settle while their producers still answer checks, readers drain,
-everything goes.
+senders stop, transactions are decided while their producers still answer checks, readers drain,
+everything ends.
 
 Invariants: shards are dealt to plain processes so that each has one writer; every slot is used by
 one kind of client; a reader is ended only after the drain.
@@ -41,7 +41,7 @@ DRAIN_SLOT: Final = "drain"
 
 
 def slot_names(settings: WorkloadSection) -> tuple[str, ...]:
-    """Every place that clients dial from; the world makes proxies for each."""
+    """Return every slot that clients dial from; the world makes proxies for each."""
     return (
         *(f"plain-{i}" for i in range(settings.plain_clients)),
         *(f"tx-{i}" for i in range(settings.transaction_clients)),
@@ -55,7 +55,7 @@ def slot_names(settings: WorkloadSection) -> tuple[str, ...]:
 
 
 class Workload:
-    """One run's clients. `run` returns when all of them have ended."""
+    """The clients of one run. `run` returns when all of them have ended."""
 
     def __init__(self, context: WorkContext, rng: random.Random) -> None:
         self._context = context
@@ -102,8 +102,11 @@ class Workload:
         self.drain_slot = self._slot(DRAIN_SLOT)
 
     def consumer_groups(self) -> dict[str, dict[str, object]]:
-        """The manifest's consumer_groups. Ordered are the groups whose one member reads each
-        queue in order; a push member hands queues to a listener side by side."""
+        """Return the manifest's consumer_groups.
+
+        A group is ordered if its one member reads each queue in order; a push member hands queues
+        to a listener side by side.
+        """
         groups: dict[str, dict[str, object]] = {DRAIN_GROUP: _group(ordered=True)}
         if self._push:
             groups[PUSH_GROUP] = _group(ordered=False) | {"rebalance_ms": REBALANCE_MS_MAX}
@@ -141,31 +144,31 @@ class Workload:
             self._tasks = [tasks.create_task(each, name=name) for name, each in work.items()]
 
     def working(self) -> list[str]:
-        """Slots whose clients have not ended."""
+        """Return the slots whose clients have not ended."""
         return [task.get_name() for task in self._tasks if not task.done()]
 
     def stop_sending(self) -> None:
         self._senders_stop.set()
 
     async def senders_done(self) -> None:
-        """Until every plain sender has completed what was under way, and no transaction is open."""
+        """Wait until plain senders have completed their sends, and no transaction is open."""
         if self._senders_left:
             await self._senders_done.wait()
         for client in self._transactional:
             await client.idle()
 
     def last_check_ns(self) -> int:
-        """When a check was last asked or answered, in nanoseconds of the run; 0: never."""
+        """Return when a check last came or was answered, in nanoseconds of the run; 0: never."""
         return max(
             (log.last_ns for client in self._transactional for log in client.checks), default=0
         )
 
     def end_transactions(self) -> None:
-        """No check is answered from now on."""
+        """Stop answering checks from now on."""
         self._transactions_end.set()
 
     def readers_reached(self, ends: dict[MessageQueue, int]) -> bool:
-        """Has every consumer group read up to these offsets?"""
+        """Return whether every consumer group has read up to these offsets."""
         pulled = all(reader.reached(ends) for reader in self._pull)
         return pulled and (not self._push or self._push_group.reached(ends))
 
@@ -189,7 +192,10 @@ class Workload:
 
 
 def _deal_shards(settings: WorkloadSection, client: int) -> Sequence[Sequence[int]]:
-    """Shards of each process of one plain client; every shard has one process of one client."""
+    """Return the shards of each process of a plain client.
+
+    Every shard has one process of one client.
+    """
     processes = settings.plain_processes
     count = settings.plain_clients * processes
     return [range(client * processes + i, settings.shards, count) for i in range(processes)]

@@ -1,7 +1,7 @@
-"""The transactional application's own database: what became of each local transaction.
+"""The transactional application's own database: the decision of each local transaction.
 
 Place in the data path: `chaos.workload.transactional_sender` executes local transactions here, and
-checks of the broker are answered from here, by whichever client of the producer group is asked.
+checks of the broker are answered from here, by whichever client of the producer group gets them.
 
 It outlives the crash of a producer, as a database does. A check that finds no row means that the
 local transaction never committed: the row ROLLBACK is written before the answer, so that a local
@@ -27,17 +27,17 @@ class LocalDatabase:
         self._undecided: set[str] = set()
 
     def execute(self, tx: str, wanted: Decision) -> Decision:
-        """Run the local transaction: `wanted`, unless a check has settled it before."""
+        """Run the local transaction: `wanted`, unless a check has decided it before."""
         assert wanted is not Decision.UNKNOWN
         assert tx not in self._undecided
         return self._rows.setdefault(tx, wanted)
 
     def answer_unknown_first(self, tx: str, times: int) -> None:
-        """Have the next `times` checks of `tx` answered with UNKNOWN, as a slow database would."""
+        """Answer the next `times` checks of `tx` with UNKNOWN, as a slow database would."""
         self._unknown_answers[tx] = times
 
     def never_decide(self, tx: str) -> None:
-        """Have every check of `tx` answered with UNKNOWN; it must not be executed."""
+        """Answer every check of `tx` with UNKNOWN; it must not be executed."""
         self._undecided.add(tx)
 
     def check(self, tx: str) -> Decision:

@@ -1,11 +1,11 @@
 """The workload's messages: made with a value each, and turned back into rows when they are read.
 
-Place in the data path: senders make messages here; readers turn what was delivered into the run
+Place in the data path: senders make messages here; readers turn delivered messages into the run
 format's `messages`.
 
 Invariants: a value names one message of the run and is never used again; a retry carries the same
-value and UNIQ_KEY; what is read is recorded where it was really read, so a message that came
-through a retry topic names that topic's queue.
+value and UNIQ_KEY; a message is recorded where it was really read, so one that came through a retry
+topic names that topic's queue.
 
 Source: docs/FORMATS.md section 4 (lmq_value, lmq_tx, lmq_seq, __SHARDINGKEY).
 """
@@ -59,7 +59,7 @@ class MessageMaker:
         shard: str | None = None,
         transactional: bool = False,
     ) -> Message:
-        """A new message; with `shard` it gets the next number in that shard."""
+        """Make a new message; with `shard` it gets the next number in that shard."""
         number = next(self._numbers)
         value = f"{self._prefix}-{number}"
         properties = {
@@ -92,7 +92,7 @@ def row_of_message(
     queue: int | None = None,
     offset: int | None = None,
 ) -> MessageRow:
-    """A message that is being sent; where it will stand is filled as far as it is known."""
+    """Return the row of a message that is being sent; its place is filled as far as it is known."""
     seq = message.properties.get(PROPERTY_SEQ)
     return MessageRow(
         value=message.properties[PROPERTY_VALUE],
@@ -110,8 +110,10 @@ def row_of_message(
 
 
 def row_of_stored(message: Message, result: SendResult, number: int = 0) -> MessageRow:
-    """A plain message that the broker says it has, where it says it has it; `number`: of a batch,
-    whose messages stand one behind the other."""
+    """Return the row of a plain message that the broker reports as stored, at the reported place.
+
+    `number`: of a batch, whose messages stand one behind the other.
+    """
     return row_of_message(
         message,
         broker_group=result.queue.broker_name,
@@ -121,7 +123,7 @@ def row_of_stored(message: Message, result: SendResult, number: int = 0) -> Mess
 
 
 def row_of_delivered(message: DeliveredMessage) -> MessageRow:
-    """A message that was read. Without `lmq_value` its UNIQ_KEY is its value."""
+    """Return the row of a message that was read. Without `lmq_value` its UNIQ_KEY is its value."""
     seq = message.properties.get(PROPERTY_SEQ)
     return MessageRow(
         value=message.properties.get(PROPERTY_VALUE) or message.uniq_key,
@@ -140,7 +142,7 @@ def row_of_delivered(message: DeliveredMessage) -> MessageRow:
 
 
 def _as_properties(message: Message) -> dict[str, str]:
-    """As the record will have them."""
+    """Return the properties as the record will have them."""
     properties = dict(message.properties)
     if message.tags:
         properties[PropertyName.TAGS] = message.tags

@@ -1,4 +1,4 @@
-"""Asks for maximum offsets all the time: answers must be linearizable (G6).
+"""Queries maximum offsets all the time: answers must be linearizable (G6).
 
 Place in the data path: `client.consume.pull_consumer` through the slot's own proxies, without a
 group that reads; each answer is a max_offset operation.
@@ -45,7 +45,7 @@ class OffsetReader:
 
 
 def make_tool(context: WorkContext, slot: Slot) -> PullConsumer:
-    """A client that asks about queues and belongs to no group that brokers know."""
+    """Return a client that queries queues and belongs to no group that brokers know."""
     return PullConsumer(
         GROUP,
         context.name_servers,
@@ -57,7 +57,7 @@ def make_tool(context: WorkContext, slot: Slot) -> PullConsumer:
 
 
 async def read_max_offset(consumer: PullConsumer, actor: Actor, queue: MessageQueue) -> int | None:
-    """One recorded operation; None where nobody answered."""
+    """Read the max offset as one recorded operation; return None where no answer came."""
     with actor.operation(
         "max_offset", broker_group=queue.broker_name, topic=queue.topic, queue=queue.queue_id
     ) as operation:
@@ -71,8 +71,8 @@ async def read_max_offset(consumer: PullConsumer, actor: Actor, queue: MessageQu
 
 
 async def read_min_offset(consumer: PullConsumer, queue: MessageQueue) -> int | None:
-    """The first offset kept; None where nobody answered. Not an operation of the run format."""
+    """Return the first offset kept; None without an answer. Not an operation of the run format."""
     try:
         return await consumer.min_offset(queue)
     except ClientError:
-        return None  # the caller asks again until its deadline
+        return None  # the caller queries again until its deadline

@@ -1,4 +1,4 @@
-"""Paces a process to a mean rate, with jitter, without making up for what an outage cost.
+"""Paces a process to a mean rate, with jitter, without catching up after an outage.
 
 Place in the data path: between the operations of a process of `chaos.workload`.
 
@@ -17,14 +17,14 @@ __all__ = ["Pace", "impatience", "sleep_until_set"]
 
 
 def impatience(settings: WorkloadSection, rng: random.Random) -> int:
-    """How long the application waits for this answer, in ms."""
+    """Draw how long the application waits for this answer, in ms."""
     if rng.random() < settings.impatient_share:
         return settings.impatient_timeout_ms
     return settings.send_timeout_ms
 
 
 class Pace:
-    """`rate` is per second and above 0."""
+    """The pace of one process. `rate` is per second and above 0."""
 
     def __init__(self, rate: float, rng: random.Random) -> None:
         assert rate > 0
@@ -33,7 +33,7 @@ class Pace:
         self._next = 0.0
 
     async def wait(self, stop: asyncio.Event) -> bool:
-        """Until the next operation is due. False where `stop` was set meanwhile."""
+        """Wait until the next operation is due; return False where `stop` was set meanwhile."""
         loop = asyncio.get_running_loop()
         now = loop.time()
         if self._next == 0.0:

@@ -6,10 +6,10 @@ that its order is the order of that process's sends. Another share are batches, 
 a whole or not at all.
 
 Invariants: a retry sends the same message object again (same value, same UNIQ_KEY) to the same
-queue, in the same process or, after an `info`, its successor; a definite refusal that no retry can
-mend ends the message.
+queue, in the same process or, after an `info`, its successor; a definite rejection that no retry
+can repair ends the message.
 
-Source: the run format (ops: send); promise G2.
+Source: the run format (ops: send); guarantee G2.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class PlainClient:
         known: KnownKeys,
         rng: random.Random,
     ) -> None:
-        """`shards`: those of each of its processes."""
+        """Make the client; `shards` holds those of each of its processes."""
         self._context = context
         self._slot = slot
         self._group = group
@@ -56,7 +56,7 @@ class PlainClient:
         self._rng = rng
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until `stop` is set and what was under way is completed."""
+        """Run until `stop` is set and pending sends are completed."""
         settings = self._context.scenario.workload
         client = self._slot.next_client()
         rate = settings.send_rate / (settings.plain_clients * settings.plain_processes)
@@ -112,7 +112,7 @@ class PlainSender:
         self._maker = MessageMaker(prefix=root, body_bytes=self._settings.body_bytes, rng=rng)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until `stop` is set; the send under way is completed first."""
+        """Run until `stop` is set; the pending send is completed first."""
         while await self._pace.wait(stop):
             messages, queue = self._next_messages()
             timeout_ms = impatience(self._settings, self._rng)
@@ -122,7 +122,7 @@ class PlainSender:
                 timeout_ms = self._settings.send_timeout_ms
 
     def _next_messages(self) -> tuple[list[Message], MessageQueue]:
-        """One message, or a batch: those belong to no shard."""
+        """Return one message, or a batch, which belongs to no shard."""
         shard = None
         count = 1
         if self._rng.random() < self._settings.batch_share:
@@ -140,8 +140,11 @@ class PlainSender:
         return self._maker.make(queue.topic, uniq_key=uniq_key, shard=shard)
 
     async def _send(self, messages: list[Message], queue: MessageQueue, timeout_ms: int) -> bool:
-        """One operation. True where the messages are to be sent once more, now and then also
-        where they were acknowledged: what is stored already must not be stored again (G2)."""
+        """Send as one operation; return whether the messages are to be sent once more.
+
+        Now and then that is so for acknowledged ones too: a stored message must not be stored again
+        (G2).
+        """
         rows = [
             row_of_message(message, broker_group=queue.broker_name, queue=queue.queue_id)
             for message in messages
@@ -159,7 +162,7 @@ class PlainSender:
                 operation.failed(error)
                 return error.retriable or not error.definite
             acked = result.status is SendStatus.SEND_OK
-            # The other statuses say "stored here, the rest unknown": not an acknowledgement.
+            # The other statuses mean "stored here, the rest unknown": not an acknowledgement.
             operation.complete(
                 "ok" if acked else "info",
                 messages=[

@@ -1,14 +1,14 @@
 """A pull group with one member that owns every queue: it polls, commits, dies and comes back.
 
 Place in the data path: `client.consume.pull_consumer` through the slot's own proxies. Every round
-it polls each queue once; positions are committed now and then, and asked for behind some of the
-commits. A successor begins where the group's committed offsets say (fetch_offset), which is what a
-restarted application does.
+it polls each queue once; positions are committed now and then, and queried behind some of the
+commits. A successor begins at the group's committed offsets (fetch_offset), as a restarted
+application does.
 
-Invariants: whoever begins to read says so with an `assign` that names every queue; a position
-moves only with what an ok poll showed; nothing is committed beyond it.
+Invariants: a member that begins to read records an `assign` that names every queue; a position
+moves only by what an ok poll returned; nothing is committed beyond it.
 
-Source: the run format (poll, assign, commit_offset, fetch_offset); promises G5, G6.
+Source: the run format (poll, assign, commit_offset, fetch_offset); guarantees G5, G6.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class PullReader:
         self._restart_s = context.scenario.workload.pull_restart_s
 
     async def run(self, stop: asyncio.Event, drained: asyncio.Event) -> None:
-        """Come and go until `stop`, then stay, and read on until `drained`."""
+        """Run members that come and go until `stop`, then one that reads on until `drained`."""
         while not drained.is_set():
             client = self._slot.next_client()
             consumer = PullConsumer(
@@ -76,18 +76,18 @@ class PullReader:
             await sleep_until_set(drained, RESTART_PAUSE_S)
 
     def reached(self, max_offsets: dict[MessageQueue, int]) -> bool:
-        """Has the group read up to these offsets?"""
+        """Return whether the group has read up to these offsets."""
         return all(self._positions.get(q, 0) >= end for q, end in max_offsets.items())
 
     def _lifetime(self, stop: asyncio.Event) -> float | None:
-        """Seconds until this member goes; None: it stays."""
+        """Draw the seconds until this member leaves; None: it stays."""
         if self._restart_s <= 0 or stop.is_set():
             return None
         return max(1.0, self._rng.expovariate(1 / self._restart_s))
 
 
 class _Member:
-    """One client instance's reading."""
+    """The reading of one client instance."""
 
     def __init__(
         self,
@@ -116,9 +116,9 @@ class _Member:
         *,
         leave: bool,
     ) -> None:
-        """Read until the life is over; with `leave` it commits what it read before it goes.
+        """Read until the lifetime is over; with `leave` commit what was read before leaving.
 
-        After `stop` nobody goes before the drain is through.
+        After `stop` no member leaves before the drain is through.
         """
         loop = asyncio.get_running_loop()
         end = None if lifetime_s is None else loop.time() + lifetime_s
@@ -149,7 +149,7 @@ class _Member:
         self._assign()
 
     async def _fetch(self, queue: MessageQueue) -> int | None:
-        """Where to begin; None where nobody answered."""
+        """Return where to begin; None where no answer came."""
         with self._operation("fetch_offset", queue) as operation:
             try:
                 stored = await self._consumer.fetch_offset(queue)
@@ -165,7 +165,7 @@ class _Member:
             operation.complete("ok", assigned=[queue_row(q) for q in self._context.queues])
 
     async def _poll(self, queue: MessageQueue) -> int:
-        """One poll; the number of messages that it brought."""
+        """Poll once; return the number of messages received."""
         if self._actor.name != self._assigned_as:
             self._assign()  # an unknown outcome retired the process; its successor reads on
         offset = self._positions[queue]
@@ -194,7 +194,7 @@ class _Member:
                 operation.complete("ok")
             self._committed[queue] = offset
             if self._rng.random() < FETCH_BACK_SHARE:
-                await self._fetch(queue)  # what was acknowledged must be shown, whoever leads
+                await self._fetch(queue)  # acknowledged commits must be visible, whoever leads
 
     def _operation(
         self, f: str, queue: MessageQueue, offset: int | None = None
@@ -209,8 +209,10 @@ class _Member:
 
 
 def complete_poll(operation: Operation, result: PullResult, context: WorkContext) -> None:
-    """Complete a poll with what it showed. An offset that the queue lacks makes it `fail`: the
-    broker answered, and nothing was read."""
+    """Complete a poll with its messages.
+
+    An offset that the queue lacks makes it `fail`: the broker answered, and nothing was read.
+    """
     node = context.node(result.address)
     if result.status is PullStatus.OFFSET_ILLEGAL:
         text = f"no such offset; the queue has {result.min_offset}..{result.max_offset}"

@@ -1,15 +1,15 @@
 """A clustering push group whose members come and go, some by leaving, some by dying.
 
 Place in the data path: `client.consume.push_consumer` through the slot's own proxies. The listener
-records what it gets; a small share of what it gets is asked for again later. Assignments, commits
-and fetches are recorded as the client's hooks tell of them.
+records what it gets, and asks for a later retry of a small share. Assignments, commits and fetches
+are recorded as the client's hooks report them.
 
-Invariants: a member's process delivers one batch at a time, since the listener waits only before
-it has consumed anything; its assignments are recorded by the same process, those of offsets by a
+Invariants: a member's process delivers one batch at a time, since the listener waits only before it
+has consumed anything; its assignments are recorded by the same process, those of offsets by a
 process per queue; `drained` is believed only where every queue's committed offset has come to the
-end and nothing that was asked for again is still owed.
+end and no requested retry is outstanding.
 
-Source: the run format (deliver, assign, commit_offset, fetch_offset); promises G5 and G7.
+Source: the run format (deliver, assign, commit_offset, fetch_offset); guarantees G5 and G7.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SUSPEND_MS: Final = 2_000
 ANSWER_SLACK_MS: Final = 1_500
 COMMIT_INTERVAL_MS: Final = 1_000
 REBALANCE_INTERVAL_MS: Final = 1_000  # RocketMQ's is 20 s; runs are short
-REBALANCE_MS_MAX: Final = 4_000  # how long two members may hold a queue: what A22 judges
+REBALANCE_MS_MAX: Final = 4_000  # how long two members may hold a queue: A22's limit
 REDELIVERY_MS: Final = 500
 CRASH_SHARE: Final = 0.5
 RESTART_PAUSE_S: Final = 0.5
@@ -46,15 +46,15 @@ RETRY_DELAY_LEVEL: Final = 1  # a second; the broker's choice begins with ten, a
 
 
 class PushGroup:
-    """What all members of the group have done, as far as the harness knows."""
+    """The common progress of all members of the group, as far as the harness knows."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.committed: dict[MessageQueue, int] = {}
-        self.owed: set[str] = set()  # values asked for again and not consumed since
+        self.owed: set[str] = set()  # values sent back for a retry and not consumed since
 
     def reached(self, ends: dict[MessageQueue, int]) -> bool:
-        """Is everything below these offsets committed, and nothing owed?"""
+        """Return whether everything below these offsets is committed, and no retry outstanding."""
         return not self.owed and all(
             self.committed.get(queue, 0) >= end for queue, end in ends.items()
         )
@@ -72,7 +72,7 @@ class PushReader:
         self._rng = rng
 
     async def run(self, stop: asyncio.Event, drained: asyncio.Event) -> None:
-        """Come and go until `stop`, then stay until `drained`."""
+        """Run members that come and go until `stop`, then one until `drained`."""
         restart_s = self._context.scenario.workload.push_restart_s
         while not drained.is_set():
             client = self._slot.next_client()
@@ -86,7 +86,7 @@ class PushReader:
                 if restart_s <= 0 or await sleep_until_set(
                     stop, max(1.0, self._rng.expovariate(1 / restart_s))
                 ):
-                    crashes = False  # who stays to the end leaves in good order
+                    crashes = False  # the last member leaves in good order
                     await drained.wait()
             finally:
                 if crashes:
@@ -122,7 +122,7 @@ class PushReader:
 
 
 class _Listener:
-    """Consumes after a while, or asks for a later retry; the row is written at once, at the end."""
+    """Consumes after a while, or sends back for a retry; the row is written at once, at the end."""
 
     def __init__(
         self, context: WorkContext, actor: Actor, group: PushGroup, rng: random.Random
@@ -135,7 +135,7 @@ class _Listener:
 
     async def consume(self, messages: Sequence[DeliveredMessage]) -> ConsumeStatus:
         if self._consume_s:
-            # Who crashes meanwhile has consumed nothing: another member gets it.
+            # A member that crashes meanwhile has consumed nothing: another member gets the batch.
             await asyncio.sleep(self._rng.uniform(0, 2 * self._consume_s))
         rows = [row_of_delivered(message) for message in messages]
         queue = messages[0].queue
@@ -208,7 +208,7 @@ class _Observer(ConsumerObserver):
         t_invoke: int,
         t_complete: int,
     ) -> None:
-        """By a process per queue, which an unknown outcome retires."""
+        """Record an operation by a process per queue, which an unknown outcome retires."""
         retired = self._retired.get(queue, 0)
         place = f"{queue.topic}.{queue.broker_name}.{queue.queue_id}"
         outcome: Outcome = "ok" if error is None else outcome_of(error)

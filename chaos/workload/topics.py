@@ -1,4 +1,4 @@
-"""Makes the workload's topics and waits until every client could find their queues.
+"""Creates the workload's topics and waits until every client can find their queues.
 
 Place in the data path: before the load, through a tool client's own proxies.
 
@@ -39,7 +39,10 @@ async def make_topics(
     queues: int,
     deadline_s: float,
 ) -> list[MessageQueue]:
-    """`deadline_s`: loop time. Raises ClientError or TimeoutError where they don't come about."""
+    """Create the topics and return their queues.
+
+    `deadline_s`: loop time. Raises ClientError or TimeoutError where they are not created.
+    """
     async with asyncio.timeout_at(deadline_s):
         await _await_leaders(consumer, groups)
         for topic in topics:
@@ -73,7 +76,7 @@ async def make_topics(
 
 
 async def _await_leaders(consumer: PullConsumer, groups: Sequence[str]) -> None:
-    """Until the name servers know a leader of every group."""
+    """Wait until the name servers know a leader of every group."""
     missing = set(groups)
     while missing:
         route = await _look_up(consumer, DEFAULT_TOPIC)
@@ -92,7 +95,7 @@ async def _await_route(consumer: PullConsumer, topic: str, count: int) -> tuple[
 
 
 async def _look_up(consumer: PullConsumer, topic: str) -> TopicRoute | None:
-    """None where it is not registered yet; the caller's deadline decides when that is too long."""
+    """Return the route; None where it is not registered yet, and the caller's deadline decides."""
     try:
         return await consumer.instance.routes.refresh(topic)
     except ClientError:

@@ -1,13 +1,13 @@
 """Transactional producers: half, local transaction, decision; and answers to the broker's checks.
 
 Place in the data path: `client.produce.transaction_producer` through the slot's own proxies. A
-transaction ends in one of five ways: its commit is told, its rollback is told, nothing is told and
-the broker asks (some checks are answered UNKNOWN first), its producer crashes in the middle and
-another client of the group is asked, or nobody ever decides and the broker gives it up.
+transaction ends in one of five ways: its commit is sent, its rollback is sent, no decision is sent
+and the broker checks (some checks are answered UNKNOWN first), its producer crashes in the middle
+and another client of the group is checked, or nobody ever decides and the broker gives it up.
 
 Invariants: steps of one transaction belong to one process, in order; the local transaction runs
 only after the half was acknowledged; every check is recorded as a process of its own, from the
-broker's question to the told answer.
+broker's request to the answer sent.
 
 Source: RocketMQ's TransactionListener; the run format (half, local, decide, check).
 """
@@ -62,7 +62,7 @@ _OUTCOMES: Final[Mapping[EndOutcome, Outcome]] = {
 
 
 class CheckLog(TransactionObserver):
-    """Records the checks that one client is asked. `last_ns`: when the group was last asked."""
+    """Records the checks that one client gets. `last_ns`: time of the group's last check."""
 
     def __init__(self, context: WorkContext, *, client: str, group: str) -> None:
         self._history = context.history
@@ -106,7 +106,7 @@ class CheckLog(TransactionObserver):
 
 
 class CrashPoint(enum.Enum):
-    """Where in a transaction its producer dies."""
+    """The point in a transaction at which its producer dies."""
 
     BEFORE_LOCAL = "before_local"
     AFTER_LOCAL = "after_local"
@@ -121,12 +121,12 @@ class _Crash:
         self._reached = asyncio.Event()
 
     async def provoke(self) -> None:
-        """Returns when a process stands at the point, or after a bounded wait."""
+        """Return when a process stands at the point, or after a bounded wait."""
         self._due = True
         await sleep_until_set(self._reached, CRASH_WAIT_S)
 
     async def reach(self, point: CrashPoint) -> None:
-        """Stays here for ever, to be cancelled, where the crash is due at this point."""
+        """Wait for ever, to be cancelled, if the crash is due at this point."""
         if self._due and point is self._point:
             self._reached.set()
             await asyncio.Event().wait()
@@ -166,7 +166,7 @@ class TransactionalClient:
         self._idle = asyncio.Event()
 
     async def idle(self) -> None:
-        """Until, after the load, none of its processes is in the middle of a transaction."""
+        """Wait, after the load, until none of its processes is in the middle of a transaction."""
         await self._idle.wait()
 
     async def run(self, stop: asyncio.Event, end: asyncio.Event) -> None:
@@ -193,14 +193,18 @@ class TransactionalClient:
                 await sleep_until_set(end, PAUSE_AFTER_CRASH_S)
 
     async def _introduce(self, producer: TransactionProducer) -> None:
-        """Brokers ask whom they know, and they know who knows a route. A client that comes back
-        after the load sends nothing, so that nobody would be asked about what the others left."""
+        """Look up the topics' routes, so that brokers know the client and send it checks.
+
+        Brokers check clients that they know, and know those with a route to them. A client that
+        comes back after the load sends nothing, so that nobody would be asked about what the others
+        left.
+        """
         for topic in self._context.scenario.workload.topics:
             with contextlib.suppress(ClientError):  # while the name servers are cut off
                 await producer.queues(topic)
 
     async def _work(self, producer: TransactionProducer, client: str, stop: asyncio.Event) -> bool:
-        """Run the processes of one client. True where it is to crash: they were cancelled."""
+        """Run the processes of one client; return True if it is to crash: they were cancelled."""
         settings = self._context.scenario.workload
         clients = settings.transaction_clients * settings.transaction_processes
         crash = _Crash(self._rng.choice(list(CrashPoint)))
@@ -292,7 +296,7 @@ class _Process:
                 self._database.answer_unknown_first(tx, self._rng.randint(0, UNKNOWN_ANSWERS_MAX))
             await self._crash.reach(CrashPoint.BEFORE_LOCAL)  # no row: the check rolls back
             decision = self._run_local(tx, wanted)
-            await self._crash.reach(CrashPoint.AFTER_LOCAL)  # a row, and nobody told
+            await self._crash.reach(CrashPoint.AFTER_LOCAL)  # a row, but no decision sent
             if told:
                 await self._tell(half, tx, decision, queue)
             elif self._rng.random() < TELL_UNKNOWN_SHARE:
@@ -302,8 +306,11 @@ class _Process:
     async def _tell(
         self, half: HalfMessage, tx: str, decision: Decision, queue: MessageQueue
     ) -> None:
-        """Tell the decision, once more where nobody knows whether it arrived: the same again must
-        be answered as done (G4). After that it is left to the broker's check."""
+        """Send the decision, once more where its outcome is unknown.
+
+        The same decision again must be answered as done (G4). After that it is left to the broker's
+        check.
+        """
         timeout_ms = impatience(self._settings, self._rng)
         for _ in range(1 + END_RETRIES_MAX):
             outcome = await self._decide(half, tx, decision, queue, timeout_ms)
@@ -312,7 +319,7 @@ class _Process:
             timeout_ms = self._settings.send_timeout_ms
 
     async def _send_half(self, message: Message, queue: MessageQueue) -> HalfMessage | None:
-        """The half where it was acknowledged; then, and only then, the transaction goes on."""
+        """Return the half if it was acknowledged; only then does the transaction go on."""
         row = row_of_message(message, broker_group=queue.broker_name, queue=queue.queue_id)
         with self._actor.operation(
             "half",
@@ -368,7 +375,7 @@ class _Process:
 
 
 def _told(decision: Decision, result: EndResult) -> Outcome:
-    """Outcome of a check: `ok` where its answer left, whatever the broker made of it."""
+    """Return the outcome of a check: `ok` where its answer left, whatever the broker made of it."""
     if result.outcome is EndOutcome.OK:
         return "ok"
     if result.outcome is EndOutcome.FAIL:

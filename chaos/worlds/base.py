@@ -1,16 +1,16 @@
-"""What a fault and an experiment may do to a cluster, whatever the cluster is made of.
+"""The interface of a cluster under test for faults and experiments, whatever it is made of.
 
-Place in the data path: `chaos.experiment.experiment` drives a World through its life,
-`chaos.nemesis` breaks and heals it; `chaos.worlds.local` is the world of processes on this host,
-each link of which goes through a Toxiproxy proxy of its own.
+Place in the data path: `chaos.experiment.experiment` starts and stops a World, `chaos.nemesis`
+breaks and heals it; `chaos.worlds.local` is the world of processes on this host, each link of which
+goes through a Toxiproxy proxy of its own.
 
-Names are process names of `chaos.cluster.layout` (broker-a-n0, namesrv-0) and those of client
-slots (client-0): a slot is a place that clients of the workload dial from, with its own proxies,
-which a successor of a crashed client takes over.
+Names are process names of `chaos.cluster.layout` (broker-a-n0, namesrv-0) and those of client slots
+(client-0): a slot is a place that clients of the workload dial from, with its own proxies, which a
+successor of a crashed client takes over.
 
 Invariants: a cut of the link (who, whom) swallows every byte that `who` sends to `whom`, on
-connections of either's making, and no byte of the other direction; everything that carries a tag
-goes away with `mend(tag)`; status and process state are asked past every proxy.
+connections of either's making, and no byte of the other direction; everything that carries a tag is
+removed by `mend(tag)`; status and process state are queried past every proxy.
 
 Source: design section 7 (worlds, links).
 """
@@ -29,12 +29,12 @@ __all__ = ["Link", "LinkProbe", "LinkShape", "World", "WorldError", "both_ways"]
 
 
 class WorldError(Exception):
-    """The world could not do what was asked; the text says what and why."""
+    """The world could not carry out a request; the text says what and why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """The directed way of bytes from `who` to `whom`."""
+    """The directed path of bytes from `who` to `whom`."""
 
     who: str
     whom: str
@@ -54,11 +54,11 @@ class LinkShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkProbe:
-    """What an own connection through the link's proxies saw.
+    """The result of an own connection through the link's proxies.
 
     `passes`: the far side reacted to what was sent, on every connection that carries the link;
-    False: every connection stayed silent until the deadline; None: neither, or none could be
-    made. `round_trip_ms`: slowest reaction, None without one.
+    False: every connection stayed silent until the deadline; None: neither, or none could be made.
+    `round_trip_ms`: slowest reaction, None without one.
     """
 
     link: Link
@@ -78,13 +78,13 @@ class World(Protocol):
 
     @property
     def run(self) -> Path:
-        """The run directory; stores and outputs are in it."""
+        """The run directory, with stores and outputs."""
 
     @property
     def client_slots(self) -> tuple[str, ...]: ...
 
     def dial_table(self, slot: str) -> Mapping[str, str]:
-        """Table address = address to dial, for a client at that slot."""
+        """Return table address = address to dial, for a client at that slot."""
 
     async def start(self) -> None:
         """Start everything and wait until each group has a ready leader."""
@@ -96,17 +96,17 @@ class World(Protocol):
         """Leave nothing running, whatever state the world is in. Safe to call at any time."""
 
     async def kill(self, node: str) -> None:
-        """SIGKILL: no flush, no farewell. The process is gone when it returns."""
+        """Send SIGKILL: no flush, no notice to peers. The process is gone on return."""
 
     async def restart(self, node: str) -> None:
-        """Start a node that is gone. Returns before it serves."""
+        """Start a node that is gone. Returns before the node serves."""
 
     async def pause(self, node: str) -> None: ...
 
     async def resume(self, node: str) -> None: ...
 
     def process_state(self, node: str) -> str:
-        """State letter of proc(5) ("T": stopped), or "gone"."""
+        """Return the state letter of proc(5) ("T": stopped), or "gone"."""
 
     async def status(self, node: str) -> BrokerStatus | None: ...
 
@@ -115,14 +115,14 @@ class World(Protocol):
     async def slow(self, links: Iterable[Link], shape: LinkShape, tag: str) -> None: ...
 
     async def mend(self, tag: str) -> None:
-        """Take away every cut and delay of that tag; nothing happens where there is none."""
+        """Remove every cut and delay of that tag; do nothing where there is none."""
 
     async def probe(self, links: Sequence[Link], *, timeout_s: float = 0.6) -> list[LinkProbe]:
-        """All at once; each takes at most about `timeout_s`, which is how long silence takes."""
+        """Probe all links at once; each takes about `timeout_s` at most, which silence takes."""
 
 
 def both_ways(some: Iterable[str], others: Iterable[str]) -> list[Link]:
-    """Every link between a member of one side and a member of the other, in both directions."""
+    """Return every link between members of the two sides, in both directions."""
     there = list(others)
     return [
         link

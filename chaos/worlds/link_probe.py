@@ -1,15 +1,15 @@
-"""An own connection through a proxy: does the far side react to what is sent?
+"""Probes a proxy by an own connection: does the far side react to what is sent?
 
 Place in the data path: `chaos.worlds.local` probes the links of a fault with it, before the fault,
-under it and after it.
+during it and after it.
 
-What is sent depends on what is spoken there. A broker and a name server get a request and must
-answer it. A Raft listener gets the HELLO of a stranger and must refuse it: it does so at once, logs
-it, and is not disturbed; PySyncObj is asked for its status. An answer needs both directions of the
-connection, so none within the deadline says that at least one is dead. A bare close is no answer:
-proxies pass on a close even where they swallow every byte.
+What is sent depends on the protocol. A broker and a name server get a request and must answer it. A
+Raft listener gets the HELLO of a stranger and must reject it: it does so at once, logs it, and is
+not disturbed; PySyncObj gets a status request. An answer needs both directions of the connection,
+so none within the deadline means that at least one is dead. A bare close is no answer: proxies pass
+on a close even where they swallow every byte.
 
-Invariant: where no connection comes about nothing is known of the link.
+Invariant: where no connection is made nothing is known of the link.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ PYSYNCOBJ_STATUS: Final = struct.pack("i", len(zlib.compress(_PICKLED_STATUS))) 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyProbe:
-    """`reacted` None: no connection came about."""
+    """The result of one probe. `reacted` None: no connection was made."""
 
     reacted: bool | None
     elapsed_ms: float
@@ -51,7 +51,7 @@ class ProxyProbe:
 
 
 async def probe_proxy(host: str, port: int, protocol: Protocol, *, timeout_s: float) -> ProxyProbe:
-    """Never raises for what the network does."""
+    """Probe a proxy. Never raises for network errors."""
     begin = time.monotonic()
     try:
         async with asyncio.timeout(timeout_s):

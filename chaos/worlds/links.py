@@ -1,12 +1,12 @@
-"""Which proxy carries which link: the pure part of a world of proxies.
+"""The proxies that carry each link: the pure part of a world of proxies.
 
 Place in the data path: `chaos.worlds.local` makes one Toxiproxy proxy per row of this table, hands
 each dialer its table address -> proxy map, and turns cuts and delays into toxics on streams.
 
 Invariants: one proxy per (dialer, target, protocol), used by that dialer alone; no route names a
-proxy, since everybody registers and publishes its own address and dials through its own map. The
-bytes of the link (who, whom) are the upstream of the proxies that `who` dials `whom` through and
-the downstream of those that `whom` dials `who` through, and nothing else.
+proxy, since every process registers and publishes its own address and dials through its own map.
+The bytes of the link (who, whom) are the upstream of the proxies that `who` dials `whom` through
+and the downstream of those that `whom` dials `who` through, and nothing else.
 
 Source: design section 7 (links).
 """
@@ -24,7 +24,7 @@ __all__ = ["LinkProxy", "Protocol", "Stream", "plan_proxies", "streams_of"]
 
 
 class Protocol(enum.Enum):
-    """What is spoken over a proxy, which decides how it is probed."""
+    """The protocol spoken over a proxy, which decides how it is probed."""
 
     RAFT = "raft"
     PYSYNCOBJ = "pysyncobj"
@@ -41,7 +41,7 @@ class Stream(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkProxy:
-    """`address` is the table address of the target, which the proxy passes on to."""
+    """One proxy. `address` is the table address of the target, to which the proxy forwards."""
 
     name: str
     dialer: str
@@ -51,7 +51,7 @@ class LinkProxy:
 
 
 def plan_proxies(layout: ClusterLayout, client_slots: Sequence[str]) -> list[LinkProxy]:
-    """Every proxy of a cluster: brokers among each other, to name servers, and clients to all."""
+    """Return every proxy of a cluster: between brokers, to name servers, from clients to all."""
     replication = Protocol.PYSYNCOBJ if layout.engine == "pysyncobj" else Protocol.RAFT
     raft = [
         _proxy(place.name, peer.name, replication, peer.raft_address)
@@ -76,7 +76,7 @@ def plan_proxies(layout: ClusterLayout, client_slots: Sequence[str]) -> list[Lin
 def streams_of(
     links: Iterable[Link], proxies: Iterable[LinkProxy]
 ) -> list[tuple[LinkProxy, Stream]]:
-    """The streams that carry the bytes of these links, each once."""
+    """Return the streams that carry the bytes of these links, each once."""
     by_pair: dict[tuple[str, str], list[LinkProxy]] = {}
     for proxy in proxies:
         by_pair.setdefault((proxy.dialer, proxy.target), []).append(proxy)

@@ -1,14 +1,14 @@
 """The world of processes on this host: every link goes through a Toxiproxy proxy of its own.
 
 Place in the data path: `chaos.experiment.experiment` starts it; brokers, name servers and the proxy
-server are processes of `chaos.cluster.processes` in the run directory; `chaos.worlds.links` says
-which proxy carries what. The proxy server is our own (`ledgermq toxiproxy`), or a real Toxiproxy by
-its URL.
+server are processes of `chaos.cluster.processes` in the run directory; `chaos.worlds.links` maps
+links to proxies. The proxy server is our own (`ledgermq toxiproxy`), or a real Toxiproxy by its
+URL.
 
-Invariants: brokers register and publish their own addresses and dial peers and name servers
-through their own map; status (request 60001) is asked past every proxy; every toxic that this
-world adds is remembered under its tag until `mend` has taken it away; `abort` leaves no process,
-and neither does the death of this one.
+Invariants: brokers register and publish their own addresses and dial peers and name servers through
+their own map; status (request 60001) is requested past every proxy; every toxic that this world
+adds is kept under its tag until `mend` has removed it; `abort` leaves no process, and neither does
+the death of this one.
 
 Source: design section 7; Toxiproxy's HTTP API.
 """
@@ -68,7 +68,7 @@ class LocalWorld:
         seed: int,
         rng: random.Random,
     ) -> None:
-        """`toxiproxy_url` None: our own server, started here with that seed."""
+        """Build the world; `toxiproxy_url` None: our own server, started here with that seed."""
         self.run: Final = run
         self.layout: Final = layout
         self.client_slots: Final = tuple(client_slots)
@@ -222,7 +222,7 @@ class LocalWorld:
         return await probe_proxy(host, int(port), proxy.protocol, timeout_s=timeout_s)
 
     async def _signal(self, node: str, number: signal.Signals, states: set[str]) -> None:
-        """Send it and wait until the process shows that it took."""
+        """Send the signal and wait until the process state shows its effect."""
         try:
             self._table.signal(node, number)
         except ProcessError as error:
@@ -277,7 +277,7 @@ class LocalWorld:
         await self._all(self._toxiproxy.delete_proxy(self._remote_name(name)) for name in names)
 
     async def _add_toxics(self, toxics: Iterable[tuple[LinkProxy, ToxicSpec]], tag: str) -> None:
-        """All of them, or WorldError with those that were added under the tag, for `mend`."""
+        """Add all toxics; on WorldError those added are kept under the tag, for `mend`."""
         planned = list(toxics)
         added = self._toxics.setdefault(tag, [])
 
@@ -294,10 +294,10 @@ class LocalWorld:
         try:
             await self._toxiproxy.delete_toxic(self._remote_name(proxy), name)
         except ToxiproxyNotFoundError:
-            return  # gone is what we want
+            return  # gone is the wanted state
 
     async def _all(self, calls: Iterable[Awaitable[None]]) -> list[ToxiproxyError | None]:
-        """Run the calls, a bounded number at once; the error of each, or None."""
+        """Run the calls, a bounded number at once; return the error of each, or None."""
 
         async def one(call: Awaitable[None]) -> ToxiproxyError | None:
             async with self._at_once:
@@ -310,7 +310,7 @@ class LocalWorld:
         return await asyncio.gather(*(one(call) for call in calls))
 
     def _remote_name(self, name: str) -> str:
-        """Names in a server of somebody else's must not meet those of another run."""
+        """Return a proxy name that is unique in a server shared with other runs."""
         return f"{self.run.name}.{name}" if self._external else name
 
 

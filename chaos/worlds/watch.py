@@ -1,9 +1,9 @@
-"""Who leads, in which term: asked of every node itself, several times a second.
+"""Watches leaders and terms: polls every node itself, several times a second.
 
-Place in the data path: `chaos.nemesis` finds its leader here, live progress shows it. Asked past
+Place in the data path: `chaos.nemesis` finds its leader here, live progress shows it. Polled past
 every proxy (request 60001), so it sees both sides of a partition.
 
-Invariant: of two nodes that say they lead, the one of the higher term counts.
+Invariant: of two nodes that report leadership, the one of the higher term counts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PERIOD_S: Final = 0.2
 
 
 class ClusterWatch:
-    """Runs as one task; everything it knows is in `statuses`."""
+    """The watch. It runs as one task; its results are in `statuses`."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -29,13 +29,13 @@ class ClusterWatch:
         self.leader_changes = 0
 
     async def run(self) -> None:
-        """Until cancelled. A paused node keeps nobody waiting: each is asked by its own task."""
+        """Poll until cancelled. A paused node delays nobody: each is polled by its own task."""
         async with asyncio.TaskGroup() as tasks:
             for place in self._world.layout.brokers:
                 tasks.create_task(self._follow(place.name))
 
     def leader(self, group: str) -> str | None:
-        """Process name of the group's ready leader, as last seen."""
+        """Return the process name of the group's ready leader, as last seen."""
         leading = [
             (status.term, name)
             for name, status in self.statuses.items()
@@ -48,7 +48,7 @@ class ClusterWatch:
         return "none" if leader is None else f"{leader} term {self.statuses[leader].term}"
 
     async def await_leader(self, group: str, timeout_s: float) -> str | None:
-        """The leader, as soon as there is one; None where there is none in time."""
+        """Wait for a leader and return it; None where there is none in time."""
         try:
             async with asyncio.timeout(timeout_s):
                 while (leader := self.leader(group)) is None:

@@ -14,7 +14,7 @@ _PIECE_MS_MAX = 100
 
 
 class BandwidthStage(PacedStage):
-    """Lets bytes through at a steady rate; 256 KiB at most wait, then the sender does."""
+    """Lets bytes through at a steady rate; at 256 KiB waiting, the sender is paused."""
 
     type_name = "bandwidth"
     go_name = "BandwidthToxic"

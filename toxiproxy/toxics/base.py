@@ -1,13 +1,13 @@
-"""What every toxic is made of: a stage in one direction of one connection.
+"""The interface of every toxic: a stage in one direction of one connection.
 
 A link is a chain of stages; each takes chunks by `feed` and the end of the stream by `finish`, and
-hands them to its `out`, which is the next stage or the socket of the other side. Stages are pure:
-time comes from `Timers`, chance from the `random.Random` they are given, so a seed decides what a
-connection sees and a test runs them on a clock of its own.
+passes them to its `out`, which is the next stage or the socket of the other side. Stages are pure:
+time comes from `Timers`, chance from the `random.Random` they are given, so a seed decides the
+faults of a connection and a test runs them on a clock of its own.
 
-Invariants: order is kept; after a stage has called `out.finish()` or `out.reset()` it calls
-nothing more; what a stage holds back is bounded by `held_chunks_max` and `held_bytes_max`, beyond
-which it is `full` and the link stops reading from the source.
+Invariants: order is kept; after a stage has called `out.finish()` or `out.reset()` it calls nothing
+more; what a stage holds back is bounded by `held_chunks_max` and `held_bytes_max`, beyond which it
+is `full` and the link stops reading from the source.
 """
 
 import random
@@ -26,7 +26,7 @@ _PIECES_PER_TURN_MAX = 1024  # then other connections have their turn
 
 
 class Cancellable(Protocol):
-    """A timer that was asked for."""
+    """A pending timer."""
 
     def cancel(self) -> None:
         """Keep the callback from being called."""
@@ -36,14 +36,14 @@ class Timers(Protocol):
     """The clock of a link; seconds."""
 
     def now(self) -> float:
-        """Monotonic time."""
+        """Return monotonic time."""
 
     def call_at(self, when: float, callback: Callable[[], None]) -> Cancellable:
         """Call back at `when` or somewhat later."""
 
 
 class Sink(Protocol):
-    """Where a stage hands things on to."""
+    """The next element of the chain, to which a stage passes things on."""
 
     def feed(self, data: bytes) -> None:
         """Take the next chunk."""
@@ -58,7 +58,7 @@ class Sink(Protocol):
 class Stage(ABC):
     """One toxic at work on one direction of one connection.
 
-    `on_room` is called whenever something held was let go, so that the link can read on.
+    `on_room` is called whenever something held was passed on, so that the link can read on.
     """
 
     type_name: ClassVar[str]
@@ -91,7 +91,7 @@ class Stage(ABC):
 
     @classmethod
     def fault_in(cls, attributes: Attributes) -> str | None:
-        """What is wrong with attributes that no stage could work with, or None."""
+        """Return why no stage could work with these attributes, or None."""
         del attributes
         return None
 
@@ -110,19 +110,19 @@ class Stage(ABC):
 
     @abstractmethod
     def release(self) -> None:
-        """The toxic is taken away: hand on at once what is held."""
+        """Pass on at once what is held, as the toxic is removed."""
 
     def reset(self) -> None:
-        """A stage before this one breaks the connection."""
+        """Break the connection, for a stage before this one."""
         self.ended = True
         self.out.reset()
 
     def update(self, attributes: Attributes) -> None:
-        """New attributes hold from now on."""
+        """Apply new attributes from now on."""
         self.attributes = attributes
 
     def close(self) -> None:
-        """The connection is gone: stop all timers, hand on nothing."""
+        """Stop all timers and pass nothing on: the connection is gone."""
         self.ended = True
 
     def _end(self) -> None:
@@ -135,8 +135,8 @@ class PacedStage(Stage):
     """A stage that lets chunks through in order, each piece at its time.
 
     `_pace` plans the head of the queue: how many bytes go next, and when. The plan is made when a
-    chunk comes to the head. On an update the piece that waits goes at once and what is behind it is
-    planned anew, as in Toxiproxy.
+    chunk comes to the head. On an update the waiting piece goes at once and what is behind it is
+    planned again, as in Toxiproxy.
     """
 
     held_chunks_max: ClassVar[int] = 1024
@@ -154,10 +154,10 @@ class PacedStage(Stage):
 
     @abstractmethod
     def _pace(self, arrived: float, size: int, now: float) -> tuple[int, float | None]:
-        """Bytes of the head to let through, and when (None: not until an update)."""
+        """Return how many bytes of the head to pass on, and when (None: not until an update)."""
 
     def _passed(self, count: int, due: float) -> None:
-        """A piece went on at its time."""
+        """Note that a piece was passed on at its time."""
 
     @property
     def full(self) -> bool:
@@ -197,7 +197,7 @@ class PacedStage(Stage):
         self._held_bytes = 0
 
     def _advance(self) -> None:
-        """Let go what is due, then wait for the next."""
+        """Pass on what is due, then wait for the next."""
         self._timer = None
         was_full = self.full
         now = self.timers.now()

@@ -2,8 +2,7 @@
 
 A pipeline: the delay counts from the arrival of the chunk, so throughput is not touched; order is
 kept, so a late chunk holds up those behind it. The jitter is drawn evenly from [-jitter, jitter).
-The end of the stream waits for the chunks before it and for nothing else.
-Source: Toxiproxy `latency`.
+The end of the stream waits only for the chunks before it. Source: Toxiproxy `latency`.
 """
 
 from toxiproxy.toxics.base import INT64_MAX, Attributes, PacedStage

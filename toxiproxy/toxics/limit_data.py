@@ -36,4 +36,4 @@ class LimitDataStage(Stage):
         self._end()
 
     def release(self) -> None:
-        """It holds nothing."""
+        """Do nothing: no chunk is held."""

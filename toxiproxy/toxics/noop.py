@@ -6,7 +6,7 @@ __all__ = ["NoopStage"]
 
 
 class NoopStage(Stage):
-    """Hands on what it gets."""
+    """Passes on what it gets."""
 
     type_name = "noop"
     go_name = "NoopToxic"
@@ -21,4 +21,4 @@ class NoopStage(Stage):
         self._end()
 
     def release(self) -> None:
-        """It holds nothing."""
+        """Do nothing: no chunk is held."""

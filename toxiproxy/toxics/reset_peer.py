@@ -1,8 +1,8 @@
 """reset_peer{timeout}: `timeout` ms after the first bytes or the end, both ends get a TCP reset.
 
-The bytes that set it off and all after them are dropped. Source: Toxiproxy `reset_peer`; here the
-reset also reaches connections that were open before the toxic was added, and a toxicity of 0
-resets nothing.
+The bytes that start the timeout and all after them are dropped. Source: Toxiproxy `reset_peer`;
+here the reset also reaches connections that were open before the toxic was added, and a toxicity of
+0 resets nothing.
 """
 
 from toxiproxy.toxics.base import Cancellable, Stage
@@ -31,7 +31,7 @@ class ResetPeerStage(Stage):
         self._arm()
 
     def release(self) -> None:
-        """Bytes that were dropped can't come back: a reset under way happens at once."""
+        """Reset at once if one is pending: dropped bytes can't come back."""
         if self._timer is not None:
             self._timer.cancel()
             self._fire()

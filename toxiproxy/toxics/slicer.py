@@ -1,9 +1,9 @@
 """slicer{average_size, size_variation, delay}: cuts chunks into small ones, `delay` us apart.
 
 A chunk is halved, the cut moved by up to `size_variation` bytes, until the pieces are no longer
-than `average_size` plus the variation. Attributes are taken and shown as given; where Toxiproxy's
-own `slicer` would die of them (an average of 0, its default; a variation beyond the average), this
-one works with the nearest values that make sense. Source: Toxiproxy `slicer`.
+than `average_size` plus the variation. Attributes are accepted and shown as given; where
+Toxiproxy's own `slicer` would crash on them (an average of 0, its default; a variation beyond the
+average), this one works with the nearest values that make sense. Source: Toxiproxy `slicer`.
 """
 
 from collections import deque
@@ -40,7 +40,7 @@ class SlicerStage(PacedStage):
         self._free_at = self.timers.now() + max(0, self.attributes["delay"]) / 1e6
 
     def _slices(self, size: int) -> list[int]:
-        """Sizes that sum up to `size`, by halving on a stack of open ranges."""
+        """Return sizes that sum up to `size`, by halving on a stack of open ranges."""
         average = max(1, self.attributes["average_size"])
         variation = min(max(0, self.attributes["size_variation"]), average)
         done: list[int] = []

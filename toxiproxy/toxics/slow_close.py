@@ -1,6 +1,6 @@
 """slow_close{delay}: the end of its direction goes on `delay` ms after it came.
 
-Data is not held up. Source: Toxiproxy `slow_close`.
+Data is not delayed. Source: Toxiproxy `slow_close`.
 """
 
 from toxiproxy.toxics.base import Cancellable, Stage

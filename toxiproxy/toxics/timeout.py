@@ -1,7 +1,7 @@
 """timeout{timeout}: swallows everything, and closes after `timeout` ms of silence.
 
-With 0 it never closes: a black hole until it is taken away. Data is read and dropped, so the sender
-never blocks; the end of the stream goes through. Taking the toxic away closes the connection, since
+With 0 it never closes: a black hole until it is removed. Data is read and dropped, so the sender
+never blocks; the end of the stream goes through. Removing the toxic closes the connection, since
 bytes are missing from it. Source: Toxiproxy `timeout`.
 """
 

@@ -142,7 +142,7 @@ class _Inode:
         self.pending = []
 
     def agrees(self, size: int) -> bool:
-        """Return whether the first `size` bytes on the platter are right without pending ones."""
+        """Return whether the first `size` bytes equal the platter's, leaving pending writes out."""
         if self.differs:
             return self.durable[:size] == self.data[:size]
         return len(self.durable) >= min(size, len(self.data))
