@@ -278,7 +278,7 @@ def write_directory(
 
 
 def ports_of(layout: ClusterLayout) -> dict[int, tuple[str, str]]:
-    """Return every port of the cluster: the process that needs it, and its name with the purpose."""
+    """Return every port of the cluster: the process that needs it, and its name with purpose."""
     owners = {_port(server.address): (server.name, server.name) for server in layout.name_servers}
     for place in layout.brokers:
         owners[_port(place.address)] = (place.name, f"{place.name} (remoting)")

@@ -41,11 +41,11 @@ DRAIN_ROUNDS_MAX: Final = 5
 async def await_caught_up(
     world: World, watch: ClusterWatch, *, deadline_s: float
 ) -> list[BrokerPlace]:
-    """Wait until every node answers and has applied its leader's commits; return those that did
-    not.
+    """Wait until every node has caught up with its leader; return the nodes that did not.
 
-    Every group must have a ready leader. Raises WorldError where a group is left without one, so
-    that nothing can be read.
+    Every node must answer and have applied what its leader had committed, and every group must have
+    a ready leader. Raises WorldError where a group is left without one, so that nothing can be
+    read.
     """
     layout = world.layout
     while True:

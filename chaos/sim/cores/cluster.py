@@ -170,8 +170,9 @@ class SimCluster:
     # --- the phases after the faults -----------------------------------------------------------
 
     def _deadline_us(self) -> int:
-        """Return the liveness bound, plus the time to bring the shortest log up to the longest one
-        at one entry per exchange, which the smallest windows of the configuration allow.
+        """Return the liveness bound, plus the time to bring the shortest log up to the longest.
+
+        That is one entry per exchange, which the smallest windows of the configuration allow.
         """
         options = self.options
         timeout_us = options.election_timeout_ms_max * 1000

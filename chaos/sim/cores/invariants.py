@@ -456,8 +456,7 @@ class Invariants:
             )
 
     def on_truncate(self, node: NodeId, index: Index, successor: Entry | None) -> bool:
-        """Record that entries from `index` on are dropped and replaced by `successor` in the same
-        step.
+        """Record that `successor` replaces the entries from `index` on in the same step.
 
         Return True if a durable entry was among them.
         """

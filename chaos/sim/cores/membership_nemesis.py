@@ -184,8 +184,7 @@ class MembershipNemesis(Nemesis[SimNode]):
     # --- snapshots that are received -----------------------------------------------------------
 
     def _crash_in_adoption(self) -> str | None:
-        """Kill the next node that adopts a snapshot, restart it soon, and cut its power a while
-        later.
+        """Kill the next node that adopts a snapshot, restart it soon, cut its power later.
 
         The node dies as the file gets its name: what the second process does with it has to be
         durable.
@@ -229,8 +228,9 @@ class MembershipNemesis(Nemesis[SimNode]):
     # --- disk corruption -----------------------------------------------------------------------
 
     def _rot_slots(self) -> str | None:
-        """Kill a node between two actions, and make the same page of both copies of a slot file
-        unreadable before its restart: the other page must hold true values.
+        """Kill a node between two actions, and damage one page of both copies of a slot file.
+
+        The page is unreadable before the node's restart: the other page must hold true values.
         """
         node = self._alive()
         if node is None or node.paused:

@@ -235,8 +235,9 @@ class BrokerMachine(Machine):
         )
 
     def _may_lose(self, path: str, end: int) -> bool:
-        """Return whether the file is a segment that may lose something before the position `end`,
-        or behind its last entry.
+        """Return whether the file is a segment with undurable bytes up to `end`.
+
+        An earlier segment is checked up to its last entry too.
         """
         directory, _, name = path.rpartition("/")
         if directory != "commitlog" or not name.isdecimal():

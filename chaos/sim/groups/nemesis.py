@@ -147,8 +147,7 @@ class GroupNemesis(Nemesis[BrokerMachine]):
         return f"{node.name} {fault.operation} {errno.errorcode[fault.error]}"
 
     def _no_room(self) -> str | None:
-        """Let another user take all but a few bytes of a broker's disk, and free them after a
-        while.
+        """Let another user take all but a few bytes of a broker's disk for a while.
 
         A broker that starts meanwhile starts without room.
         """

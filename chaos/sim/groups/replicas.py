@@ -25,8 +25,9 @@ __all__ = ["check_alike", "check_queue", "check_replicas", "check_route", "check
 
 
 def check_replicas(machines: Sequence[BrokerMachine], log: LogModel) -> None:
-    """Check that every replica's queues name the records of the committed log (run format, S1), and
-    that all have the same state. Raises Violation.
+    """Check every replica's queues against the committed log, and compare their states.
+
+    The queues name the records of the log (run format, S1). Raises Violation.
     """
     images: dict[NodeId, StateImage] = {}
     for machine in machines:
@@ -139,8 +140,10 @@ def check_state(node: NodeId, context: BrokerContext, log: LogModel) -> None:
 
 
 def check_alike(images: Mapping[NodeId, StateImage]) -> None:
-    """Check that nodes that have applied the same entries have the same state, dedupe windows and
-    remembered decisions included, whether from the entries or from a snapshot. Raises Violation.
+    """Check that nodes that have applied the same entries have the same state.
+
+    Dedupe windows and remembered decisions are included, whether they came from the entries or from
+    a snapshot. Raises Violation.
     """
     (first, expected), *others = images.items()
     for node, image in others:

@@ -217,8 +217,7 @@ class ClientChecker:
         *,
         is_moved: bool,
     ) -> None:
-        """Check a pull of everything from `offset`: no message is skipped, in a pull or between
-        two.
+        """Check a pull of everything from `offset`: none is skipped, in a pull or between two.
 
         `messages`: rows of offset and body.
         """

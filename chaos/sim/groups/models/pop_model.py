@@ -87,8 +87,7 @@ class PopModel:
         return message is not None and message.pop_ms == pop_ms
 
     def pending(self, group: str, topic: str) -> int:
-        """Return the number of messages of the topic, retries included, that the group has not
-        done.
+        """Return how many messages of the topic, retries included, the group has not done.
 
         Nothing can be popped of a deleted topic, retries included.
         """
