@@ -192,6 +192,7 @@ class Link:
     def _draw(self, toxic: Toxic) -> bool:
         if toxic.toxicity >= 1:
             return True
+        # The same seed gives the same draw at each update; only the toxicity may have changed.
         return random.Random(f"{self._seed}/{toxic.name}/hit").random() < toxic.toxicity
 
     def _place(self, name: str) -> int | None:
@@ -233,6 +234,7 @@ class Link:
             if stage is not None:
                 if stage.full:
                     return True
+                # What lies behind a swallowing stage is never reached.
                 if stage.swallows:
                     return False
         return self._destination_full

@@ -47,7 +47,7 @@ class Proxy:
 
     @property
     def toxics(self) -> list[Toxic]:
-        """Upstream chain first, then downstream, each in the order of adding."""
+        """The toxics, upstream chain first, then downstream, each in the order of adding."""
         return [*self._toxics[Direction.UPSTREAM], *self._toxics[Direction.DOWNSTREAM]]
 
     @property

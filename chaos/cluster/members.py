@@ -106,7 +106,7 @@ def add(
     grown = _with_members(layout, (*layout.brokers, place))
     write_config(directory, grown, place, {}, trace=_traces(directory, layout))
     with contextlib.ExitStack() as on_failure:
-        # Rejected or interrupted: the node is not a member yet.
+        # Rejected or interrupted: no majority counts on the node yet.
         on_failure.callback(table.stop, [place.name])
         table.start(place.name, broker_process(directory, place.name))
         say(f"{place.name} started, pid {_pid(table, place.name)}, at {place.address}")
@@ -114,6 +114,7 @@ def add(
         fields = {"change": "add", "node": node, "address": place.raft_address}
         asyncio.run(_change(layout, name, fields | {"storeId": store_id}))
         on_failure.pop_all()
+    # After the commit: a crash between the two leaves a member that cluster.json lacks.
     write_layout(directory, grown)
     say(f"{node} is a learner of {name}, store {store_id}")
     if voter:

@@ -106,6 +106,7 @@ class ProcessTable:
                 )
             except OSError as error:
                 raise ProcessError(f"{name}: can't start {argv[0]}: {error}") from error
+        # A crash before the rename below leaves a process that no pid file names.
         self._children[name] = child
         ticks = _start_ticks(child.pid)
         process = RunningProcess(name=name, pid=child.pid, start_ticks=ticks)
@@ -167,6 +168,7 @@ class ProcessTable:
         """
         waiting = [process for name in names if (process := self.find(name)) is not None]
         for process in waiting:
+            # A paused process handles SIGTERM only once it goes on.
             _signal_quietly(process, signal.SIGCONT)
             _signal_quietly(process, signal.SIGTERM)
         waiting = self._await_end(waiting, timeout_s)
@@ -201,6 +203,7 @@ def ledgermq_argv(*arguments: str) -> list[str]:
 def process_state(pid: int, start_ticks: int) -> str:
     """Return the state letter of proc(5), or "gone" where the pid is free or re-used."""
     fields = _stat_fields(pid)
+    # The list starts at field 3, so starttime (field 22) is at 19.
     if fields is None or int(fields[19]) != start_ticks:
         return "gone"
     return fields[0]
@@ -210,6 +213,7 @@ def check_ports_free(owners: dict[int, str], host: str = "127.0.0.1") -> None:
     """Raise PortInUseError naming the first port that can't be bound and its intended user."""
     for port, owner in owners.items():
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+            # Connections in TIME_WAIT, of a cluster stopped just before, take no port.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind((host, port))

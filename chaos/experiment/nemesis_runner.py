@@ -156,8 +156,7 @@ class Nemesis:
     ) -> tuple[int, Observation]:
         """Repeat a probe until it sees, or time is up.
 
-        Return the time at which the probe that saw began: at the latest then the state had been
-        reached.
+        Return the start of the last probe: if it saw, the state was reached by then at the latest.
         """
         deadline = asyncio.get_running_loop().time() + timeout_s
         while True:

@@ -85,6 +85,7 @@ async def await_settled(
     began_ns = history.now_ns()
     quiet_ms = 2 * checks.check_interval_ms + CHECK_MARGIN_MS
     while asyncio.get_running_loop().time() < deadline_s:
+        # The first check of a half comes `timeout_ms` after it, the next ones once per interval.
         since_ns = max(began_ns + checks.timeout_ms * 1_000_000, workload.last_check_ns())
         if history.now_ns() - since_ns >= quiet_ms * 1_000_000:
             return
@@ -106,6 +107,7 @@ async def drain_all(
         if {item.queue: item.max_offset for item in again} == ends:
             return again
         drained = again
+    # The ends still move: no queue counts as drained.
     return [
         DrainedQueue(
             queue=item.queue,

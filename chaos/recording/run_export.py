@@ -56,6 +56,7 @@ def export_run(run: Path, tables: ConvertedTables, facts: Mapping[str, object]) 
     `facts`: every key of the manifest but format and tables. Raises OSError: then there is no
     manifest.
     """
+    # Before the listing, whose digests are those of the final bytes.
     cut_trailing_holes(run / "nodes")
     listed = {
         "ops": [tables.ops],

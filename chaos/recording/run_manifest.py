@@ -49,6 +49,7 @@ def write_manifest(
     with draft.open("w", encoding="utf-8") as file:
         json.dump(manifest, file, indent=2)
         file.write("\n")
+        # Durable before the rename: after a power failure run.json is whole or absent.
         file.flush()
         os.fsync(file.fileno())
     target = run / "run.json"

@@ -47,4 +47,5 @@ class LocalDatabase:
         if left > 0:
             self._unknown_answers[tx] = left - 1
             return Decision.UNKNOWN
+        # Written before the answer, so that a later `execute` does not commit.
         return self._rows.setdefault(tx, Decision.ROLLBACK)

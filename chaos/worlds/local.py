@@ -210,6 +210,7 @@ class LocalWorld:
 
     async def _probe_link(self, link: Link, timeout_s: float) -> LinkProbe:
         proxies = [proxy for proxy, _ in streams_of([link], self._proxies)]
+        # Silence proves a cut only where the target could answer.
         down = [p.target for p in proxies if self.process_state(p.target) in {"gone", "T", "Z"}]
         if down or not proxies:
             why = f"{down[0]} does not run" if down else "no proxy carries it"

@@ -11,7 +11,7 @@ __all__ = ["LatencyStage"]
 
 
 class LatencyStage(PacedStage):
-    """Delays chunks; 1,024 of them or 32 MiB at most."""
+    """Delays chunks; it holds 1,024 of them or 32 MiB at most."""
 
     type_name = "latency"
     go_name = "LatencyToxic"

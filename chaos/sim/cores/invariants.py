@@ -339,6 +339,7 @@ class Invariants:
             mirror = self._nodes[node]
             campaign = self._campaigns.get((message.receiver, message.term))
             own = (mirror.terms[-1] if mirror.terms else 0, len(mirror.terms))
+            # Raft 5.4.1: compare the last terms first, then the last indexes.
             if campaign is None or campaign < own:
                 raise Violation(
                     "R11",
@@ -437,6 +438,7 @@ class Invariants:
             )
         mirror.note_config(entry)
         is_change = mirror.configs[-1][1] != before  # the first leader writes what is in force
+        # Otherwise the changes of two leaders could be decided by disjoint majorities.
         if mirror.role is Role.LEADER and is_change and not mirror.committed_own_term:
             raise Violation(
                 "members", f"{node} changes members, no entry of term {mirror.term} is committed"
@@ -522,6 +524,8 @@ class Invariants:
             self._committed_states.append(zlib.crc32(payload, state))
             if kind is EntryKind.CONFIG:
                 self.committed_configs.append((new, decode_membership(payload)))
+        # Raft 5.4.3: a later leader may be elected before this commit is counted, and must hold it
+        # too.
         if index > known:
             for term, (leader, _, chains) in self._leaders.items():
                 if term > mirror.term:
@@ -529,6 +533,7 @@ class Invariants:
         return index - known
 
     def _check_counted(self, node: NodeId, mirror: LogShadow, index: Index) -> None:
+        # Raft 5.4.2: entries of earlier terms are committed only along with one of the own term.
         if mirror.terms[index - 1] != mirror.term:
             raise Violation(
                 "R8",

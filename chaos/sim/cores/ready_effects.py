@@ -158,6 +158,7 @@ class ReadyEffects:
 
     def _install(self, install: Install) -> None:
         """Replace the start of the log, durably, and the state with it."""
+        # As in a truncation, the round under way must not report entries that are gone.
         self._rounds.before_truncation()
         self._rounds.after_truncation()
         self._log.reset(install.base)

@@ -218,8 +218,10 @@ class SyncRounds:
             self._invariants.on_fsync(self._shell.name, durable.index)
         self._shell.place("send after sync")
         for message in done.messages:
+            # A shell may drop messages of a term that has passed; both courses must be safe.
             if message.term >= self._shell.term or self._random() < _STALE_SENT_RATE:
                 self._shell.send(message)
+        # Without this report the core finds the term proved by a durable entry of it.
         if done.hard_state is not None and self._random() < _HARD_STATE_TOLD_RATE:
             self._shell.step_hard_state_durable(done.hard_state.current_term)
         if not self._is_running():

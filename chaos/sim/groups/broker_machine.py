@@ -237,7 +237,7 @@ class BrokerMachine(Machine):
     def _may_lose(self, path: str, end: int) -> bool:
         """Return whether the file is a segment with undurable bytes up to `end`.
 
-        An earlier segment is checked up to its last entry too.
+        Of an earlier segment, bytes behind its last entry count too.
         """
         directory, _, name = path.rpartition("/")
         if directory != "commitlog" or not name.isdecimal():
@@ -267,7 +267,7 @@ class BrokerMachine(Machine):
 
     @property
     def step_fuse(self) -> int:
-        """Callbacks of the process's loop until it dies; 0: it does not."""
+        """Callbacks of the process's loop until it dies; 0: it does not die."""
         return self.process.loop.fuse if self.process is not None else 0
 
     @step_fuse.setter

@@ -66,8 +66,8 @@ __all__ = ["LIVENESS_TIMEOUTS_MAX", "SERVE_GRACE_MS", "SETTLE_MS", "GroupCluster
 LIVENESS_TIMEOUTS_MAX = 12
 """Election timeouts within which a healthy majority serves again."""
 SERVE_GRACE_MS = 6_000
-"""Added to them: raft links reconnect after 0.5 s at most, a client's attempt takes 1 s and there
-may be one per node, and a connection to a dead machine is given up after 5 s."""
+"""Time beyond those: raft links reconnect after 0.5 s at most, a client's attempt takes 1 s and
+there may be one per node, and a connection to a dead machine is given up after 5 s."""
 SETTLE_MS = 40_000
 """Time for transactions, delayed messages and followers to catch up once all is healthy."""
 

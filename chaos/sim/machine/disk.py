@@ -301,6 +301,7 @@ class SimDisk:
         if self._is_deferred(partial(inode.do_deferred, (offset, data))):
             inode.deferred_count += 1
             return len(data)
+        # The fuse ends in this write: a random prefix of it is done before the node dies.
         if self.fuse == 1 and self.fuse_after is None:
             inode.do((offset, data[: int(self._rng.random() * len(data))]))
         is_base = self.fuse_after == BASE_WRITE and self._names.get(_BASE_PATH) is inode
@@ -331,6 +332,7 @@ class SimDisk:
         try:
             self._before("sync")
         except OSError:
+            # A failed fsync marks the pages clean: the next one succeeds without them.
             inode.drop_pending()
             raise
         count = inode.operation_count + inode.deferred_count
@@ -347,7 +349,7 @@ class SimDisk:
         self._recording = False
 
     def _is_deferred(self, step: Callable[[], None]) -> bool:
-        """Defer the step if a sync is under way, so that all its steps happen in order."""
+        """Return whether a sync is being recorded; `complete_sync` then runs its steps in order."""
         if self._recording:
             assert self._sync_in_progress is not None
             self._sync_in_progress.append(step)
@@ -510,6 +512,7 @@ class SimDisk:
         return survivors
 
     def _reset(self) -> None:
+        # A crash leaves a random prefix of the sync under way done.
         under_way = self._sync_in_progress or []
         for step in under_way[: int(self._rng.random() * (len(under_way) + 1))]:
             step()

@@ -210,7 +210,7 @@ class SimTcp:
         self._packet(receiver.peer_host, sender.peer_host, partial(_reset, receiver))
 
     def _packet(self, source: str, target: str, arrive: Callable[[], None]) -> None:
-        """Send one packet outside of a stream; it is lost where the link is cut."""
+        """Send one packet outside of a stream; where the link is cut it is held until the heal."""
         link = self._link(source, target)
         if link.cuts:
             link.held.append(arrive)  # it is retransmitted until it gets through
@@ -275,6 +275,8 @@ class SimTcp:
             return
         held = list(link.held)
         link.held.clear()
+        # The connection died during the cut; part of what was held may still arrive before the
+        # reset.
         if held and self._random() >= self._held_survive_rate:
             self.reset(source, target)
         now_us = self._scheduler.now_us

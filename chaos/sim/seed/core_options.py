@@ -173,7 +173,7 @@ class SimOptions:
         )
 
     def describe(self) -> list[str]:
-        """One `name=value` per line, for a person who replays the seed."""
+        """Return one `name=value` per line, for a person who replays the seed."""
         lines = []
         for field in fields(self):
             value = getattr(self, field.name)

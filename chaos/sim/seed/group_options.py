@@ -168,7 +168,7 @@ class GroupOptions:
         return int(self.election_timeout_ms_max * 1000 * slowest)
 
     def describe(self) -> list[str]:
-        """One `name=value` per line, for a person who replays the seed."""
+        """Return one `name=value` per line, for a person who replays the seed."""
         lines = []
         for field in fields(self):
             value = getattr(self, field.name)
