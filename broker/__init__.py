@@ -4,5 +4,8 @@
 replica derives on disk, `leader` what ends with leadership, `request` what all handlers share; then
 one room for each subject with its handlers, and `process`, which is the running broker.
 
+A handler checks, proposes and answers; it never changes replicated state itself. That changes only
+when a committed entry is applied.
+
 May import: nothing of ledgermq.
 """

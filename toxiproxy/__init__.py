@@ -1,8 +1,12 @@
 """A Toxiproxy of our own: TCP proxies whose links can be broken over an HTTP API.
 
 `client` speaks to any Toxiproxy server, ours or Shopify's; `server` is ours, embedded in the
-laboratory. Path of a byte: socket -> `connection.Side` -> `link.Link` -> stages of `toxics` ->
-the other side's socket; without toxics a side writes straight to the other.
+laboratory. Path of a byte: socket -> `connection.Side` -> `link.Link` -> stages of `toxics` -> the
+other side's socket; without toxics a side writes straight to the other. `proxy` and
+`proxy_collection` are what the API creates and changes; `requests`, `toxic`, `address` and `gojson`
+are its values and its text, errors included.
+
+The proxy never looks into the bytes that it carries.
 
 May import: `toxiproxy.toxics`.
 """

@@ -1,7 +1,12 @@
 """The verifier: reads a run directory and answers pass, fail or unknown.
 
-Rules are files of SQL; DuckDB and Spark judge by the same text and must agree. It imports none of
-the packages that it judges, so that no bug can hide in shared code.
+Rules are files of SQL; DuckDB and Spark judge by the same text and must agree. `run` goes from a
+manifest to a verdict, `judge` asks the rules that apply, `extent` says what was looked at,
+`agreement` compares the two engines, `verdict` is what is written; `vocabulary` refuses a run with
+words that the format does not know; `sql` answers a person's own questions.
+
+It imports none of the packages that it judges, so that no bug can hide in shared code, and none of
+these modules knows an engine's SQL.
 
 May import: `verify.catalogue`, `verify.engines`, `verify.export`, `verify.sources`, `verify.spark`.
 """

@@ -1,4 +1,11 @@
 """What a broker is told at its start or while it runs: configuration, settings, retention.
 
+`config` reads and checks the configuration file, `settings` shows and changes one process's
+settings under RocketMQ's names, `retention` computes from which position on the log is kept,
+`host_names` the address that records name this broker by.
+
+Settings are this replica's own: they survive a restart, not a failover. The room never touches the
+log's files.
+
 May import: `broker.entry`, `broker.leader`, `broker.state`, `raft`, `remoting`.
 """

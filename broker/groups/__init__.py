@@ -1,5 +1,9 @@
 """Members of producer and consumer groups: heartbeats, locks on queues, who is there.
 
+`clients` serves heartbeats and member lists, `groups` the configuration of subscription groups,
+`locks` an orderly consumer's claims on its queues. Owners of queues are replicated
+(`broker.state.queue_owners`), their leases are in `broker.leader.rebalance_lock` (decision 18).
+
 May import: `broker.entry`, `broker.leader`, `broker.queues`, `broker.request`, `broker.send`,
   `broker.state`, `raft`, `remoting`.
 """

@@ -1,5 +1,15 @@
 """What handlers of all subjects share: a request and its answer, commits, read points, clients.
 
+`request` and `context` are what every handler works with; `commit` and `proposal_answers` turn the
+log's word on a proposal into RocketMQ's answer; `read_point` lets only a proven leader answer;
+`forwarding` asks the leader in the place of a client whose route is old (decision 19). `clients`,
+`known_groups`, `stats`, `pull_offsets` and `queue_times` are this process's knowledge, and are lost
+with it; `long_polling` and `pop_polling` hold pulls and pops until a message arrives;
+`clock_exchange` asks the other replicas for their clocks; `deleted_topics` tells which of what
+waits was sent to a topic that is gone; `tasks` ends what was started with the broker.
+
+Nothing here changes replicated state but through a proposal.
+
 May import: `broker.config`, `broker.entry`, `broker.leader`, `broker.queues`, `broker.state`,
   `raft`, `remoting`.
 """

@@ -1,5 +1,13 @@
 """Sends: from a request to stored messages, their duplicates, send-backs and replies.
 
+`send` reads the request, `store_send` takes its records to the answer, `duplicates` finds whether a
+message is stored already and where, `send_back` stores a message again that a consumer could not
+handle, `reply` answers a message that was sent as a request. `known_properties` and `send_names`
+read what the broker itself obeys.
+
+The room never answers "stored" before the entry is committed, nor "surely not stored" where the
+outcome is unknown.
+
 May import: `broker.delay`, `broker.entry`, `broker.leader`, `broker.request`, `broker.state`,
   `raft`, `remoting`.
 """

@@ -1,5 +1,9 @@
 """One experiment: from a scenario to a run directory, with faults, phases and progress.
 
+`experiment` goes through the phases, `nemesis_runner` takes each fault through its life on time,
+`quiesce` makes the cluster whole and reads everything after the load, `phases` and `progress` tell
+of it. What it leaves is judged elsewhere.
+
 May import: `chaos.cluster`, `chaos.nemesis`, `chaos.recording`, `chaos.scenario`, `chaos.workload`,
   `chaos.worlds`, `client`.
 """

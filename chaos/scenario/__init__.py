@@ -1,4 +1,6 @@
 """Scenarios: what an experiment runs, for how long, and what it breaks.
 
+`scenario` reads a TOML file; `ranges` refuses by name a value that is out of its range.
+
 May import: `chaos.cluster`, `chaos.nemesis`, `broker`, `raft`.
 """

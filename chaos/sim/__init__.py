@@ -1,13 +1,12 @@
-"""The simulator: whole clusters of the real Raft core and log in one thread, on virtual time.
+"""The simulator: the product's own classes in one thread, on virtual time, from one seed.
 
-Everything that is not decided by `raft.core.core`, `raft.log.segment_log` and `raft.log.hard_state`
-is played here from one seed: time, network, disks, crashes, pauses, clients. After every step the
-rules R1-R11 are checked on what all nodes have done so far. A seed that breaks a rule prints itself
-and the one command that replays it.
+Time, network, disks, clocks, crashes, pauses and clients are played; what is tried is real.
+`machine` is what everything runs on, `seed` what a seed decides before it begins, `cores` bare Raft
+cores over real logs, `groups` whole groups of real brokers, name servers and clients, `campaign`
+many seeds and the record of those that have passed with the sources as they are. A seed that breaks
+a rule prints itself and the one command that replays it (decision 10).
 
-Way through the package: `campaign` runs many seeds, `cluster` runs one, `options` draws what the
-seed is made of, `node` is the shell around one core, `network` and `disk` are the world under it,
-`nemesis` breaks them, `workload` proposes and reads, `invariants` judges.
+It never draws from anything but the seed, and never calls a record of other sources passed.
 
 May import: nothing of ledgermq.
 """

@@ -1,5 +1,7 @@
 """The toxics that the server knows, one per module, by the name that the API gives them.
 
+`base` says what a toxic is: a stage in one direction of one connection. A stage owns no socket.
+
 May import: nothing of ledgermq.
 """
 

@@ -2,7 +2,7 @@
 
 It reads the run directory, verdict.json included, and nothing else. Path: `source` reads;
 `activity`, `faults`, `replicas` and `unavailability` reduce; `charts` draws; `page` puts it into
-words; `build` writes the file.
+words; `build` writes the file. The report never judges.
 
 May import: `verify.catalogue`.
 """
