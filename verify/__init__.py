@@ -5,8 +5,8 @@ manifest to a verdict, `judge` asks the rules that apply, `extent` says what was
 `agreement` compares the two engines, `verdict` is what is written; `vocabulary` refuses a run with
 words that the format does not know; `sql` answers a person's own questions.
 
-It imports none of the packages that it judges, so that no bug can hide in shared code, and none of
-these modules knows an engine's SQL.
+It imports none of the packages that it judges, so that no bug can hide in shared code. From the
+manifest to the verdict no module knows an engine's SQL.
 
 May import: `verify.catalogue`, `verify.engines`, `verify.export`, `verify.sources`, `verify.spark`.
 """

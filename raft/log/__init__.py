@@ -9,8 +9,8 @@ place; `page_cache` lets the kernel forget what stands well before the end. `dur
 `log_base`, `slot_file` and `durable_record` are the small files beside the log. `hard_state` is
 here since no entry may be durable before its term.
 
-It never decides what is committed, hands out bytes that were not checked, or cuts off what was
-durable. It knows nothing of elections.
+It never decides what is committed and never hands out bytes that were not checked; a start never
+cuts off what was durable. It knows nothing of elections.
 
 May import: `raft`.
 """
