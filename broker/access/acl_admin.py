@@ -33,7 +33,7 @@ from remoting.errors import BodyError
 from remoting.protocol import fastjson
 from remoting.protocol.codes import ResponseCode
 
-__all__ = ["GrantProcessor"]
+__all__ = ["AclAdminProcessor"]
 
 _BODY_SIZE_MAX = 262_144
 
@@ -55,7 +55,7 @@ class _AclInfo(msgspec.Struct):
     policies: list[_PolicyInfo] | None = None
 
 
-class GrantProcessor:
+class AclAdminProcessor:
     def __init__(self, context: BrokerContext, changes: AccessChanges) -> None:
         self._context = context
         self._changes = changes

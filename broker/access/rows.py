@@ -57,7 +57,7 @@ ROWS: Final[tuple[Row, ...]] = (
     ),
     Row(
         _C.AUTH_CREATE_ACL,
-        "grants.create",
+        "acl_admin.create",
         fields="subject:S*",
         body="AclInfo",
         needs=ADMINISTRATOR,
@@ -65,7 +65,7 @@ ROWS: Final[tuple[Row, ...]] = (
     ),
     Row(
         _C.AUTH_UPDATE_ACL,
-        "grants.create",
+        "acl_admin.create",
         fields="subject:S*",
         body="AclInfo",
         needs=ADMINISTRATOR,
@@ -73,21 +73,21 @@ ROWS: Final[tuple[Row, ...]] = (
     ),
     Row(
         _C.AUTH_DELETE_ACL,
-        "grants.delete",
+        "acl_admin.delete",
         fields="subject:S* policyType:S resource:S",
         needs=ADMINISTRATOR,
         forwarded=Forwarded.FOR_OTHERS,
     ),
     Row(
         _C.AUTH_GET_ACL,
-        "grants.get",
+        "acl_admin.get",
         fields="subject:S*",
         body="answer: AclInfo",
         needs=ADMINISTRATOR,
     ),
     Row(
         _C.AUTH_LIST_ACL,
-        "grants.list_all",
+        "acl_admin.list_all",
         fields="subjectFilter:S resourceFilter:S",
         body="answer: list of AclInfo",
         needs=ADMINISTRATOR,

@@ -1,4 +1,4 @@
-"""Topics: made, changed, deleted, shown; and LEDGERMQ_STATUS.
+"""Topics: create, change, delete and list them; and LEDGERMQ_STATUS.
 
 Place in the data path: topics change through the log (promise G5); every committed change is
 registered with the name servers at once. Rules: RocketMQ AdminBrokerProcessor.
@@ -29,6 +29,11 @@ from broker.state.tombstone_offsets import FLOORS_MAX
 from remoting.errors import BodyError
 from remoting.protocol import fastjson
 from remoting.protocol.codes import ResponseCode
+from remoting.protocol.headers import (
+    CreateTopicRequestHeader,
+    DeleteTopicRequestHeader,
+    TopicRequestHeader,
+)
 
 __all__ = ["AdminProcessor"]
 
@@ -39,7 +44,7 @@ _FILTER_TYPES = (None, "", "SINGLE_TAG", "MULTI_TAG")
 
 
 class _TopicConfig(msgspec.Struct):
-    """RocketMQ's TopicConfig, its attributes with signs: what shall change of them."""
+    """RocketMQ's TopicConfig as requested; signs of attributes say what to change of them."""
 
     topicName: str
     readQueueNums: int = 16
@@ -56,17 +61,19 @@ class _TopicConfigs(msgspec.Struct):
 
 
 class AdminProcessor:
+    """Requests about topics, and about the state of this replica."""
+
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
 
-    def update_topic(self, request: Request) -> None:
-        """UPDATE_AND_CREATE_TOPIC: answered once it is committed and name servers know it."""
-        self._context.require_leader()
-        self._update(request, [_of_header(request)])
+    def update_topic(self, header: CreateTopicRequestHeader, request: Request) -> None:
+        """Create or change a topic (UPDATE_AND_CREATE_TOPIC); the answer follows once that is
+        committed and name servers know it. Raises RefusedError."""
+        self._update(request, [_of_header(header)])
 
     def update_topics(self, request: Request) -> None:
-        """UPDATE_AND_CREATE_TOPIC_LIST: all of them or none."""
-        self._context.require_leader()
+        """Create or change all of some topics, or none of them (UPDATE_AND_CREATE_TOPIC_LIST);
+        the answer follows. Raises RefusedError."""
         body = request.command.body
         if len(body) > _LIST_SIZE_MAX:
             raise RefusedError(
@@ -107,21 +114,21 @@ class AdminProcessor:
         else:
             request.reply(ResponseCode.SUCCESS)
 
-    def delete_topic(self, request: Request) -> None:
-        """DELETE_TOPIC_IN_BROKER: with its offsets; its queues' offsets never come again."""
-        context = self._context
-        name = request.text("topic")
-        context.require_leader()  # a follower has handed the request on already
+    def delete_topic(self, header: DeleteTopicRequestHeader, request: Request) -> None:
+        """Delete a topic and its consumer offsets (DELETE_TOPIC_IN_BROKER); a new topic of that
+        name never reuses offsets of its queues. Raises RefusedError; else the answer follows."""
+        context, name = self._context, header.topic
         if not name.strip():
             raise RefusedError(ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
         if len(name) > _NAME_SIZE_MAX:
             raise RefusedError(
                 ResponseCode.INVALID_PARAMETER,
-                f"a topic of {len(name)} characters; there is none above {_NAME_SIZE_MAX}",
+                f"a topic of {len(name)} characters; at most {_NAME_SIZE_MAX} are allowed",
             )
         _check_not_system(context, name)
-        # Also of a topic that seems to be gone: what is in flight may come to nothing, and who was
-        # deposed without knowing it has not seen the topic made anew. The entry proves both.
+        # Propose it for a topic that seems to be gone, too: a deletion in flight may fail, and a
+        # leader deposed without knowing it has not seen the topic created anew. Only a committed
+        # entry proves that the topic is gone.
         if max(len(context.state.floors), len(context.state.deletions)) >= FLOORS_MAX:
             raise RefusedError(
                 ResponseCode.SYSTEM_BUSY, f"{FLOORS_MAX} queues of deleted topics are kept already"
@@ -129,17 +136,18 @@ class AdminProcessor:
         commit(context, request, [DeleteTopicCommand(name)], ends_batch=True)
 
     def clean_unused_topics(self, request: Request) -> None:
-        """CLEAN_UNUSED_TOPIC: a deletion has taken the files of a topic's queues already."""
+        """Answer CLEAN_UNUSED_TOPIC without doing anything: a topic's deletion has deleted the
+        files of its queues."""
         request.reply(ResponseCode.SUCCESS)
 
     def system_topics(self, request: Request) -> None:
-        """GET_SYSTEM_TOPIC_LIST_FROM_BROKER."""
+        """Answer GET_SYSTEM_TOPIC_LIST_FROM_BROKER."""
         names = [name for name in self._context.state.topics if is_system_topic(name)]
         own = sorted({*names, *self._context.own_topics})
         request.reply(ResponseCode.SUCCESS, body=msgspec.json.encode({"topicList": own}))
 
     def all_topics(self, request: Request) -> None:
-        """GET_ALL_TOPIC_CONFIG."""
+        """Answer GET_ALL_TOPIC_CONFIG."""
         status = self._context.log.status()
         state = self._context.state
         body = {
@@ -152,9 +160,9 @@ class AdminProcessor:
         }
         request.reply(ResponseCode.SUCCESS, body=msgspec.json.encode(body))
 
-    def topic_config(self, request: Request) -> None:
-        """GET_TOPIC_CONFIG."""
-        name = request.text("topic")
+    def topic_config(self, header: TopicRequestHeader, request: Request) -> None:
+        """Answer GET_TOPIC_CONFIG. Raises RefusedError where there is no such topic."""
+        name = header.topic
         topic = self._context.state.topics.get(name)
         if topic is None:
             raise RefusedError(
@@ -163,7 +171,8 @@ class AdminProcessor:
         request.reply(ResponseCode.SUCCESS, body=msgspec.json.encode(_shown(topic)))
 
     def status(self, request: Request) -> None:
-        """LEDGERMQ_STATUS: how this replica stands; no promise goes with it."""
+        """Answer LEDGERMQ_STATUS with the state of this replica, without a read point: what it
+        reports may be behind."""
         config, status = self._context.config, self._context.log.status()
         state = self._context.state
         body = {
@@ -203,14 +212,14 @@ class AdminProcessor:
 
 
 def _longest_stalls(context: BrokerContext) -> dict[str, int]:
-    """The longest time that each kind of work held up the loop; "loop" is any of them."""
+    """Return the longest time that each kind of work blocked the loop; "loop" is any of them."""
     if context.stalls is None:
         return {}
     return {name: round(ms) for name, ms in context.stalls.longest_ms.items()}
 
 
 def _shown(topic: Topic) -> dict[str, Any]:
-    """RocketMQ's TopicConfig."""
+    """Return RocketMQ's TopicConfig."""
     return {
         "topicName": topic.name,
         "readQueueNums": topic.read_queue_count,
@@ -223,26 +232,27 @@ def _shown(topic: Topic) -> dict[str, Any]:
     }
 
 
-def _of_header(request: Request) -> _TopicConfig:
+def _of_header(header: CreateTopicRequestHeader) -> _TopicConfig:
+    """Raises RefusedError where the attributes can't be parsed."""
     try:
-        attributes = parsed(request.fields.get("attributes") or "")
+        attributes = parsed(header.attributes or "")
     except BadAttributeError as error:
         raise RefusedError(ResponseCode.INVALID_PARAMETER, str(error)) from error
     return _TopicConfig(
-        topicName=request.text("topic"),
-        readQueueNums=request.integer("readQueueNums"),
-        writeQueueNums=request.integer("writeQueueNums"),
-        perm=request.integer("perm"),
-        topicFilterType=request.fields.get("topicFilterType"),
-        topicSysFlag=request.integer_or("topicSysFlag", 0),
-        order=request.boolean_or("order", False),
+        topicName=header.topic,
+        readQueueNums=header.read_queue_nums,
+        writeQueueNums=header.write_queue_nums,
+        perm=header.perm,
+        topicFilterType=header.topic_filter_type,
+        topicSysFlag=header.topic_sys_flag or 0,
+        order=header.order,
         attributes=attributes,
     )
 
 
 def _check_not_system(context: BrokerContext, name: str) -> None:
-    """Nobody changes or deletes what the brokers themselves rely on, nor what is named as their
-    cluster or group: clients learn of brokers by those."""
+    """Raises RefusedError for a topic that brokers themselves rely on, and for one named as their
+    cluster or group: clients look brokers up by those."""
     if is_system_topic(name) or name in context.own_topics:
         raise RefusedError(
             ResponseCode.INVALID_PARAMETER, f"The topic[{name}] is conflict with system topic."
@@ -250,7 +260,7 @@ def _check_not_system(context: BrokerContext, name: str) -> None:
 
 
 def _topic_of(config: _TopicConfig, known: Topic | None) -> Topic:
-    """The topic as it shall be. Raises RefusedError."""
+    """Return the topic as requested. Raises RefusedError where that is illegal."""
     name = config.topicName
     try:
         check_topic_name(name)

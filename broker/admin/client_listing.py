@@ -1,7 +1,7 @@
-"""Who is connected, and who consumes what: producers, consumers, groups and topics.
+"""Listings of connected producers and consumers, and of which group consumes which topic.
 
-Place in the data path: questions of `mqadmin`. Connections are this process's own; clients keep one
-to every node, but those of producers that only know the leader stand there alone.
+Place in the data path: none; requested by `mqadmin`. Each process lists its own connections:
+clients keep one to every node, but a producer that only knows the leader is listed there alone.
 Source: RocketMQ AdminBrokerProcessor, ConsumerManager, ProducerManager.
 """
 
@@ -16,17 +16,26 @@ from broker.request.context import BrokerContext
 from broker.request.known_groups import groups_of_topic, topics_of_group
 from broker.request.request import RefusedError, Request
 from remoting.protocol.codes import ResponseCode
+from remoting.protocol.headers import (
+    GetConsumerConnectionListRequestHeader,
+    GetProducerConnectionListRequestHeader,
+    QuerySubscriptionByConsumerRequestHeader,
+    QueryTopicsByConsumerRequestHeader,
+    TopicRequestHeader,
+)
 
-__all__ = ["ConnectionProcessor"]
+__all__ = ["ClientListingProcessor"]
 
 
-class ConnectionProcessor:
+class ClientListingProcessor:
+    """Requests about connections of this process and subscriptions of groups."""
+
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
 
-    def consumers(self, request: Request) -> None:
-        """GET_CONSUMER_CONNECTION_LIST."""
-        group = request.text("consumerGroup")
+    def consumers(self, header: GetConsumerConnectionListRequestHeader, request: Request) -> None:
+        """Answer GET_CONSUMER_CONNECTION_LIST. Raises RefusedError where nobody is connected."""
+        group = header.consumer_group
         description = self._context.clients.describe(group)
         if description is None:
             raise RefusedError(
@@ -34,34 +43,36 @@ class ConnectionProcessor:
             )
         _reply(request, description)
 
-    def producers(self, request: Request) -> None:
-        """GET_PRODUCER_CONNECTION_LIST."""
-        group = request.text("producerGroup")
+    def producers(self, header: GetProducerConnectionListRequestHeader, request: Request) -> None:
+        """Answer GET_PRODUCER_CONNECTION_LIST. Raises RefusedError where nobody is connected."""
+        group = header.producer_group
         members = self._context.clients.producers().get(group)
         if not members:
             raise RefusedError(ResponseCode.SYSTEM_ERROR, f"the producer group[{group}] not exist")
         _reply(request, {"connectionSet": [client.described() for client in members.values()]})
 
     def all_producers(self, request: Request) -> None:
-        """GET_ALL_PRODUCER_INFO."""
+        """Answer GET_ALL_PRODUCER_INFO."""
         table = {
             group: [_producer_info(client) for client in members.values()]
             for group, members in self._context.clients.producers().items()
         }
         _reply(request, {"data": table})
 
-    def groups_of_topic(self, request: Request) -> None:
-        """QUERY_TOPIC_CONSUME_BY_WHO."""
-        _reply(request, {"groupList": groups_of_topic(self._context, request.text("topic"))})
+    def groups_of_topic(self, header: TopicRequestHeader, request: Request) -> None:
+        """Answer QUERY_TOPIC_CONSUME_BY_WHO."""
+        _reply(request, {"groupList": groups_of_topic(self._context, header.topic)})
 
-    def topics_of_group(self, request: Request) -> None:
-        """QUERY_TOPICS_BY_CONSUMER."""
-        topics = topics_of_group(self._context, request.text("group"))
+    def topics_of_group(self, header: QueryTopicsByConsumerRequestHeader, request: Request) -> None:
+        """Answer QUERY_TOPICS_BY_CONSUMER."""
+        topics = topics_of_group(self._context, header.group)
         _reply(request, {"topicList": topics, "brokerAddr": self._context.config.advertised})
 
-    def subscription(self, request: Request) -> None:
-        """QUERY_SUBSCRIPTION_BY_CONSUMER."""
-        group, topic = request.text("group"), request.text("topic")
+    def subscription(
+        self, header: QuerySubscriptionByConsumerRequestHeader, request: Request
+    ) -> None:
+        """Answer QUERY_SUBSCRIPTION_BY_CONSUMER; without subscriptionData where there is none."""
+        group, topic = header.group, header.topic
         known = self._context.clients.subscriptions(group).get(topic)
         body: dict[str, Any] = {"group": group, "topic": topic}
         if known is not None:

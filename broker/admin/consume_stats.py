@@ -1,6 +1,6 @@
-"""How far topics and groups are: bounds, progress, backlog and its age, raw ConsumeQueue units.
+"""Statistics of consumption: queue bounds, progress, backlog and its age, raw ConsumeQueue units.
 
-Place in the data path: questions of `mqadmin`, read at a read point (promise G6).
+Place in the data path: none; requested by `mqadmin`, answered at a read point (promise G6).
 Source: RocketMQ AdminBrokerProcessor (getTopicStatsInfo, getConsumeStats, queryConsumeTimeSpan,
 fetchAllConsumeStatsInBroker, queryConsumeQueue, getAllConsumerOffset, getAllDelayOffset).
 """
@@ -8,6 +8,7 @@ fetchAllConsumeStatsInBroker, queryConsumeQueue, getAllConsumerOffset, getAllDel
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -21,55 +22,64 @@ from broker.request.read_point import answer_at_read_point
 from broker.request.request import RefusedError, Request
 from broker.request.tasks import TaskOwner
 from remoting.protocol.codes import ResponseCode
+from remoting.protocol.headers import (
+    GetConsumeStatsInBrokerHeader,
+    GetConsumeStatsRequestHeader,
+    QueryConsumeQueueRequestHeader,
+    QueryConsumeTimeSpanRequestHeader,
+    TopicRequestHeader,
+)
 from remoting.protocol.queue_table import QueueName, encode_queue_table
 
-__all__ = ["ProgressProcessor"]
+__all__ = ["ConsumeStatsProcessor"]
 
 _UNITS_MAX: Final = 1_024
 _ROWS_MAX: Final = 100_000  # of one answer, which must fit a frame
-_STATS_ROWS_MAX: Final = 20_000  # each looks a message up, and nobody is served meanwhile
+_STATS_ROWS_MAX: Final = 20_000  # each reads a message, and the loop is blocked meanwhile
 _Rows: TypeAlias = dict[QueueName, dict[str, int]]
 
 
-class ProgressProcessor:
+class ConsumeStatsProcessor:
+    """Requests about queues and the progress of groups in them; each answer follows."""
+
     def __init__(self, context: BrokerContext, tasks: TaskOwner) -> None:
         self._context = context
         self._tasks = tasks
 
-    def topic_stats(self, request: Request) -> None:
-        """GET_TOPIC_STATS_INFO."""
-        self._at_read_point(request, self._topic_stats)
+    def topic_stats(self, header: TopicRequestHeader, request: Request) -> None:
+        """Answer GET_TOPIC_STATS_INFO with the bounds of each queue of a topic."""
+        self._at_read_point(request, partial(self._topic_stats, header))
 
-    def consume_stats(self, request: Request) -> None:
-        """GET_CONSUME_STATS: how far a group is behind, queue by queue."""
-        self._at_read_point(request, self._consume_stats)
+    def consume_stats(self, header: GetConsumeStatsRequestHeader, request: Request) -> None:
+        """Answer GET_CONSUME_STATS with a group's progress in each queue."""
+        self._at_read_point(request, partial(self._consume_stats, header))
 
-    def broker_consume_stats(self, request: Request) -> None:
-        """GET_BROKER_CONSUME_STATS: the same of every group and topic here."""
-        request.text("isOrder")
-        self._at_read_point(request, self._broker_consume_stats)
+    def broker_consume_stats(self, header: GetConsumeStatsInBrokerHeader, request: Request) -> None:
+        """Answer GET_BROKER_CONSUME_STATS with the progress of every group in every topic here."""
+        self._at_read_point(request, partial(self._broker_consume_stats, header))
 
-    def time_span(self, request: Request) -> None:
-        """QUERY_CONSUME_TIME_SPAN: of when a queue's messages are, and how old is what is next."""
-        self._at_read_point(request, self._time_span)
+    def time_span(self, header: QueryConsumeTimeSpanRequestHeader, request: Request) -> None:
+        """Answer QUERY_CONSUME_TIME_SPAN with the store times of each queue's first, last and last
+        consumed message, and the age of the next one."""
+        self._at_read_point(request, partial(self._time_span, header))
 
-    def consume_queue(self, request: Request) -> None:
-        """QUERY_CONSUME_QUEUE: units as they are."""
-        self._at_read_point(request, self._consume_queue)
+    def consume_queue(self, header: QueryConsumeQueueRequestHeader, request: Request) -> None:
+        """Answer QUERY_CONSUME_QUEUE with units as they are stored."""
+        self._at_read_point(request, partial(self._consume_queue, header))
 
     def all_consumer_offsets(self, request: Request) -> None:
-        """GET_ALL_CONSUMER_OFFSET."""
+        """Answer GET_ALL_CONSUMER_OFFSET."""
         self._at_read_point(request, self._all_consumer_offsets)
 
     def all_delay_offsets(self, request: Request) -> None:
-        """GET_ALL_DELAY_OFFSET."""
+        """Answer GET_ALL_DELAY_OFFSET."""
         self._at_read_point(request, self._all_delay_offsets)
 
     # Answers -----------------------------------------------------------------------------------
 
-    def _topic_stats(self, request: Request) -> None:
+    def _topic_stats(self, header: TopicRequestHeader, request: Request) -> None:
         context = self._context
-        topic = self._topic(request.text("topic"))
+        topic = self._topic(header.topic)
         table: _Rows = {}
         for queue_id in range(max(topic.read_queue_count, topic.write_queue_count)):
             first, end = self._bounds(topic.name, queue_id)
@@ -81,11 +91,11 @@ class ProgressProcessor:
         tps = context.stats.tps("TOPIC_PUT_NUMS", topic.name)
         _reply(request, {"topicPutTps": tps, "offsetTable": encode_queue_table(table.items())})
 
-    def _consume_stats(self, request: Request) -> None:
-        group = request.text("consumerGroup")
-        named = (request.fields.get("topicList") or "").split(";")
+    def _consume_stats(self, header: GetConsumeStatsRequestHeader, request: Request) -> None:
+        group = header.consumer_group
+        named = (header.topic_list or "").split(";")
         listed = [name for name in dict.fromkeys(named) if name]
-        wanted = listed or [name for name in [request.fields.get("topic")] if name]
+        wanted = listed or [name for name in [header.topic] if name]
         offsets = offsets_of(self._context, group)
         if not wanted:
             wanted = sorted({topic for topic, _ in offsets})
@@ -106,9 +116,10 @@ class ProgressProcessor:
                 tps += self._context.stats.tps("GROUP_GET_NUMS", f"{name}@{group}")
         _reply(request, {"consumeTps": tps, "offsetTable": encode_queue_table(table.items())})
 
-    def _broker_consume_stats(self, request: Request) -> None:
+    def _broker_consume_stats(
+        self, header: GetConsumeStatsInBrokerHeader, request: Request
+    ) -> None:
         context = self._context
-        only_ordered = request.boolean_or("isOrder", False)
         listed: list[dict[str, list[dict[str, Any]]]] = []
         total = in_flight = rows = 0
         committed = offsets_by_group(context)
@@ -120,7 +131,7 @@ class ProgressProcessor:
                 topic = context.state.topics.get(name)
                 if (
                     topic is None
-                    or (only_ordered and not topic.order)
+                    or (header.is_order and not topic.order)
                     or (subscribed and name not in subscribed)
                 ):
                     continue
@@ -147,9 +158,9 @@ class ProgressProcessor:
             },
         )
 
-    def _time_span(self, request: Request) -> None:
+    def _time_span(self, header: QueryConsumeTimeSpanRequestHeader, request: Request) -> None:
         context = self._context
-        topic, group = self._topic(request.text("topic")), request.text("group")
+        topic, group = self._topic(header.topic), header.group
         spans: list[dict[str, Any]] = []
         for queue_id in range(topic.write_queue_count):
             first, end = self._bounds(topic.name, queue_id)
@@ -170,10 +181,8 @@ class ProgressProcessor:
             spans.append(span)
         _reply(request, {"consumeTimeSpanSet": spans})
 
-    def _consume_queue(self, request: Request) -> None:
-        context = self._context
-        name, queue_id = request.text("topic"), request.integer("queueId")
-        first, count = request.integer("index"), request.integer("count")
+    def _consume_queue(self, header: QueryConsumeQueueRequestHeader, request: Request) -> None:
+        context, name, queue_id = self._context, header.topic, header.queue_id
         queue = context.queues.find(name, queue_id)
         if queue is None:
             raise RefusedError(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{name} is not exist!")
@@ -183,11 +192,11 @@ class ProgressProcessor:
             "queueData": [
                 {"physicOffset": position, "physicSize": size, "tagsCode": code, "eval": False}
                 for position, size, code in UNIT.iter_unpack(
-                    queue.read(first, max(0, min(count, _UNITS_MAX)))
+                    queue.read(header.index, max(0, min(header.count, _UNITS_MAX)))
                 )
             ],
         }
-        group = request.fields.get("consumerGroup")
+        group = header.consumer_group
         if group:
             subscription = context.clients.subscriptions(group).get(name)
             if subscription is None:
@@ -227,7 +236,8 @@ class ProgressProcessor:
     def _progress(
         self, group: str, topic: Topic, count: int, offsets: dict[tuple[str, int], int]
     ) -> _Rows:
-        """Of the topic's first `count` queues; a group that never committed is at 0."""
+        """Return the group's progress in the topic's first `count` queues; a group that never
+        committed an offset is at 0."""
         table: _Rows = {}
         for queue_id in range(count):
             offset = offsets.get((topic.name, queue_id), 0)
@@ -246,7 +256,7 @@ class ProgressProcessor:
         return (0, 0) if queue is None else (queue.min_offset, queue.next_offset)
 
     def _stored_ms(self, topic: str, queue_id: int, offset: int) -> int:
-        """0 where there is no such message, or not any more."""
+        """Return when a message was stored, or 0 if there is none, or none any more."""
         queue = self._context.queues.find(topic, queue_id)
         if queue is None or offset < 0:
             return 0

@@ -1,10 +1,10 @@
-"""Requests that a broker hands on to a connected consumer, and whose answer it hands back.
+"""Requests that a broker relays to a connected consumer, whose answer it relays back.
 
-Place in the data path: none of messages; an administrator asks a consumer through the broker that
-it is connected to. The client's code, remark, fields and body come back as they are.
+Place in the data path: none; an administrator reaches a consumer through the broker that it is
+connected to. The client's code, remark, fields and body are relayed unchanged.
 
-Invariants: at most `_RELAYS_MAX` are under way, each for at most its time; a consumer that doesn't
-answer is told as 207 (CONSUME_MSG_TIMEOUT), which says nothing about what it did.
+Invariants: at most `_RELAYS_MAX` are in flight, each until its timeout; a consumer that doesn't
+answer is reported as 207 (CONSUME_MSG_TIMEOUT), which says nothing about what it did.
 Source: RocketMQ AdminBrokerProcessor.callConsumer, Broker2Client.
 """
 
@@ -24,11 +24,16 @@ from remoting.errors import BodyError, RecordError, RemotingError, RequestTimeou
 from remoting.protocol import fastjson
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import RemotingCommand
+from remoting.protocol.headers import (
+    ConsumeMessageDirectlyResultRequestHeader,
+    GetConsumerRunningInfoRequestHeader,
+    GetConsumerStatusRequestHeader,
+)
 from remoting.protocol.queue_table import encode_queue_table, parse_queue_name
 from remoting.records.message import decode_record
 from remoting.records.message_id import parse_offset_msg_id
 
-__all__ = ["RelayProcessor"]
+__all__ = ["ConsumerRelayProcessor"]
 
 _RELAYS_MAX: Final = 64
 _RELAY_TIMEOUT_MS: Final = 10_000
@@ -41,22 +46,28 @@ class _MemberOffsets(msgspec.Struct):
     messageQueueTable: dict[str, int] = {}
 
 
-class RelayProcessor:
+class ConsumerRelayProcessor:
+    """Requests that consumers answer. Handlers raise RefusedError; else the answer follows."""
+
     def __init__(self, context: BrokerContext, tasks: TaskOwner) -> None:
         self._context = context
         self._tasks = tasks
-        self._under_way = 0
+        self._in_flight = 0
 
-    def running_info(self, request: Request) -> None:
-        """GET_CONSUMER_RUNNING_INFO."""
-        client = self._client(request.text("consumerGroup"), request.text("clientId"))
+    def running_info(self, header: GetConsumerRunningInfoRequestHeader, request: Request) -> None:
+        """Relay GET_CONSUMER_RUNNING_INFO."""
+        group = header.consumer_group
+        client = self._client(group, header.client_id)
+        asked = _copy(request, request.fields, request.command.body)
         self._take_turn()
-        self._tasks.answer(request, lambda: self._relay(request, client, request.command.body))
+        self._tasks.answer(request, lambda: self._relay(request, group, client, asked))
 
-    def consume_directly(self, request: Request) -> None:
-        """CONSUME_MESSAGE_DIRECTLY: the consumer gets the record that msgId names."""
-        group, message_id = request.text("consumerGroup"), request.text("msgId")
-        client = self._client(group, request.fields.get("clientId") or "")
+    def consume_directly(
+        self, header: ConsumeMessageDirectlyResultRequestHeader, request: Request
+    ) -> None:
+        """Relay CONSUME_MESSAGE_DIRECTLY with the record that the message id names."""
+        group, message_id = header.consumer_group, header.msg_id
+        client = self._client(group, header.client_id or "")
         try:
             record = self._context.committed_record(parse_offset_msg_id(message_id)[2])
         except (LookupError, RecordError) as error:
@@ -64,20 +75,22 @@ class RelayProcessor:
                 ResponseCode.SYSTEM_ERROR, f"no message of the id {message_id[:64]}: {error}"
             ) from error
         request.require(topic_of(decode_record(record, check_crc=False)))
-        request.fields["brokerName"] = self._context.config.group
+        named = msgspec.structs.replace(header, broker_name=self._context.config.group)
+        asked = _copy(request, request.fields | named.to_ext_fields(), record)
         self._take_turn()
-        self._tasks.answer(request, lambda: self._relay(request, client, record))
+        self._tasks.answer(request, lambda: self._relay(request, group, client, asked))
 
-    def consumer_status(self, request: Request) -> None:
-        """INVOKE_BROKER_TO_GET_CONSUMER_STATUS: what members say of their offsets of a topic."""
-        topic, group = request.text("topic"), request.text("group")
+    def consumer_status(self, header: GetConsumerStatusRequestHeader, request: Request) -> None:
+        """Answer INVOKE_BROKER_TO_GET_CONSUMER_STATUS with the offsets in a topic that members of
+        a group report."""
+        topic, group = header.topic, header.group
         members = self._context.clients.consumers(group)
         if not members:
             raise RefusedError(
                 ResponseCode.SYSTEM_ERROR,
                 f"No Any Consumer online in the consumer group: [{group}]",
             )
-        wanted = request.fields.get("clientAddr") or ""
+        wanted = header.client_addr or ""
         asked = [client for client in members.values() if wanted in {"", client.client_id}]
         if len(asked) > _STATUS_CLIENTS_MAX:
             raise RefusedError(
@@ -90,6 +103,7 @@ class RelayProcessor:
     # Parts -------------------------------------------------------------------------------------
 
     def _client(self, group: str, client_id: str) -> Client:
+        """Return a connected member of the group. Raises RefusedError."""
         client = self._context.clients.consumers(group).get(client_id)
         if client is None or client.connection.closed:
             raise RefusedError(
@@ -98,22 +112,20 @@ class RelayProcessor:
         return client
 
     def _take_turn(self) -> None:
-        """One more is under way, until `_end_turn`. Raises RefusedError."""
-        if self._under_way >= _RELAYS_MAX:
+        """Count one more in flight, until `_end_turn`. Raises RefusedError above the limit."""
+        if self._in_flight >= _RELAYS_MAX:
             raise RefusedError(
                 ResponseCode.SYSTEM_BUSY, f"{_RELAYS_MAX} consumers are being asked already"
             )
-        self._under_way += 1
+        self._in_flight += 1
 
     def _end_turn(self) -> None:
-        self._under_way -= 1
-        assert self._under_way >= 0
+        self._in_flight -= 1
+        assert self._in_flight >= 0
 
-    async def _relay(self, request: Request, client: Client, body: bytes) -> None:
-        group = request.text("consumerGroup")
-        asked = RemotingCommand(
-            code=request.command.code, ext_fields=dict(request.fields), body=body
-        )
+    async def _relay(
+        self, request: Request, group: str, client: Client, asked: RemotingCommand
+    ) -> None:
         try:
             answer = await client.connection.request(asked, _RELAY_TIMEOUT_MS)
         except RequestTimeoutError as error:
@@ -152,10 +164,11 @@ class RelayProcessor:
             request.reply(ResponseCode.SUCCESS, body=body)
 
     async def _table_of(self, client: Client, topic: str, group: str) -> msgspec.Raw | None:
-        """None where the client doesn't tell; the others' are worth having all the same."""
+        """Return the offsets that one member reports, or None if it doesn't: those of the others
+        are useful without it."""
         asked = RemotingCommand(
             code=RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
-            ext_fields={"topic": topic, "group": group},
+            ext_fields=GetConsumerStatusRequestHeader(topic=topic, group=group).to_ext_fields(),
         )
         try:
             answer = await client.connection.request(asked, _STATUS_TIMEOUT_MS)
@@ -167,3 +180,8 @@ class RelayProcessor:
             )
         except (RemotingError, BodyError):
             return None
+
+
+def _copy(request: Request, fields: dict[str, str], body: bytes) -> RemotingCommand:
+    """Return the request as the client gets it: fields that this broker doesn't know included."""
+    return RemotingCommand(code=request.command.code, ext_fields=dict(fields), body=body)

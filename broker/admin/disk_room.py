@@ -1,12 +1,12 @@
-"""How full the disk under a store is, and whether that is too full for new messages.
+"""Disk usage of a store, and the decision whether the disk is too full for new messages.
 
-Place in the data path: `broker.process.housekeeping` looks every 100 ms; while there is no room the
-leader refuses sends with RocketMQ's code 14, which is a definite failure, and takes them again by
-itself.
+Place in the data path: `broker.process.housekeeping` checks every 100 ms; while the disk is too
+full the leader rejects sends with RocketMQ's code 14, which is a definite failure, and accepts them
+again without intervention.
 
-Rules: RocketMQ's `disk_space_warning_level_ratio` (percent, as `df` shows it), and beyond it a
-floor in bytes, since the last percent of a small disk may be less than what is in flight. Beside
-both stands the log's own word: it makes sure of its blocks before it takes an entry.
+Rules: RocketMQ's `disk_space_warning_level_ratio` (percent, as `df` shows it), and a minimum of
+free bytes, since the last percent of a small disk may be less than what is in flight. The log has a
+say too: it allocates its blocks before it takes an entry, and reports when it could not.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["DiskUse", "disk_use", "want_of_room"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskUse:
-    """Bytes; `free` is what this process may still use."""
+    """Used and free bytes of a disk; `free` is what this process may still use."""
 
     used: int
     free: int
@@ -31,7 +31,7 @@ class DiskUse:
 
 
 def disk_use(store: Path) -> DiskUse:
-    """Raises OSError."""
+    """Return the usage of the disk under `store`. Raises OSError."""
     usage = shutil.disk_usage(store)
     return DiskUse(used=usage.used, free=usage.free)
 
@@ -39,7 +39,7 @@ def disk_use(store: Path) -> DiskUse:
 def want_of_room(
     use: DiskUse, *, warning_level_ratio: int, free_size_min: int, log_writable: bool
 ) -> str | None:
-    """Why nothing may be stored now; None where there is room."""
+    """Return why nothing may be stored now, or None if there is room."""
     if use.free < free_size_min:
         return f"less than {free_size_min} bytes are free at the store"
     if use.used_percent > warning_level_ratio:

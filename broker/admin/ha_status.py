@@ -1,8 +1,8 @@
-"""GET_BROKER_HA_STATUS: how far each replica of the group is, in the words of master and slave.
+"""GET_BROKER_HA_STATUS: the log's end at each replica, in RocketMQ's terms of master and slave.
 
-Place in the data path: none; asked by `mqadmin haStatus`. The leader asks every other member for
-its LEDGERMQ_STATUS, which tells where that replica's log ends; one that doesn't answer is left out,
-as a slave that isn't connected. A follower tells of its leader.
+Place in the data path: none; requested by `mqadmin haStatus`. The leader requests LEDGERMQ_STATUS
+from every other member, which reports where that replica's log ends; a member that doesn't answer
+is left out, as RocketMQ leaves out a slave that isn't connected. A follower reports its leader.
 
 Source: RocketMQ AdminBrokerProcessor.getBrokerHaStatus, HARuntimeInfo, DefaultHAService.
 """
@@ -22,25 +22,28 @@ from raft.messages import NodeId
 from remoting.errors import RemotingError
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import RemotingCommand
+from remoting.protocol.headers import ResetMasterFlushOffsetHeader
 
-__all__ = ["ReplicaProcessor"]
+__all__ = ["HaStatusProcessor"]
 
 _TIMEOUT_MS: Final = 1_000
 _GAP_SIZE_MAX: Final = 256 << 20  # RocketMQ's haMaxGapNotInSync
 
 
-class ReplicaProcessor:
+class HaStatusProcessor:
+    """Requests about the replicas of this group."""
+
     def __init__(self, context: BrokerContext, tasks: TaskOwner) -> None:
         self._context = context
         self._tasks = tasks
 
     def ha_status(self, request: Request) -> None:
-        """GET_BROKER_HA_STATUS."""
+        """Answer GET_BROKER_HA_STATUS, once the other members have answered or timed out."""
         self._tasks.answer(request, lambda: self._answer(request))
 
-    def reset_master_flush_offset(self, request: Request) -> None:
-        """RESET_MASTER_FLUSH_OFFSET: nothing at a leader, as at RocketMQ's master; what a follower
-        takes for durable is Raft's to say."""
+    def reset_master_flush_offset(self, _: ResetMasterFlushOffsetHeader, request: Request) -> None:
+        """Answer RESET_MASTER_FLUSH_OFFSET: ignored by a leader, as by RocketMQ's master. Raises
+        RefusedError elsewhere, since Raft decides what a follower takes for durable."""
         if not self._context.ready:
             raise RefusedError(
                 ResponseCode.NO_PERMISSION, "what is durable at the leader is settled by Raft"
@@ -72,7 +75,7 @@ class ReplicaProcessor:
         request.reply(ResponseCode.SUCCESS, body=msgspec.json.encode(body))
 
     async def _replica(self, node: NodeId, end: int) -> dict[str, Any] | None:
-        """RocketMQ's HAConnectionRuntimeInfo; None where the replica doesn't answer."""
+        """Return RocketMQ's HAConnectionRuntimeInfo, or None if the replica doesn't answer."""
         address = self._context.broker_addresses.get(node)
         if address is None or self._context.remoting is None:
             return None

@@ -1,8 +1,8 @@
-"""What an operator asks for by hand: retention now, ConsumeQueue files, halves that were given up.
+"""Maintenance that an operator starts by hand: retention, ConsumeQueue files, given-up halves.
 
-Place in the data path: beside it. Retention decides as at its hours
-(`broker.process.housekeeping`); a half that the check-back gave up goes through the log into the
-half topic again, its checks at 0.
+Place in the data path: beside it. Retention decides by the same rules as at its hours
+(`broker.process.housekeeping`); a half that the check-back gave up is appended to the half topic
+again through the log, with its checks at 0.
 Source: RocketMQ AdminBrokerProcessor (deleteExpiredCommitLog, cleanExpiredConsumeQueue,
 resumeCheckHalfMessage).
 """
@@ -20,6 +20,7 @@ from broker.state.resumed import RESUMED_MAX
 from broker.transaction.records import is_for_deleted_topic, resumed_record
 from remoting.errors import RecordError
 from remoting.protocol.codes import ResponseCode
+from remoting.protocol.headers import ResumeCheckHalfMessageRequestHeader
 from remoting.records.message import decode_record
 from remoting.records.message_id import parse_offset_msg_id
 
@@ -27,21 +28,24 @@ __all__ = ["MaintenanceProcessor"]
 
 
 class MaintenanceProcessor:
+    """Requests of operators about the files and halves of this broker."""
+
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
 
     def delete_expired_log(self, request: Request) -> None:
-        """DELETE_EXPIRED_COMMITLOG: begun when it is answered, as in RocketMQ."""
+        """Answer DELETE_EXPIRED_COMMITLOG; retention starts then and ends later, as in RocketMQ."""
         self._context.retain_now()
         request.reply(ResponseCode.SUCCESS)
 
     def clean_expired_queues(self, request: Request) -> None:
-        """CLEAN_EXPIRED_CONSUMEQUEUE: units of records that the log has let go."""
+        """Answer CLEAN_EXPIRED_CONSUMEQUEUE: delete units whose records the log has deleted."""
         self._context.queues.trim(self._context.log.status().begin_position)
         request.reply(ResponseCode.SUCCESS)
 
     def cold_data(self, request: Request) -> None:
-        """GET_COLD_DATA_FLOW_CTR_INFO: no consumer is held back for reading old messages."""
+        """Answer GET_COLD_DATA_FLOW_CTR_INFO with empty tables: reads of old messages are not
+        throttled."""
         body = {
             "runtimeTable": {},
             "configTable": {},
@@ -52,14 +56,14 @@ class MaintenanceProcessor:
         request.reply(ResponseCode.SUCCESS, body=msgspec.json.encode(body))
 
     def pop_rollback(self, request: Request) -> None:
-        """POP_ROLLBACK: RocketMQ moves POP's records out of a second store; here there is one."""
+        """Answer POP_ROLLBACK without doing anything: RocketMQ moves POP's records out of a second
+        store, and here there is only one."""
         request.reply(ResponseCode.SUCCESS)
 
-    def resume_half(self, request: Request) -> None:
-        """RESUME_CHECK_HALF_MESSAGE: a half of TRANS_CHECK_MAX_TIME_TOPIC is checked again."""
-        context = self._context
-        context.require_leader()
-        message_id = request.text("msgId")
+    def resume_half(self, header: ResumeCheckHalfMessageRequestHeader, request: Request) -> None:
+        """Append a half of TRANS_CHECK_MAX_TIME_TOPIC to the half topic, so that it is checked
+        again (RESUME_CHECK_HALF_MESSAGE). Raises RefusedError; else the answer follows."""
+        context, message_id = self._context, header.msg_id
         try:
             record = decode_record(context.committed_record(parse_offset_msg_id(message_id)[2]))
         except (LookupError, RecordError) as error:

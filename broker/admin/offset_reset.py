@@ -1,9 +1,9 @@
-"""Where groups go on, as an administrator wants it: resets and clones of consumer offsets.
+"""Resets and clones of consumer offsets, as administrators request them.
 
-Place in the data path: INVOKE_BROKER_TO_RESET_OFFSET puts pending resets into the log
-(`broker.state.offset_resets`): pulls are answered with them, whether members are online or come
-later. With useServerSideResetOffset off the members are told as RocketMQ 4.9 does, by request 220.
-CLONE_GROUP_OFFSET copies what one group has committed to another.
+Place in the data path: INVOKE_BROKER_TO_RESET_OFFSET appends pending resets to the log
+(`broker.state.offset_resets`): pulls are answered with them, whether members are online or connect
+later. With useServerSideResetOffset off the members are notified as in RocketMQ 4.9, by request
+220. CLONE_GROUP_OFFSET copies the offsets that one group has committed to another.
 Source: RocketMQ AdminBrokerProcessor.resetOffsetInner, Broker2Client.resetOffset.
 """
 
@@ -23,22 +23,24 @@ from broker.request.request import RefusedError, Request
 from broker.state.offset_resets import RESETS_MAX
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import FLAG_ONEWAY, RemotingCommand
+from remoting.protocol.headers import CloneGroupOffsetRequestHeader, ResetOffsetRequestHeader
 from remoting.protocol.queue_table import QueueName, encode_queue_table
 
-__all__ = ["ResetProcessor"]
+__all__ = ["OffsetResetProcessor"]
 
 _CLONED_OFFSETS_MAX: Final = 10_000  # they stand in one entry
 
 
-class ResetProcessor:
+class OffsetResetProcessor:
+    """Requests to set consumer offsets. Handlers raise RefusedError; else the answer follows."""
+
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
 
-    def reset(self, request: Request) -> None:
-        """INVOKE_BROKER_TO_RESET_OFFSET: answers with the offsets, once they are committed."""
-        context = self._context
-        context.require_leader()
-        group, name = request.text("group"), request.text("topic")
+    def reset(self, header: ResetOffsetRequestHeader, request: Request) -> None:
+        """Reset a group's offsets in a topic (INVOKE_BROKER_TO_RESET_OFFSET); the answer names the
+        offsets, once they are committed."""
+        context, group, name = self._context, header.group, header.topic
         topic = context.proposer.topic(name)
         if topic is None:
             raise RefusedError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {name} does not exist")
@@ -52,34 +54,33 @@ class ResetProcessor:
             raise RefusedError(
                 ResponseCode.CONSUMER_NOT_ONLINE,
                 f"Consumer not online, so can not reset offset, Group: {group} Topic: {name} "
-                f"Timestamp: {request.integer('timestamp')}",
+                f"Timestamp: {header.timestamp_ms}",
             )
-        offsets = self._wanted(request, group, topic)
+        offsets = self._wanted(header, topic)
         table = encode_queue_table(
             (QueueName(context.config.group, queue_id, name), offset)
             for queue_id, offset in offsets.items()
         )
         body = msgspec.json.encode({"offsetTable": table})
         if not server_side:
-            self._tell_members(request, group, body)
+            self._notify_members(header, body)
             request.reply(ResponseCode.SUCCESS, body=body)
             return
         self._check_room(group, name, offsets)
 
         def answer() -> None:
-            for queue_id in offsets:  # those that wait at the end hear of it now
+            for queue_id in offsets:  # pulls held at the queue's end are answered now
                 context.long_polling.release(name, queue_id)
             request.reply(ResponseCode.SUCCESS, body=body)
 
         rows = [[queue_id, offset] for queue_id, offset in offsets.items()]
         commit(context, request, [ResetCommand(group, name, rows)], answer=answer)
 
-    def clone(self, request: Request) -> None:
-        """CLONE_GROUP_OFFSET: the destination goes on where the source is."""
-        context = self._context
-        context.require_leader()
-        source, destination = request.text("srcGroup"), request.text("destGroup")
-        wanted = request.fields.get("topic") or None
+    def clone(self, header: CloneGroupOffsetRequestHeader, request: Request) -> None:
+        """Commit the offsets of the source group for the destination group, too
+        (CLONE_GROUP_OFFSET)."""
+        context, source, destination = self._context, header.src_group, header.dest_group
+        wanted = header.topic or None
         for group in (source, destination):
             _check_group(group)
         if not is_known_group(context, source):
@@ -87,13 +88,12 @@ class ResetProcessor:
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {source} not exist!"
             )
         subscribed = context.clients.subscriptions(source)
-        offline = request.boolean_or("offline", False)
         commands = [
             OffsetCommand(destination, topic, queue_id, offset)
             for (topic, queue_id), offset in offsets_of(context, source).items()
             if topic in context.state.topics
             and wanted in {None, topic}
-            and (offline or not subscribed or topic in subscribed)
+            and (header.offline or not subscribed or topic in subscribed)
         ]
         known = context.state.consumer_offsets
         fresh = sum(
@@ -111,18 +111,18 @@ class ResetProcessor:
 
     # Parts -------------------------------------------------------------------------------------
 
-    def _wanted(self, request: Request, group: str, topic: Topic) -> dict[int, int]:
-        """Queue id -> offset. Raises RefusedError."""
-        queue_id = request.integer_or("queueId", -1)
+    def _wanted(self, header: ResetOffsetRequestHeader, topic: Topic) -> dict[int, int]:
+        """Return the requested offset of each queue. Raises RefusedError."""
+        queue_id = -1 if header.queue_id is None else header.queue_id
         if queue_id >= topic.read_queue_count:
             raise RefusedError(
                 ResponseCode.INVALID_PARAMETER,
                 f"queueId {queue_id}: topic {topic.name} has {topic.read_queue_count} queues",
             )
         if queue_id >= 0:
-            offset = request.integer_or("offset", -1)
-            if offset == -1:
-                return {queue_id: self._at(request, group, topic, queue_id)}
+            offset = header.offset
+            if offset is None or offset == -1:
+                return {queue_id: self._at(header, queue_id)}
             queue = self._context.queues.get(topic.name, queue_id)
             if not queue.min_offset <= offset <= queue.next_offset:
                 raise RefusedError(
@@ -131,26 +131,24 @@ class ResetProcessor:
                     f"[{queue.min_offset}-{queue.next_offset}]",
                 )
             return {queue_id: offset}
-        return {
-            queue_id: self._at(request, group, topic, queue_id)
-            for queue_id in range(topic.read_queue_count)
-        }
+        return {queue_id: self._at(header, queue_id) for queue_id in range(topic.read_queue_count)}
 
-    def _at(self, request: Request, group: str, topic: Topic, queue_id: int) -> int:
-        """Where the time is; not further than the group has come, unless it is forced."""
+    def _at(self, header: ResetOffsetRequestHeader, queue_id: int) -> int:
+        """Return the offset of the requested time in a queue, or the group's own offset if that is
+        less and the reset is not forced."""
         context = self._context
-        timestamp_ms = request.integer("timestamp")
-        queue = context.queues.get(topic.name, queue_id)
-        if timestamp_ms < 0:  # clients write -1 for "at the end"
+        queue = context.queues.get(header.topic, queue_id)
+        if header.timestamp_ms < 0:  # clients write -1 for "at the end"
             offset = queue.next_offset
         else:
-            offset = first_stored_at(context, queue, timestamp_ms)
-        known = context.state.consumer_offsets.get((group, topic.name, queue_id))
-        if known is not None and not request.boolean_or("isForce", True):
+            offset = first_stored_at(context, queue, header.timestamp_ms)
+        known = context.state.consumer_offsets.get((header.group, header.topic, queue_id))
+        if known is not None and not header.is_force:
             offset = max(queue.min_offset, min(offset, known))
         return offset
 
     def _check_room(self, group: str, topic: str, offsets: dict[int, int]) -> None:
+        """Raises RefusedError where the state has no room for these resets."""
         state = self._context.state
         fresh = sum((group, topic, queue_id) not in state.consumer_offsets for queue_id in offsets)
         if (
@@ -159,26 +157,25 @@ class ResetProcessor:
         ):
             raise RefusedError(ResponseCode.SYSTEM_BUSY, "too many offset resets are pending")
 
-    def _tell_members(self, request: Request, group: str, body: bytes) -> None:
-        """RESET_CONSUMER_CLIENT_OFFSET, oneway."""
-        for client in self._context.clients.consumers(group).values():
+    def _notify_members(self, header: ResetOffsetRequestHeader, body: bytes) -> None:
+        """Send RESET_CONSUMER_CLIENT_OFFSET, oneway, to the connected members."""
+        notice = ResetOffsetRequestHeader(
+            topic=header.topic, group=header.group, timestamp_ms=header.timestamp_ms, is_force=True
+        )
+        for client in self._context.clients.consumers(header.group).values():
             if not client.connection.closed:
                 client.connection.oneway(
                     RemotingCommand(
                         code=RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
                         flag=FLAG_ONEWAY,
-                        ext_fields={
-                            "topic": request.text("topic"),
-                            "group": group,
-                            "timestamp": request.text("timestamp"),
-                            "isForce": "true",
-                        },
+                        ext_fields=notice.to_ext_fields(),
                         body=body,
                     )
                 )
 
 
 def _check_group(group: str) -> None:
+    """Raises RefusedError where that is no legal name of a group."""
     try:
         check_group_name(group)
     except TopicNameError as error:

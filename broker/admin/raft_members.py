@@ -1,12 +1,12 @@
-"""LEDGERMQ_MEMBERS, LEDGERMQ_CHANGE_MEMBER, LEDGERMQ_TRANSFER: who belongs to this group, and who
-leads it, as an operator wants it.
+"""Raft membership and leadership, as operators request them: LEDGERMQ_MEMBERS,
+LEDGERMQ_CHANGE_MEMBER, LEDGERMQ_TRANSFER.
 
-Place in the data path: `ledgermq cluster member` and `cluster transfer` ask the group's leader.
-Each change is one step (`raft.membership`); what must come before it (a learner that has caught
-up, a change before that is committed) is the log's to say, and the caller's to wait for.
+Place in the data path: `ledgermq cluster member` and `cluster transfer` send these to the group's
+leader. Each change is one step (`raft.membership`); the log checks its preconditions (a learner has
+caught up, the previous change is committed), and the caller waits for them.
 
-Answers: 0 done and committed; 2 not now, ask again; 14 not the leader; 29 never so; 1 the outcome
-is unknown. All but the last are definite.
+Answers: 0 done and committed; 2 not now, retry; 14 not the leader; 29 impossible; 1 the outcome is
+unknown. All but the last are definite.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ from raft.membership import (
 from raft.messages import NodeId
 from raft.replicated_log import ChangeRefusedError, NotLeaderError
 from remoting.protocol.codes import ResponseCode
+from remoting.protocol.headers import ChangeMemberRequestHeader, TransferLeadershipRequestHeader
 
-__all__ = ["MemberProcessor"]
+__all__ = ["RaftMembersProcessor"]
 
 _CODES: Final = {
     ChangeRefusal.NOT_LEADER: ResponseCode.SERVICE_NOT_AVAILABLE,
@@ -46,13 +47,17 @@ _CODES: Final = {
 }
 
 
-class MemberProcessor:
+class RaftMembersProcessor:
+    """Requests about the members of this group. Handlers raise RefusedError; else the answer
+    follows."""
+
     def __init__(self, context: BrokerContext, tasks: TaskOwner) -> None:
         self._context = context
         self._tasks = tasks
 
     def members(self, request: Request) -> None:
-        """LEDGERMQ_MEMBERS: the membership in force at this replica; no promise goes with it."""
+        """Answer LEDGERMQ_MEMBERS with the membership in force at this replica, without a read
+        point: it may be behind."""
         membership = self._context.log.membership()
         body = {
             what: [
@@ -63,16 +68,17 @@ class MemberProcessor:
         }
         request.reply(ResponseCode.SUCCESS, body=msgspec.json.encode(body))
 
-    def change(self, request: Request) -> None:
-        """LEDGERMQ_CHANGE_MEMBER."""
+    def change(self, header: ChangeMemberRequestHeader, request: Request) -> None:
+        """Change the membership by one step (LEDGERMQ_CHANGE_MEMBER)."""
         self._require_ready()
-        change = _change_of(request)
+        change = _change_of(header)
         self._tasks.answer(request, lambda: self._change(request, change))
 
-    def transfer(self, request: Request) -> None:
-        """LEDGERMQ_TRANSFER: answered once this node has ceased to lead."""
+    def transfer(self, header: TransferLeadershipRequestHeader, request: Request) -> None:
+        """Transfer leadership to another member (LEDGERMQ_TRANSFER); the answer follows once this
+        node has ceased to lead."""
         self._require_ready()
-        node = NodeId(request.text("node"))
+        node = NodeId(header.node)
         self._tasks.answer(request, lambda: self._transfer(request, node))
 
     async def _change(self, request: Request, change: MembershipChange) -> None:
@@ -104,24 +110,20 @@ class MemberProcessor:
             request.reply(ResponseCode.SUCCESS)
 
     def _require_ready(self) -> None:
-        """As `BrokerContext.require_leader`, but a full disk is no reason: removing a member may
-        be the cure."""
+        """Raises RefusedError (14) unless this node leads. Unlike `BrokerContext.require_leader`
+        a full disk does not matter: removing a member may be the cure."""
         if not self._context.ready:
             raise RefusedError(
                 ResponseCode.SERVICE_NOT_AVAILABLE, self._context.not_leader_remark()
             )
 
 
-def _change_of(request: Request) -> MembershipChange:
-    """Raises RefusedError where the fields make no change."""
-    kind, node = request.text("change"), NodeId(request.text("node"))
+def _change_of(header: ChangeMemberRequestHeader) -> MembershipChange:
+    """Raises RefusedError where the fields describe no change."""
+    node = NodeId(header.node)
     try:
-        member = Member(
-            node_id=node,
-            address=request.fields.get("address") or "",
-            store_id=request.fields.get("storeId") or "",
-        )
-        match kind:
+        member = Member(node_id=node, address=header.address, store_id=header.store_id)
+        match header.change:
             case "add":
                 split_address("address", member.address)
                 return AddLearner(member=member)
@@ -132,7 +134,7 @@ def _change_of(request: Request) -> MembershipChange:
             case _:
                 raise RefusedError(
                     ResponseCode.INVALID_PARAMETER,
-                    f"change {kind[:40]!r} is none of add, promote, remove",
+                    f"change {header.change[:40]!r} is none of add, promote, remove",
                 )
     except (MembershipError, ConfigError) as error:
         raise RefusedError(ResponseCode.INVALID_PARAMETER, str(error)) from error

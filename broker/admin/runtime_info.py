@@ -1,9 +1,9 @@
 """GET_BROKER_RUNTIME_INFO: the table that `mqadmin clusterList` and `brokerStatus` print.
 
-Place in the data path: none; a look at this process. RocketMQ's tools parse some of the values and
-stumble over a missing one, so every name of RocketMQ's is there. Rates and totals are counted where
-the group is led (`broker.request.stats`), from this process's start on. Its thread pools and their
-queues have one counterpart here, the proposals that wait; what there is none of says 0.
+Place in the data path: none; it describes this process. RocketMQ's tools parse some of the values
+and fail at a missing one, so every name of RocketMQ's is there. Rates and totals are counted on the
+leader (`broker.request.stats`), since the start of its process. RocketMQ's thread pools and their
+queues have one counterpart here, the pending proposals; the others are reported as 0.
 
 Source: RocketMQ AdminBrokerProcessor.prepareRuntimeInfo, DefaultMessageStore.getRuntimeInfo,
 ClusterListSubCommand.
@@ -58,12 +58,14 @@ _NO_SUCH_QUEUE: Final = dict.fromkeys(
 
 
 class RuntimeInfoProcessor:
+    """Requests about this process as a whole."""
+
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
         self._began_ms = context.monotonic_ms()
 
     def handle(self, request: Request) -> None:
-        """GET_BROKER_RUNTIME_INFO."""
+        """Answer GET_BROKER_RUNTIME_INFO."""
         table = {
             **_NO_SUCH_QUEUE,
             **self._process(),
@@ -118,12 +120,12 @@ class RuntimeInfoProcessor:
             "consumeQueueDiskRatio": ratio,
             "commitLogDirCapacity": f"Total : {size}, Free : {free}.",
             "earliestMessageTimeStamp": str(self._earliest_ms()),
-            "remainHowManyDataToFlush": "0 B",  # what is answered is fsynced
+            "remainHowManyDataToFlush": "0 B",  # a send is answered after the fsync
             "remainHowManyDataToCommit": "0 B",
         }
 
     def _earliest_ms(self) -> int:
-        """When the oldest message was stored that a queue still has; now where there is none."""
+        """Return when the oldest message of any queue was stored; now if there is none."""
         context = self._context
         oldest: tuple[int, ConsumeQueue] | None = None
         for _, _, queue in context.queues.items():
@@ -153,7 +155,7 @@ class RuntimeInfoProcessor:
         }
 
     def _delayed(self) -> dict[str, str]:
-        """How far each delay level is, "delivered,stored"; and the timer messages that wait."""
+        """Return "delivered,stored" offsets of each delay level, and counts of timer messages."""
         context = self._context
         levels: dict[str, str] = {}
         for queue_id in range(DELAY_LEVEL_MAX):
@@ -164,7 +166,7 @@ class RuntimeInfoProcessor:
         overdue = context.state.timers.due(context.clock_ms(), but=(), count_max=_OVERDUE_MAX)
         return {
             **levels,
-            "timerReadBehind": "0",  # seconds: the table is looked at as a whole
+            "timerReadBehind": "0",  # seconds: all timers are in one table, read without delay
             "timerOffsetBehind": "0",
             "timerCongestNum": str(len(overdue)),
             "timerEnqueueTps": str(context.stats.tps("TOPIC_PUT_NUMS", "rmq_sys_wheel_timer")),

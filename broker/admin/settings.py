@@ -1,7 +1,7 @@
 """GET_BROKER_CONFIG, UPDATE_BROKER_CONFIG: this process's settings, as properties text.
 
-Place in the data path: none. A change holds for this replica only, as in RocketMQ: tools that want
-it everywhere tell every replica. Rules: `broker.config.settings`; source: RocketMQ
+Place in the data path: none. A change applies to this replica only, as in RocketMQ: tools send it
+to every replica. Rules: `broker.config.settings`; source: RocketMQ
 AdminBrokerProcessor.
 """
 
@@ -30,12 +30,14 @@ _BODY_SIZE_MAX: Final = 65_536
 
 
 class SettingsProcessor:
+    """Requests about the settings of this replica."""
+
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
         self._changed_ms = context.clock_ms()
 
     def show(self, request: Request) -> None:
-        """GET_BROKER_CONFIG."""
+        """Answer GET_BROKER_CONFIG."""
         version = {
             "stateVersion": 0,
             "timestamp": self._changed_ms,
@@ -49,7 +51,8 @@ class SettingsProcessor:
         )
 
     def update(self, request: Request) -> None:
-        """UPDATE_BROKER_CONFIG: all of it or nothing."""
+        """Change all of some settings, or none of them (UPDATE_BROKER_CONFIG), and answer. Raises
+        RefusedError."""
         context, body = self._context, request.command.body
         if len(body) > _BODY_SIZE_MAX:
             raise RefusedError(
@@ -65,11 +68,12 @@ class SettingsProcessor:
             raise RefusedError(ResponseCode.NO_PERMISSION, str(error)) from error
         except (SettingError, JavaPropertiesError) as error:
             raise RefusedError(ResponseCode.INVALID_PARAMETER, str(error)) from error
+        # Saved before they are in force: an answered change survives a restart.
         try:
             save_settings(config.store, values)
         except OSError as error:
             raise RefusedError(
-                ResponseCode.SYSTEM_ERROR, f"the settings can't be kept: {error}"
+                ResponseCode.SYSTEM_ERROR, f"the settings can't be saved: {error}"
             ) from error
         _log.info("settings changed by %s: %s", request.connection.peer, values)
         context.config = config

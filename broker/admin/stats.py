@@ -1,6 +1,6 @@
-"""VIEW_BROKER_STATS_DATA: what a counter did in the last minute, hour, day.
+"""VIEW_BROKER_STATS_DATA: sums and rates of one counter over the last minute, hour and day.
 
-Place in the data path: none; asked by `mqadmin statsAll` and dashboards.
+Place in the data path: none; requested by `mqadmin statsAll` and dashboards.
 Source: RocketMQ AdminBrokerProcessor.ViewBrokerStatsData.
 """
 
@@ -12,19 +12,23 @@ from broker.request.context import BrokerContext
 from broker.request.request import RefusedError, Request
 from broker.request.stats import Snapshot
 from remoting.protocol.codes import ResponseCode
+from remoting.protocol.headers import ViewBrokerStatsDataRequestHeader
 
 __all__ = ["StatsProcessor"]
 
 
 class StatsProcessor:
+    """Requests about counters of this process."""
+
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
 
-    def view(self, request: Request) -> None:
-        """VIEW_BROKER_STATS_DATA."""
-        name, key = request.text("statsName"), request.text("statsKey")
+    def view(self, header: ViewBrokerStatsDataRequestHeader, request: Request) -> None:
+        """Answer VIEW_BROKER_STATS_DATA. Raises RefusedError where there is no such counter."""
+        name, key = header.stats_name, header.stats_key
         stats = self._context.stats
         item = stats.item(name, key)
+        # RocketMQ keys the counters of a whole broker by the name of its cluster.
         if item is None and key == self._context.config.cluster:
             item = stats.broker_item(name)
         if item is None:
@@ -40,4 +44,5 @@ class StatsProcessor:
 
 
 def _shown(snapshot: Snapshot) -> dict[str, float]:
+    """Return RocketMQ's BrokerStatsItem."""
     return {"sum": snapshot.sum, "tps": snapshot.tps, "avgpt": snapshot.avgpt}

@@ -6,16 +6,16 @@ methods.
 
 from __future__ import annotations
 
-from broker.access.acl_admin import GrantProcessor
+from broker.access.acl_admin import AclAdminProcessor
 from broker.access.users import AccessChanges, UserProcessor
 from broker.admin.admin import AdminProcessor
-from broker.admin.client_listing import ConnectionProcessor
-from broker.admin.consume_stats import ProgressProcessor
-from broker.admin.consumer_relay import RelayProcessor
-from broker.admin.ha_status import ReplicaProcessor
+from broker.admin.client_listing import ClientListingProcessor
+from broker.admin.consume_stats import ConsumeStatsProcessor
+from broker.admin.consumer_relay import ConsumerRelayProcessor
+from broker.admin.ha_status import HaStatusProcessor
 from broker.admin.maintenance import MaintenanceProcessor
-from broker.admin.offset_reset import ResetProcessor
-from broker.admin.raft_members import MemberProcessor
+from broker.admin.offset_reset import OffsetResetProcessor
+from broker.admin.raft_members import RaftMembersProcessor
 from broker.admin.runtime_info import RuntimeInfoProcessor
 from broker.admin.settings import SettingsProcessor
 from broker.admin.stats import StatsProcessor
@@ -72,16 +72,16 @@ class Processors:
         self.clients = ClientProcessor(context)
         self.groups = GroupProcessor(context)
         self.admin = AdminProcessor(context)
-        self.replicas = ReplicaProcessor(context, tasks)
+        self.ha_status = HaStatusProcessor(context, tasks)
         self.runtime_info = RuntimeInfoProcessor(context)
-        self.members = MemberProcessor(context, tasks)
-        self.connections = ConnectionProcessor(context)
-        self.progress = ProgressProcessor(context, tasks)
-        self.resets = ResetProcessor(context)
-        self.relays = RelayProcessor(context, tasks)
+        self.raft_members = RaftMembersProcessor(context, tasks)
+        self.client_listing = ClientListingProcessor(context)
+        self.consume_stats = ConsumeStatsProcessor(context, tasks)
+        self.offset_reset = OffsetResetProcessor(context)
+        self.consumer_relay = ConsumerRelayProcessor(context, tasks)
         self.stats = StatsProcessor(context)
         self.settings = SettingsProcessor(context)
         self.maintenance = MaintenanceProcessor(context)
         changes = AccessChanges(context)
         self.users = UserProcessor(context, changes)
-        self.grants = GrantProcessor(context, changes)
+        self.acl_admin = AclAdminProcessor(context, changes)

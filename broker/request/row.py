@@ -15,7 +15,7 @@ from __future__ import annotations
 import types
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Final, get_args, get_origin
+from typing import Any, Final, Union, get_args, get_origin
 
 import msgspec
 
@@ -112,7 +112,7 @@ def _described(field: msgspec.structs.FieldInfo) -> Field:
 
 
 def _letter(hint: Any) -> str:
-    if get_origin(hint) is types.UnionType:
+    if get_origin(hint) in {types.UnionType, Union}:  # Union: of an annotated type
         [hint] = [each for each in get_args(hint) if each is not types.NoneType]
     if hint is str:
         return "S"

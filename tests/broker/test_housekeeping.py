@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from broker.admin.consume_stats import ProgressProcessor
+from broker.admin.consume_stats import ConsumeStatsProcessor
 from broker.admin.disk_room import DiskUse
 from broker.entry.payload import UNIT
 from broker.entry.topics import SCHEDULE_TOPIC
@@ -209,7 +209,7 @@ async def test_offsets_of_a_trimmed_queue(rig):
         OffsetProcessor(rig.context, rig.tasks),
         QueryProcessor(rig.context, rig.tasks),
     )
-    progress = ProgressProcessor(rig.context, rig.tasks)
+    progress = ConsumeStatsProcessor(rig.context, rig.tasks)
     fields = {"consumerGroup": "G", "topic": "T", "queueId": "0"}
     committed = await rig.ask(
         offsets.update, RequestCode.UPDATE_CONSUMER_OFFSET, fields | {"commitOffset": "1"}

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from broker.admin.client_listing import ConnectionProcessor
-from broker.admin.consume_stats import ProgressProcessor
+from broker.admin.client_listing import ClientListingProcessor
+from broker.admin.consume_stats import ConsumeStatsProcessor
 from broker.admin.runtime_info import RuntimeInfoProcessor
 from broker.groups.groups import GroupProcessor
 from broker.pull.offsets import OffsetProcessor
@@ -88,7 +88,7 @@ async def test_the_earliest_store_time_and_a_topics_bounds(rig):
     await send_at(rig, "b", START_MS + 20)
     first = await rig.ask(queries.earliest_store_time, earliest, QUEUE)
     assert first.ext_fields["timestamp"] == str(START_MS + 10)
-    progress = ProgressProcessor(rig.context, rig.tasks)
+    progress = ConsumeStatsProcessor(rig.context, rig.tasks)
     code = RequestCode.GET_TOPIC_STATS_INFO
     stats = await rig.ask(progress.topic_stats, code, {"topic": "T"})
     table = fastjson.parse(stats.body)["offsetTable"]
@@ -107,7 +107,7 @@ async def test_how_far_a_group_is_behind(rig):
     offsets = OffsetProcessor(rig.context, rig.tasks)
     commit = QUEUE | {"consumerGroup": "G", "commitOffset": "1"}
     await rig.ask(offsets.update, RequestCode.UPDATE_CONSUMER_OFFSET, commit)
-    progress = ProgressProcessor(rig.context, rig.tasks)
+    progress = ConsumeStatsProcessor(rig.context, rig.tasks)
     code = RequestCode.GET_CONSUME_STATS
     answer = await rig.ask(progress.consume_stats, code, {"consumerGroup": "G"})
     table = fastjson.parse(answer.body)["offsetTable"]
@@ -195,7 +195,7 @@ def test_pull_offsets_are_bounded_and_never_behind_the_committed():
 
 
 async def test_a_producers_address_is_told_as_java_writes_it(rig):
-    connections = ConnectionProcessor(rig.context)
+    connections = ClientListingProcessor(rig.context)
     rig.context.clients.producer_seen("PG", "c1", FakeConnection("10.0.0.1:50007"), now_ms=0)
     told = await rig.ask(connections.all_producers, RequestCode.GET_ALL_PRODUCER_INFO, {})
     assert json.loads(told.body)["data"]["PG"][0]["remoteIP"] == "/10.0.0.1:50007"
@@ -205,7 +205,7 @@ async def test_a_producers_address_is_told_as_java_writes_it(rig):
 
 
 async def test_connections_of_a_group_and_the_brokers_own_table(rig):
-    connections = ConnectionProcessor(rig.context)
+    connections = ClientListingProcessor(rig.context)
     code = RequestCode.GET_CONSUMER_CONNECTION_LIST
     offline = await rig.ask(connections.consumers, code, {"consumerGroup": "G"})
     assert offline.code == ResponseCode.CONSUMER_NOT_ONLINE

@@ -87,7 +87,7 @@ class World:
     def reset(self) -> None:
         fields = {"topic": "T", "group": "G", "timestamp": "0", "queueId": "0"}
         fields["offset"] = str(self.rng.choice((0, 5, 5, 17, COUNT, self.position)))
-        reset = self.processors.resets.reset
+        reset = self.processors.offset_reset.reset
         self.rig.give(
             reset, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields, b"", FakeConnection()
         )

@@ -98,7 +98,10 @@ async def test_a_question_about_all_groups_walks_their_offsets_once(rig):
         for queue_id in range(4):
             rig.state.consumer_offsets[f"G{number}", "T", queue_id] = 1
     processors = Processors(rig.context, rig.tasks, rig.context.locks)
-    handler, code = processors.progress.broker_consume_stats, RequestCode.GET_BROKER_CONSUME_STATS
+    handler, code = (
+        processors.consume_stats.broker_consume_stats,
+        RequestCode.GET_BROKER_CONSUME_STATS,
+    )
     began = time.perf_counter()
     answer = await rig.ask(handler, code, {"isOrder": "false"})
     assert answer.code == ResponseCode.SUCCESS

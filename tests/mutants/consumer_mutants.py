@@ -86,7 +86,7 @@ _RESET_MUTANTS = (
         patches=(
             SourcePatch(
                 module="broker.admin.offset_reset",
-                within="ResetProcessor.reset",
+                within="OffsetResetProcessor.reset",
                 before="commit(context, request, [ResetCommand(group, name, rows)], answer=answer)",
                 after="""
                 answer()

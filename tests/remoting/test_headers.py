@@ -149,7 +149,7 @@ def test_golden_answers() -> None:
         (headers.UnregisterClientRequestHeader, "clientID"),
         (
             headers.CreateTopicRequestHeader,
-            "topic defaultTopic readQueueNums writeQueueNums perm topicFilterType",
+            "topic readQueueNums writeQueueNums perm",
         ),
         (
             headers.RegisterBrokerRequestHeader,
