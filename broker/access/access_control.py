@@ -1,15 +1,15 @@
-"""Whether a request may be handled: the gate before every processor when ACL is on.
+"""Authorisation of requests: the gate before every processor when ACL is on.
 
-Place in the data path: `broker.process.server` calls `authorise` before it dispatches, and `look`
+Place in the data path: `broker.process.server` calls `authorise` before it dispatches, and `reload`
 each second, which reads the file again when it has changed.
 
-Accounts come from `plain_acl.yml`, as with RocketMQ 4.x; whom it does not name may be a user of
-5.x, who is kept in the log (`broker.state.user_table`).
+Accounts are in `plain_acl.yml`, as with RocketMQ 4.x; an access key that it does not name may be a
+user of 5.x, replicated by the log (`broker.state.user_table`).
 
-Invariants: the order of questions is RocketMQ's (white address, account, the account's white
-address, signature, permissions); a refusal is code 16, definite, told to the log without secrets
-and at most `_LINES_PER_SECOND_MAX` times a second; a changed file that can't be used leaves what
-was read before in force.
+Invariants: the order of checks is RocketMQ's (white address, account, the account's white address,
+signature, permissions); a refusal is code 16, definite, logged without secrets and at most
+`_LINES_PER_SECOND_MAX` times a second; a changed file that is invalid leaves the accounts read
+before in force.
 
 Source: RocketMQ PlainPermissionManager.validate.
 """
@@ -56,7 +56,10 @@ _UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
 
 
 class AccessControl:
-    """Raises AclFileError and OSError when made: a broker does not start without its accounts."""
+    """Accounts in force, and the checks of requests against them.
+
+    The constructor raises AclFileError and OSError: a broker does not start without its accounts.
+    """
 
     def __init__(
         self,
@@ -67,16 +70,16 @@ class AccessControl:
         cluster: str = "",
         inner_access_key: str = "",
     ) -> None:
-        """`users`: the replicated ones as they are now; `inner_access_key`: the account that this
-        group's brokers sign their own requests with."""
+        """Read the file. `users` returns the replicated users at the moment of the call;
+        `inner_access_key` is the account that this group's brokers sign their requests with."""
         self._file = file
         self._users = users
         self._cluster = cluster
         self._inner_access_key = inner_access_key
         self._monotonic_ms = monotonic_ms
-        self._version: tuple[int, int, int] | None = _version(file)  # None: it is gone
+        self._version: tuple[int, int, int] | None = _version(file)  # None: it was deleted
         self._table = _read(file)
-        self._tell_unknown_keys()
+        self._log_unknown_keys()
         self._white: dict[str, bool] = {}  # by client address, for the table in force
         self._second = 0
         self._lines = 0
@@ -86,42 +89,43 @@ class AccessControl:
         try:
             self._check(request, need)
         except RefusedError as refused:
-            self._tell(request, refused.remark)
+            self._log_refusal(request, refused.remark)
             raise
 
     def signer(self, access_key: str) -> Callable[[RemotingCommand], None] | None:
-        """Signs requests with an account of the file as it then is; None without a name."""
+        """Return a function that signs requests with an account of the file, as it is when called;
+        None without an access key."""
         if not access_key:
             return None
 
         def sign(command: RemotingCommand) -> None:
             account = self._table.accounts.get(access_key)
-            if account is not None:  # else the peer refuses, and says so
+            if account is not None:  # without a signature the peer rejects it, and reports why
                 Signer(access_key, account.secret).sign(command)
 
         return sign
 
     def may_publish(self, access_key: str | None, topic: str) -> bool:
-        """Whether a client that was let in under this name may learn what is sent to the topic by
-        its like; None: it came from a white address."""
+        """Whether a client authorised under this access key may receive messages that others
+        published to the topic; the key is None for a client at a white address."""
         return access_key is None or self._why_not(access_key, topic, "", to_write=True) is None
 
     def is_super(self, request: Request) -> bool:
-        """Of a request that was let pass. Nobody who is asked for by another replica: the
-        signature is that one's."""
+        """Whether a super user sent this authorised request. Never true of a forwarded one: the
+        signature is that of the replica which forwarded it."""
         if is_forwarded(request):
             return False
         access_key = request.fields.get(ACCESS_KEY_FIELD)
         if access_key is None:
-            return True  # without a name it came from a white address
+            return True  # unsigned requests are authorised only from white addresses
         account = self._table.accounts.get(access_key)
         if account is not None:
             return account.admin
         user = self._users().get(access_key)
         return user is not None and user.kind is UserKind.SUPER
 
-    def look(self) -> None:
-        """Read the file again where it has changed."""
+    def reload(self) -> None:
+        """Read the file again if it has changed."""
         try:
             version = _version(self._file)
             if version == self._version:
@@ -130,20 +134,21 @@ class AccessControl:
             table = _read(self._file)
         except FileNotFoundError:
             if self._version is not None:
-                _log.error("%s is gone; what it said stays in force", self._file)
+                _log.error("%s is gone; the accounts it had stay in force", self._file)
                 self._version = None
             return
         except (OSError, AclFileError) as error:
-            _log.error("%s: %s; what it said before stays in force", self._file, error)
+            _log.error("%s: %s; the accounts read before stay in force", self._file, error)
             return
         self._table = table
         self._white.clear()
         _log.info("%s: %d accounts are in force", self._file, len(table.accounts))
-        self._tell_unknown_keys()
+        self._log_unknown_keys()
 
     # Internals.
 
     def _check(self, request: Request, need: Need) -> None:
+        """Raises RefusedError unless the request is authorised."""
         command, ip = request.command, _ip_of(request.connection.peer)
         if self._is_white(ip) or need.free:
             return
@@ -166,10 +171,11 @@ class AccessControl:
         self._bind(request, need, access_key, ip)
 
     def _bind(self, request: Request, need: Need, access_key: str, ip: str) -> None:
-        """Have what the request turns out to be about judged as its header was.
+        """Set the request's account, and authorise with it the topics that its handler finds out.
 
-        What another replica has handed on was let pass there, under the name that it tells; it is
-        believed where its signature is the one that this group's brokers use among themselves.
+        A request that another replica has forwarded was authorised there, under the account that
+        the replica names. That is trusted only if it is signed with the access key that this
+        group's brokers share: anybody can set the field.
         """
         name: str | None = access_key
         if is_forwarded(request) and access_key == self._inner_access_key:
@@ -183,13 +189,13 @@ class AccessControl:
         def permit(topic: str, to_write: bool) -> None:
             why = self._why_not(known, topic, ip, to_write=to_write)
             if why is not None:
-                self._tell(request, why)
+                self._log_refusal(request, why)
                 raise _refusal(why)
 
         request.permit = permit
 
     def _why_not(self, access_key: str, topic: str, ip: str, *, to_write: bool) -> str | None:
-        """None where the account, as it now is, may."""
+        """Return why the account has no permission on the topic, or None if it has."""
         is_group = topic.startswith(RETRY_PREFIX)
         needed = Permission.PUB if to_write and not is_group else Permission.SUB
         account = self._table.accounts.get(access_key)
@@ -203,6 +209,7 @@ class AccessControl:
         return why_not_on(user, self._users().entries(user.name), topic, needed, ip)
 
     def _check_user(self, user: User, request: Request, need: Need, ip: str) -> None:
+        """Raises RefusedError unless a user of 5.x may send the request."""
         if user.status is UserStatus.DISABLE:
             raise _refusal(f"User:{user.name} is disabled.")
         if not _is_signed_with(user.password, request):
@@ -216,6 +223,7 @@ class AccessControl:
             raise _refusal(why)
 
     def _check_permissions(self, account: Account, request: Request, need: Need) -> None:
+        """Raises RefusedError unless an account of 4.x may send the request."""
         if need.admin and not account.admin:
             raise _refusal(
                 f"Need admin permission for request code={request.command.code}, "
@@ -227,7 +235,7 @@ class AccessControl:
             raise _unknown_needs(request, error) from error
         for resource, needed in needs.items():
             if resource == TRACE_TOPIC and needed == Permission.PUB:
-                continue  # every account may trace its messages
+                continue  # every account may trace its messages, as in RocketMQ
             if not account.may(resource, needed):
                 raise _refusal(_no_default_permission(resource))
 
@@ -239,7 +247,8 @@ class AccessControl:
             known = self._white[ip] = self._table.is_white(ip)
         return known
 
-    def _tell(self, request: Request, remark: str) -> None:
+    def _log_refusal(self, request: Request, remark: str) -> None:
+        """Log a refusal, unless this second has had its share; then count it."""
         second = self._monotonic_ms() // 1_000
         if second != self._second:
             if self._lines > _LINES_PER_SECOND_MAX:
@@ -254,7 +263,7 @@ class AccessControl:
                 remark,
             )
 
-    def _tell_unknown_keys(self) -> None:
+    def _log_unknown_keys(self) -> None:
         if self._table.unknown_keys:
             _log.warning(
                 "%s: keys that mean nothing here: %s",
@@ -282,24 +291,25 @@ def _is_signed_with(secret: str, request: Request) -> bool:
     given = fields.get(SIGNATURE_FIELD, "")
     if signatures_equal(given, signature_of(fields, body, secret)):
         return True
-    # Clients of some versions add this flag after they have signed.
+    # Clients of some versions add this field after they have signed.
     return _UNIQUE_KEY_QUERY in fields and signatures_equal(
         given, signature_of(fields, body, secret, {_UNIQUE_KEY_QUERY})
     )
 
 
 def _ip_of(peer: str) -> str:
-    """Of "ip:port" or "[ip]:port"."""
+    """Return the canonical address in "ip:port" or "[ip]:port"."""
     return canonical_ip(peer.rpartition(":")[0].strip("[]"))
 
 
 def _version(file: Path) -> tuple[int, int, int]:
-    """What changes whenever the file does."""
+    """Return a value that changes whenever the file does."""
     status = file.stat()
     return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def _read(file: Path) -> AclTable:
+    """Raises OSError and AclFileError."""
     with file.open("rb") as stream:
         content = stream.read(ACL_FILE_SIZE_MAX + 1)
     try:

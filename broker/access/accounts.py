@@ -1,10 +1,9 @@
-"""plain_acl.yml: white lists, accounts and what they may do. Pure: text in, table out.
+"""plain_acl.yml: white lists, accounts and their permissions. Pure: text in, table out.
 
-Place in the data path: `broker.access.access_control` reads the file and asks the table.
+Place in the data path: `broker.access.access_control` reads the file and queries the table.
 
-Invariants: every value is taken as the text that stands in the file (a secret of digits keeps its
-leading zeros); what can't be read is refused by name, and never by quoting a secret; sizes are
-bounded.
+Invariants: every value is the text written in the file (a secret of digits keeps its leading
+zeros); an error names the key and never quotes a secret; sizes are bounded.
 
 Source: RocketMQ PlainPermissionManager, Permission, PlainAccessConfig.
 """
@@ -52,12 +51,12 @@ _PERMISSIONS: Final = {
 
 
 class AclFileError(ValueError):
-    """The file can't be used; names the key and says why."""
+    """Error in the file; names the key and the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """`permissions` is by resource: a topic's name, a group's as its retry topic."""
+    """Account of the file; `permissions` maps a topic's name, or a group's retry topic."""
 
     access_key: str
     secret: str = field(repr=False)
@@ -68,7 +67,10 @@ class Account:
     permissions: Mapping[str, Permission]
 
     def may(self, resource: str, needed: Permission) -> bool:
-        """An administrator to whom the file grants nothing by name may do everything."""
+        """Whether the account has `needed` on a topic or retry topic.
+
+        An administrator to whom the file grants nothing by name has every permission.
+        """
         if self.admin and not self.permissions:
             return True
         owned = self.permissions.get(resource)
@@ -80,7 +82,7 @@ class Account:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AclTable:
-    """One file's content. `unknown_keys` are told to whoever runs the broker."""
+    """Content of the file; `unknown_keys` are logged as warnings."""
 
     white_addresses: tuple[AddressPattern, ...]
     accounts: Mapping[str, Account]
@@ -91,7 +93,7 @@ class AclTable:
 
 
 def parse_table(text: str) -> AclTable:
-    """Raises AclFileError."""
+    """Return the table in the text of a file. Raises AclFileError."""
     if len(text) > ACL_FILE_SIZE_MAX:
         raise AclFileError(f"more than {ACL_FILE_SIZE_MAX} characters")
     try:
@@ -186,7 +188,7 @@ def _pattern(where: str, text: str) -> AddressPattern:
 
 
 def _text(where: str, value: object) -> str:
-    """A scalar's text; nothing is the empty text."""
+    """Return a scalar's text, "" for an absent one. Raises AclFileError."""
     if value is None:
         return ""
     if not isinstance(value, str):
@@ -203,7 +205,7 @@ def _texts(where: str, value: object) -> list[str]:
 
 
 def _place_of(error: Exception) -> str:
-    """Where and what, without the line itself, which may hold a secret."""
+    """Return what is wrong in which line, without quoting it: it may contain a secret."""
     mark = getattr(error, "problem_mark", None)
     problem = getattr(error, "problem", None) or type(error).__name__
     return str(problem) if mark is None else f"{problem} in line {mark.line + 1}"

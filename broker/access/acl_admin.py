@@ -1,10 +1,10 @@
-"""AUTH_CREATE_ACL and its like: what users of RocketMQ 5.x may do, kept in the log.
+"""AUTH_CREATE_ACL and the like: permissions of RocketMQ 5.x users, replicated by the log.
 
 Place in the data path: administration; `broker.access.access_control` decides by what is committed.
 
-Invariants: those of `broker.access.users`; a resource has one entry per kind of policy: a newer
-one takes its place. Creating and updating are the same, as in RocketMQ. An action, a resource or an
-address that can't be read is refused, where RocketMQ leaves it out.
+Invariants: those of `broker.access.users`; a resource has one entry per kind of policy, and a newer
+one replaces it. Create and update are the same, as in RocketMQ. An action, a resource or an address
+that can't be parsed is rejected, where RocketMQ ignores it.
 
 Source: RocketMQ 5.3 AdminBrokerProcessor, AuthorizationMetadataManagerImpl, AclConverter.
 """
@@ -32,6 +32,11 @@ from broker.state.user_table import ENTRIES_MAX, ENTRIES_PER_USER_MAX
 from remoting.errors import BodyError
 from remoting.protocol import fastjson
 from remoting.protocol.codes import ResponseCode
+from remoting.protocol.headers import (
+    AclRequestHeader,
+    DeleteAclRequestHeader,
+    ListAclsRequestHeader,
+)
 
 __all__ = ["AclAdminProcessor"]
 
@@ -56,13 +61,15 @@ class _AclInfo(msgspec.Struct):
 
 
 class AclAdminProcessor:
+    """Requests about permissions. Handlers raise RefusedError; else the answer follows."""
+
     def __init__(self, context: BrokerContext, changes: AccessChanges) -> None:
         self._context = context
         self._changes = changes
 
-    def create(self, request: Request) -> None:
-        """AUTH_CREATE_ACL, AUTH_UPDATE_ACL."""
-        name, wanted = self._subject(request), _read(request)
+    def create(self, header: AclRequestHeader, request: Request) -> None:
+        """Add or replace entries of a user (AUTH_CREATE_ACL, AUTH_UPDATE_ACL)."""
+        name, wanted = _checked_subject(header.subject), _read(request)
         self._changes.check()
         table = self._context.state.users
         if table.get(name) is None:
@@ -77,12 +84,11 @@ class AclAdminProcessor:
             raise RefusedError(ResponseCode.SYSTEM_BUSY, f"there are {ENTRIES_MAX} entries already")
         self._grant(request, name, entries.values())
 
-    def delete(self, request: Request) -> None:
-        """AUTH_DELETE_ACL: the entry of one resource, or all where none is named."""
-        name = self._subject(request)
-        kind_text = (request.fields.get("policyType") or "").strip()
+    def delete(self, header: DeleteAclRequestHeader, request: Request) -> None:
+        """Delete a user's entry of one resource, or all if none is named (AUTH_DELETE_ACL)."""
+        name = _checked_subject(header.subject)
+        kind_text, resource_text = header.policy_type.strip(), header.resource.strip()
         kind = named(PolicyKind, kind_text) if kind_text else PolicyKind.CUSTOM
-        resource_text = (request.fields.get("resource") or "").strip()
         try:
             resource = Resource.of(resource_text) if resource_text else None
         except BadPolicyError as error:
@@ -98,35 +104,29 @@ class AclAdminProcessor:
         ]
         self._grant(request, name, kept)
 
-    def get(self, request: Request) -> None:
-        """AUTH_GET_ACL: no body where the user may do nothing."""
-        name = self._subject(request)
+    def get(self, header: AclRequestHeader, request: Request) -> None:
+        """Answer AUTH_GET_ACL, without a body if the user has no entry."""
+        name = _checked_subject(header.subject)
         entries = self._entries(name)
-        body = msgspec.json.encode(_told(name, entries)) if entries else b""
+        body = msgspec.json.encode(_shown(name, entries)) if entries else b""
         request.reply(ResponseCode.SUCCESS, body=body)
 
-    def list_all(self, request: Request) -> None:
-        """AUTH_LIST_ACL: of the subjects and resources that contain the filters."""
-        subject = (request.fields.get("subjectFilter") or "").strip()
-        resource = (request.fields.get("resourceFilter") or "").strip()
+    def list_all(self, header: ListAclsRequestHeader, request: Request) -> None:
+        """Answer AUTH_LIST_ACL with the entries whose subjects and resources contain the
+        filters."""
+        subject, resource = header.subject_filter.strip(), header.resource_filter.strip()
         table = self._context.state.users
         found = []
         for name in sorted(table.users):
             entries = [each for each in table.entries(name) if resource in each.resource.key]
             if entries and subject in f"User:{name}":
-                found.append(_told(name, entries))
+                found.append(_shown(name, entries))
         request.reply(ResponseCode.SUCCESS, body=msgspec.json.encode(found) if found else b"")
 
     # Parts -------------------------------------------------------------------------------------
 
-    def _subject(self, request: Request) -> str:
-        try:
-            return subject_name(request.text("subject"))
-        except BadPolicyError as error:
-            raise _invalid(error) from error
-
     def _entries(self, name: str) -> tuple[PolicyEntry, ...]:
-        """Raises RefusedError where there is no such user."""
+        """Return the entries of a user. Raises RefusedError where there is no such user."""
         table = self._context.state.users
         if table.get(name) is None:
             raise refusal("The subject is not exist.")
@@ -136,7 +136,16 @@ class AclAdminProcessor:
         self._changes.commit(request, [GrantCommand(name, [entry.texts() for entry in entries])])
 
 
+def _checked_subject(subject: str) -> str:
+    """Return the user's name. Raises RefusedError where `subject` is no user."""
+    try:
+        return subject_name(subject)
+    except BadPolicyError as error:
+        raise _invalid(error) from error
+
+
 def _read(request: Request) -> list[PolicyEntry]:
+    """Return the entries in the body. Raises RefusedError where there are none or bad ones."""
     body = request.command.body
     if len(body) > _BODY_SIZE_MAX:
         raise _invalid(f"permissions of {len(body)} bytes; at most {_BODY_SIZE_MAX} are allowed")
@@ -162,18 +171,18 @@ def _key(entry: PolicyEntry) -> tuple[PolicyKind, Resource]:
     return entry.policy, entry.resource
 
 
-def _told(name: str, entries: Iterable[PolicyEntry]) -> dict[str, Any]:
-    """RocketMQ's AclInfo: entries by kind of policy, in the order in which they were granted."""
+def _shown(name: str, entries: Iterable[PolicyEntry]) -> dict[str, Any]:
+    """Return RocketMQ's AclInfo: entries by kind of policy, in the order of their creation."""
     policies: dict[str, list[dict[str, Any]]] = {}
     for entry in entries:
-        told: dict[str, Any] = {
+        shown: dict[str, Any] = {
             "resource": entry.resource.key,
             "actions": [str(action) for action in entry.actions],
             "decision": str(entry.decision),
         }
         if entry.sources:
-            told["sourceIps"] = list(entry.sources)
-        policies.setdefault(str(entry.policy), []).append(told)
+            shown["sourceIps"] = list(entry.sources)
+        policies.setdefault(str(entry.policy), []).append(shown)
     return {
         "subject": f"User:{name}",
         "policies": [

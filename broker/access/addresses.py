@@ -11,7 +11,7 @@ Place in the data path: white lists of `broker.access.accounts`.
 | `10.1.2.{3,4}`, `fe80::{1,2}` | likewise, by the last part |
 | `10.1.2.*`, `10.1.*.*`, `10.1.2.1-90`, `10.1.2-3.*`, `fe80::1-ff:*` | a range |
 
-Invariant: a pattern that can't be read is refused by name, never taken for "everybody".
+Invariant: a pattern that can't be parsed is an error that names it, never "everybody".
 
 Source: RocketMQ RemoteAddressStrategyFactory.
 """
@@ -32,19 +32,20 @@ _IPV6_PARTS: Final = 8
 
 
 class AddressPatternError(ValueError):
-    """The pattern can't be read; names it."""
+    """Error in a pattern; names it."""
 
 
 @dataclass(frozen=True, slots=True)
 class AddressPattern:
-    """`ranges`: of each alternative, the least and greatest value of each part of the address."""
+    """Parsed pattern; `ranges` has, for each alternative, the least and greatest value of each part
+    of the address."""
 
     everybody: bool
     ranges: tuple[_Ranges, ...]
 
     @classmethod
     def of(cls, text: str) -> AddressPattern:
-        """Raises AddressPatternError."""
+        """Return the pattern in `text`. Raises AddressPatternError."""
         text = text.strip()
         if text in _EVERYBODY:
             return cls(True, ())
@@ -62,7 +63,8 @@ class AddressPattern:
             raise AddressPatternError(f"{text!r} is no address or range: {error}") from error
 
     def matches(self, ip: str) -> bool:
-        """Of an address without its port; what is none matches only "everybody"."""
+        """Whether an address without its port matches; text that is no address matches only
+        "everybody"."""
         if self.everybody:
             return True
         if not self.ranges:
@@ -79,7 +81,7 @@ class AddressPattern:
 
 
 def canonical_ip(ip: str) -> str:
-    """An IPv4 address that came as an IPv6 one is told as IPv4; anything else as it is."""
+    """Return an IPv4-mapped IPv6 address as IPv4, and anything else unchanged."""
     if not ip.lower().startswith("::ffff:"):
         return ip
     try:
@@ -114,7 +116,8 @@ def _ranges(text: str) -> _Ranges:
 
 
 def _ranges_of_ipv6(text: str) -> _Ranges:
-    """Ranges are the last part, or the last two, of which the very last is `*` then."""
+    """Return the ranges of an IPv6 pattern: in its last part, or in its last two if the last is
+    `*`. Raises ValueError."""
     head, _, last = text.rpartition(":")
     tail = [last]
     if "-" in head:

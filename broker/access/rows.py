@@ -1,4 +1,4 @@
-"""Users and permissions of RocketMQ 5.x: the requests of this room.
+"""Requests about users and permissions of RocketMQ 5.x.
 
 Place in the data path: `broker.process.request_table` joins the rows of all rooms.
 """
@@ -11,6 +11,13 @@ from broker.request.forwarding import Forwarded
 from broker.request.needs import ADMINISTRATOR
 from broker.request.row import Row
 from remoting.protocol.codes import RequestCode
+from remoting.protocol.headers import (
+    AclRequestHeader,
+    DeleteAclRequestHeader,
+    ListAclsRequestHeader,
+    ListUsersRequestHeader,
+    UserRequestHeader,
+)
 
 __all__ = ["ROWS"]
 
@@ -21,7 +28,8 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(
         _C.AUTH_CREATE_USER,
         "users.create",
-        fields="username:S*",
+        header=UserRequestHeader,
+        leader=True,
         body="UserInfo",
         needs=ADMINISTRATOR,
         forwarded=Forwarded.FOR_OTHERS,
@@ -29,7 +37,8 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(
         _C.AUTH_UPDATE_USER,
         "users.update",
-        fields="username:S*",
+        header=UserRequestHeader,
+        leader=True,
         body="UserInfo",
         needs=ADMINISTRATOR,
         forwarded=Forwarded.FOR_OTHERS,
@@ -37,28 +46,30 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(
         _C.AUTH_DELETE_USER,
         "users.delete",
-        fields="username:S*",
+        header=UserRequestHeader,
+        leader=True,
         needs=ADMINISTRATOR,
         forwarded=Forwarded.FOR_OTHERS,
     ),
     Row(
         _C.AUTH_GET_USER,
         "users.get",
-        fields="username:S*",
+        header=UserRequestHeader,
         body="answer: UserInfo",
         needs=ADMINISTRATOR,
     ),
     Row(
         _C.AUTH_LIST_USER,
         "users.list_all",
-        fields="filter:S",
+        header=ListUsersRequestHeader,
         body="answer: list of UserInfo",
         needs=ADMINISTRATOR,
     ),
     Row(
         _C.AUTH_CREATE_ACL,
         "acl_admin.create",
-        fields="subject:S*",
+        header=AclRequestHeader,
+        leader=True,
         body="AclInfo",
         needs=ADMINISTRATOR,
         forwarded=Forwarded.FOR_OTHERS,
@@ -66,7 +77,8 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(
         _C.AUTH_UPDATE_ACL,
         "acl_admin.create",
-        fields="subject:S*",
+        header=AclRequestHeader,
+        leader=True,
         body="AclInfo",
         needs=ADMINISTRATOR,
         forwarded=Forwarded.FOR_OTHERS,
@@ -74,21 +86,22 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(
         _C.AUTH_DELETE_ACL,
         "acl_admin.delete",
-        fields="subject:S* policyType:S resource:S",
+        header=DeleteAclRequestHeader,
+        leader=True,
         needs=ADMINISTRATOR,
         forwarded=Forwarded.FOR_OTHERS,
     ),
     Row(
         _C.AUTH_GET_ACL,
         "acl_admin.get",
-        fields="subject:S*",
+        header=AclRequestHeader,
         body="answer: AclInfo",
         needs=ADMINISTRATOR,
     ),
     Row(
         _C.AUTH_LIST_ACL,
         "acl_admin.list_all",
-        fields="subjectFilter:S resourceFilter:S",
+        header=ListAclsRequestHeader,
         body="answer: list of AclInfo",
         needs=ADMINISTRATOR,
     ),

@@ -1,12 +1,12 @@
-"""Whether a user of RocketMQ 5.x may do what a request asks for. Pure.
+"""Authorisation of RocketMQ 5.x users. Pure.
 
-Place in the data path: `broker.access.access_control` asks it about users whom `plain_acl.yml` does
-not name, once their signature is right.
+Place in the data path: `broker.access.access_control` calls it for users whom `plain_acl.yml` does
+not name, after it has verified their signature.
 
-A super user may do everything. Another needs an Allow for each topic (Pub, Sub) and group (Sub)
-that the request is about, and what `Need.administration` says where an account of 4.x would have to
-be an administrator. Questions that tell nothing of messages need the signature alone, and every
-user may trace, as with accounts of 4.x.
+A super user has every permission. Another needs an Allow for each topic (Pub, Sub) and group (Sub)
+that the request names, and the action of `Need.administration` where an account of 4.x would have
+to be an administrator. Queries that disclose nothing of messages need the signature alone, and
+every user may trace, as with accounts of 4.x.
 
 Source: RocketMQ 5.3 UserAuthorizationHandler, AclAuthorizationHandler.
 """
@@ -44,14 +44,16 @@ def why_refused(
     cluster: str,
     ip: str,
 ) -> str | None:
-    """None where the user may. Raises MalformedRequestError."""
+    """Return why the user may not send a request, or None if the user may. Raises
+    MalformedRequestError."""
     return _why_not(user, entries, _wanted(command, need, cluster), ip)
 
 
 def why_not_on(
     user: User, entries: Sequence[PolicyEntry], resource: str, needed: Permission, ip: str
 ) -> str | None:
-    """The same of one topic, or group by its retry topic."""
+    """Return why the user has no permission on a topic, or on a group named by its retry topic, or
+    None if the user has."""
     return _why_not(user, entries, _actions(resource, needed), ip)
 
 

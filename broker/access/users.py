@@ -1,12 +1,12 @@
-"""AUTH_CREATE_USER and its like: the users of RocketMQ 5.x, kept in the log.
+"""AUTH_CREATE_USER and the like: the users of RocketMQ 5.x, replicated by the log.
 
-Place in the data path: administration; what is committed here `broker.access.access_control` obeys
-on every replica. Passwords are secrets that requests are signed with, so they are kept, and told to
-administrators, as they are.
+Place in the data path: administration; `broker.access.access_control` obeys what is committed, on
+every replica. Passwords are secrets that requests are signed with, so they are stored, and shown
+to administrators, in plain text.
 
-Invariants: users and permissions are changed one request at a time, so that each sees what the one
-before has done; a super user is made, changed and deleted by super users only, and only where they
-are asked for directly: what a follower hands on bears the broker's own signature.
+Invariants: users and permissions are changed one request at a time, so that each sees the result of
+the one before; a super user is created, changed and deleted by super users only, and only by direct
+request: what a follower forwards is signed by the broker itself.
 
 Source: RocketMQ 5.3 AdminBrokerProcessor, AuthenticationMetadataManagerImpl.
 """
@@ -27,6 +27,7 @@ from broker.state.user_table import USERS_MAX
 from remoting.errors import BodyError
 from remoting.protocol import fastjson
 from remoting.protocol.codes import ResponseCode
+from remoting.protocol.headers import ListUsersRequestHeader, UserRequestHeader
 
 __all__ = ["AccessChanges", "UserProcessor", "refusal"]
 
@@ -34,32 +35,34 @@ _BODY_SIZE_MAX = 65_536
 
 
 class AccessChanges:
-    """One change of users or permissions at a time, on its way through the log."""
+    """Guard that lets one change of users or permissions at a time through the log."""
 
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
-        self._under_way = False
+        self._in_flight = False
 
     def check(self) -> None:
-        """Raises RefusedError unless this node may change them now."""
-        self._context.require_leader()
-        if self._under_way:
+        """Raises RefusedError while another change is in flight."""
+        if self._in_flight:
             raise RefusedError(
                 ResponseCode.SYSTEM_BUSY, "another change of users or permissions is under way"
             )
 
     def commit(self, request: Request, commands: Sequence[Command]) -> None:
-        """After `check`, in the same turn of the loop."""
-        assert not self._under_way
+        """Propose a change; the answer follows. Caller's duty: `check`, without an await between.
+
+        Raises RefusedError where too many proposals wait.
+        """
+        assert not self._in_flight
         commit(self._context, request, commands, settled=self._settled)
-        self._under_way = not request.answered
+        self._in_flight = not request.answered
 
     def _settled(self) -> None:
-        self._under_way = False
+        self._in_flight = False
 
 
 class _UserInfo(msgspec.Struct):
-    """RocketMQ's names; what is null stays as it is."""
+    """RocketMQ's UserInfo; fields that are null stay unchanged."""
 
     username: str | None = None
     password: str | None = None
@@ -68,14 +71,15 @@ class _UserInfo(msgspec.Struct):
 
 
 class UserProcessor:
+    """Requests about users. Handlers raise RefusedError; else the answer follows."""
+
     def __init__(self, context: BrokerContext, changes: AccessChanges) -> None:
         self._context = context
         self._changes = changes
 
-    def create(self, request: Request) -> None:
-        """AUTH_CREATE_USER: tools ask every replica, so a user that is there already just as it is
-        wanted is success."""
-        name, info, kind, status = self._read(request)
+    def create(self, header: UserRequestHeader, request: Request) -> None:
+        """Create a user (AUTH_CREATE_USER); success if exactly that user exists."""
+        name, info, kind, status = self._read(header, request)
         self._changes.check()
         if not info.password or not info.password.strip():
             raise refusal("password can not be blank")
@@ -88,7 +92,7 @@ class UserProcessor:
         self._check_super(request, "create", user)
         table = self._context.state.users
         known = table.get(name)
-        if known == user:
+        if known == user:  # tools send the same request to every replica
             request.reply(ResponseCode.SUCCESS)
             return
         if known is not None:
@@ -97,9 +101,9 @@ class UserProcessor:
             raise RefusedError(ResponseCode.SYSTEM_BUSY, f"there are {USERS_MAX} users already")
         self._changes.commit(request, [_command(user)])
 
-    def update(self, request: Request) -> None:
-        """AUTH_UPDATE_USER: what the request doesn't name stays."""
-        name, info, kind, status = self._read(request)
+    def update(self, header: UserRequestHeader, request: Request) -> None:
+        """Change a user (AUTH_UPDATE_USER), but nothing that the request doesn't name."""
+        name, info, kind, status = self._read(header, request)
         self._changes.check()
         known = self._context.state.users.get(name)
         if known is None:
@@ -113,9 +117,9 @@ class UserProcessor:
         self._check_super(request, "update", user, known)
         self._changes.commit(request, [_command(user)])
 
-    def delete(self, request: Request) -> None:
-        """AUTH_DELETE_USER: with what the user may do; success where there is none."""
-        name = _name_of(request)
+    def delete(self, header: UserRequestHeader, request: Request) -> None:
+        """Delete a user and the user's permissions (AUTH_DELETE_USER); success if there is none."""
+        name = _checked_name(header.username)
         self._changes.check()
         known = self._context.state.users.get(name)
         if known is None:
@@ -124,17 +128,17 @@ class UserProcessor:
         self._check_super(request, "update", known)
         self._changes.commit(request, [DeleteUserCommand(name)])
 
-    def get(self, request: Request) -> None:
-        """AUTH_GET_USER: no body where there is none."""
-        user = self._context.state.users.get(_name_of(request))
-        body = b"" if user is None else msgspec.json.encode(_told(user))
+    def get(self, header: UserRequestHeader, request: Request) -> None:
+        """Answer AUTH_GET_USER, without a body if there is no such user."""
+        user = self._context.state.users.get(_checked_name(header.username))
+        body = b"" if user is None else msgspec.json.encode(_shown(user))
         request.reply(ResponseCode.SUCCESS, body=body)
 
-    def list_all(self, request: Request) -> None:
-        """AUTH_LIST_USER: those whose names contain `filter`."""
-        wanted = (request.fields.get("filter") or "").strip()
+    def list_all(self, header: ListUsersRequestHeader, request: Request) -> None:
+        """Answer AUTH_LIST_USER with the users whose names contain the filter."""
+        wanted = header.name_filter.strip()
         users = [
-            _told(user)
+            _shown(user)
             for name, user in sorted(self._context.state.users.users.items())
             if wanted in name
         ]
@@ -142,8 +146,11 @@ class UserProcessor:
 
     # Parts -------------------------------------------------------------------------------------
 
-    def _read(self, request: Request) -> tuple[str, _UserInfo, UserKind | None, UserStatus | None]:
-        name, body = _name_of(request), request.command.body
+    def _read(
+        self, header: UserRequestHeader, request: Request
+    ) -> tuple[str, _UserInfo, UserKind | None, UserStatus | None]:
+        """Return the name and the decoded body. Raises RefusedError where they are illegal."""
+        name, body = _checked_name(header.username), request.command.body
         if len(body) > _BODY_SIZE_MAX:
             raise _invalid(f"a user of {len(body)} bytes; at most {_BODY_SIZE_MAX} are allowed")
         try:
@@ -166,7 +173,7 @@ class UserProcessor:
         return name, info, kind, status
 
     def _check_super(self, request: Request, what: str, *users: User) -> None:
-        """Raises RefusedError where a super user is touched by somebody who is none."""
+        """Raises RefusedError where one of `users` is a super user and the sender is none."""
         if all(user.kind is not UserKind.SUPER for user in users):
             return
         if not self._context.is_super(request):
@@ -174,7 +181,7 @@ class UserProcessor:
 
 
 def refusal(remark: str) -> RefusedError:
-    """With the code that RocketMQ gives an AuthenticationException."""
+    """Return a refusal with the code of RocketMQ's AuthenticationException."""
     return RefusedError(ResponseCode.NO_PERMISSION, remark)
 
 
@@ -182,8 +189,8 @@ def _invalid(remark: str) -> RefusedError:
     return RefusedError(ResponseCode.INVALID_PARAMETER, remark)
 
 
-def _name_of(request: Request) -> str:
-    name = request.fields.get("username") or ""
+def _checked_name(name: str) -> str:
+    """Raises RefusedError where that is no legal name of a user."""
     if not name.strip():
         raise _invalid("The username is blank")
     if len(name) > NAME_SIZE_MAX:
@@ -197,7 +204,8 @@ def _command(user: User) -> UserCommand:
     return UserCommand(user.name, user.password, str(user.kind), str(user.status))
 
 
-def _told(user: User) -> dict[str, Any]:
+def _shown(user: User) -> dict[str, Any]:
+    """Return RocketMQ's UserInfo."""
     return {
         "username": user.name,
         "password": user.password,

@@ -1,4 +1,4 @@
-"""What administrators ask: topics, progress, members, statistics, maintenance, files.
+"""Requests of administrators: topics, progress, members, statistics, maintenance, files.
 
 `admin` makes, changes and deletes topics; `offset_reset` moves groups; `consume_stats`, `stats`,
 `runtime_info`, `ha_status` and `client_listing` tell how things stand; `raft_members` changes the

@@ -1,4 +1,4 @@
-"""What administrators and operators ask: the requests of this room.
+"""Requests of administrators and operators.
 
 Place in the data path: `broker.process.request_table` joins the rows of all rooms.
 """

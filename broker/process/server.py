@@ -260,7 +260,7 @@ class Broker:
         check_ms = min(1_000, self.config.transaction_check_interval_ms)
         rounds.add(check_ms, "check back", self._check_back.round)
         if self._access is not None:
-            rounds.add(_FILES_LOOK_MS, "accounts", self._access.look)
+            rounds.add(_FILES_LOOK_MS, "accounts", self._access.reload)
         if self._tls is not None:
             rounds.add(_FILES_LOOK_MS, "certificates", self._tls.look)
         return rounds

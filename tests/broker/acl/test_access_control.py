@@ -115,21 +115,21 @@ def test_the_flag_that_some_clients_add_after_signing_is_let_through(gate):
 def test_a_changed_file_takes_effect_and_a_broken_one_does_not(gate, tmp_path, caplog):
     file = tmp_path / "plain_acl.yml"
     file.write_text(FILE.replace("orders=PUB", "payments=PUB"))
-    gate.look()
+    gate.reload()
     authorise(gate, request(fields={"b": "payments"}, signer=PRODUCER))
     refusal(gate, request(signer=PRODUCER))
     file.write_text("accounts: [{accessKey: producer1, secretKey: new-secret-0, admin: maybe}]")
-    gate.look()
+    gate.reload()
     authorise(gate, request(fields={"b": "payments"}, signer=PRODUCER))
     assert "admin" in caplog.text
     assert "new-secret-0" not in caplog.text
     file.unlink()
-    gate.look()
-    gate.look()
+    gate.reload()
+    gate.reload()
     assert caplog.text.count("is gone") == 1
     authorise(gate, request(peer="10.0.0.9:5"))
     file.write_text("accounts: []")
-    gate.look()
+    gate.reload()
     assert "No accessKey" in refusal(gate, request(peer="10.0.0.9:5"))
 
 
@@ -139,7 +139,7 @@ def test_a_file_replaced_by_one_of_equal_size_and_time_is_seen(gate, tmp_path):
     status = file.stat()
     os.utime(other, ns=(status.st_atime_ns, status.st_mtime_ns))
     other.replace(file)
-    gate.look()
+    gate.reload()
     authorise(gate, request(fields={"b": "wisdom"}, signer=PRODUCER))
 
 
@@ -192,7 +192,7 @@ def test_an_account_that_is_gone_may_nothing_any_more(gate, tmp_path):
     assert not gate.may_publish("producer1", "payments")
     assert gate.may_publish(None, "payments"), "from a white address"
     (tmp_path / "plain_acl.yml").write_text("accounts: []\n")
-    gate.look()
+    gate.reload()
     assert not gate.may_publish("producer1", "orders")
     with pytest.raises(RefusedError):
         asked.require("orders", to_write=True)
