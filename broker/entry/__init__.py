@@ -1,4 +1,4 @@
-"""What is in the log: payloads, records, commands, and the values they are made of. Pure.
+"""Contents of the log: payloads, records, commands, and the values they are made of. Pure.
 
 `payload` is the table and the records of one data entry, `record` the leader's fast encoder of a
 record (its reader is `remoting.records.message`). `topics`, `topic_attributes`, `policies`,

@@ -1,11 +1,11 @@
-"""The entries that were applied last, with their payloads as they were decoded for it.
+"""Buffer of the newest applied entries, with their decoded payloads.
 
-Place in the data path: beside it. The state machine puts in what it applies;
+Place in the data path: beside it. The state machine adds the entries that it applies;
 `broker.index.indexer`, which follows the applied log, takes it out instead of reading and decoding
 it a second time.
 
-Invariants: what is in here is one stretch of the committed log without a hole; bounded by the bytes
-of the payloads. Who falls behind by more reads the log.
+Invariants: the buffer holds one contiguous range of the committed log; it is bounded by the bytes
+of the payloads. A reader that falls further behind reads the log.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _SIZE_MAX: Final = 8 << 20
 
 @dataclass(slots=True)
 class AppliedEntry:
-    """`payload` is None for an entry that is not a data entry."""
+    """Applied entry; `payload` is None for an entry that is not a data entry."""
 
     entry: CommittedEntry
     payload: Payload | None
 
     @property
     def begin(self) -> int:
-        """The log's position of the entry's header."""
+        """Return the log position of the entry's header."""
         return self.entry.position - HEADER_SIZE
 
     @property
@@ -41,7 +41,7 @@ class AppliedEntry:
 
 
 class AppliedEntries:
-    """Whoever doesn't take them out costs no more than `size_max` bytes."""
+    """Queue of applied entries; emptied above `size_max` bytes, if nobody takes them."""
 
     def __init__(self, size_max: int = _SIZE_MAX) -> None:
         self._entries: deque[AppliedEntry] = deque()
@@ -57,7 +57,7 @@ class AppliedEntries:
         self._size += len(entry.payload)
 
     def take(self, position: int) -> AppliedEntry | None:
-        """The entry that begins there; None where it isn't here. Those before it go."""
+        """Remove and return the entry at `position`, or None; also drop the entries before it."""
         entries = self._entries
         while entries and entries[0].begin <= position:
             first = entries.popleft()

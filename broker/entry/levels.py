@@ -24,9 +24,9 @@ _DIGITS_MAX: Final = 9
 
 
 def delay_level_of(text: str) -> int | None:
-    """The value of property DELAY: 0 for no delay, above the last level the last one.
+    """Return the level in property DELAY: 0 for no delay, the last level for any above it.
 
-    None where it is no number.
+    None if it is no number.
     """
     digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdecimal()) or len(digits) > _DIGITS_MAX:
@@ -35,11 +35,11 @@ def delay_level_of(text: str) -> int | None:
 
 
 def schedule_queue_id(level: int) -> int:
-    """The queue of SCHEDULE_TOPIC_XXXX in which messages of a level, from 1 on, wait."""
+    """Return the queue of SCHEDULE_TOPIC_XXXX for messages of a level, from 1 on."""
     assert 1 <= level <= DELAY_LEVEL_MAX, f"delay level {level}"
     return level - 1
 
 
 def delay_ms(queue_id: int) -> int:
-    """How long messages of a schedule queue wait."""
+    """Return how long messages of a schedule queue wait, in milliseconds."""
     return _DELAYS_MS[queue_id]

@@ -87,7 +87,7 @@ NO_WORDS = 1
 
 
 class PayloadError(ValueError):
-    """A payload that this version can't have written; says what was wrong."""
+    """Payload that this version can't have written; the text says what is wrong."""
 
 
 @dataclass(slots=True)
@@ -106,8 +106,8 @@ class Run:
 
     @property
     def size(self) -> int:
-        """Bytes from the first record to the last one's end; a leader of ours lays a run's records
-        down one behind the other."""
+        """Return the bytes from the first record to the end of the last: a leader writes the
+        records of a run one after the other."""
         first: int = UNIT.unpack_from(self.units)[0]
         last, size, _ = UNIT.unpack_from(self.units, len(self.units) - UNIT_SIZE)
         return int(last + size - first)
@@ -115,7 +115,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class TopicCommand:
-    """Creates or replaces a topic (RocketMQ TopicConfig)."""
+    """Command that creates or replaces a topic (RocketMQ TopicConfig)."""
 
     name: str
     read_queue_count: int
@@ -129,7 +129,7 @@ class TopicCommand:
 
 @dataclass(frozen=True, slots=True)
 class GroupCommand:
-    """Creates or replaces a subscription group; `config` has RocketMQ's field names."""
+    """Command that creates or replaces a subscription group, by RocketMQ's field names."""
 
     name: str
     config: dict[str, Any]
@@ -137,7 +137,7 @@ class GroupCommand:
 
 @dataclass(frozen=True, slots=True)
 class OffsetCommand:
-    """A consumer group's next queue offset; also the half queue's progress."""
+    """Command that commits a group's next queue offset; also the half queue's progress."""
 
     group: str
     topic: str
@@ -147,7 +147,7 @@ class OffsetCommand:
 
 @dataclass(frozen=True, slots=True)
 class DecideCommand:
-    """The decision on a half; stands in the entry that holds its op record (and final message)."""
+    """Decision on a half, in the entry that holds its op record (and final message)."""
 
     half_queue_offset: int
     half_position: int
@@ -157,21 +157,21 @@ class DecideCommand:
 
 @dataclass(frozen=True, slots=True)
 class CheckCommand:
-    """One more check of the half is about to be asked."""
+    """Command that counts one more check of a half, before it is sent."""
 
     half_queue_offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class DiscardCommand:
-    """The half has used up its checks; its copy is in the same entry."""
+    """Command that ends a half which has used up its checks; its copy is in the same entry."""
 
     half_queue_offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class DeliverCommand:
-    """Delayed messages [first_offset, next_offset) of a schedule queue are in the same entry."""
+    """Delivery of [first_offset, next_offset) of a schedule queue, stored in the same entry."""
 
     queue_id: int
     first_offset: int
@@ -180,15 +180,17 @@ class DeliverCommand:
 
 @dataclass(frozen=True, slots=True)
 class DeleteTopicCommand:
-    """The topic goes, with its consumer offsets; its queues get a floor at their end. The last
-    command of its entry: what is sent after it is stored above the floor."""
+    """Command that deletes a topic and its consumer offsets; its queues get a floor at their end.
+
+    It is the last command of its entry: messages sent after it are stored above the floor.
+    """
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteGroupCommand:
-    """The group's configuration goes, with `clean_offset` its offsets too."""
+    """Command that deletes a group's configuration, and with `clean_offset` its offsets."""
 
     name: str
     clean_offset: bool
@@ -196,7 +198,7 @@ class DeleteGroupCommand:
 
 @dataclass(frozen=True, slots=True)
 class ResetCommand:
-    """The group shall go on at these offsets: rows of queue id and offset."""
+    """Command that resets a group's offsets in a topic: rows of queue id and offset."""
 
     group: str
     topic: str
@@ -205,15 +207,15 @@ class ResetCommand:
 
 @dataclass(frozen=True, slots=True)
 class ResumeCommand:
-    """The half whose copy stands at this offset of TRANS_CHECK_MAX_TIME_TOPIC is in the same entry
-    again."""
+    """Command that resumes a half, stored again in the same entry; `offset` is that of its copy in
+    TRANS_CHECK_MAX_TIME_TOPIC."""
 
     queue_offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class ClearResetCommand:
-    """The group went on from the offset that a reset named."""
+    """Command that ends a pending reset: the group has continued from its offset."""
 
     group: str
     topic: str
@@ -223,9 +225,9 @@ class ClearResetCommand:
 
 @dataclass(frozen=True, slots=True)
 class LockCommand:
-    """A client of an orderly group owns these queues from now on: rows of topic and queue id.
+    """Command that makes a client of an orderly group own queues: rows of topic and queue id.
 
-    `claim` counts how often the client has given queues back; 0 where it doesn't count.
+    `claim` counts how often the client has given queues back; 0 if it doesn't count.
     """
 
     group: str
@@ -236,8 +238,8 @@ class LockCommand:
 
 @dataclass(frozen=True, slots=True)
 class UnlockCommand:
-    """The client owns these queues no more; those that it doesn't own stay with their owners, and
-    those that it has claimed anew since with it."""
+    """Command that ends a client's ownership of queues; queues of other owners stay theirs, and
+    queues that the client has claimed again since stay its own."""
 
     group: str
     client_id: str
@@ -247,21 +249,21 @@ class UnlockCommand:
 
 @dataclass(frozen=True, slots=True)
 class DeliverTimersCommand:
-    """Messages of rmq_sys_wheel_timer are in the same entry under their real topics."""
+    """Delivery of messages of rmq_sys_wheel_timer, stored in the same entry in their topics."""
 
     queue_offsets: list[int]
 
 
 @dataclass(frozen=True, slots=True)
 class RecallTimerCommand:
-    """A message of rmq_sys_wheel_timer will not be delivered."""
+    """Command that cancels the delivery of a message of rmq_sys_wheel_timer."""
 
     queue_offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class UserCommand:
-    """Creates or replaces a user of RocketMQ 5.x, whole; requests are signed with the password."""
+    """Command that creates or replaces a user of RocketMQ 5.x; the password signs requests."""
 
     name: str
     password: str = field(repr=False)
@@ -271,14 +273,14 @@ class UserCommand:
 
 @dataclass(frozen=True, slots=True)
 class DeleteUserCommand:
-    """The user goes, with what it was granted."""
+    """Command that deletes a user and the user's permissions."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class GrantCommand:
-    """All that a user may do from now on: rows of policy, resource, actions, sources, decision."""
+    """Command that replaces a user's permissions: policy, resource, actions, sources, decision."""
 
     user: str
     entries: list[list[Any]]
@@ -348,7 +350,7 @@ class Payload:
 
 
 def encode_command(command: Command) -> bytes:
-    """As it stands in a table."""
+    """Return a command as a table holds it."""
     packed: bytes = msgpack.packb(
         [_NAME_OF[type(command)], *(getattr(command, name) for name in command.__slots__)]
     )
@@ -356,8 +358,8 @@ def encode_command(command: Command) -> bytes:
 
 
 def encode_table(store_timestamp_ms: int, runs: Sequence[Run], commands: Sequence[bytes]) -> bytes:
-    """The table alone, of commands that are encoded already; its size does not depend on the
-    positions within the units."""
+    """Return the table of encoded commands and runs; its size does not depend on the positions
+    within the units."""
     packer = msgpack.Packer(autoreset=False)
     packer.pack_array_header(3)
     packer.pack(store_timestamp_ms)
@@ -372,13 +374,13 @@ def encode_table(store_timestamp_ms: int, runs: Sequence[Run], commands: Sequenc
 
 
 def encode_header(table_size: int, flags: int = 0, births_ahead_ms: int = 0) -> bytes:
-    """`births_ahead_ms` may have any value; what it can't be is the nearest that it can be."""
+    """Return a payload's header; `births_ahead_ms` is clamped to the range of its field."""
     births_ahead_ms = min(max(births_ahead_ms, 0), _BIRTHS_AHEAD_MS_MAX)
     return PAYLOAD_HEADER.pack(_VERSION, flags, births_ahead_ms, table_size)
 
 
 def decode_payload(payload: bytes) -> Payload:
-    """Raises PayloadError naming what was wrong."""
+    """Return the decoded table of a payload. Raises PayloadError that says what is wrong."""
     if len(payload) < PAYLOAD_HEADER.size:
         raise PayloadError(f"payload of {len(payload)} bytes is shorter than its header")
     version, flags, births_ahead_ms, table_size = PAYLOAD_HEADER.unpack_from(payload)

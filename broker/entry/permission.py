@@ -1,4 +1,4 @@
-"""What may be done with a topic or a group. Pure.
+"""Permissions on topics and groups. Pure.
 
 Place in the data path: accounts and users grant it, requests need it.
 """
@@ -11,7 +11,7 @@ __all__ = ["Permission"]
 
 
 class Permission(enum.IntFlag):
-    """What may be done with a topic or group; NONE is what an account file calls DENY."""
+    """Permissions on a topic or group; NONE is DENY in an account file."""
 
     NONE = 0
     PUB = 4

@@ -1,15 +1,15 @@
-"""Users as RocketMQ 5.x knows them, and the entries that say what each may do. Pure values.
+"""Users of RocketMQ 5.x and their permissions. Pure values.
 
 Place in the data path: `broker.state.user_table` holds them as replicated state, `broker.access.
-access_control` asks `decide`, the processors of users and permissions read and write their texts.
+access_control` calls `decide`, the processors of users and permissions parse and show their texts.
 
 A resource is written `Topic:orders`, `Topic:ord*`, `Topic:*` or `*`; kinds are Cluster, Namespace,
-Topic and Group. Custom entries are asked before default ones; of those that fit, the one whose
-resource says most decides, and a Deny before an Allow. RocketMQ's order of entries depends on how
-its sort compares them; there a shorter prefix comes first.
+Topic and Group. Custom entries are checked before default ones; of the matching ones the entry with
+the most specific resource decides, and a Deny before an Allow. RocketMQ's order of entries depends
+on how its sort compares them; there a shorter prefix comes first.
 
-Invariants: what can't be read is refused by name, never taken for something wider; sizes are
-bounded; a password appears in no text made of a user.
+Invariants: text that can't be parsed is an error that names it, never taken for something wider;
+sizes are bounded; a password appears in no repr of a user.
 
 Source: RocketMQ 5.3 auth: User, Resource, PolicyEntry, AclAuthorizationHandler.
 """
@@ -47,7 +47,7 @@ _Kind = TypeVar("_Kind", bound=enum.StrEnum)
 
 
 class BadPolicyError(ValueError):
-    """A text that names no user, resource, action or address; says which."""
+    """Text that names no user, resource, action or address; the message says which."""
 
 
 class UserKind(enum.StrEnum):
@@ -98,7 +98,7 @@ class User:
 
 
 class Breadth(enum.IntEnum):
-    """How a resource's name is meant; a greater value says more."""
+    """Kind of match of a resource's name; a greater value is more specific."""
 
     ANY = 0
     PREFIX = 1
@@ -113,7 +113,7 @@ class Resource:
 
     @classmethod
     def of(cls, text: str) -> Resource:
-        """Raises BadPolicyError."""
+        """Return the resource that `text` names. Raises BadPolicyError."""
         if text == ResourceKind.ANY:
             return cls(ResourceKind.ANY, Breadth.ANY, "")
         kind_text, colon, name = text.partition(":")
@@ -132,7 +132,7 @@ class Resource:
 
     @property
     def key(self) -> str:
-        """As RocketMQ writes it; `of` reads it."""
+        """Return the resource as RocketMQ writes it; `of` parses it."""
         if self.kind is ResourceKind.ANY:
             return "*"
         return f"{self.kind}:{self.name}{'' if self.breadth is Breadth.LITERAL else '*'}"
@@ -162,8 +162,10 @@ class PolicyEntry:
         sources: Sequence[str] | None,
         decision: str | None,
     ) -> PolicyEntry:
-        """Of texts, as requests, the log and snapshots have them. What was read once is in the log,
-        so it must be readable ever after. Raises BadPolicyError."""
+        """Return the entry in texts of a request, the log or a snapshot. Raises BadPolicyError.
+
+        Whatever was accepted once is in the log, so every later version has to accept it.
+        """
         kind = PolicyKind.CUSTOM if not policy else named(PolicyKind, policy)
         if kind is None:
             raise BadPolicyError(f"{str(policy)[:40]!r} is no type of policy")
@@ -195,7 +197,7 @@ class PolicyEntry:
         )
 
     def texts(self) -> list[object]:
-        """What `read` takes."""
+        """Return the arguments of `read`."""
         return [
             str(self.policy),
             self.resource.key,
@@ -215,7 +217,7 @@ class PolicyEntry:
 def decide(
     entries: Iterable[PolicyEntry], kind: ResourceKind, name: str, action: Action, ip: str
 ) -> Decision | None:
-    """What the entries say of an action on one resource; None where they say nothing."""
+    """Return the entries' decision on an action on one resource, or None if no entry matches."""
     fitting = [entry for entry in entries if entry.matches(kind, name, action, ip)]
     if not fitting:
         return None
@@ -232,7 +234,7 @@ def decide(
 
 
 def subject_name(text: str) -> str:
-    """The user whom `User:name` names. Raises BadPolicyError."""
+    """Return the user that `User:name` names. Raises BadPolicyError."""
     name = text[len(_SUBJECT_PREFIX) :]
     if text[: len(_SUBJECT_PREFIX)].lower() != _SUBJECT_PREFIX.lower() or not name.strip():
         raise BadPolicyError(f"{text[:80]!r} names no subject; a user is User:name")
@@ -240,7 +242,7 @@ def subject_name(text: str) -> str:
 
 
 def named(kinds: type[_Kind], text: str) -> _Kind | None:
-    """The member of that name, however it is capitalised."""
+    """Return the member of that name, in any capitalisation, or None."""
     return next((kind for kind in kinds if kind.lower() == text.lower()), None)
 
 

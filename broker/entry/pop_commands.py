@@ -1,7 +1,7 @@
-"""What POP changes in the replicated state (docs/FORMATS.md section 4).
+"""Commands of POP on the replicated state (docs/FORMATS.md section 4).
 
 Place in the data path: processors of POP propose these, `broker.state.pop_state` applies them. A
-pop time names one holding of a message: whoever names another one changes nothing.
+pop time identifies one holding of a message: a command with another one changes nothing.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class PopCommand:
-    """The group took these messages of a queue, and goes on at `next_offset`.
+    """Command that gives a group messages of a queue, and moves its offset to `next_offset`.
 
-    Void where the group's offset is not `expected` (-1: it has none), and below a floor.
+    Without effect if the group's offset is not `expected` (-1: it has none), or below a floor.
     """
 
     group: str
@@ -40,7 +40,7 @@ class PopCommand:
 
 @dataclass(frozen=True, slots=True)
 class PopOrderCommand:
-    """As PopCommand, in order: the group's offset stays at `start` until they are acknowledged."""
+    """PopCommand in order: the group's offset stays at `start` until they are acknowledged."""
 
     group: str
     topic: str
@@ -55,7 +55,7 @@ class PopOrderCommand:
 
 @dataclass(frozen=True, slots=True)
 class AckCommand:
-    """Messages are done: rows of queue offset and pop time."""
+    """Command that acknowledges messages: rows of queue offset and pop time."""
 
     group: str
     topic: str
@@ -65,7 +65,7 @@ class AckCommand:
 
 @dataclass(frozen=True, slots=True)
 class AckOrderCommand:
-    """A message that was popped in order is done."""
+    """Command that acknowledges a message popped in order."""
 
     group: str
     topic: str
@@ -76,7 +76,7 @@ class AckOrderCommand:
 
 @dataclass(frozen=True, slots=True)
 class ChangeInvisibleCommand:
-    """The holding of `pop_ms` lasts until `visible_ms`, and is named `next_pop_ms` from now on."""
+    """Command that extends the holding `pop_ms` to `visible_ms` and renames it `next_pop_ms`."""
 
     group: str
     topic: str
@@ -90,15 +90,15 @@ class ChangeInvisibleCommand:
 
 @dataclass(frozen=True, slots=True)
 class ReviveCommand:
-    """Holdings that are over; the messages stand in the same entry once more. Rows of group,
-    topic, queue id, queue offset and pop time."""
+    """Command that ends expired holdings, whose messages are stored again in the same entry: rows
+    of group, topic, queue id, queue offset and pop time."""
 
     rows: list[list[Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class RequestModeCommand:
-    """Whether a group's members pull the topic or pop it, and how many share a queue."""
+    """Command that makes a group's members pull or pop a topic, and sets how many share a queue."""
 
     topic: str
     group: str

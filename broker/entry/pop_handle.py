@@ -1,4 +1,4 @@
-"""How POP names messages on the wire: handles, and what an answer says of its messages.
+"""POP's names of messages on the wire: handles, and the offset fields of an answer.
 
 | text | parts, separated by blanks |
 |---|---|
@@ -27,7 +27,7 @@ _NUMBER_MAX: Final = (1 << 63) - 1
 
 
 class HandleError(ValueError):
-    """The text is no handle of a popped message."""
+    """Text that is no handle of a popped message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,8 @@ class Handle:
 
     @classmethod
     def parse(cls, extra_info: str, offset: int) -> Self:
-        """`offset` stands for the last part where that is missing. Raises HandleError."""
+        """Return the handle in `extra_info`; `offset` replaces a missing last part. Raises
+        HandleError."""
         parts = extra_info.split(" ")
         if len(parts) < _PARTS_MIN:
             raise HandleError(f"extraInfo {extra_info[:80]!r} has {len(parts)} parts, not 8")
@@ -73,7 +74,7 @@ class Handle:
 
 
 def pop_retry_topic(topic: str, group: str) -> str:
-    """Where messages of the topic go that the group popped and did not acknowledge in time."""
+    """Return the topic of messages that the group popped and did not acknowledge in time."""
     return f"{RETRY_PREFIX}{group}_{topic}"
 
 

@@ -38,7 +38,7 @@ _PROPERTIES_SIZE = struct.Struct(">H")
 
 
 class RecordTemplate:
-    """What the records of one request share: topic, queue, hosts, times and flags."""
+    """Fields that the records of one request share: topic, queue, hosts, times and flags."""
 
     __slots__ = (
         "born_host",
@@ -88,7 +88,7 @@ class RecordTemplate:
 
 
 class PendingRecord:
-    """A record on its way into the log. `queue_offset` and `position` are -1 until it is placed.
+    """Record to be stored; `queue_offset` and `position` are -1 until it is placed.
 
     `dedupe_key`: the UNIQ_KEY where the topic dedupes, else None.
     """
@@ -134,7 +134,7 @@ class PendingRecord:
         return self.template.queue_id
 
     def encode_at(self, position: int, store_ms: int, store_host: bytes) -> tuple[bytes, ...]:
-        """The record's bytes, in pieces. Caller's duty: `queue_offset` is set."""
+        """Return the record's bytes, in pieces. Caller's duty: `queue_offset` is set."""
         self.position = position
         template, body, properties = self.template, self.body, self.properties
         fixed = template.fixed.pack(
@@ -160,9 +160,9 @@ class PendingRecord:
 
 @lru_cache(maxsize=4_096)
 def host_bytes(address: str) -> bytes:
-    """An "ip:port" as a record holds it: 4 or 16 bytes of address, 4 of port.
+    """Return "ip:port" as a record holds it: 4 or 16 bytes of address, 4 of port.
 
-    Raises ValueError for what is no numeric address.
+    Raises ValueError if it is no numeric address.
     """
     host, _, port = address.rpartition(":")
     host = host.strip("[]")

@@ -1,4 +1,4 @@
-"""A part of the replicated state that keeps its own rows in a snapshot.
+"""Interface of a part of the replicated state with rows of its own in a snapshot.
 
 Place in the data path: `broker.state.state` holds the parts by name and only delegates; `capture`
 goes into the state's image on the loop, its rows are written on a thread
@@ -21,22 +21,22 @@ Row: TypeAlias = list[Any]
 
 class StatePart(Protocol):
     def capture(self) -> Iterable[Row]:
-        """The rows, in the order in which they came to be; may be walked more than once."""
+        """Return the rows in the order of their creation; they may be iterated more than once."""
 
     def restore(self, rows: Iterable[Row]) -> None:
-        """Become what was captured. Raises ValueError or TypeError for rows that are none; the
-        part is undefined then."""
+        """Replace the part's content by captured rows. Raises ValueError or TypeError for invalid
+        rows; the part is undefined then."""
 
 
 def natural(value: object) -> int:
-    """A whole number of at least 0. Raises ValueError."""
+    """Return `value` if it is a whole number of at least 0. Raises ValueError."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise ValueError(f"{value!r:.40} is no whole number of at least 0")
     return value
 
 
 def text(value: object) -> str:
-    """Raises TypeError."""
+    """Return `value` if it is text. Raises TypeError."""
     if not isinstance(value, str):
         raise TypeError(f"{value!r:.40} is no text")
     return value

@@ -1,6 +1,6 @@
-"""Attributes of topics and groups, and how a request changes them: "+name=value,-name".
+"""Attributes of topics and groups, and changes of them: "+name=value,-name".
 
-Place in the data path: UPDATE_AND_CREATE_TOPIC and its kin; what comes out goes into the log. Pure.
+Place in the data path: UPDATE_AND_CREATE_TOPIC and the like; the result goes into the log. Pure.
 Names, values and which may change are RocketMQ's (TopicAttributes, SubscriptionGroupAttributes,
 AttributeUtil), and `dedupe` is ours: "false" switches promise G2 off for the topic.
 """
@@ -18,7 +18,7 @@ _COUNT_MAX: Final = 64
 
 
 class BadAttributeError(ValueError):
-    """The change can't be made; names the attribute and says why."""
+    """Illegal change of an attribute; the text names it and the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ GROUP_ATTRIBUTES: Final[dict[str, _Attribute]] = {"priority.factor": _between(0,
 
 
 def parsed(text: str) -> dict[str, str]:
-    """ "+name=value" and "-name", joined by commas, as names with their signs -> values.
+    """Return names with their signs -> values, of "+name=value" and "-name" joined by commas.
 
     Raises BadAttributeError.
     """
@@ -81,9 +81,9 @@ def altered(
     changes: Mapping[str, str],
     known: Mapping[str, _Attribute],
 ) -> dict[str, str]:
-    """The attributes after the changes; `current` None: of what is made anew.
+    """Return the attributes after the changes; `current` is None for a new topic or group.
 
-    A name without a sign states a value as it is, which is what tools send back that have read it.
+    A name without a sign states a value as it is: tools send back what they have read.
     Raises BadAttributeError.
     """
     result = dict(current or {})

@@ -1,4 +1,4 @@
-"""Topics: their configuration, their permissions, and which names are the system's own.
+"""Topics: configuration, permissions, and names reserved for the system.
 
 Pure values and rules, used by `broker.state.state` (replicated table) and the processors. Sources:
 RocketMQ TopicConfig, TopicValidator, TopicConfigManager.
@@ -71,7 +71,7 @@ _SYSTEM = _NOT_FOR_SENDS | {DEFAULT_TOPIC, "BenchmarkTest", "RMQ_SYS_TRACE_TOPIC
 
 
 class TopicNameError(ValueError):
-    """The name can't be a topic's; says why."""
+    """Illegal name of a topic; the text gives the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +127,7 @@ class Topic:
 
 
 def check_topic_name(name: str) -> None:
-    """RocketMQ's TopicValidator. Raises TopicNameError."""
+    """Check a topic's name by RocketMQ's TopicValidator. Raises TopicNameError."""
     if not name.strip():
         raise TopicNameError("The specified topic is blank")
     if not _NAME.fullmatch(name):
@@ -142,7 +142,7 @@ def check_topic_name(name: str) -> None:
 
 
 def check_group_name(name: str) -> None:
-    """RocketMQ's rule for groups, kept here too: a group's name becomes part of topics and paths.
+    """Check a group's name by RocketMQ's rule: it becomes part of topics and paths.
 
     Raises TopicNameError.
     """
@@ -166,14 +166,15 @@ def is_forbidden_for_sends(name: str) -> bool:
 
 
 def is_dedupe_topic(name: str) -> bool:
-    """User topics: a message may rightly stand again in a retry, dead-letter or system topic."""
+    """Whether messages of a topic are deduplicated by default: only those of user topics, since one
+    may rightly be stored again in a retry, dead-letter or system topic."""
     return not (
         name.startswith((RETRY_PREFIX, DLQ_PREFIX, "RMQ_SYS_", "rmq_sys_")) or name in _SYSTEM
     )
 
 
 def system_topics(cluster: str, group: str) -> dict[str, Topic]:
-    """The topics that every broker registers (facts: name server, special topics)."""
+    """Return the topics that every broker registers (facts: name server, special topics)."""
     everything = PERM_READ | PERM_WRITE | PERM_INHERIT
     topics = [
         Topic(name=DEFAULT_TOPIC, perm=everything, read_queue_count=8, write_queue_count=8),
