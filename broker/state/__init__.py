@@ -1,4 +1,4 @@
-"""What every replica computes of the log: queues, groups, transactions, POP, timers, users. Pure.
+"""State that every replica computes from the log: queues, groups, transactions, POP, users. Pure.
 
 `state` applies one entry after the other; equal logs give equal states. `dedupe` knows which
 UNIQ_KEY is stored, `half_table` and `resumed` follow transactions, `timer_table` what waits for its

@@ -1,25 +1,25 @@
-"""The dedupe window: which UNIQ_KEY is stored already, and where.
+"""Dedupe window: the UNIQ_KEYs that are stored, and the positions of their messages.
 
 Place in the data path: `broker.queues.state_machine` adds the keys of every committed run; the
-leader's `broker.leader.proposer` asks before it stores a message. Replicated: every replica applies
+leader's `broker.leader.proposer` queries it for each message. Replicated: every replica applies
 the same runs at the same store timestamps, so a new leader knows what the old one had stored; a
 snapshot carries the window (`capture`, `restore`), so a restored one judges as the original would.
 
 Bounded twice: by time (`window_ms` behind the newest store timestamp) and by count. Keys are held
 as 64-bit hashes, in generations: the newest in a dict, closed ones as sorted arrays of 16 bytes
 per key. A generation that leaves the window loses its positions and keeps its hashes for a good
-while longer, so that a retry which comes too late is told from a message never seen: it is EXPIRED
-and refused, not stored a second time (promise G2). What was born before even the hashes begin is
-refused as well, since nothing here can tell any more: an old retry and a message of a producer
-whose clock is slow look alike. A generation therefore lasts until the newest of its store
-timestamps and of its messages' births, as far as the log tells births that were ahead (a minute):
-of a producer whose clock is ahead of the group's, the stamp alone would call an old birth new.
-Hence hashes are kept for the whole of `window_ms`, however fast keys come, up to a bound that
-18,000 a second reach: a clock that is slower by less is no reason to refuse. Behind that bound the
-stamp alone counts, since nothing new may be refused for a clock that is fast.
+while longer, so that a late retry is distinguished from a message never seen: it is EXPIRED and
+rejected, not stored a second time (promise G2). A message born before even the hashes begin is
+rejected as well, since it can't be judged any more: an old retry and a message of a producer whose
+clock is slow look alike. A generation therefore lasts until the newest of its store timestamps and
+of its messages' births, as far as the log records births that were ahead (a minute): if a
+producer's clock is ahead of the group's, the stamp alone would make an old birth look new. Hence
+hashes are kept for the whole of `window_ms`, however fast keys arrive, up to a bound that 18,000 a
+second reach: a clock that is slower by less is no reason to reject. Behind that bound the stamp
+alone counts, since nothing new may be rejected for a clock that is fast.
 
-Two keys may have one hash: whoever is told STORED compares the key with the record's own before
-it names that place to anybody.
+Two keys may have one hash: a caller that gets STORED compares the key with the record's own before
+it uses that position.
 
 Invariants: a key whose record was stored within the window and the count is found; closed
 generations never change; time never goes back.
@@ -44,7 +44,7 @@ _GENERATION_KEYS_MAX = 16_384
 _GENERATIONS_PER_WINDOW = 8
 _EPOCHS_WANTED = 2
 _EPOCHS_MAX = 12
-# A key has two bits of 2^25 (4 MiB): at 1,000,000 keys one question in 300 goes on to bisect.
+# A key has two bits of 2^25 (4 MiB): at 1,000,000 keys one query in 300 goes on to bisect.
 _FILTER_BITS: Final = 1 << 25
 _FILTER_MASK_INT: Final = _FILTER_BITS - 1
 _FILTER_MASK: Final = np.uint64(_FILTER_MASK_INT)
@@ -61,7 +61,7 @@ class Verdict(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
-    """Keys that were stored one after the other; never changed once it is closed.
+    """Generation of consecutively stored keys; never changed once it is closed.
 
     `last_ms`: the newest store timestamp or birth of them and of all before.
     `hashes` are sorted in a closed one, in the order of storing in the newest. `positions` stand
@@ -74,7 +74,7 @@ class Generation:
     positions: array[int] | None
 
     def position(self, hashed: int) -> int | None:
-        """Of a closed generation in the window: where the record with this hash is."""
+        """Return the position of the record with this hash in a closed generation, or None."""
         at = bisect_left(self.hashes, hashed)
         if self.positions is None or at == len(self.hashes) or self.hashes[at] != hashed:
             return None
@@ -87,7 +87,7 @@ class Generation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowImage:
-    """A window at one moment: what a snapshot holds of it, oldest first."""
+    """Image of a window at one moment, for a snapshot; oldest first."""
 
     memory_floor_ms: int
     epochs: tuple[tuple[Generation, ...], ...]
@@ -102,8 +102,8 @@ class _Newest:
 
 
 class _Epoch:
-    """Closed generations behind a bit filter, which answers nearly every question about a key that
-    never was here. Dropped as a whole, so nothing is ever taken out of the filter."""
+    """Closed generations behind a Bloom filter, which answers nearly every query about an unknown
+    key. They are dropped as a whole, so nothing is ever removed from the filter."""
 
     __slots__ = ("_bits", "_filter", "count", "generations")
 
@@ -131,7 +131,7 @@ class _Epoch:
         return None
 
     def maybe(self, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-        """Those that may be here."""
+        """Return the subset of `hashes` that pass the Bloom filter."""
         for shift in (_ZERO, _SECOND_BIT_AT):
             bits = hashes >> shift
             hashes = hashes[(self._bits[(bits & _FILTER_MASK) >> _THREE] & _bit_of(bits)) != 0]
@@ -145,8 +145,8 @@ def _bit_of(bits: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint8]:
 
 
 class DedupeWindow:
-    """`keys_max` keys in the window; about `evicted_keys_max` hashes are remembered behind it, at
-    least as many as `keys_max`, and up to six times both together while they are younger than
+    """Window of at most `keys_max` keys; about `evicted_keys_max` hashes are remembered behind it,
+    at least as many as `keys_max`, and up to six times both together while they are younger than
     `window_ms`."""
 
     def __init__(self, *, window_ms: int, keys_max: int, evicted_keys_max: int) -> None:
@@ -175,7 +175,7 @@ class DedupeWindow:
         return self._keys_max
 
     def find(self, key: str) -> int | None:
-        """Position of the record stored with this key, if it is in the window."""
+        """Return the position of the record stored with this key, if it is in the window."""
         hashed = xxh3_64_intdigest(key.encode())
         if self._newest is not None and hashed in self._newest.positions:
             return self._newest.positions[hashed]
@@ -186,7 +186,7 @@ class DedupeWindow:
         return None
 
     def judge(self, key: str, *, born_ms: int, now_ms: int) -> Verdict:
-        """What to do with a message that carries `key`.
+        """Decide what to do with a message that carries `key`.
 
         `born_ms`: the message's bornTimestamp. `now_ms`: the group's time, as stamps are.
         """
@@ -206,7 +206,7 @@ class DedupeWindow:
         return Verdict.STORED if last_ms >= now_ms - self._window_ms else Verdict.EXPIRED
 
     def knows_none(self, keys: Collection[str], *, born_ms: int) -> bool:
-        """True where `judge` would call every one of `keys` new; a quick way for batches."""
+        """Whether `judge` would call every one of `keys` new; a fast path for batches."""
         newest = self._newest
         if newest is None:
             return not self._is_forgotten(born_ms)
@@ -219,7 +219,7 @@ class DedupeWindow:
         )
 
     def _is_forgotten(self, born_ms: int) -> bool:
-        """Whether a message so old may have been stored before all that is remembered here."""
+        """Whether a message so old may have been stored before everything remembered here."""
         return self._memory_floor_ms > 0 and born_ms <= self._memory_floor_ms
 
     def add(
@@ -229,8 +229,10 @@ class DedupeWindow:
         stored_ms: int,
         newest_born_ms: int = 0,
     ) -> None:
-        """Keys of committed records, with their positions, in log order. None has no key. No
-        message among them was born after `newest_born_ms` or `stored_ms`, whichever is later."""
+        """Add the keys of committed records with their positions, in log order; None means no key.
+
+        No message among them was born after `newest_born_ms` or `stored_ms`, whichever is later.
+        """
         newest = self._newest
         last_ms = max(stored_ms, newest_born_ms)
         if newest is None:
@@ -257,7 +259,7 @@ class DedupeWindow:
         self._evict(stored_ms)
 
     def _close(self, newest: _Newest, now_ms: int) -> None:
-        """Turn the newest generation into arrays; what `now_ms` evicts is out of the window."""
+        """Turn the newest generation into arrays, and evict generations behind the window."""
         count = len(newest.positions)
         hashes = np.fromiter(newest.positions.keys(), np.uint64, count)
         positions = np.fromiter(newest.positions.values(), np.uint64, count)
@@ -287,7 +289,7 @@ class DedupeWindow:
         self._epochs[-1].add(generation)
 
     def _evict(self, now_ms: int) -> None:
-        """Take out of the window what is behind it at `now_ms`, a committed store timestamp."""
+        """Evict generations behind the window at `now_ms`, a committed store timestamp."""
         for epoch in self._epochs:
             for at, generation in enumerate(epoch.generations):
                 if generation.positions is None:
@@ -306,7 +308,7 @@ class DedupeWindow:
     # Snapshots ---------------------------------------------------------------------------------
 
     def capture(self) -> WindowImage:
-        """The window as it is; closed generations are shared, only the newest is copied."""
+        """Return an image of the window: it shares closed generations, and copies the newest."""
         newest = self._newest
         return WindowImage(
             memory_floor_ms=self._memory_floor_ms,
@@ -322,7 +324,7 @@ class DedupeWindow:
         )
 
     def restore(self, image: WindowImage) -> None:
-        """Become the window that was captured. Raises ValueError where the image is none."""
+        """Replace the window by a captured one. Raises ValueError if the image is invalid."""
         if len(image.epochs) > _EPOCHS_MAX:
             raise ValueError(f"dedupe window: {len(image.epochs)} epochs")
         self._memory_floor_ms = image.memory_floor_ms

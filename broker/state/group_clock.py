@@ -1,8 +1,8 @@
-"""The time of a broker group: what its log is stamped with and its deadlines are judged by.
+"""Time of a broker group, for the stamps of its log and for its deadlines.
 
-Place in the data path: the leader stamps entries with it (`broker.leader.proposer`) and asks it
-what is due: delays, timers, check-backs, popped messages. `broker.request.clock_exchange` feeds it.
-Pure: clocks are arguments.
+Place in the data path: the leader stamps entries with it (`broker.leader.proposer`) and compares
+deadlines with it: delays, timers, check-backs, popped messages. `broker.request.clock_exchange`
+feeds it. Pure: clocks are arguments.
 
 Group time passes as the monotonic clock does. A wall clock that jumps moves it only where no
 minority of wrong clocks could be the reason: of `n` replicas at most `f = (n - 1) // 2` are taken
@@ -36,7 +36,7 @@ from typing import Final
 
 __all__ = ["ClockReading", "GroupClock"]
 
-_READING_MS_MAX: Final = 10_000  # an older one tells nothing of a clock that may have jumped
+_READING_MS_MAX: Final = 10_000  # an older one is void: the clock may have jumped since
 _ROUND_TRIP_MS_MAX: Final = 1_000
 _SURE_MS_MAX: Final = 10_000  # bounds of all this close together are a time to begin with
 _FAR_MS: Final = 10_000  # what drift explains is nearer; a jump has to last before it counts
@@ -49,7 +49,7 @@ _TICK_MS_MAX: Final = 1_000  # of a replica that was paused no more is corrected
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClockReading:
-    """What a replica answers: its wall clock, and the group's time as far as it knows that."""
+    """Answer of a replica: its wall clock, and the group's time if it knows that."""
 
     wall_ms: int
     group_ms: int | None
@@ -57,7 +57,7 @@ class ClockReading:
 
 @dataclass(frozen=True, slots=True)
 class _Heard:
-    """What a wall clock shows ahead of this replica's monotonic clock: between the two."""
+    """Bounds of how far a wall clock is ahead of this replica's monotonic clock."""
 
     least_ms: float
     most_ms: float
@@ -65,7 +65,7 @@ class _Heard:
 
 
 class GroupClock:
-    """Of one replica. `replica_count` counts the clocks that may be asked, its own included.
+    """Group clock of one replica; `replica_count` counts all wall clocks, its own included.
 
     All `monotonic_ms` are of this replica's monotonic clock, `last_stamp_ms` is the stamp of the
     last entry that it has applied; 0: none.
@@ -91,12 +91,12 @@ class GroupClock:
 
     @property
     def lead_ms(self) -> int:
-        """How far group time surely is ahead of the wall clocks of the replicas, where that is more
-        than drift explains; 0: it is not."""
+        """Return how far group time certainly is ahead of the replicas' wall clocks, if that is
+        more than drift explains, else 0."""
         return self._lead_ms
 
     def now_ms(self, monotonic_ms: int, last_stamp_ms: int) -> int:
-        """Group time, Unix milliseconds."""
+        """Return group time in Unix milliseconds."""
         now_ms = int(monotonic_ms + self._ahead_ms)
         if now_ms < last_stamp_ms:
             self._ahead_ms = last_stamp_ms - monotonic_ms
@@ -107,12 +107,12 @@ class GroupClock:
         return now_ms
 
     def stamp_ms(self, monotonic_ms: int, last_stamp_ms: int) -> int:
-        """Group time for an entry of the log: from here on it is the group's, however it came."""
+        """Return group time for an entry of the log; group time never falls below it afterwards."""
         self.is_sure = True
         return self.now_ms(monotonic_ms, last_stamp_ms)
 
     def reading(self, monotonic_ms: int, wall_ms: int, last_stamp_ms: int) -> ClockReading:
-        """What this replica answers when it is asked."""
+        """Return the answer of this replica to another one."""
         group_ms = self.now_ms(monotonic_ms, last_stamp_ms) if self.is_sure else None
         return ClockReading(wall_ms=wall_ms, group_ms=group_ms)
 
@@ -125,7 +125,7 @@ class GroupClock:
         monotonic_ms: int,
         is_leader: bool,
     ) -> None:
-        """Another replica has answered what it was asked at `asked_ms`."""
+        """Take the answer of another replica to a request sent at `asked_ms`."""
         if monotonic_ms - asked_ms > _ROUND_TRIP_MS_MAX:
             return
         self._heard[replica] = _Heard(
@@ -138,7 +138,7 @@ class GroupClock:
             self.is_own = False
 
     def tick(self, monotonic_ms: int, wall_ms: int, last_stamp_ms: int, *, leads: bool) -> None:
-        """Called a few times a second: corrects group time, where this replica leads."""
+        """Correct group time if this replica leads; to be called a few times a second."""
         last_ms = monotonic_ms if self._ticked_ms is None else self._ticked_ms
         self._ticked_ms = monotonic_ms
         bounds = self._bounds(monotonic_ms, wall_ms)
@@ -166,8 +166,8 @@ class GroupClock:
         self.is_own = True
 
     def _bounds(self, monotonic_ms: int, wall_ms: int) -> tuple[float, float] | None:
-        """Between what the true time is, ahead of the monotonic clock, while no more clocks are
-        wrong than may be; None where too few have answered."""
+        """Return the bounds of how far the true time is ahead of the monotonic clock, while no more
+        clocks are wrong than may be; None if too few have answered."""
         own_ms = wall_ms - monotonic_ms
         heard = self._heard_lately(monotonic_ms)
         if len(heard) < self._wrong_max:
@@ -181,7 +181,7 @@ class GroupClock:
         return 1 + len(self._heard_lately(monotonic_ms)) >= self._replica_count
 
     def _heard_lately(self, monotonic_ms: int) -> list[_Heard]:
-        """Of the other replicas, as far as their clocks are known."""
+        """Return the readings of other replicas that are recent enough."""
         oldest_ms = monotonic_ms - _READING_MS_MAX
         return [heard for heard in self._heard.values() if heard.at_ms >= oldest_ms]
 

@@ -1,7 +1,7 @@
-"""The replicated life of half messages: undecided, then committed, rolled back or discarded.
+"""Replicated states of half messages: undecided, then committed, rolled back or discarded.
 
 Place in the data path: `broker.state.state` applies committed runs and commands to it; the leader
-asks it before it proposes a decision. Pure and deterministic.
+queries it before it proposes a decision. Pure and deterministic.
 
 Invariants (promise G4): a half is decided at most once; the first decision wins; a decided half is
 never checked again; `progress` (the next half to look at) never passes an undecided half. Which
@@ -23,7 +23,7 @@ DECISIONS: Final[tuple[Decision, ...]] = ("commit", "rollback", "discard")
 
 @dataclass(frozen=True, slots=True)
 class Half:
-    """An undecided half message."""
+    """Undecided half message."""
 
     queue_offset: int
     position: int
@@ -34,7 +34,7 @@ class Half:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HalfImage:
-    """The table at one moment; nobody changes these mappings."""
+    """Image of the table at one moment; its mappings never change."""
 
     next_offset: int
     undecided: Mapping[int, Half]
@@ -58,21 +58,21 @@ class HalfTable:
         return self._undecided.get(queue_offset)
 
     def undecided(self) -> list[Half]:
-        """In queue order."""
+        """Return the undecided halves in queue order."""
         return list(self._undecided.values())
 
     def decision(self, queue_offset: int) -> Decision | None:
-        """How it was decided, while that is remembered."""
+        """Return the decision on a half, or None if there is none or it is not remembered."""
         return self._decided.get(queue_offset) or self._decided_before.get(queue_offset)
 
     @property
     def progress(self) -> int:
-        """The first undecided half's queue offset, or the next one to be written."""
+        """Return the first undecided half's queue offset, or the next one to be written."""
         return next(iter(self._undecided), self.next_offset)
 
     @property
     def begin_position(self) -> int | None:
-        """Where the oldest undecided half is in the log: retention stays behind it."""
+        """Return the oldest undecided half's log position, the limit of retention, or None."""
         oldest = next(iter(self._undecided.values()), None)
         return None if oldest is None else oldest.position
 
@@ -103,7 +103,7 @@ class HalfTable:
         )
 
     def restore(self, image: HalfImage) -> None:
-        """Become the table that was captured. Raises ValueError where the image is none."""
+        """Replace the table by a captured one. Raises ValueError if the image is invalid."""
         offsets = list(image.undecided)
         if offsets != sorted(set(offsets)) or (offsets and offsets[-1] >= image.next_offset):
             raise ValueError("half messages: the undecided are out of order")

@@ -1,4 +1,4 @@
-"""Offset resets that consumers have not followed yet: (group, topic, queue) -> offset.
+"""Pending offset resets, which consumers have not followed yet: (group, topic, queue) -> offset.
 
 Place in the data path: INVOKE_BROKER_TO_RESET_OFFSET proposes them; a pull of such a queue from
 another offset is answered with PULL_OFFSET_MOVED and this one; the first pull from it, or pop of
@@ -39,14 +39,14 @@ class OffsetResets:
     __hash__ = None  # type: ignore[assignment]  # it changes
 
     def get(self, group: str, topic: str, queue_id: int) -> int | None:
-        """Where the group shall go on; None where no reset is pending."""
+        """Return the offset of a pending reset, or None."""
         return self._pending.get((group, topic, queue_id))
 
     def set(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         self._pending[group, topic, queue_id] = offset
 
     def clear(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """The group went on from `offset`; a newer reset stays."""
+        """End the reset to `offset`, which the group has followed; a newer reset stays."""
         if self._pending.get((group, topic, queue_id)) == offset:
             del self._pending[group, topic, queue_id]
 

@@ -1,6 +1,6 @@
-"""Messages that were popped in order: a queue of a group gives no others until these are done.
+"""Messages popped in order: a queue delivers a group no others until these are acknowledged.
 
-Place in the data path: part of `broker.state.pop_state`; the leader asks `blocked_until_ms` before
+Place in the data path: part of `broker.state.pop_state`; the leader calls `blocked_until_ms` before
 it pops in order. Pure. The group's offset moves over what is acknowledged, as far as nothing before
 it is missing; what becomes visible again is popped again from there, counted per message.
 
@@ -33,7 +33,7 @@ class OrderSet:
     counts: tuple[tuple[int, int], ...] = ()  # of offsets that were popped before, how often
 
     def blocked_until_ms(self, attempt_id: str, now_ms: int) -> int | None:
-        """When something of it becomes visible; None where the queue may be popped now.
+        """Return when one of the messages becomes visible, or None if the queue may be popped now.
 
         The same attempt may pop again at once: its answer was lost.
         """
@@ -48,12 +48,12 @@ class OrderSet:
         return min((end for end in ends if end > now_ms), default=None)
 
     def is_of(self, attempt_id: str) -> bool:
-        """Whether it was popped by this attempt, which has a name."""
+        """Whether the messages were popped by this attempt; never true of one without a name."""
         return bool(self.attempt_id) and self.attempt_id == attempt_id
 
     @property
     def next_offset(self) -> int:
-        """The first that isn't done, or the one behind all."""
+        """Return the first offset that is not acknowledged, or the one behind all."""
         left = (offset for offset in self.offsets if offset not in self.done)
         return next(left, self.offsets[-1] + 1)
 
@@ -92,7 +92,7 @@ class OrderTable:
         )
 
     def ack(self, key: _Key, offset: int, pop_ms: int) -> int | None:
-        """The group's offset from now on; None where there was no such holding."""
+        """Acknowledge a message. Return the group's new offset, or None without such a holding."""
         found = self._current(key, offset, pop_ms)
         if found is None:
             return None

@@ -1,15 +1,16 @@
-"""Which popped messages are held, by queue, until when: part of the replicated state.
+"""Popped messages that are held, by queue, and until when: part of the replicated state.
 
-Place in the data path: `broker.state.state` hands it POP's commands; the leader asks what is held
-before it proposes, and what is due to be given again (`broker.pop.revive`). Pure and deterministic.
+Place in the data path: `broker.state.state` applies POP's commands to it; the leader queries which
+messages are held before it proposes, and which are due for another delivery (`broker.pop.revive`).
+Pure and deterministic.
 
-A group that pops has its offset where it will pop next: what is below is done, held here, or
-stands in the group's retry topic.
+A group that pops has its offset where it will pop next: messages below it are acknowledged, held
+here, or stored in the group's retry topic.
 
 Invariants: a message is held once at most; a holding ends by an acknowledgement, or in the entry
 that stores the message again, never else but with its topic or group; a command that names another
 pop time than the holding's changes nothing. RocketMQ keeps this in memory and in revive topics,
-which hand out messages twice after a failover. Sources: RocketMQ PopBufferMergeService,
+which deliver messages twice after a failover. Sources: RocketMQ PopBufferMergeService,
 PopReviveService, MessageRequestModeManager.
 """
 
@@ -71,21 +72,21 @@ class PopState:
     __hash__ = None  # type: ignore[assignment]  # it changes
 
     def __len__(self) -> int:
-        """How many messages are held, those in order left out."""
+        """Return how many messages are held, without those popped in order."""
         return self._count
 
     def held(self, key: QueueKey) -> int:
         return len(self._held.get(key, ()))
 
     def held_offsets(self, key: QueueKey) -> Mapping[int, Holding]:
-        """What is held of the queue, by offset; not to be changed."""
+        """Return the holdings of a queue by offset; the caller must not change them."""
         return self._held.get(key, {})
 
     def holding(self, key: QueueKey, offset: int) -> Holding | None:
         return self._held.get(key, {}).get(offset)
 
     def due(self, now_ms: int, count_max: int) -> list[Due]:
-        """Holdings that are over, the oldest first; the same again until they are revived."""
+        """Return expired holdings, the oldest first; the same again until they are revived."""
         found: list[Due] = []
         while self._heap and self._heap[0].visible_ms <= now_ms and len(found) < count_max:
             due = heapq.heappop(self._heap)
@@ -96,8 +97,8 @@ class PopState:
         return found
 
     def oldest(self) -> Iterator[tuple[QueueKey, int]]:
-        """Of each queue the lowest offset that is held, those in order included: retention stays
-        behind them."""
+        """Return each queue's lowest held offset, those in order included: retention must not pass
+        them."""
         for key, held in self._held.items():
             yield key, min(held)
         yield from self.orders.oldest()
@@ -105,7 +106,7 @@ class PopState:
     # Changes -----------------------------------------------------------------------------------
 
     def apply(self, command: PopCommands, offsets: dict[QueueKey, int]) -> None:
-        """`offsets` are the consumer offsets, which pops move."""
+        """Apply a command; `offsets` are the consumer offsets, which pops move."""
         match command:
             case PopCommand():
                 self._pop(command, offsets)
@@ -179,7 +180,7 @@ class PopState:
         self.modes = {key: mode for key, mode in self.modes.items() if key[1] != group}
 
     def drop_queue(self, key: QueueKey) -> None:
-        """The group shall read the queue anew: what it holds of it counts no more."""
+        """Drop a group's holdings of a queue, which it will read anew."""
         self._keep(lambda other: other != key)
 
     def _keep(self, wanted: Callable[[QueueKey], bool]) -> None:
@@ -232,7 +233,7 @@ class PopState:
 
 @dataclass(frozen=True, slots=True)
 class _Captured:
-    """Rows are made when they are written, on a thread."""
+    """Captured holdings; rows are made when they are written, on a thread."""
 
     held: dict[QueueKey, dict[int, Holding]]
     orders: list[Row]

@@ -1,13 +1,13 @@
-"""Which client an orderly group's queue belongs to, in the replicated state.
+"""Owners of the queues of orderly groups, in the replicated state.
 
 Place in the data path: LOCK_BATCH_MQ and UNLOCK_BATCH_MQ propose changes of owners, and nothing
-else: how long an owner may be silent is the leader's business (`broker.leader.rebalance_lock`). So
+else: the leader alone decides how long an owner may be silent (`broker.leader.rebalance_lock`). So
 a new leader knows who consumes which queue in order, and neither gives a queue to a second client
-nor lets a group stand still until all is forgotten (docs/decisions/0018). Pure.
+nor stalls a group until all locks have expired (docs/decisions/0018). Pure.
 
-Invariants: a queue of a group has at most one owner, on every replica the same. A client that
-gives queues back counts it, and says with every lock and unlock how often it has: its claim. What
-it said with a lower claim than the one that it owns a queue by came late, and changes nothing.
+Invariants: a queue of a group has at most one owner, on every replica the same. A client counts how
+often it has given queues back, and sends that count, its claim, with every lock and unlock. A
+request with a lower claim than the one that it owns a queue by is late, and changes nothing.
 Source: RocketMQ RebalanceLockManager, which forgets all in a failover.
 """
 
@@ -28,11 +28,11 @@ class Owner(NamedTuple):
     claim: int = 0  # of clients that don't count
 
     def gives_up(self, client_id: str, claim: int) -> bool:
-        """Whether an unlock by that client means this owner, as it has the queue now."""
+        """Whether an unlock by that client ends this ownership."""
         return client_id == self.client_id and claim >= self.claim
 
     def has_claimed_since(self, client_id: str, claim: int) -> bool:
-        """Whether a lock by that client came late."""
+        """Whether a lock by that client is late: it has claimed the queue again since."""
         return client_id == self.client_id and claim < self.claim
 
 
@@ -53,14 +53,14 @@ class QueueOwners:
     __hash__ = None  # type: ignore[assignment]  # it changes
 
     def of_group(self, group: str) -> Mapping[Queue, Owner]:
-        """Owners by queue."""
+        """Return the owners by queue."""
         return self._owners.get(group, _NONE)
 
     def groups(self) -> list[str]:
         return list(self._owners)
 
     def lock(self, group: str, client_id: str, queues: Iterable[Queue], claim: int = 0) -> None:
-        """The leader gave these to the client, whoever had them before."""
+        """Make the client the owner of queues, whoever owned them before."""
         owners = self._owners.setdefault(group, {})
         for queue in queues:
             before = owners.get(queue)
@@ -71,8 +71,8 @@ class QueueOwners:
         self._drop_empty(group)
 
     def unlock(self, group: str, client_id: str, queues: Iterable[Queue], claim: int = 0) -> None:
-        """The client gives these up; what others have got meanwhile stays theirs, and what it
-        has claimed anew itself stays its own."""
+        """End the client's ownership of queues; those that others own by now stay theirs, and those
+        that it has claimed again stay its own."""
         owners = self._owners.get(group, {})
         for queue in queues:
             owner = owners.get(queue)

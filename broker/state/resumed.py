@@ -1,10 +1,10 @@
-"""Halves that were given up and were put back into the half topic on somebody's demand.
+"""Halves that were given up, and stored in the half topic again by request.
 
 Place in the data path: RESUME_CHECK_HALF_MESSAGE proposes; a copy in TRANS_CHECK_MAX_TIME_TOPIC is
 named by its queue offset there. Pure part of the replicated state.
 
-Invariant: each copy is put back once: a second half of the same transaction could be committed
-beside the first, and its message would stand in its topic twice (promise G2).
+Invariant: each copy is resumed once: a second half of the same transaction could be committed
+beside the first, and its message would be in its topic twice (promise G2).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from broker.entry.state_part import Row, natural
 
 __all__ = ["RESUMED_MAX", "ResumedHalves"]
 
-RESUMED_MAX: Final = 100_000  # the leader puts no more back then
+RESUMED_MAX: Final = 100_000  # above, the leader resumes no more
 
 
 class ResumedHalves:

@@ -1,4 +1,4 @@
-"""The replicated state of a broker group: what every replica computes from the committed log.
+"""Replicated state of a broker group, which every replica computes from the committed log.
 
 Place in the data path: `broker.queues.state_machine` feeds it each committed payload, in order.
 Pure: no clock, no randomness, no IO; store timestamps come from the log, stamped once by the
@@ -75,7 +75,7 @@ assert _UNIT_POSITION.size == UNIT.size
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateLimits:
-    """Bounds of the replicated state; every replica of a group must have the same."""
+    """Limits of the replicated state; every replica of a group must have the same."""
 
     dedupe_window_ms: int = 600_000
     dedupe_keys_max: int = 1_000_000
@@ -113,7 +113,7 @@ class BrokerState:
         self.topics_changed_ms = 0  # store timestamp of the last one
 
     def parts(self) -> dict[str, StatePart]:
-        """What keeps its own rows in a snapshot, under these names."""
+        """Return the parts with rows of their own in a snapshot, by name."""
         return {
             "timers": self.timers,
             "resets": self.resets,
@@ -133,7 +133,7 @@ class BrokerState:
         )
 
     def next_offset(self, topic: str, queue_id: int) -> int:
-        """The queue's max offset: the next message's place."""
+        """Return the queue's max offset, which the next message gets."""
         return self.next_offsets.get((topic, queue_id), 0)
 
     def apply(self, payload: Payload, position: int) -> Collection[str]:
@@ -227,7 +227,7 @@ class BrokerState:
             case ClearResetCommand():
                 self.resets.clear(command.group, command.topic, command.queue_id, command.offset)
             case PopCommand() | PopOrderCommand() if self._is_below_floor(command):
-                pass  # on its way when the topic was deleted, by a group without an offset there
+                pass  # in flight when the topic was deleted, of a group without an offset there
             case (
                 PopCommand()
                 | PopOrderCommand()
@@ -252,13 +252,14 @@ class BrokerState:
                 assert_never(command)
 
     def _is_below_floor(self, command: PopCommand | PopOrderCommand) -> bool:
-        """What a pop has seen lies on one side of a floor: deletions stand between entries."""
+        """Whether a pop is of messages below a floor; they never lie on both sides of one, since
+        deletions are between entries."""
         end = command.next_offset if isinstance(command, PopCommand) else command.start + 1
         return end <= self.floors.get(command.topic, command.queue_id)
 
     def _delete_topic(self, name: str, end: int) -> Collection[str]:
-        """With the topics of those of its messages that groups popped and shall pop again: what is
-        theirs goes in one pass, however many groups there are."""
+        """Delete a topic, and the retry topics of groups that popped its messages: in one pass,
+        however many groups there are. Returns the names of all of them."""
         names = {name, *self._pop_retry_topics(name)}
         for one in sorted(names):
             if self.topics.pop(one, None) is not None:
@@ -275,7 +276,7 @@ class BrokerState:
         return names
 
     def _pop_retry_topics(self, topic: str) -> list[str]:
-        """A name may be that of the retries of a group that pulls, too: then it stays."""
+        """Return a topic's POP retry topics, except those that are a pulling group's, too."""
         groups = {group for group, name, _ in self.consumer_offsets if name == topic}
         names = {pop_retry_topic(topic, group): group for group in groups}
         shared = {
@@ -302,7 +303,7 @@ class BrokerState:
             }
 
     def capture(self) -> StateImage:
-        """The state as it is: shallow copies of what changes, the rest is shared."""
+        """Return an image of the state: shallow copies of what changes, the rest is shared."""
         return StateImage(
             store_timestamp_ms=self.store_timestamp_ms,
             topics_version=self.topics_version,
@@ -320,7 +321,7 @@ class BrokerState:
         )
 
     def restore(self, image: StateImage) -> None:
-        """Become the state that was captured. Raises ValueError where the image is none; the
+        """Replace the state by a captured one. Raises ValueError if the image is invalid; the
         state is undefined then."""
         self.topics = dict(image.topics)
         self.groups = dict(image.groups)
@@ -344,14 +345,14 @@ class BrokerState:
                 raise ValueError(f"no rows of {name}: {error!r}") from error
 
     def become(self, other: BrokerState) -> None:
-        """Take over all of `other`, which is not to be used any more. At once, whatever its size:
-        whoever holds this state sees the other one."""
+        """Replace this state by `other`, which must not be used any more: in constant time, and for
+        all that hold a reference to this state."""
         assert other.limits == self.limits, "replicas of a group have the same limits"
         vars(self).update(vars(other))
 
 
 def _end_of(payload: Payload, position: int) -> int:
-    """Behind the entry's records: what stands in the entry of a deletion came before it."""
+    """Return the position behind the entry's records: all in a deletion's entry came before it."""
     end = position
     for run in payload.runs:
         last, size, _ = UNIT.unpack_from(run.units, len(run.units) - UNIT.size)

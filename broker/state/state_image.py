@@ -1,7 +1,7 @@
-"""The replicated state at one moment, and its bytes in a snapshot (docs/FORMATS.md section 12).
+"""Image of the replicated state, and its bytes in a snapshot (docs/FORMATS.md section 12).
 
 Place in the data path: `BrokerState.capture` makes an image on the loop, in a few milliseconds;
-`encode_image` turns it into chunks on a thread while entries go on being applied; `decode_image`
+`encode_image` turns it into chunks on a thread while entries are still applied; `decode_image`
 reads the chunks of a snapshot file or of an install. Pure.
 
 Format: msgpack arrays `[name, ...]`, one after the other, whatever the borders of chunks. Tables
@@ -42,7 +42,7 @@ Section = list[Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateImage:
-    """See BrokerState, whose fields these are."""
+    """Image of a BrokerState, whose fields these are."""
 
     store_timestamp_ms: int
     topics_version: int
@@ -67,7 +67,7 @@ class StateImage:
 
 
 def encode_image(image: StateImage) -> Iterator[bytes]:
-    """Chunks of at most CHUNK_SIZE_MAX bytes."""
+    """Return an image's bytes in chunks of at most CHUNK_SIZE_MAX."""
     chunk: list[bytes] = []
     size = 0
     for piece in _pieces(image):
@@ -91,7 +91,7 @@ def _pieces(image: StateImage) -> Iterator[bytes]:
 
 
 def _cut(pack: Callable[[Section], bytes], section: Section) -> Iterator[bytes]:
-    """A table that is too large for a piece is cut into several of its name."""
+    """Return a table as one piece, or as several of its name if it is too large."""
     packed = pack(section)
     name, *values = section
     if len(packed) <= _SECTION_SIZE_MAX or len(values) == 1 or name in {"generation", "newest"}:
@@ -155,7 +155,7 @@ def _generation_section(name: str, generation: Generation) -> Section:
 
 
 def _packed(values: array[int]) -> bytes:
-    """64-bit numbers, big-endian."""
+    """Return 64-bit numbers, big-endian."""
     if sys.byteorder == "little":
         values = values[:]
         values.byteswap()
@@ -167,7 +167,7 @@ def _packed(values: array[int]) -> bytes:
 
 @dataclass(slots=True)
 class _Draft:
-    """What the sections read so far make up."""
+    """Image under construction, of the sections read so far."""
 
     count: int = 0
     ended: bool = False
@@ -202,7 +202,7 @@ class _WindowDraft:
 
 
 def decode_image(chunks: Iterable[bytes]) -> StateImage:
-    """Raises ValueError where the chunks are no state, or not all of one."""
+    """Return the image in `chunks`. Raises ValueError if they are no state, or a part of one."""
     draft = _Draft()
     try:
         for section in _unpacked(chunks):

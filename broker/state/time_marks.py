@@ -1,10 +1,10 @@
-"""Time marks: up to which position of the log everything was stored before a given time.
+"""Time marks: positions of the log below which everything was stored before a given time.
 
-Place in the data path: `broker.state.state` notes committed entries, `broker.config.retention` asks
-which part of the log is older than its retention time. Replicated, pure and deterministic:
-positions and store timestamps come from the log.
+Place in the data path: `broker.state.state` notes committed entries, `broker.config.retention` uses
+the marks to find the part of the log that is older than its retention time. Replicated, pure and
+deterministic: positions and store timestamps come from the log.
 
-A mark says "what stands below this position was stored at this time or earlier"; there is one per
+A mark says "everything below this position was stored at this time or earlier"; there is one per
 minute in which something was stored. When there are too many, those go that stand closest to their
 neighbours for their age: an old answer becomes coarser, to about a five-hundredth of the age asked
 for, and never names a position whose records are younger than that.
@@ -31,8 +31,8 @@ class TimeMarks:
         return len(self._positions)
 
     def note(self, position: int, stored_ms: int, *, before_ms: int) -> None:
-        """An entry at `position` holds records stored at `stored_ms`; the newest of what stands
-        before it was stored at `before_ms`, 0 where there is nothing."""
+        """Note an entry at `position` with records stored at `stored_ms`; the newest records before
+        it were stored at `before_ms`, 0 if there are none."""
         noted_ms = self._times_ms[-1] if self._times_ms else 0
         if not before_ms or stored_ms - noted_ms < _INTERVAL_MS:
             return
@@ -42,8 +42,8 @@ class TimeMarks:
             self._thin()
 
     def _thin(self) -> None:
-        """Take out marks whose neighbours are near, measured by their age. No two neighbours go,
-        so that what was measured stays nearly true."""
+        """Remove marks whose neighbours are near, measured by their age; no two neighbours, so that
+        the measured distances stay nearly right."""
         times_ms = self._times_ms
         now_ms = times_ms[-1]
         by_need = sorted(
@@ -55,16 +55,16 @@ class TimeMarks:
             del self._times_ms[at]
 
     def position_before(self, time_ms: int) -> int:
-        """A position below which everything was stored before `time_ms`; 0 where none is known."""
+        """Return a position below which all was stored before `time_ms`; 0 if none is known."""
         at = bisect_right(self._times_ms, time_ms - 1)
         return self._positions[at - 1] if at else 0
 
     def capture(self) -> tuple[array[int], array[int]]:
-        """Positions and times, both rising."""
+        """Return positions and times, both ascending."""
         return self._positions[:], self._times_ms[:]
 
     def restore(self, positions: array[int], times_ms: array[int]) -> None:
-        """Raises ValueError where these are no marks."""
+        """Replace the marks by captured ones. Raises ValueError if they are invalid."""
         if len(positions) != len(times_ms) or len(positions) > _MARKS_MAX:
             raise ValueError(f"time marks: {len(positions)} positions, {len(times_ms)} times")
         self._positions, self._times_ms = positions[:], times_ms[:]

@@ -1,4 +1,4 @@
-"""The messages that wait for a time of their own: when each is due, and where it stands.
+"""Timer messages that wait for their time of delivery, and their positions in the log.
 
 Place in the data path: `broker.state.state` applies the runs of rmq_sys_wheel_timer and the
 commands that take messages out again; `broker.delay.timers` asks on the leader what is due;
@@ -23,7 +23,7 @@ __all__ = ["Timer", "TimerTable"]
 
 
 class Timer(NamedTuple):
-    """A waiting message: due at `deliver_ms`, its record at `position` of the log."""
+    """Waiting message: due at `deliver_ms`, its record at `position` of the log."""
 
     deliver_ms: int
     position: int
@@ -49,11 +49,11 @@ class TimerTable:
         return self._waiting.get(queue_offset)
 
     def at(self, deliver_ms: int) -> Sequence[int]:
-        """Queue offsets of the messages that are due at exactly this time."""
+        """Return the queue offsets of the messages that are due at exactly this time."""
         return tuple(self._offsets_at.get(deliver_ms, ()))
 
     def due(self, now_ms: int, *, but: Collection[int], count_max: int) -> list[int]:
-        """Queue offsets of messages whose time has come, the earliest first."""
+        """Return the queue offsets of messages that are due, the earliest first."""
         offsets: list[int] = []
         for deliver_ms in self._times:
             if deliver_ms > now_ms:
@@ -68,7 +68,7 @@ class TimerTable:
 
     @property
     def begin_position(self) -> int | None:
-        """Where the oldest waiting message is in the log: retention stays behind it."""
+        """Return the oldest waiting message's log position, the limit of retention, or None."""
         oldest = next(iter(self._waiting.values()), None)
         return None if oldest is None else oldest.position
 
@@ -117,7 +117,7 @@ class TimerTable:
 
 
 class _Rows:
-    """Made on the loop by one copy; the rows themselves are made where they are written."""
+    """Captured timers, one copy made on the loop; rows are made when they are written."""
 
     def __init__(self, waiting: dict[int, Timer]) -> None:
         self._waiting = waiting

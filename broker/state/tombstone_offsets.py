@@ -1,10 +1,10 @@
-"""Where the queues of deleted topics ended: nothing below is ever shown again.
+"""Tombstone offsets: the ends of the queues of deleted topics, below which nothing is ever read.
 
-Place in the data path: DELETE_TOPIC_IN_BROKER puts a floor under each queue of the topic. A topic
-that is made anew under the name goes on there: a queue offset names one message for ever (promise
-G3), and a consumer that still remembers an offset of the old topic does not skip new messages.
-`broker.queues.consume_queues` drops the units below, and a queue that is built again begins at its
-floor. Pure part of the replicated state.
+Place in the data path: DELETE_TOPIC_IN_BROKER puts a floor under each queue of the topic. A new
+topic of the same name continues there: a queue offset identifies one message for ever (promise G3),
+and a consumer with an old offset of the deleted topic does not skip new messages.
+`broker.queues.consume_queues` drops the units below, and a rebuilt queue begins at its floor. Pure
+part of the replicated state.
 
 Invariants: floors rise only; a floor is never above the queue's end.
 """
@@ -34,7 +34,7 @@ class TombstoneOffsets:
     __hash__ = None  # type: ignore[assignment]  # it changes
 
     def get(self, topic: str, queue_id: int) -> int:
-        """The first offset that may be shown."""
+        """Return the first offset that may be read."""
         return self._floors.get((topic, queue_id), 0)
 
     def all(self) -> Mapping[tuple[str, int], int]:

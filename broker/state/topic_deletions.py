@@ -1,12 +1,12 @@
-"""When each name was last deleted as a topic, as a place in the log.
+"""Log positions of the last deletion of each topic.
 
-Place in the data path: DELETE_TOPIC_IN_BROKER's command notes it. A message that waits somewhere
-else than in its topic (undecided, delayed, to be tried again) belongs to the topic of that name
-only if it stands behind the deletion; before it, to one that is gone
-(`broker.request.deleted_topics`). So a place in the log is all of a topic's generation that a
-message has to carry. Pure part of the replicated state.
+Place in the data path: DELETE_TOPIC_IN_BROKER's command notes it. A message that waits elsewhere
+than in its topic (undecided, delayed, to be retried) belongs to the topic of that name only if it
+is behind the deletion; before it, to one that was deleted (`broker.request.deleted_topics`). So its
+log position is all that a message has to carry of its topic's generation. Pure part of the
+replicated state.
 
-Invariants: places rise only; only names that were topics have one.
+Invariants: positions rise only; only names that were topics have one.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class TopicDeletions:
     __hash__ = None  # type: ignore[assignment]  # it changes
 
     def note(self, topic: str, end: int) -> None:
-        """`end`: the log's position behind the records of the deletion's entry."""
+        """Note a deletion; `end` is the log position behind the records of its entry."""
         assert end >= self._ends.get(topic, 0), f"{topic}: deletions follow each other in the log"
         self._ends[topic] = end
 
     def took(self, topic: str, position: int) -> bool:
-        """Whether a message that stands there was sent to a topic of this name that is gone."""
+        """Whether a message at `position` was sent to a topic of this name since deleted."""
         return position < self._ends.get(topic, 0)
 
     def capture(self) -> Iterable[Row]:

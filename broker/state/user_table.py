@@ -1,6 +1,6 @@
-"""Users and permissions of RocketMQ 5.x: who they are, and what each may do.
+"""Users of RocketMQ 5.x and their permissions.
 
-Place in the data path: AUTH_CREATE_USER and its like propose changes,
+Place in the data path: AUTH_CREATE_USER and the like propose changes,
 `broker.access.access_control` asks for users whom `plain_acl.yml` does not name. Pure part of the
 replicated state.
 
@@ -56,7 +56,7 @@ class UserTable:
         return self._users.get(name)
 
     def entries(self, name: str) -> tuple[PolicyEntry, ...]:
-        """What a user may do, in the order in which it was granted."""
+        """Return a user's permissions in the order of their creation."""
         return self._entries.get(name, ())
 
     def apply(self, command: UserCommand | DeleteUserCommand | GrantCommand) -> None:
@@ -77,7 +77,7 @@ class UserTable:
         )
 
     def _grant(self, name: str, rows: Sequence[Sequence[Any]]) -> None:
-        """These entries and no others; nothing for a user that is gone."""
+        """Replace a user's permissions; no effect on a user that was deleted."""
         if name not in self._users:
             return
         entries = tuple(PolicyEntry.read(*row) for row in rows)
@@ -106,7 +106,7 @@ class UserTable:
 
 @dataclass(frozen=True, slots=True)
 class _Captured:
-    """Rows are made when they are written, on the snapshot's thread; values never change."""
+    """Captured table; rows are made on the snapshot's thread, since values never change."""
 
     users: Mapping[str, User]
     granted: Mapping[str, tuple[PolicyEntry, ...]]
