@@ -1,4 +1,4 @@
-"""What a replica derives of its log on disk, and how it is read: ConsumeQueues, filters.
+"""ConsumeQueues, which a replica derives from its log on disk, and filters of their readers.
 
 `state_machine` applies a committed entry: it changes the state, appends units and wakes who waits.
 `consume_queue`, `consume_queues` and `derived_files` own the units of committed records, and know

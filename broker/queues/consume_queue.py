@@ -1,4 +1,4 @@
-"""ConsumeQueue: where each message of one queue stands in the log.
+"""ConsumeQueue: the log position of each message of one queue.
 
 Place in the data path: `broker.queues.state_machine` appends ready units after commit, through
 `broker.queues.consume_queues`; pulls read ranges of them. Derived: deleting the files loses
@@ -38,12 +38,12 @@ _NO_UNITS = bytes(0)
 
 
 class DamagedQueueError(Exception):
-    """A unit names no record of its queue. The broker must start anew: it builds the queue again
-    from the log then."""
+    """Error of a unit that names no record of its queue. The broker must restart: it rebuilds the
+    queue from the log then."""
 
 
 class ConsumeQueue:
-    """One queue's units, from `min_offset` to `next_offset` (its max offset: the next place)."""
+    """Units of one queue, from `min_offset` to `next_offset` (RocketMQ's max offset)."""
 
     __slots__ = (
         "_begin_position",
@@ -59,7 +59,7 @@ class ConsumeQueue:
         self._directory = directory
         self._store = store or DerivedFiles()
         self._files: dict[int, tuple[int, mmap.mmap]] = {}
-        self._begin_position = 0  # no unit that is there is of a record below it
+        self._begin_position = 0  # no unit names a record below it
         self._held = bytearray()  # the last units, where the disk had no room for them
         self.min_offset = 0
         self.next_offset = 0
@@ -69,7 +69,7 @@ class ConsumeQueue:
     def append(self, first_offset: int, units: bytes) -> None:
         """Write units at `first_offset`, which must be the next offset.
 
-        Raises OSError, not for want of room.
+        Raises OSError, but not if the disk is full.
         """
         assert first_offset == self.next_offset, (
             f"{self._directory}: units for offset {first_offset}, next is {self.next_offset}"
@@ -82,7 +82,7 @@ class ConsumeQueue:
         self.next_offset = first_offset + len(units) // UNIT_SIZE
 
     def write_held(self) -> bool:
-        """Write what waits for room; True once nothing does. Raises OSError."""
+        """Write units that wait for room on the disk; True if none is left. Raises OSError."""
         units = bytes(self._held)
         self._held.clear()
         self._store.held.pop(self, None)
@@ -109,7 +109,7 @@ class ConsumeQueue:
     # Reading -----------------------------------------------------------------------------------
 
     def read(self, offset: int, count_max: int) -> bytes:
-        """Units of [offset, offset + count_max), fewer where the queue or the file ends."""
+        """Return the units of [offset, offset + count_max), fewer if the queue or the file ends."""
         count = min(count_max, self.next_offset - offset)
         if count <= 0 or offset < self.min_offset:
             return _NO_UNITS
@@ -125,8 +125,8 @@ class ConsumeQueue:
         return self._file(file_start)[1][at : min(at + count * UNIT_SIZE, FILE_SIZE)]
 
     def damaged(self, offset: int) -> DamagedQueueError:
-        """The unit at `offset` is wrong: its file counts no more at the next start. Returns what to
-        raise. Raises OSError."""
+        """Invalidate the file of a wrong unit at `offset` for the next start, and return the error
+        to raise. Raises OSError."""
         path = self.path(offset * UNIT_SIZE // FILE_SIZE * FILE_SIZE)
         path.unlink(missing_ok=True)
         return DamagedQueueError(f"{path}: the unit of offset {offset} names no such message")
@@ -134,9 +134,9 @@ class ConsumeQueue:
     # Beginning and end -------------------------------------------------------------------------
 
     def trim(self, position: int) -> bool:
-        """Lose the units of records below `position` of the log; True where a file is lost.
+        """Drop the units of records below `position` of the log; True if that drops a file.
 
-        Units that were never written, at the front of a queue that was installed, are lost ones.
+        Units that were never written, at the front of an installed queue, count as dropped.
         Caller's duty: `drop_files`, once the new beginning is noted.
         """
         if self._begin_position >= position or self.min_offset == self.next_offset:
@@ -154,17 +154,17 @@ class ConsumeQueue:
         return crossed
 
     def drop_files(self) -> None:
-        """Remove the files that hold lost units only. Raises OSError."""
+        """Delete the files that hold only dropped units. Raises OSError."""
         kept = self.min_offset // FILE_UNITS * FILE_SIZE
         for file_start in self._files_there():
             if file_start < kept:
                 self._remove(file_start)
 
     def adopt(self, min_offset: int, next_offset: int) -> bool:
-        """Take the files as they are for the units of [min_offset, next_offset).
+        """Adopt the files as they are for the units of [min_offset, next_offset).
 
-        False, and nothing changed, where one is missing or short, or its check does not vouch for
-        all of these units.
+        False, and nothing changed, if one is missing or short, or its check does not cover all of
+        these units.
         """
         assert min_offset <= next_offset, f"{self._directory}: {min_offset} to {next_offset}"
         begin, end = min_offset * UNIT_SIZE, next_offset * UNIT_SIZE
@@ -178,7 +178,7 @@ class ConsumeQueue:
         return True
 
     def begin_at(self, offset: int) -> None:
-        """Become empty, the next unit's offset being this one. Raises OSError."""
+        """Empty the queue; the next unit gets `offset`. Raises OSError."""
         for file_start in sorted({*self._files_there(), *self._files}):  # open ones may be gone
             self._remove(file_start)
         self._forget()
@@ -200,7 +200,7 @@ class ConsumeQueue:
             self.close_file(file_start)
 
     def close_file(self, file_start: int) -> None:
-        """The next read or append opens it again."""
+        """Close a file; the next read or append opens it again."""
         descriptor, area = self._files.pop(file_start)
         area.close()
         os.close(descriptor)
@@ -209,7 +209,7 @@ class ConsumeQueue:
         return self._directory / f"{file_start:020d}"
 
     def written_units(self, file_start: int) -> int:
-        """How many units of the file are on the disk, from its beginning. Any thread asks."""
+        """Return how many units of the file are on disk, from its beginning. Thread-safe."""
         written = self.next_offset - len(self._held) // UNIT_SIZE
         return max(0, min(FILE_UNITS, written - file_start // UNIT_SIZE))
 

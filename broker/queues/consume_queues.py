@@ -1,17 +1,17 @@
-"""All ConsumeQueues of a store, and how they follow a state that was restored.
+"""ConsumeQueues of a store, and their recovery after the state was restored.
 
 Place in the data path: `broker.queues.state_machine` appends to them and restores them; pulls and
 queries find their queue here.
 
-After a restart the files are there and are taken as they are: nothing of ten million units is
-written again. Where files are missing (somebody deleted them, or another node's snapshot was
-installed here), the queue shows itself empty, and `fill` builds it from the entries of the log
-that the state already contains; `settle` ends that.
+After a restart the files are adopted as they are: none of ten million units is written again. If
+files are missing (somebody deleted them, or another node's snapshot was installed here), the queue
+appears empty, and `fill` rebuilds it from the entries of the log that the state already contains;
+`settle` ends that.
 
-Invariants: a queue never shows units that are not there; once settled, a queue ends where the
-state says; all queues together hold at most `files_max` files open. Where each queue begins is kept
-in `consumequeue.begins` (docs/FORMATS.md section 5), so that a file that retention took is told
-from one that is missing; losing that file costs a rebuild, no more.
+Invariants: a queue never shows units that it doesn't have; once settled, a queue ends where the
+state's does; all queues together hold at most `files_max` files open. The beginning of each queue
+is stored in `consumequeue.begins` (docs/FORMATS.md section 5), so that a file deleted by retention
+is distinguished from a missing one; losing that file costs a rebuild, no more.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _BEGINS_VERSION = 1
 
 
 class ConsumeQueues:
-    """Each open file costs two descriptors, its map holding one."""
+    """ConsumeQueues of one store; each open file costs two descriptors, one for its map."""
 
     def __init__(self, directory: Path, *, files_max: int = FILES_MAX) -> None:
         self._directory = directory
@@ -45,7 +45,7 @@ class ConsumeQueues:
         self.wants_sync = False  # some were filled, and have no checks yet
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """The queue, empty if it was never written."""
+        """Return the queue, empty if it was never written."""
         key = (topic, queue_id)
         queue = self._queues.get(key)
         if queue is None:
@@ -54,7 +54,7 @@ class ConsumeQueues:
         return queue
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """The queue if it was ever written to."""
+        """Return the queue if it was ever written to, or None."""
         return self._queues.get((topic, queue_id))
 
     def items(self) -> list[tuple[str, int, ConsumeQueue]]:
@@ -65,7 +65,7 @@ class ConsumeQueues:
             queue.close()
 
     def write_held(self) -> None:
-        """Write what waited for room on the disk, as far as there is room. Raises OSError."""
+        """Write units that wait for room on the disk, as far as there is room. Raises OSError."""
         for queue in list(self._files.held):
             if not queue.write_held():
                 return
@@ -74,7 +74,7 @@ class ConsumeQueues:
 
     @property
     def is_filling(self) -> bool:
-        """Some queues lack units that the log may still have."""
+        """Whether some queues lack units that the log may still have."""
         return bool(self._ends)
 
     def restore(
@@ -82,7 +82,7 @@ class ConsumeQueues:
         next_offsets: Mapping[tuple[str, int], int],
         floors: Mapping[tuple[str, int], int] | None = None,
     ) -> None:
-        """Every queue shall end where `next_offsets` says, and not begin below its floor.
+        """Make every queue end at its offset in `next_offsets`, and not begin below its floor.
 
         Raises OSError.
         """
@@ -100,9 +100,9 @@ class ConsumeQueues:
                 self._ends[key] = end
 
     def fill(self, run: Run) -> bool:
-        """A run that the restored state contains: add its units to a queue that lacks them.
+        """Add the units of a run, which the restored state contains, to a queue that lacks them.
 
-        True where something was added. Raises OSError.
+        True if something was added. Raises OSError.
         """
         key = (run.topic, run.queue_id)
         end = self._ends.get(key)
@@ -120,9 +120,9 @@ class ConsumeQueues:
         return True
 
     def settle(self) -> None:
-        """The log has no more for queues that are being filled: they end where the state says.
+        """End the filling: the log has no more units, and queues end where the state's do.
 
-        Until they are synced, the next start trusts what a failure of power has left of them.
+        Until they are synced, the next start trusts what a power failure has left of them.
         """
         self.wants_sync = self.wants_sync or bool(self._ends)
         for key, end in self._ends.items():
@@ -133,14 +133,14 @@ class ConsumeQueues:
         self._write_begins()
 
     def trim(self, position: int) -> None:
-        """The log begins at `position`. Raises OSError."""
+        """Drop units of records below `position`, where the log begins. Raises OSError."""
         crossed = [queue for queue in self._queues.values() if queue.trim(position)]
         self._write_begins()
         for queue in crossed:
             queue.drop_files()
 
     def delete_topics(self, topics: Collection[str]) -> None:
-        """Their queues go on empty where they end, and their files go. Raises OSError."""
+        """Empty the topics' queues, which continue at their ends; delete files. Raises OSError."""
         queues = [queue for (name, _), queue in self._queues.items() if name in topics]
         for queue in queues:
             queue.begin_at(queue.next_offset)
@@ -148,13 +148,13 @@ class ConsumeQueues:
             self._write_begins()
 
     def sync(self) -> None:
-        """Make durable what was appended before this call. On any thread. Raises OSError."""
+        """Make durable what was appended before this call. Thread-safe. Raises OSError."""
         self._files.sync(self._directory)
 
     # Where queues begin ------------------------------------------------------------------------
 
     def _read_begins(self) -> dict[tuple[str, int], int]:
-        """Queues that are not in it begin at 0; a file that can't be read tells nothing."""
+        """Return the beginnings in the file, none if it is unreadable; other queues begin at 0."""
         try:
             values = json.loads(self._begins_path.read_bytes())
             if values["version"] != _BEGINS_VERSION or values["crc32"] != _crc32(values["begins"]):
@@ -169,11 +169,11 @@ class ConsumeQueues:
             return {}
 
     def _write_begins(self) -> None:
-        """Replaced atomically, without fsync: what is lost of it costs a rebuild.
+        """Replace the file atomically, without fsync: losing it costs a rebuild.
 
-        So does a disk without room, which must not stop the retention that makes some. Where a
-        queue begins that is still filled is not known: its units may be in the log, and a restart
-        in the middle of it must look for them again.
+        So does a full disk, which must not stop the retention that makes room. The beginning of a
+        queue that is still being filled is not known: its units may be in the log, and a restart
+        in the middle of it must search for them again.
         """
         begins = [
             (topic, queue_id, queue.min_offset)
@@ -195,5 +195,5 @@ class ConsumeQueues:
 
 
 def _crc32(begins: object) -> int:
-    """A begin that is too high would hide messages that are there."""
+    """Return a checksum: a damaged beginning that is too high would hide messages."""
     return zlib.crc32(json.dumps(begins).encode())

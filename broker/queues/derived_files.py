@@ -1,14 +1,14 @@
-"""The files of all ConsumeQueues of a store: which are open, which are durable, and their checks.
+"""Files of all ConsumeQueues of a store: which are open, which are durable, and their checks.
 
-Place in the data path: `broker.queues.consume_queue` says what it opens and writes; a snapshot has
-everything synced before it counts, and so has what was built again from the log; a restart asks
-whether a file is what was synced.
+Place in the data path: `broker.queues.consume_queue` reports what it opens and writes; a snapshot
+has everything synced before it counts, and a rebuild from the log has it synced, too; a restart
+checks whether a file is as it was synced.
 
 Invariants: at most `files_max` files are open, those opened last; a check (`FILE.crc`) is written
 after the units that it covers are durable, and covers units from the file's beginning, which never
 change. Units behind it are written again by the replay. A start takes no unit for durable that no
-check covers: a file that was being built again when the power failed has its end, and perhaps not
-its middle.
+check covers: a file that was being rebuilt when the power failed has its end, and perhaps not its
+middle.
 
 | offset | size | field of FILE.crc          |
 |--------|------|----------------------------|
@@ -55,12 +55,12 @@ _log = logging.getLogger(__name__)
 
 
 class _Owner(Protocol):
-    """What is told here of a ConsumeQueue."""
+    """Interface of a ConsumeQueue, as far as it is used here."""
 
     def path(self, file_start: int) -> Path: ...
 
     def written_units(self, file_start: int) -> int:
-        """How many units of the file are on the disk, from its beginning. Any thread asks."""
+        """Return how many units of the file are on disk, from its beginning. Thread-safe."""
 
     def close_file(self, file_start: int) -> None: ...
 
@@ -68,8 +68,8 @@ class _Owner(Protocol):
 
 
 class DerivedFiles:
-    """Closes the file that was opened first when there are too many. First in, first out: reads
-    and writes need not be noted, and opening one again is cheap."""
+    """Registry that closes the file opened first when there are too many. First in, first out:
+    reads and writes need not be noted, and opening one again is cheap."""
 
     __slots__ = ("_checks", "_dirty", "_files_max", "_order", "_syncing", "held")
 
@@ -91,7 +91,7 @@ class DerivedFiles:
             oldest.close_file(oldest_start)
 
     def closed(self, queue: _Owner, file_start: int) -> None:
-        """It was closed for another reason than their number."""
+        """Forget a file that was closed for another reason than the number of open files."""
         self._order.remove((queue, file_start))
 
     def removed(self, path: Path) -> None:
@@ -101,8 +101,8 @@ class DerivedFiles:
         self._dirty[queue, file_start] = None
 
     def sync(self, root: Path) -> None:
-        """Make durable what was written before this call. On any thread. Raises OSError."""
-        with self._syncing:  # who comes second relies on what the first has taken from `_dirty`
+        """Make durable what was written before this call. Thread-safe. Raises OSError."""
+        with self._syncing:  # a second caller relies on the files that the first took from `_dirty`
             self._sync(root)
 
     def _sync(self, root: Path) -> None:
@@ -143,7 +143,7 @@ class DerivedFiles:
         self._checks[path] = inode, count, crc
 
     def _write_check(self, path: Path) -> bool:
-        """False where the disk is full: a start builds the file again then."""
+        """Write a file's check; False if the disk is full: then the next start rebuilds it."""
         _, count, crc = self._checks[path]
         try:
             path.with_name(path.name + CHECK_SUFFIX).write_bytes(_CHECK.pack(_MAGIC, count, crc))
@@ -156,7 +156,7 @@ class DerivedFiles:
 
 
 def is_sound(path: Path, count: int) -> bool:
-    """Whether a whole file is there that fits its check, and the check covers `count` units.
+    """Whether there is a whole file that matches its check, and the check covers `count` units.
     Raises OSError."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

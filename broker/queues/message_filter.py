@@ -1,10 +1,10 @@
-"""What a subscription wants of a topic, as pulls, held pulls and POP ask it.
+"""Filters of subscriptions, applied by pulls, held pulls and POP.
 
 Place in the data path: heartbeats and pulls that carry their subscription make a filter
-(`filter_of`); reading a queue asks it twice at most: by the tags code in a message's ConsumeQueue
-unit, and, where `reads_properties`, by the properties of the record. Pure values.
+(`filter_of`); reading a queue applies it twice at most: to the tags code in a message's
+ConsumeQueue unit, and, where `reads_properties`, to the properties of the record. Pure values.
 
-Invariant: `wants_code` never says no to a message that `wants` would take.
+Invariant: `wants_code` is never false for a message that `wants` accepts.
 Source: RocketMQ MessageFilter, ExpressionMessageFilter, FilterAPI.
 """
 
@@ -33,17 +33,17 @@ _TAGS_MAX: Final = 1_000
 
 
 class FilterError(ValueError):
-    """The expression can't be a subscription; says why."""
+    """Illegal expression of a subscription; the text gives the reason."""
 
 
 class MessageFilter(Protocol):
     @property
     def codes(self) -> frozenset[int] | None:
-        """The tags codes of units that may match; None: any."""
+        """Return the tags codes of units that may match, or None if any may."""
 
     @property
     def reads_properties(self) -> bool:
-        """Whether `wants` has to be asked too."""
+        """Whether `wants` has to be called, too."""
 
     def wants_code(self, code: int) -> bool:
         """Whether a message with this tags code may match."""
@@ -54,7 +54,7 @@ class MessageFilter(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TagFilter:
-    """Compares the Java hash of a whole tag; clients compare the text again."""
+    """Filter by the Java hash of a whole tag; clients compare the text again."""
 
     codes: frozenset[int] | None
 
@@ -73,7 +73,7 @@ EVERYTHING: Final = TagFilter(codes=None)
 
 
 def parse_tags(expression: str | None) -> TagFilter:
-    """The filter of `*`, or of tags joined by `||`. Raises FilterError."""
+    """Return the filter of `*`, or of tags joined by `||`. Raises FilterError."""
     if expression is None or expression.strip() in {"", "*"}:
         return EVERYTHING
     if len(expression) > EXPRESSION_SIZE_MAX:

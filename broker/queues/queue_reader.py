@@ -1,10 +1,10 @@
-"""Records of one queue from an offset on that a filter lets pass: what pulls and pops read.
+"""Reader of one queue's records from an offset on through a filter, for pulls and pops.
 
 Place in the data path: ConsumeQueue units name the records, the log gives their bytes as stored.
 Reads committed messages only, since only they have units; changes nothing.
 
-Each record is asked whether it is the one that the queue means before it is shown: a damaged unit
-stops the broker, which then starts anew and builds the queue again from the log.
+Each record is compared with its unit before it is returned: a damaged unit stops the broker, which
+then restarts and rebuilds the queue from the log.
 
 Source: RocketMQ DefaultMessageStore.getMessage.
 """
@@ -25,13 +25,13 @@ from remoting.records.message import record_properties
 
 __all__ = ["Reading", "UnreadableError", "offset_in_queue", "read_matching"]
 
-# What a record says of itself: total size, queue id, queue offset, physical offset.
+# Fields that identify a record: total size, queue id, queue offset, physical offset.
 _OF_ITSELF: Final = struct.Struct(">i8xi4xqq")
 assert _OF_ITSELF.size == 36
 
 
 class UnreadableError(Exception):
-    """A message that is there can't be shown now."""
+    """Error of a stored message that can't be read now."""
 
     def __init__(self, code: ResponseCode, remark: str) -> None:
         super().__init__(remark)
@@ -41,7 +41,10 @@ class UnreadableError(Exception):
 
 @dataclass(slots=True, kw_only=True)
 class Reading:
-    """Not frozen: one is made per pull. `unreadable` is why it ended at `next_offset`, if so."""
+    """Result of a read; `unreadable` is why it ended at `next_offset`, if an error ended it.
+
+    Not frozen, since one is created per pull.
+    """
 
     records: list[bytes]
     size: int  # of all records, in bytes
@@ -60,9 +63,9 @@ def read_matching(
     scan_max: int,
     wanted: MessageFilter,
 ) -> Reading:
-    """What `wanted` lets pass of the queue's units from `start` on, the first one of any size.
+    """Return the records from `start` on that `wanted` accepts; the first may have any size.
 
-    Looks at `scan_max` units, or at `count_max` where that is more. Raises DamagedQueueError.
+    Reads `scan_max` units, or `count_max` if that is more. Raises DamagedQueueError.
     """
     records: list[bytes] = []
     size_total = 0
@@ -95,14 +98,14 @@ def read_matching(
 
 
 def offset_in_queue(record: bytes) -> int:
-    """As a record that was read here says of itself."""
+    """Return the queue offset in a record that was read here."""
     return int.from_bytes(record[20:28], "big")
 
 
 def _stored(log: ReplicatedLog, queue: ConsumeQueue, itself: tuple[int, int, int, int]) -> bytes:
-    """The record that a unit means. Raises UnreadableError, DamagedQueueError.
+    """Return the record that a unit names. Raises UnreadableError, DamagedQueueError.
 
-    `itself` is what it has to say of itself: size, queue id, queue offset, position.
+    `itself` has the fields that identify it: size, queue id, queue offset, position.
     """
     size, _, at, position = itself
     try:
@@ -115,7 +118,7 @@ def _stored(log: ReplicatedLog, queue: ConsumeQueue, itself: tuple[int, int, int
     except LookupError as error:
         if position >= log.status().begin_position:
             raise queue.damaged(at) from error
-        # Retention takes it at this moment.
+        # Retention deletes it at this moment.
         raise UnreadableError(
             ResponseCode.PULL_RETRY_IMMEDIATELY, "MESSAGE_WAS_REMOVING"
         ) from error

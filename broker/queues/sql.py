@@ -25,7 +25,7 @@ _COMPILED_MAX: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class SqlFilter:
-    """Nothing in a ConsumeQueue unit tells whether an SQL92 expression matches."""
+    """Filter by an SQL92 expression; it needs a record's properties, which units don't contain."""
 
     expression: Expression
 
@@ -48,7 +48,7 @@ class SqlFilter:
 
 
 def filter_of(kind: str | None, expression: str | None) -> MessageFilter:
-    """The filter of a subscription; `kind` is RocketMQ's expression type. Raises FilterError."""
+    """Return a subscription's filter; `kind` is RocketMQ's expression type. Raises FilterError."""
     if kind in {None, "", TAG}:
         return parse_tags(expression)
     if kind != SQL92:

@@ -1,7 +1,7 @@
-"""SQL92 expressions as trees, and what they say of a message.
+"""SQL92 expressions as trees, and their evaluation for a message.
 
-Place in the data path: `broker.queues.sql_parser` builds a tree once per expression; a pull asks
-`evaluate` for each message with that message's properties. Pure.
+Place in the data path: `broker.queues.sql_parser` builds a tree once per expression; a pull calls
+`evaluate` with each message's properties. Pure.
 
 Three truth values: True, False and None (unknown, from a property that is missing). RocketMQ's
 rules, which are not symmetric: `a = 'x'` is unknown where `a` is missing, `'x' = a` is False, and
@@ -42,15 +42,15 @@ Properties = Mapping[str, str]
 class Expression(Protocol):
     @property
     def depth(self) -> int:
-        """How many expressions stand inside each other here, this one included."""
+        """Return how deeply expressions are nested here, this one included."""
 
     def evaluate(self, properties: Properties) -> Value | None:
-        """Raises EvaluationError."""
+        """Return the value for a message's properties. Raises EvaluationError."""
 
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A literal; None is NULL."""
+    """Literal; None is NULL."""
 
     value: Value | None
     depth: int = 1
@@ -61,7 +61,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """A message property: text, or None where the message has none of that name."""
+    """Message property: text, or None if the message has none of that name."""
 
     name: str
     depth: int = 1
@@ -72,7 +72,7 @@ class Property:
 
 @dataclass(frozen=True, slots=True)
 class Negate:
-    """`-`: a number's opposite; text has none."""
+    """Unary `-` of a number; text has no negative."""
 
     operand: Expression
     depth: int
@@ -86,7 +86,7 @@ class Negate:
 
 @dataclass(frozen=True, slots=True)
 class BooleanCast:
-    """A property where a truth value is wanted: text is none, so never True."""
+    """Property where a truth value is expected: text is none, so never True."""
 
     operand: Property
     depth: int = 2
@@ -162,7 +162,7 @@ class IsNull:
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """`<`, `<=`, `>`, `>=`."""
+    """Comparison by `<`, `<=`, `>` or `>=`."""
 
     left: Expression
     symbol: str
@@ -187,7 +187,7 @@ _ORDERS: Final[dict[str, Callable[[int], bool]]] = {
 
 @dataclass(frozen=True, slots=True)
 class In:
-    """Text among others; unknown where the property is missing, with NOT too."""
+    """Membership of text in a list; unknown if the property is missing, with NOT too."""
 
     operand: Property
     texts: frozenset[str]
@@ -201,7 +201,7 @@ class In:
 
 @dataclass(frozen=True, slots=True)
 class TextTest:
-    """CONTAINS, STARTSWITH, ENDSWITH: False for what is missing or no text, with NOT too."""
+    """CONTAINS, STARTSWITH or ENDSWITH: False for a missing value or no text, with NOT too."""
 
     operand: Expression
     test: str

@@ -1,4 +1,4 @@
-"""SQL92 filter expressions: grammar, and the trees that it builds.
+"""Parser of SQL92 filter expressions: grammar, and the trees that it builds.
 
 Place in the data path: `broker.queues.sql` compiles an expression once. Pure.
 
@@ -103,7 +103,7 @@ _BOOLEANS: Final = (And, BooleanCast, Compare, Equal, In, IsNull, Not, Or, TextT
 
 
 def parse_sql(text: str) -> Expression:
-    """The tree of an expression that says yes or no. Raises FilterError."""
+    """Return the tree of an expression with a truth value. Raises FilterError."""
     if len(text) > SIZE_MAX:
         raise FilterError(f"an expression of {len(text)} characters; at most {SIZE_MAX}")
     try:
@@ -119,7 +119,7 @@ def parse_sql(text: str) -> Expression:
 
 
 class _Builder(Transformer[Token, Expression]):
-    """Called by the parser from the leaves up, with each rule's parts."""
+    """Builder that the parser calls from the leaves up, with each rule's parts."""
 
     def start(self, parts: _Children) -> Expression:
         return _truth(parts[0])
@@ -228,7 +228,7 @@ def _operand(part: Expression | Token) -> Expression:
 
 
 def _truth(part: Expression | Token) -> Expression:
-    """The part as a truth value. Raises FilterError where it has none."""
+    """Return the part as a truth value. Raises FilterError if it has none."""
     expression = _operand(part)
     if isinstance(expression, Property):
         return BooleanCast(expression)
@@ -252,7 +252,8 @@ def _ordered(left: Expression, symbol: str, right: Expression) -> Expression:
 
 
 def _is_above(low: Value, high: Value) -> bool:
-    """RocketMQ compares the second with the first, so that what doesn't mix counts as wrong."""
+    """Whether `low` is above `high`. RocketMQ compares the second with the first, so values of
+    types that don't mix count as above. Raises FilterError."""
     try:
         return compare(high, low) < 0
     except EvaluationError as error:
@@ -260,7 +261,7 @@ def _is_above(low: Value, high: Value) -> bool:
 
 
 def _is_boolean(expression: Expression) -> bool:
-    """Whether it is TRUE or FALSE."""
+    """Whether an expression is TRUE or FALSE."""
     return isinstance(expression, Constant) and isinstance(expression.value, bool)
 
 
@@ -281,7 +282,7 @@ def _unquoted(part: Expression | Token) -> str:
 
 
 def _above(*operands: Expression) -> int:
-    """The depth of what stands above these. Raises FilterError."""
+    """Return the depth of an expression above these. Raises FilterError above the limit."""
     depth = 1 + max(operand.depth for operand in operands)
     if depth > DEPTH_MAX:
         raise FilterError(f"expressions stand in each other more than {DEPTH_MAX} deep")

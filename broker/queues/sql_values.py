@@ -1,4 +1,4 @@
-"""The values of SQL92 expressions, and how Java compares them.
+"""Values of SQL92 expressions, and Java's comparisons of them.
 
 Place in the data path: `broker.queues.sql_expression` evaluates to these. Properties are always
 text; a literal's type decides what the text beside it is read as. Pure.
@@ -39,11 +39,11 @@ _LONG_BITS: Final = 63
 
 
 class EvaluationError(Exception):
-    """The expression has no value for this message, which therefore doesn't match."""
+    """Error of an expression without a value for a message, which therefore doesn't match."""
 
 
 class Long(int):
-    """A whole number that Java holds in 64 bits."""
+    """Whole number that Java holds in 64 bits."""
 
     __slots__ = ()
 
@@ -52,14 +52,14 @@ Value: TypeAlias = str | bool | int | float
 
 
 def equals(left: Value, right: Value) -> bool:
-    """`=` of two values that are there. Raises EvaluationError."""
+    """Compare two values, neither of them missing, by `=`. Raises EvaluationError."""
     if type(left) is type(right) and isinstance(left, str | bool):
         return left == right
     return compare(left, right) == 0
 
 
 def order(left: Value, right: Value) -> int:
-    """Below, at or above 0, for `<` and its like: two texts are compared as doubles.
+    """Return a number below, at or above 0, for `<` and the like; compare two texts as doubles.
 
     Raises EvaluationError.
     """
@@ -69,7 +69,7 @@ def order(left: Value, right: Value) -> int:
 
 
 def compare(left: Value, right: Value) -> int:
-    """Java's comparison of two values, the text of one read as the type of the other.
+    """Compare two values as Java does, the text of one parsed as the type of the other.
 
     Raises EvaluationError.
     """
@@ -101,7 +101,7 @@ def _read_as(text: str, model: Value) -> Value:
 
 
 def _whole(text: str, bits: int) -> int:
-    """Java's Integer.valueOf and Long.valueOf. Raises EvaluationError."""
+    """Parse text as Java's Integer.valueOf and Long.valueOf do. Raises EvaluationError."""
     if len(text) < _SHORT_DIGITS and text.isdecimal():  # the common case, within 32 bits
         return int(text)
     match = _WHOLE.fullmatch(text)
@@ -115,7 +115,7 @@ def _whole(text: str, bits: int) -> int:
 
 
 def to_double(text: str) -> float:
-    """Java's Double.valueOf. Raises EvaluationError."""
+    """Parse text as Java's Double.valueOf does. Raises EvaluationError."""
     trimmed = text.strip(_TRIMMED)
     if _DOUBLE.fullmatch(trimmed) is not None:
         word = trimmed.lstrip("+-")
@@ -130,7 +130,7 @@ def to_double(text: str) -> float:
 
 
 def _compare_doubles(left: float, right: float) -> int:
-    """Java's Double.compare: NaN is above all and equals itself, -0.0 is below 0.0."""
+    """Compare as Java's Double.compare: NaN is above all and equals itself, -0.0 is below 0.0."""
     if left < right:
         return -1
     if left > right:
@@ -141,7 +141,7 @@ def _compare_doubles(left: float, right: float) -> int:
 
 
 def _rank(number: float) -> int:
-    """Orders what `<` doesn't: -0.0, 0.0, any other number, NaN."""
+    """Return the rank of what `<` doesn't order: -0.0, 0.0, any other number, NaN."""
     if math.isnan(number):
         return 2
     if number == 0:

@@ -1,10 +1,10 @@
-"""The broker as a state machine over the replicated log.
+"""State machine of the broker over the replicated log.
 
 Place in the data path: the log calls `apply` with committed entries; they change `BrokerState`,
-their units go to the ConsumeQueues, and held pulls hear of new messages. Only committed entries
-get here, so nobody ever consumes what can be taken back. `capture` and `prepare_restore` carry the
-state over restarts and to nodes that begin late; `index_only` builds ConsumeQueues for a restored
-state.
+their units go to the ConsumeQueues, and held pulls are notified of new messages. Only committed
+entries get here, so nobody ever consumes what can be truncated. `capture` and `prepare_restore`
+carry the state over restarts and to nodes that join late; `index_only` builds ConsumeQueues for a
+restored state.
 
 Invariants: entries are applied once, in order; the ConsumeQueue of a queue never ends before or
 behind the state's next offset, but while it is being filled after a restore. An entry that can't be
@@ -28,11 +28,11 @@ __all__ = ["BrokerStateMachine"]
 
 
 class BrokerStateMachine:
-    """Implements raft.replicated_log.RestorableStateMachine.
+    """Implementation of raft.replicated_log.RestorableStateMachine.
 
     `on_arrival(run)` is called after the run's units are readable; `on_role` on every change of
-    role, term, leader or readiness; `on_topics` after the topics changed. `applied` is given the
-    entries that were applied, where somebody takes them.
+    role, term, leader or readiness; `on_topics` after the topics changed. `applied`, if any, gets
+    the applied entries.
     """
 
     def __init__(
@@ -55,7 +55,8 @@ class BrokerStateMachine:
         self.applied_position = 0  # the log's, behind the last entry that passed by here
 
     def apply(self, entries: Sequence[CommittedEntry]) -> None:
-        """Raises PayloadError or OSError, either of which must stop the node."""
+        """Apply committed entries. Raises PayloadError or OSError, either of which must stop the
+        node."""
         if self._queues.is_filling:
             self._queues.settle()
         applied = self._applied
