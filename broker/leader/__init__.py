@@ -1,4 +1,4 @@
-"""What ends with leadership: proposals under way, and locks that only a leader knows.
+"""State that ends with leadership: proposals in flight, and leases in the leader's memory.
 
 `proposer` gathers requests into batches and owns the leader's overlay: offsets of queues and
 consumers, keys, topics and decisions that are proposed and not applied yet. `rebalance_lock` holds

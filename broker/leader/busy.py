@@ -1,4 +1,4 @@
-"""Held messages about which something is under way: they are not given again meanwhile.
+"""Held messages with a proposal in flight: they are not delivered again meanwhile.
 
 Place in the data path: in the leader's memory, between a proposal of POP and its outcome. Without
 it a message could be stored again in the very entry behind its acknowledgement. Pure.
@@ -27,7 +27,7 @@ class BusyHoldings:
         return held in self._count
 
     def begin(self, held: Sequence[Held]) -> Sequence[Held]:
-        """What to hand to `end`."""
+        """Mark messages as busy, and return the argument of `end`."""
         for one in held:
             self._count[one] = self._count.get(one, 0) + 1
         return held

@@ -1,19 +1,19 @@
-"""The leader's way into the log: gathers requests into batches and proposes one entry per batch.
+"""Proposer of the leader: batches requests and proposes one log entry per batch.
 
-Place in the data path: processors submit `Proposal`s; while the last entries are under way, what
+Place in the data path: processors submit `Proposal`s; while the last entries are in flight, what
 arrives is gathered; each flush makes one payload, one append, one AppendEntries. Outcomes come
 back through `Proposal.on_done`, after the state machine has applied the entry.
 
 What the leader has proposed but not yet applied is its *overlay*: next queue offsets, keys, topics,
 consumer offsets and decisions in flight. It is empty when leadership begins (the log takes
-proposals only once everything before is applied) and thrown away when it ends.
+proposals only once everything before is applied) and discarded when it ends.
 
 Invariants: offsets are given in the order in which records enter the log (promise G3); a key or a
 half has at most one proposal in flight, later ones wait for its outcome (promises G2, G4); no
-proposal is answered twice, none is forgotten; a refusal without a log entry is definite; what waits
-is bounded, by number and by bytes, commands included; a proposal that fits no entry is refused
-alone, not with what it came with; where the newest of several about one name or offset is refused,
-the ones before it count on.
+proposal is answered twice, none is forgotten; a refusal without a log entry is definite; pending
+proposals are bounded, by number and by bytes, commands included; a proposal that fits no entry is
+rejected alone, not with its batch; if the newest of several about one name or offset is rejected,
+the ones before it stay in force.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ _Value = TypeVar("_Value")
 
 
 class _InFlight(Generic[_Key, _Value]):
-    """What is in flight of each key, in the order in which it was submitted. They end in any order:
-    one that the log has refused ends before those ahead of it."""
+    """Values in flight of each key, in the order of submission. They end in any order: one that
+    the log has rejected ends before those ahead of it."""
 
     __slots__ = ("_open",)
 
@@ -90,7 +90,7 @@ class _InFlight(Generic[_Key, _Value]):
 
 
 class BusyError(Exception):
-    """The queue of proposals is full: definite, nothing was stored."""
+    """Error of a full queue of proposals: definite, nothing was stored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +104,7 @@ class ProposerLimits:
 
 @dataclass(slots=True, kw_only=True)
 class Proposal:
-    """Records and commands that are stored together or not at all.
+    """Records and commands to be stored together or not at all.
 
     `on_done` is called exactly once: with the status of the entry that held it, or with None where
     it surely was not stored (this node can't propose).
@@ -131,8 +131,8 @@ class Proposer:
         lead_ms: Callable[[], int],
         limits: ProposerLimits,
     ) -> None:
-        """`clock_ms`: group time, for stamps; `lead_ms`: how far it surely is ahead of the true
-        time."""
+        """`clock_ms` returns group time, for stamps; `lead_ms` returns how far it certainly is
+        ahead of the true time."""
         self._log = log
         self._state = state
         self._store_host = store_host
@@ -158,25 +158,25 @@ class Proposer:
     # What is in flight -------------------------------------------------------------------------
 
     def topic(self, name: str) -> Topic | None:
-        """The topic as it will be once everything in flight is applied."""
+        """Return the topic as it will be once everything in flight is applied, or None."""
         command = self._topics.newest(name)
         if isinstance(command, TopicCommand):
             return Topic.of_command(command)
         return self._state.topics.get(name) if command is None else None
 
     def is_being_deleted(self, topic: str) -> bool:
-        """Whether a deletion is in flight, whatever else of the topic is."""
+        """Whether a deletion of the topic is in flight, whatever else of it is."""
         return topic in self._deleting
 
     def in_flight_key(self, key: str) -> PendingRecord | None:
-        """The record in flight that carries this dedupe key."""
+        """Return the record in flight with this dedupe key, or None."""
         return self._keys.get(key)
 
     def has_none_in_flight(self, keys: Collection[str]) -> bool:
         return self._keys.keys().isdisjoint(keys)
 
     def join_key(self, key: str, on_done: Callable[[ProposalStatus | None], None]) -> None:
-        """Hear of the outcome of the record in flight with this key. Raises BusyError."""
+        """Call `on_done` after the record in flight with this key. Raises BusyError."""
         waiting = self._waiting_for.setdefault(key, [])
         if len(waiting) >= _WAITING_PER_KEY_MAX:
             raise BusyError(f"{len(waiting)} retries of one message wait already")
@@ -184,7 +184,7 @@ class Proposer:
 
     @property
     def pending_count(self) -> int:
-        """Proposals that wait for a batch."""
+        """Return how many proposals wait for a batch."""
         return len(self._pending)
 
     def in_flight_decision(self, half_queue_offset: int) -> Proposal | None:
@@ -193,7 +193,7 @@ class Proposer:
     async def offset_settled(self, group: str, topic: str, queue_id: int) -> None:
         """Wait until no commit of this consumer offset that was submitted before is in flight.
 
-        Returns at once where there is none; whether what was in flight was stored, the state tells.
+        Returns at once if there is none. Whether the commit was stored is to be read in the state.
         """
         proposal = self._offsets.newest((group, topic, queue_id))
         if proposal is not None:
@@ -204,7 +204,7 @@ class Proposer:
     # Proposing ---------------------------------------------------------------------------------
 
     def submit(self, proposal: Proposal) -> None:
-        """Queue a proposal for the next batch. Raises BusyError where too many wait."""
+        """Queue a proposal for the next batch. Raises BusyError if too many are pending."""
         if len(self._pending) >= self._limits.pending_max:
             raise BusyError(f"{len(self._pending)} proposals wait already")
         if self._pending_size >= self._limits.pending_size_max:
@@ -232,7 +232,7 @@ class Proposer:
         self._schedule_flush()
 
     def lost_leadership(self) -> None:
-        """Refuse what waits. Entries in flight answer through the log, and hold until then."""
+        """Reject pending proposals. Those in flight end through the log, and count until then."""
         waiting = list(self._pending)
         self._pending.clear()
         self._pending_size = self._alone = 0
@@ -249,7 +249,7 @@ class Proposer:
         if not self._pending or self._in_flight >= self._limits.entries_in_flight_max:
             return
         batch = self._take_batch()
-        self._taken.clear()  # the log may refuse before it asks for the payload
+        self._taken.clear()  # the log may reject it before it calls for the payload
         try:
             future = self._log.propose(lambda slot: self._encode(batch, slot))
         except NotLeaderError:
@@ -268,8 +268,8 @@ class Proposer:
             self._schedule_flush()
 
     def _refused_by_log(self, batch: list[Proposal], error: ValueError) -> None:
-        """There is no room for the entry, or it is too large: the limits before it have a gap. Then
-        one of them is the culprit, and the others go into entries of their own."""
+        """Handle an entry that the log has no room for, or that is too large although its proposals
+        passed the limits: one of them is at fault, and the others get entries of their own."""
         if len(batch) > 1 and not isinstance(error, LogFullError):
             _log.warning("%d proposals are no entry, each is proposed alone: %s", len(batch), error)
             self._pending.extendleft(reversed(batch))
@@ -301,14 +301,14 @@ class Proposer:
         return batch
 
     def _encode(self, batch: list[Proposal], slot: Slot) -> bytes:
-        """The batch's payload for its slot; gives records their offsets and positions."""
+        """Assign offsets and positions to a batch's records, and return its payload for `slot`."""
         store_ms = self._last_store_ms = max(
             self._clock_ms(), self._last_store_ms, self._state.store_timestamp_ms
         )
         self._taken.clear()
         if slot.term != self._term:
             # Ready in a new term: what the terms before have stored is applied. Within a term
-            # leadership may be lost and taken up again with entries in flight: they count on.
+            # leadership may be lost and regained with entries in flight: they stay in force.
             self._next_offsets.clear()
             self._term = slot.term
         grouped: dict[tuple[str, int], list[PendingRecord]] = {}
@@ -359,7 +359,7 @@ class Proposer:
         )
 
     def _take_places_back(self) -> None:
-        """Undo the offsets that the last `_encode` gave: its entry never entered the log."""
+        """Undo the offsets that the last `_encode` assigned: its entry never entered the log."""
         for key, before in self._taken.items():
             if before is None:
                 del self._next_offsets[key]

@@ -1,25 +1,25 @@
-"""How long the owners of queues may be silent: leases, in the leader's memory.
+"""Leases of queue owners, in the leader's memory.
 
-Place in the data path: LOCK_BATCH_MQ asks `ask` which queues a client goes on holding and which it
-may get; what it gets goes through the log first (`broker.state.queue_owners`). Clients renew every
-20 s, and consume in order only for 30 s after they were last told that they hold a queue.
+Place in the data path: LOCK_BATCH_MQ calls `ask` for the queues that a client keeps and those that
+it may get; the latter go through the log first (`broker.state.queue_owners`). Clients renew every
+20 s, and consume in order only for 30 s after the last answer that they hold a queue.
 
 | the owner | another client may have its queue |
 |---|---|
-| renews no more | 60 s after it renewed last, as in RocketMQ |
-| is not connected here | 35 s after it renewed last: it no longer believes in its lease then |
-| gave the queue up | at once |
+| stops renewing | 60 s after its last renewal, as in RocketMQ |
+| is not connected here | 35 s after its last renewal: its lease has expired at the client then |
+| has given the queue back | at once |
 
-An owner that comes with a higher claim than the log knows of it is given its queue through the log
-once more: from there on, what it said before it gave the queue back counts no more.
+An owner with a higher claim than the log has of it gets its queue through the log once more: from
+then on, requests that it sent before it gave the queue back have no effect.
 
-A leader counts owners that it did not see renew as renewed when its leadership began: the leader
-before it may have told them so until then. The 5 s beyond the 30 are for that one's last words.
-Pure: time is an argument, of a clock that never jumps.
+A leader takes owners that it did not see renew for renewed when its leadership began: the leader
+before it may have renewed them until then. The 5 s beyond the 30 are for that leader's last
+answers. Pure: time is an argument, of a clock that never jumps.
 
-Invariants: a queue is given to a client only while nobody else's lease of it may last; while a
-change of its owner is under way to the log, nobody is told that he holds the queue, its owner
-neither: what takes it from him may be about to be committed. Source: RocketMQ
+Invariants: a queue is given to a client only while no lease of another client may last; while a
+change of its owner is in flight, no client is answered that it holds the queue, nor is its owner:
+the change that ends its ownership may be about to be committed. Source: RocketMQ
 RebalanceLockManager, ProcessQueue.
 """
 
@@ -40,7 +40,7 @@ _LEASE_OF_THE_GONE_MS: Final = 35_000
 
 @dataclass(slots=True)
 class Claims:
-    """What became of a wish for queues."""
+    """Result of a request for queues."""
 
     held: list[Queue] = field(default_factory=list)  # renewed
     free: list[Queue] = field(default_factory=list)  # may be given, through the log
@@ -54,7 +54,7 @@ class RebalanceLocks:
         self._under_way: Counter[tuple[str, Queue]] = Counter()  # changes of the owner
 
     def begin(self, now_ms: int) -> None:
-        """Leadership begins: owners are as good as renewed now."""
+        """Start leadership: every owner counts as renewed now."""
         self._renewed_ms.clear()
         self._under_way.clear()
         self._began_ms = now_ms
@@ -70,7 +70,8 @@ class RebalanceLocks:
         now_ms: int,
         claim: int = 0,
     ) -> Claims:
-        """Renew what the client owns; tell what it may have. Caller's duty: `settle` for those.
+        """Renew the queues that the client owns, and return those that it may get, too. Caller's
+        duty: `settle` for the latter.
 
         `members` are the group's clients that are connected here.
         """
@@ -96,12 +97,12 @@ class RebalanceLocks:
         return claims
 
     def change(self, group: str, queues: Iterable[Queue]) -> None:
-        """A change of these owners goes into the log. Caller's duty: `settle`."""
+        """Note a change of these owners in flight. Caller's duty: `settle`."""
         self._under_way.update((group, queue) for queue in queues)
 
     def settle(self, group: str, queues: Iterable[Queue], now_ms: int | None) -> None:
-        """The change of these owners is through. `now_ms`: a client holds them from then on; None:
-        they were given up, or it failed, or nobody knows."""
+        """End a change of these owners. `now_ms`: a client holds them from then on; None: they were
+        given back, or the change failed, or its outcome is unknown."""
         for queue in queues:
             key = (group, queue)
             if self._under_way[key] > 1:
@@ -112,13 +113,13 @@ class RebalanceLocks:
                 self._renewed_ms[key] = now_ms
 
     def is_ordered(self, owners: QueueOwners, group: str, now_ms: int) -> bool:
-        """Whether anybody holds a queue of the group."""
+        """Whether any client holds a queue of the group."""
         return any(
             not self._is_over(group, queue, True, now_ms) for queue in owners.of_group(group)
         )
 
     def expired(self, owners: QueueOwners, now_ms: int) -> list[tuple[str, Owner, list[Queue]]]:
-        """(group, owner, queues) of owners whose leases are over."""
+        """Return (group, owner, queues) of owners whose leases have expired."""
         found: list[tuple[str, Owner, list[Queue]]] = []
         for group in owners.groups():
             of_owner: dict[Owner, list[Queue]] = {}
