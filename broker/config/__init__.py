@@ -1,4 +1,4 @@
-"""What a broker is told at its start or while it runs: configuration, settings, retention.
+"""Configuration of a broker: the file read at its start, settings changed later, retention.
 
 `config` reads and checks the configuration file, `settings` shows and changes one process's
 settings under RocketMQ's names, `retention` computes from which position on the log is kept,

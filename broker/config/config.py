@@ -27,18 +27,18 @@ ENGINES = ("raft", "pysyncobj")
 
 
 class ConfigError(ValueError):
-    """The configuration can't be used; names the key and says why."""
+    """Error in the configuration; the text names the key and the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
-    """One broker process. Times are milliseconds, sizes bytes, addresses "ip:port"."""
+    """Configuration of one broker process: milliseconds, bytes, addresses as "ip:port"."""
 
     group: str  # RocketMQ brokerName; one Raft group
     node: str  # this replica's name in `peers`
     cluster: str = "DefaultCluster"
     listen: str = "127.0.0.1:10911"  # remoting
-    advertised: str = ""  # what clients are told; default: `listen`
+    advertised: str = ""  # address that clients connect to; default: `listen`
     raft_listen: str = "127.0.0.1:10915"
     store: Path = Path("store")
     name_servers: tuple[str, ...] = ()
@@ -50,7 +50,7 @@ class BrokerConfig:
     dial: Mapping[str, str] = field(default_factory=dict)  # address -> address really dialled
     region: str = "DefaultRegion"
 
-    profile: str = "lan"  # times of the Raft group; those given here win over it
+    profile: str = "lan"  # times of the Raft group; times given here override it
     heartbeat_ms: int | None = None
     election_timeout_ms_min: int | None = None
     election_timeout_ms_max: int | None = None
@@ -63,7 +63,7 @@ class BrokerConfig:
 
     message_size_max: int = 4 << 20
     store_reply_message_enable: bool = True  # replies are stored as well as pushed
-    trace_topic_enable: bool = False  # whether the leader makes RMQ_SYS_TRACE_TOPIC
+    trace_topic_enable: bool = False  # the leader creates RMQ_SYS_TRACE_TOPIC
     broker_permission: int = 6  # what clients may do here: 4 pull, 2 send
     use_server_side_reset_offset: bool = True  # pulls are answered with offset resets
     auto_create_topic: bool = True
@@ -88,11 +88,11 @@ class BrokerConfig:
     # Room and retention: RocketMQ's names; ratios are percent of the disk, above 100 means never.
     disk_free_size_min: int = 16 << 20  # less than this, and nothing is stored
     disk_space_warning_level_ratio: int = 90  # more than this, and nothing is stored
-    disk_max_used_space_ratio: int = 75  # more than this, and what is old goes at once
+    disk_max_used_space_ratio: int = 75  # more than this, and expired messages are deleted at once
     disk_space_clean_forcibly_ratio: int = 85  # more than this, and the oldest goes
     clean_file_forcibly_enable: bool = True
     file_reserved_time_hours: int = 72
-    delete_when: str = "04"  # hours of the day at which what is old goes, "04;16"
+    delete_when: str = "04"  # hours of the day at which expired messages are deleted
     log_size_bytes_max: int = 0  # more than this, and the oldest goes; 0: not bounded
     timer_wheel_enable: bool = True
     timer_max_delay_sec: int = 3 * 86_400
@@ -144,14 +144,14 @@ class BrokerConfig:
 
     @property
     def in_memory_size(self) -> int:
-        """Bytes of the log's end that count as being in memory (accessMessageInMemoryMaxRatio)."""
+        """Return how much of the log's end counts as in memory (accessMessageInMemoryMaxRatio)."""
         pages: int = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         return self.in_memory_size_bytes_max or pages * 2 // 5
 
     @property
     def snapshot_interval(self) -> int:
-        """Bytes; retention stays behind the older of two snapshots, so a bound on the log's size
-        asks for more of them."""
+        """Return how many bytes of log are between two snapshots. Retention keeps the log from the
+        older of two snapshots on, so a bound on the log's size needs more of them."""
         if not self.log_size_bytes_max:
             return self.snapshot_interval_size_bytes
         return max(1, min(self.snapshot_interval_size_bytes, self.log_size_bytes_max // 4))
@@ -195,7 +195,7 @@ _SECTIONS = ("raft", "broker")
 
 
 def split_address(key: str, address: str) -> tuple[str, int]:
-    """("ip", port). Raises ConfigError naming the key."""
+    """Return ("ip", port) of an address. Raises ConfigError that names the key."""
     host, separator, port = address.rpartition(":")
     if not separator or not port.isdecimal() or int(port) > 0xFFFF or not host:
         raise ConfigError(f"{key}: {address!r} is not host:port")
@@ -203,7 +203,7 @@ def split_address(key: str, address: str) -> tuple[str, int]:
 
 
 def load_config(path: Path) -> BrokerConfig:
-    """Raises ConfigError for anything that is wrong in the file, OSError where it can't be read."""
+    """Return the configuration in a file. Raises ConfigError for an error in it, and OSError."""
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -212,7 +212,7 @@ def load_config(path: Path) -> BrokerConfig:
 
 
 def parse_config(text: str) -> BrokerConfig:
-    """The configuration in a file's text. Raises ConfigError for anything that is wrong in it."""
+    """Return the configuration in a file's text. Raises ConfigError for any error in it."""
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

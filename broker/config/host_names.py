@@ -1,10 +1,9 @@
-"""The address that records and message ids name this broker by, where it is known by a name.
+"""Resolution of the broker's host name to the address that records and message ids contain.
 
-Place in the data path: `broker.process.server` asks once at the start. What clients are told stays
-the name (`advertised`), which they resolve by themselves; a record has room for a numeric address
-only.
+Place in the data path: `broker.process.server` resolves once at the start. Clients still get the
+name (`advertised`), which they resolve by themselves; a record has room for a numeric address only.
 
-Invariant: the answer is numeric; nobody is asked for an address that is numeric already.
+Invariant: the result is numeric; a numeric address causes no lookup.
 
 Source: RocketMQ's record format (STOREHOSTADDRESS).
 """
@@ -22,7 +21,7 @@ __all__ = ["numeric_address"]
 def numeric_address(advertised: str) -> str:
     """Return "ip:port" of `advertised`; blocks while a name is looked up, IPv4 is preferred.
 
-    Raises ConfigError where no address of the name is known.
+    Raises ConfigError if the name has no address.
     """
     host, port = split_address("advertised", advertised)
     try:

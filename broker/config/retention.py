@@ -1,18 +1,18 @@
-"""Retention: from which position on the log is kept.
+"""Retention: the decision from which position on the log is retained.
 
-Place in the data path: `broker.process.housekeeping` gathers the facts each second and asks; what
-is decided goes to `ReplicatedLog.retain_from`, which drops whole segments below. Pure: time, hour
-and the disk's state are arguments.
+Place in the data path: `broker.process.housekeeping` gathers the facts each second and passes the
+decision to `ReplicatedLog.retain_from`, which deletes whole segments below. Pure: time, hour and
+the disk's state are arguments.
 
-Rules and names are RocketMQ's (CleanCommitLogService): what is older than
-`file_reserved_time_hours` goes at the hours of `delete_when`, or at any hour once the disk is used
-above `disk_max_used_space_ratio`; above `disk_space_clean_forcibly_ratio` the oldest goes whatever
-its age. Beyond RocketMQ: a bound on the log's size, at any hour.
+Rules and names are RocketMQ's (CleanCommitLogService): messages older than
+`file_reserved_time_hours` are deleted at the hours of `delete_when`, or at any hour once the disk
+is used above `disk_max_used_space_ratio`; above `disk_space_clean_forcibly_ratio` the oldest are
+deleted at any age. Beyond RocketMQ: a bound on the log's size, at any hour.
 
 Invariants: never beyond the oldest undecided half and the oldest message that waits for its
-delivery; and, unless the disk forces it, never beyond what the slowest live follower lacks. What
-the older kept snapshot needs the log keeps by itself, and has newer ones taken where they are all
-that holds it.
+delivery; and, unless the disk forces it, never beyond what the slowest live follower lacks. The log
+itself retains what the older of its two snapshots needs, and takes newer snapshots if nothing else
+holds retention back.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FORCED_SEGMENTS_MAX = 10  # per decision, as RocketMQ's deleteFileBatchMax
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionPolicy:
-    """Ratios are percent of the disk; above 100 means never."""
+    """Limits of retention; ratios are percent of the disk, above 100 means never."""
 
     file_reserved_time_hours: int = 72
     delete_hours: frozenset[int] = frozenset({4})
@@ -45,7 +45,7 @@ class RetentionPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionFacts:
-    """Positions in bytes; None where there is no such thing."""
+    """Facts to decide on; positions are in bytes, None if there is no such thing."""
 
     hour: int  # of the day, local time
     disk_used_percent: float
@@ -57,14 +57,14 @@ class RetentionFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """The log is to be kept from `position` on; `reason` says why what is below may go."""
+    """Decision to retain the log from `position` on; `reason` is for the broker's log."""
 
     position: int
     reason: str
 
 
 def decide_retention(policy: RetentionPolicy, facts: RetentionFacts) -> Retention | None:
-    """None where nothing may go."""
+    """Return the decision, or None if nothing may be deleted."""
     bounds = facts.bounds
     forced = (
         policy.clean_file_forcibly_enable
@@ -94,7 +94,7 @@ def decide_retention(policy: RetentionPolicy, facts: RetentionFacts) -> Retentio
 
 
 def hours_of_day(text: str) -> frozenset[int]:
-    """The hours that RocketMQ's deleteWhen names: "04", or "04;16". Raises ValueError."""
+    """Return the hours in RocketMQ's deleteWhen: "04", or "04;16". Raises ValueError."""
     names = [name.strip() for name in text.split(";") if name.strip()]
     hours = frozenset(int(name) for name in names if name.isascii() and name.isdecimal())
     if not names or len(hours) < len(set(map(str.strip, names))) or max(hours) > 23:

@@ -1,12 +1,12 @@
-"""A broker's configuration under RocketMQ's names: what is shown, what can change while it runs.
+"""A broker's configuration under RocketMQ's names, and changes of it while the broker runs.
 
-Place in the data path: GET_BROKER_CONFIG and UPDATE_BROKER_CONFIG. What was changed stands in
-`settings.json` of the store and wins over the configuration file at the next start
+Place in the data path: GET_BROKER_CONFIG and UPDATE_BROKER_CONFIG. Changes are saved in
+`settings.json` of the store and override the configuration file at the next start
 (docs/FORMATS.md section 12).
 
-Invariants: a change is taken as a whole or not at all; a name that is unknown, a value that is
-none, and a setting that only a start can change are refused by name. A setting that may change is
-read where it is used, each time. Source: RocketMQ BrokerConfig, MessageStoreConfig.
+Invariants: a change is applied as a whole or not at all; an unknown name, an illegal value, and a
+setting that only a restart can change are rejected by name. A setting that may change is read where
+it is used, each time. Source: RocketMQ BrokerConfig, MessageStoreConfig.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ Value = int | bool | str
 
 
 class SettingError(ValueError):
-    """The change is none; names the setting and says why."""
+    """Illegal change of a setting; the text names it and the reason."""
 
 
 class ReadOnlySettingError(SettingError):
-    """Only a start can change it."""
+    """Change of a setting that only a restart can change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """`show` makes the text; `field` is the BrokerConfig attribute that a change goes to, with what
-    the change does in `effect`. Without a field it can't change while the broker runs."""
+    """Setting as RocketMQ names it: `show` returns its text, `field` is the BrokerConfig attribute
+    that a change sets, `effect` describes the change. Without a field it is read-only."""
 
     name: str
     show: Callable[[BrokerConfig], Value]
@@ -183,7 +183,7 @@ _LIST: Final = (
     _shown("mappedFileSizeConsumeQueue", lambda _: 6_000_000),
     _shown("registerNameServerPeriod", lambda config: config.registration_interval_ms),
     _shown("aclEnable", lambda config: config.acl_enable),
-    # What RocketMQ lets choose and is settled here.
+    # Choices of RocketMQ that are fixed here.
     _shown("traceTopicEnable", lambda config: config.trace_topic_enable),
     _shown("traceOn", lambda _: True),
     _shown("msgTraceTopicName", lambda _: TRACE_TOPIC),
@@ -204,7 +204,7 @@ SETTINGS: Final[dict[str, Setting]] = {setting.name: setting for setting in _LIS
 
 
 def properties_text(config: BrokerConfig) -> str:
-    """All settings, one a line."""
+    """Return all settings as properties text, one per line."""
     return properties_lines({setting.name: _text(setting.show(config)) for setting in _LIST})
 
 
@@ -213,7 +213,7 @@ def _text(value: Value) -> str:
 
 
 def document() -> str:
-    """docs/SETTINGS.md: `python -m broker.config.settings docs/SETTINGS.md` writes it."""
+    """Return docs/SETTINGS.md; `python -m broker.config.settings docs/SETTINGS.md` writes it."""
     config = BrokerConfig(group="g", node="n", peers={"n": "127.0.0.1:1"})
     lines = [
         "# Settings",
@@ -242,7 +242,7 @@ def document() -> str:
 
 
 def changed(config: BrokerConfig, values: Mapping[str, str]) -> BrokerConfig:
-    """The configuration with these settings. Raises SettingError, ReadOnlySettingError."""
+    """Return the configuration with `values` set. Raises SettingError, ReadOnlySettingError."""
     fields: dict[str, Value] = {}
     for name, text in values.items():
         setting = SETTINGS.get(name)
@@ -282,7 +282,7 @@ def _parsed(name: str, text: str, before: Value) -> Value:
 
 
 def load_settings(config: BrokerConfig) -> BrokerConfig:
-    """The configuration with what was changed while it ran. Raises ConfigError, OSError."""
+    """Return the configuration with the saved settings. Raises ConfigError, OSError."""
     path = config.store / _FILE
     try:
         document = json.loads(path.read_bytes())
@@ -296,7 +296,7 @@ def load_settings(config: BrokerConfig) -> BrokerConfig:
 
 
 def save_settings(store: Path, values: Mapping[str, str]) -> None:
-    """Add to what was changed before. Replaced atomically and fsynced. Raises OSError."""
+    """Add to the saved settings; the file is replaced atomically and fsynced. Raises OSError."""
     path = store / _FILE
     settings = json.loads(path.read_bytes())["settings"] if path.exists() else {}
     document = {"version": _VERSION, "settings": {**settings, **values}}
