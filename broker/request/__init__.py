@@ -1,4 +1,4 @@
-"""What handlers of all subjects share: a request and its answer, commits, read points, clients.
+"""Parts that handlers of all subjects share: requests, answers, commits, read points, clients.
 
 `request` and `context` are what every handler works with; `commit` and `proposal_answers` turn the
 log's word on a proposal into RocketMQ's answer; `read_point` lets only a proven leader answer;

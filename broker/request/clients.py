@@ -1,12 +1,12 @@
-"""Which clients are connected: producers and consumers by group.
+"""Connected clients: producers and consumers by group.
 
 Soft state of one broker process, fed by heartbeats, never replicated. Place in the data path: the
-rebalance of a consumer group asks it for the members; check-backs ask it for a live producer.
+rebalance of a consumer group queries the members; check-backs query a live producer.
 
 Invariants: a client is in a group from its heartbeat until it unregisters over its connection, that
-closes, or it is silent for `client_silence_ms_max`; a consumer group hears (request 40) of every
-change of its members, once per connection; clients, groups and the memory of subscriptions are
-bounded, all together too; what one connection costs when it closes is its own clients.
+closes, or it is silent for `client_silence_ms_max`; a consumer group is notified (request 40) of
+every change of its members, once per connection; clients, groups and the memory of subscriptions
+are bounded, all together too; the close of a connection costs time for its own clients only.
 Sources: RocketMQ ConsumerManager, ProducerManager, ClientHousekeepingService.
 """
 
@@ -29,12 +29,12 @@ _SUBSCRIPTIONS_SIZE_MAX: Final = 256 << 20  # estimated, in bytes
 
 
 class ClientsFullError(Exception):
-    """More clients or groups than this broker keeps."""
+    """Error of more clients or groups than this broker accepts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """What a group wants of a topic. `filter` None: the expression is none."""
+    """Subscription of a group to a topic; `filter` is None if the expression is illegal."""
 
     topic: str
     expression: str
@@ -44,11 +44,11 @@ class Subscription:
 
     @property
     def size(self) -> int:
-        """About how many bytes it takes, what it was compiled to included."""
+        """Return about how many bytes it takes, the compiled filter included."""
         return 512 + len(self.topic) + 16 * len(self.expression)
 
     def described(self) -> dict[str, object]:
-        """RocketMQ's SubscriptionData."""
+        """Return RocketMQ's SubscriptionData."""
         tags = [tag.strip() for tag in self.expression.split("||")] if self.kind == TAG else []
         tags = [tag for tag in tags if tag and tag != "*"]
         return {
@@ -69,10 +69,10 @@ class Client:
     last_seen_ms: int
     language: str = "JAVA"
     version: int = PROTOCOL_VERSION
-    account: str | None = None  # under which it was let in, where access control is on
+    account: str | None = None  # under which it was authorised, where access control is on
 
     def described(self) -> dict[str, object]:
-        """RocketMQ's Connection."""
+        """Return RocketMQ's Connection."""
         return {
             "clientId": self.client_id,
             "clientAddr": self.connection.peer,
@@ -88,16 +88,16 @@ class ConsumerGroup:
     message_model: str = "CLUSTERING"
     consume_type: str = "CONSUME_PASSIVELY"
     consume_from_where: str = "CONSUME_FROM_LAST_OFFSET"
-    notifies: bool = True  # of its members' coming and going
+    notifies: bool = True  # members are notified of changes among them
 
     @property
     def size(self) -> int:
-        """Of its subscriptions."""
+        """Return the size of its subscriptions."""
         return sum(subscription.size for subscription in self.subscriptions.values())
 
 
 class _Place(NamedTuple):
-    """Where a client stands."""
+    """Place of a client among the groups."""
 
     consumes: bool
     group: str
@@ -105,7 +105,7 @@ class _Place(NamedTuple):
 
 
 class Clients:
-    """`clients_max` is of one group, `members_max` of all of them together."""
+    """Connected clients; `clients_max` is per group, `members_max` for all of them together."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class Clients:
         version: int = PROTOCOL_VERSION,
         account: str | None = None,
     ) -> None:
-        """Raises ClientsFullError."""
+        """Note a producer's heartbeat. Raises ClientsFullError."""
         if group not in self._producers and len(self._producers) >= self._groups_max:
             raise ClientsFullError(f"{self._groups_max} producer groups are known already")
         members = self._producers.get(group, {})
@@ -164,7 +164,8 @@ class Clients:
         version: int = PROTOCOL_VERSION,
         notifies: bool = True,
     ) -> None:
-        """Notifies the group if a member is new or a subscription changed. ClientsFullError."""
+        """Note a consumer's heartbeat; notify the group if a member is new or a subscription
+        changed. Raises ClientsFullError."""
         if group not in self._consumers and len(self._consumers) >= self._groups_max:
             raise ClientsFullError(f"{self._groups_max} consumer groups are known already")
         state = self._consumers.get(group) or ConsumerGroup()
@@ -208,7 +209,7 @@ class Clients:
     def _seen(
         self, members: dict[str, Client], place: _Place, connection: Connection, now_ms: int
     ) -> bool:
-        """Caller's duty: `_check_room`. True where it is new, or comes from elsewhere."""
+        """Note a client; True if it is new or its connection is. Caller's duty: `_check_room`."""
         client = members.get(place.client_id)
         if client is not None:
             client.last_seen_ms = now_ms
@@ -235,7 +236,7 @@ class Clients:
     def unregister(
         self, client_id: str, producer_group: str, consumer_group: str, connection: Connection
     ) -> None:
-        """Who has gone elsewhere, or is somebody else's client, stays."""
+        """Remove a client from the groups, unless it is another connection's by now."""
         places = self._places.get(connection, {})
         wanted = (
             _Place(False, producer_group, client_id),
@@ -244,11 +245,11 @@ class Clients:
         self._drop([place for place in wanted if place in places])
 
     def connection_closed(self, connection: Connection) -> None:
-        """Drop every client of this connection and tell their groups."""
+        """Drop every client of this connection and notify their groups."""
         self._drop(list(self._places.get(connection, ())))
 
     def expire(self, now_ms: int) -> None:
-        """Drop clients that were silent for too long."""
+        """Drop clients that were silent for too long, and notify their groups."""
         oldest_ms = now_ms - self._silence_ms_max
         self._drop(
             [
@@ -285,7 +286,7 @@ class Clients:
                 self._subscriptions_size -= self._consumers.pop(name).size
 
     def _notify(self, group: str) -> None:
-        """A connection hears of it once, however many clients it carries."""
+        """Notify a group of a change, once per connection, however many clients one carries."""
         state = self._consumers[group]
         if state.message_model == "BROADCASTING" or not state.notifies:
             return
@@ -302,12 +303,12 @@ class Clients:
     # Questions ---------------------------------------------------------------------------------
 
     def consumer_ids(self, group: str) -> list[str]:
-        """The members' client ids; empty where the group is unknown."""
+        """Return the members' client ids; none if the group is unknown."""
         state = self._consumers.get(group)
         return [] if state is None else sorted(state.members)
 
     def consumers(self, group: str) -> Mapping[str, Client]:
-        """The members by client id; empty where the group is unknown."""
+        """Return the members by client id; none if the group is unknown."""
         state = self._consumers.get(group)
         return {} if state is None else state.members
 
@@ -315,15 +316,15 @@ class Clients:
         return list(self._consumers)
 
     def consumer_groups_of(self, topic: str) -> list[str]:
-        """Groups of which somebody is connected and subscribes the topic."""
+        """Return the groups with a connected member that subscribes to the topic."""
         return [name for name, state in self._consumers.items() if topic in state.subscriptions]
 
     def producers(self) -> Mapping[str, Mapping[str, Client]]:
-        """By group and client id."""
+        """Return the producers by group and client id."""
         return self._producers
 
     def describe(self, group: str) -> dict[str, object] | None:
-        """RocketMQ's ConsumerConnection; None where nobody of the group is connected."""
+        """Return RocketMQ's ConsumerConnection, or None if no member is connected."""
         state = self._consumers.get(group)
         if state is None:
             return None
@@ -347,7 +348,7 @@ class Clients:
         return {} if state is None else state.subscriptions
 
     def producer_named(self, client_id: str) -> Connection | None:
-        """The live connection of a producer, whatever its group."""
+        """Return the live connection of a producer of any group, or None."""
         for members in self._producers.values():
             client = members.get(client_id)
             if client is not None and not client.connection.closed:
@@ -357,7 +358,8 @@ class Clients:
     def producer(
         self, group: str, may_hear: Callable[[str | None], bool] = lambda account: True
     ) -> Connection | None:
-        """A live connection of the group's producers, in turn, of those whose account may."""
+        """Return a live connection of the group's producers, in turn, among those whose account is
+        permitted; None if there is none."""
         members = [
             client
             for client in self._producers.get(group, {}).values()

@@ -1,12 +1,12 @@
-"""Asks the other replicas for their clocks, and gives this broker the time of its group.
+"""Exchange of clocks among the replicas, from which this broker computes its group's time.
 
-Place in the data path: the shell around `broker.state.group_clock`. Each replica asks each other
-one for its LEDGERMQ_CLOCK once a second, or ten times a second until it knows the group's time; the
-answer needs no account. `now_ms` is what the processors and rounds judge by.
+Place in the data path: the shell around `broker.state.group_clock`. Each replica requests
+LEDGERMQ_CLOCK from each other one once a second, or ten times a second until it knows the group's
+time; the request needs no account. Processors and rounds use `now_ms`.
 
-Invariants: an answer that is malformed, another group's, or no answer, changes nothing; until
-enough replicas have answered, or three seconds have passed, `is_settled` is false, and the broker
-acts as no leader: what its own wall clock alone says would be stamped, and stay.
+Invariants: an answer that is malformed, another group's, or missing, changes nothing; until enough
+replicas have answered, or three seconds have passed, `is_settled` is false, and the broker does not
+act as leader: it would stamp entries by its own wall clock alone, and stamps stay.
 """
 
 from __future__ import annotations
@@ -30,12 +30,13 @@ __all__ = ["ClockExchange"]
 _INTERVAL_S: Final = 1.0
 _INTERVAL_UNSURE_S: Final = 0.1
 _TIMEOUT_MS: Final = 1_000
-_SETTLES_IN_MS_MAX: Final = 3_000  # three lost questions; then a group of one reachable clock
+_SETTLES_IN_MS_MAX: Final = 3_000  # three lost requests; then a group of one reachable clock
 _TIME_MS_MAX: Final = 1 << 53
 
 
 class ClockExchange:
-    """`replicas`: the remoting address of each replica, this one perhaps included."""
+    """Clock exchange of one broker; `replicas` has the remoting address of each replica, perhaps
+    its own, too."""
 
     def __init__(
         self,
@@ -59,19 +60,19 @@ class ClockExchange:
         self.tick(leads=False)
 
     def now_ms(self) -> int:
-        """Group time, Unix milliseconds."""
+        """Return group time in Unix milliseconds."""
         return self._clock.now_ms(self._monotonic_ms(), self._state.store_timestamp_ms)
 
     def stamp_ms(self) -> int:
-        """Group time, for an entry of the log."""
+        """Return group time for an entry of the log."""
         return self._clock.stamp_ms(self._monotonic_ms(), self._state.store_timestamp_ms)
 
     def lead_ms(self) -> int:
-        """How far group time surely is ahead of the replicas' wall clocks."""
+        """Return how far group time certainly is ahead of the replicas' wall clocks."""
         return self._clock.lead_ms
 
     def is_settled(self) -> bool:
-        """Whether group time is known, or the others have been asked for long enough."""
+        """Whether group time is known, or enough time has passed without enough answers."""
         if self._clock.is_sure:
             return True
         began_ms = self._began_asking_ms
@@ -79,18 +80,18 @@ class ClockExchange:
 
     @property
     def began_anew(self) -> bool:
-        """Whether group time goes on from this replica's own start: no replica that it could ask
-        knew the group's, so that it may have moved by what their clocks differ."""
+        """Whether group time started with this replica: no reachable replica knew the group's, so
+        that it may have jumped by the difference of their clocks."""
         return self._clock.is_sure and self._clock.is_own
 
     def tick(self, *, leads: bool) -> None:
-        """Called a few times a second."""
+        """Correct group time; to be called a few times a second."""
         self._clock.tick(
             self._monotonic_ms(), self._wall_ms(), self._state.store_timestamp_ms, leads=leads
         )
 
     def answer(self, request: Request) -> None:
-        """LEDGERMQ_CLOCK."""
+        """Answer LEDGERMQ_CLOCK."""
         reading = self._clock.reading(
             self._monotonic_ms(), self._wall_ms(), self._state.store_timestamp_ms
         )
@@ -100,7 +101,7 @@ class ClockExchange:
         request.reply(ResponseCode.SUCCESS, None, fields)
 
     async def run(self, remoting: RemotingClient) -> None:
-        """Ask all others, until cancelled."""
+        """Request the clocks of all others, until cancelled."""
         self._began_asking_ms = self._monotonic_ms()
         async with asyncio.TaskGroup() as tasks:
             for node, address in self._others.items():
@@ -117,7 +118,7 @@ class ClockExchange:
         try:
             answer = await remoting.request(address, command, _TIMEOUT_MS)
         except RemotingError:
-            return  # it is down, or cut off: what it said last grows old
+            return  # it is down, or cut off: its last reading ages
         reading = self._reading(answer)
         if reading is None:
             return

@@ -1,7 +1,7 @@
-"""What every processor of one broker works with: its parts, in one place.
+"""Context of all processors of one broker: its parts, in one place.
 
-Holds no logic of its own beyond three questions that all processors ask: may I answer (am I the
-ready leader), what do I say if not, and what bytes stand at a position.
+It has no logic beyond three things that all processors need: the check that this node leads and is
+ready, the remark of a refusal if not, and the bytes at a log position.
 """
 
 from __future__ import annotations
@@ -49,31 +49,31 @@ class BrokerContext:
     clients: Clients
     long_polling: LongPolling
     clocks: ClockExchange
-    clock_ms: Callable[[], int]  # the group's time: stamps, and what is counted from them
+    clock_ms: Callable[[], int]  # the group's time: stamps, and deadlines counted from them
     random: random.Random
     unique_ids: UniqueIdGenerator
     broker_addresses: Mapping[str, str]  # node -> remoting address, where known
     locks: RebalanceLocks = field(default_factory=RebalanceLocks)
     pop_polling: PopPolling = field(default_factory=PopPolling)
     pop_busy: BusyHoldings = field(default_factory=BusyHoldings)
-    remoting: RemotingClient | None = None  # asks name servers
+    remoting: RemotingClient | None = None  # for requests to others
     # This process's own deadlines: a clock that never jumps.
     monotonic_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000
     stats: Stats = field(default_factory=Stats)
     pull_offsets: PullOffsets = field(default_factory=PullOffsets)
-    # Whether who asks may make and change super users; all may where access control is off.
+    # Whether the sender may create and change super users; all may where access control is off.
     is_super: Callable[[Request], bool] = lambda _: True
-    want_of_room: str | None = None  # why the disk takes nothing more, as it was seen last
+    want_of_room: str | None = None  # why the disk has no room, by the last check; None: it has
     settings_changes: int = 0  # since this process began
-    routes_changed: Callable[[], None] = lambda: None  # name servers are to be told
-    # Likewise, and what is given is called when they have been.
+    routes_changed: Callable[[], None] = lambda: None  # notifies name servers
+    # Likewise, and calls its argument when they have been notified.
     when_routes_told: Callable[[Callable[[], None]], None] = lambda answer: answer()
-    # Whether a client that was let in under this account may learn what is sent to a topic.
+    # Whether a client authorised under this account may receive what is sent to a topic.
     may_publish: Callable[[str | None, str], bool] = lambda account, topic: True
-    retain_now: Callable[[], None] = lambda: None  # what is old is to go, whatever the hour
-    stalls: Stalls | None = None  # what held up the loop, where somebody measures
+    retain_now: Callable[[], None] = lambda: None  # deletes expired messages at any hour
+    stalls: Stalls | None = None  # measurements of what blocked the loop, if any
     store_address: str = ""  # "ip:port" in records and message ids; default: what is advertised
-    ready: bool = False  # this node leads and may propose, as the log told last
+    ready: bool = False  # this node leads and may propose, by the log's last notice
     term: int = 0
     store_host: bytes = field(init=False)
     store_host_hex: str = field(init=False)
@@ -102,9 +102,9 @@ class BrokerContext:
         return f"not the leader; leader is {address or 'unknown'}"
 
     def committed_record(self, position: int) -> bytes:
-        """The record at `position`, if a committed message of a queue begins there.
+        """Return the record at `position`, if a committed message of a queue begins there.
 
-        The position may be anybody's guess: the queue's own unit has to name it. Raises LookupError
+        Clients may send any position, so the queue's own unit has to name it. Raises LookupError
         and RecordError, and RefusedError as `read` does.
         """
         size = int.from_bytes(self.read(position, 4), "big")
@@ -119,15 +119,15 @@ class BrokerContext:
         return record
 
     def read_record(self, position: int) -> bytes:
-        """The record at a log position. Raises LookupError, and RefusedError as `read` does."""
+        """Return the record at a position. Raises LookupError, and RefusedError as `read` does."""
         size = int.from_bytes(self.read(position, 4), "big")
         return self.read(position, size)
 
     def read(self, position: int, size: int) -> bytes:
-        """Bytes of the log as stored.
+        """Return bytes of the log as stored.
 
-        Raises LookupError where the log doesn't have them, RefusedError (1: ask again) where they
-        are damaged on this replica's disk, until a good copy is fetched from another.
+        Raises LookupError if the log doesn't have them, RefusedError (1: retry) if they are damaged
+        on this replica's disk, until a good copy is fetched from another.
         """
         try:
             return self.log.read(position, size)

@@ -1,12 +1,12 @@
-"""Whether a message that waits was sent to a topic that was deleted since.
+"""Waiting messages of topics that were deleted since.
 
-Place in the data path: the leader asks before it moves a message into its topic: at the end of a
-transaction, at a check-back, when a delay is over, when somebody resumes a half. Pulls of retries
-ask by a filter. By `broker.state.topic_deletions`, so by places in the log.
+Place in the data path: the leader checks before it moves a message into its topic: at the end of a
+transaction, at a check-back, when a delay is over, when a half is resumed. Pulls of retries check
+by a filter. Decided by `broker.state.topic_deletions`, that is, by log positions.
 
-Invariants: what was deleted with a topic never appears in the next one of its name. While a
-deletion is on its way nobody knows on which side of it a proposal of now would come to stand:
-what waits goes on waiting until that is known.
+Invariants: messages deleted with a topic never appear in the next one of its name. While a deletion
+is in flight nobody knows on which side of it a new proposal would be stored: messages wait until
+that is known.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ __all__ = ["RetryFilter", "first_of_living_topic", "is_of_deleted_topic"]
 def is_of_deleted_topic(
     context: BrokerContext, topic: str, position: int, properties: Mapping[str, str]
 ) -> bool:
-    """`topic` is where the message that stands at `position` shall go. Raises RefusedError (2)
-    while a deletion of it is on its way."""
+    """Whether the message at `position`, which is to go to `topic`, was sent to a deleted topic of
+    that name. Raises RefusedError (2) while a deletion of it is in flight."""
     deletions = context.state.deletions
     origin = properties.get("RETRY_TOPIC") if topic.startswith(RETRY_PREFIX) else None
     for name in (topic, origin):
@@ -45,8 +45,8 @@ def is_of_deleted_topic(
 def first_of_living_topic(
     context: BrokerContext, topic: str, retry_topic: str, queue_id: int, start: int
 ) -> int:
-    """Where, from `start` on, retries of `topic` begin that its deletion did not take. They go with
-    the topic, unless their topic is also that of another group's retries."""
+    """Return the first offset from `start` on whose retry was not deleted with `topic`. Retries are
+    deleted with the topic, unless their retry topic is also that of another group."""
     deletions = context.state.deletions
     if not deletions:
         return start
@@ -57,7 +57,7 @@ def first_of_living_topic(
         return bool(units) and deletions.took(topic, UNIT.unpack(units)[0])
 
     low, high = max(start, queue.min_offset), queue.next_offset
-    while low < high:  # places rise along a queue
+    while low < high:  # positions rise along a queue
         middle = (low + high) // 2
         if is_gone(middle):
             low = middle + 1
@@ -67,7 +67,7 @@ def first_of_living_topic(
 
 
 class RetryFilter:
-    """Of a group's retries, those whose topics are not deleted: consumers get them under the name
+    """Filter of a group's retries whose topics are not deleted: consumers get them under the name
     of the topic that they came from. Implements MessageFilter."""
 
     codes = None
@@ -91,8 +91,8 @@ class RetryFilter:
 
 
 def _origin_position(context: BrokerContext, properties: Mapping[str, str]) -> int | None:
-    """Where a message that is tried again was sent to first, in this group's log; None where it
-    doesn't tell, or tells of another group's: clients may send a retry anywhere."""
+    """Return the position of a retry's original message in this group's log; None if the retry
+    doesn't name it, or names another group's: clients may send a retry anywhere."""
     try:
         ip, port, position = parse_offset_msg_id(properties.get("ORIGIN_MESSAGE_ID", ""))
     except (RecordError, ValueError):

@@ -1,17 +1,18 @@
-"""Requests that a follower hands on to its leader, since not every client can follow a hint.
+"""Forwarding of requests by a follower to its leader, since not every client can follow a hint.
 
 Place in the data path: RocketMQ's clients take a group's leader from the route alone, which they
-look up every 30 s; until then they go on asking the node that led before, and give up a send after
-three refusals within milliseconds. So a follower asks its leader in their place, or waits a moment
-for one where none stands, and hands the answer back as it is. Clients of ours follow the hint in
-the refusal and are not helped: their language tells them apart. And `mqadmin deleteTopic` tells
-each broker of a group, masters and slaves; here one deletion in the log is all.
+request every 30 s; until then they keep sending to the node that led before, and give up a send
+after three refusals within milliseconds. So a follower forwards their requests to its leader, or
+waits a moment for one if there is none, and returns the answer unchanged. Clients of ours follow
+the hint in the refusal, and their requests are not forwarded: their language identifies them. And
+`mqadmin deleteTopic` sends to each broker of a group, masters and slaves; here one deletion in the
+log is enough.
 
 Invariants:
-- 14 is definite: the leader was never asked, or refused with 14 itself. A request that was handed
-  over and not answered ends as unknown; it is never handed over a second time.
-- A request is handed on once: what another replica has handed on is refused with the hint.
-- How many are under way, their bytes and their time are bounded; without a leader for longer than
+- 14 is definite: the request never reached the leader, or the leader refused it with 14 itself. A
+  request that was forwarded and not answered ends as unknown; it is never forwarded a second time.
+- A request is forwarded once: one that another replica has forwarded is refused with the hint.
+- How many are in flight, their bytes and their time are bounded; without a leader for longer than
   an election takes, requests are refused at once, so that clients turn to another group.
 
 Source: no RocketMQ class; its DLedger followers refuse with 14.
@@ -41,37 +42,37 @@ _LEADERLESS_MS_MAX: Final = 1_500
 _LOOK_AGAIN_MS: Final = 50
 _UNDER_WAY_MAX: Final = 2_048
 _BYTES_MAX: Final = 64 * 1024 * 1024
-_MARK: Final = "ledgermqForwarded"  # with who asked, as ip:port
-_ACCOUNT: Final = "ledgermqAccount"  # under which it was let pass, where accounts are asked for
+_MARK: Final = "ledgermqForwarded"  # its value: the sender's ip:port
+_ACCOUNT: Final = "ledgermqAccount"  # under which it was authorised, where access control is on
 _NOT_LEADER: Final = "not the leader"
 
 
 class Forwarded(enum.Enum):
-    """Whether a follower asks its leader in the place of who sent a request.
+    """Kinds of requests by whether a follower forwards them to its leader.
 
-    Forwarded is what a client or a tool asks of a leader while it works, except for what concerns
-    its own connection (heartbeats, replies) and what any replica answers (pulls). Pops are refused:
-    they wait long.
+    Forwarded are requests of clients and tools that only a leader serves, except those about the
+    client's own connection (heartbeats, replies). Any replica answers pulls. Pops are refused: they
+    wait long.
     """
 
     NEVER = "never"
     FOR_OTHERS = "for clients that do not follow a hint"
-    ALWAYS = "always"  # tools send it to every replica, whatever they are written in
+    ALWAYS = "always"  # tools in any language send it to every replica
 
 
 def is_forwarded(request: Request) -> bool:
-    """Whether another replica has handed it on: then it goes no further."""
+    """Whether another replica has forwarded the request: then it is not forwarded again."""
     return _MARK in request.fields
 
 
 def asked_by(request: Request) -> tuple[str | None, str]:
-    """Under whose account and for which ip:port another replica has handed it on; no account: it
-    may do all. To be believed only where that replica's own signature is on it."""
+    """Return the account (None: it may do all) and the ip:port for which another replica has
+    forwarded a request. To be trusted only if that replica's own signature is on it."""
     return request.fields.get(_ACCOUNT), request.fields.get(_MARK, "")
 
 
 def born_host_of(request: Request) -> bytes:
-    """Who sent a message, as records hold it: the peer, or whom a replica has asked for.
+    """Return a message's sender as records hold it: the peer, or that of the forwarding replica.
 
     Anybody can set the mark, so nothing may be granted for what it says.
     """
@@ -83,8 +84,8 @@ def born_host_of(request: Request) -> bytes:
 
 
 class Forwarding:
-    """Of one broker. `may_sign`: the leader takes requests that this broker has signed, or asks for
-    no signatures."""
+    """Forwarding of one broker; `may_sign`: the leader accepts requests that this broker has
+    signed, or needs no signatures."""
 
     def __init__(self, context: BrokerContext, tasks: TaskOwner, *, may_sign: bool) -> None:
         self._context = context
@@ -97,7 +98,7 @@ class Forwarding:
         self._changed = asyncio.Event()
 
     def takes(self, request: Request, forwarded: Forwarded) -> bool:
-        """Whether this follower asks its leader in the place of who sent `request`."""
+        """Whether this follower forwards `request` to its leader."""
         command, context = request.command, self._context
         return (
             forwarded is not Forwarded.NEVER
@@ -111,13 +112,13 @@ class Forwarding:
         )
 
     def hand_on(self, request: Request, handle: Callable[[Request], None]) -> None:
-        """Answer with what the leader says; `handle` is called where this node comes to lead."""
+        """Answer as the leader does; call `handle` if this node becomes the leader meanwhile."""
         self._under_way += 1
         self._bytes += len(request.command.body)
         self._tasks.spawn(self._run(request, handle))
 
     def role_changed(self, status: LogStatus) -> None:
-        """The log's news."""
+        """Note a change of the role or the leader, and retry waiting requests."""
         now = asyncio.get_running_loop().time()
         if status.leader_id is not None:
             self._led_until = None
@@ -127,7 +128,7 @@ class Forwarding:
         changed.set()
 
     async def _run(self, request: Request, handle: Callable[[Request], None]) -> None:
-        size = len(request.command.body)  # `handle` may let go of it
+        size = len(request.command.body)  # `handle` may drop it
         try:
             await self._until_answered(request, handle)
         finally:
@@ -158,7 +159,7 @@ class Forwarding:
                 continue
 
     async def _ask(self, request: Request, address: str, timeout_ms: int) -> bool:
-        """Hand it on to `address`; False where that surely did nothing, and may be tried again."""
+        """Forward a request to `address`; False if that surely had no effect: it may be retried."""
         fields = {**request.fields, _MARK: request.connection.peer}
         fields.pop(_ACCOUNT, None)
         if request.account is not None:
@@ -197,8 +198,8 @@ class Forwarding:
         return context.broker_addresses.get(leader)
 
     def _may_come(self) -> bool:
-        """Whether a leader that can be asked is worth a wait: not after a long time without one,
-        nor for one whose address is not known, as that of a member that was added later."""
+        """Whether to wait for a leader that can be reached: not after a long time without one, nor
+        for one whose address is not known, as that of a member that was added later."""
         since = self._led_until
         if since is None:
             leader = self._context.log.status().leader_id

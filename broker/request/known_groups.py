@@ -1,8 +1,8 @@
-"""Which consumer groups and topics have to do with each other, as far as this broker knows.
+"""Relations of consumer groups and topics that this broker knows.
 
-Place in the data path: questions of tools, resets. A group is known when somebody configured it,
-is connected, or has left offsets. Each question walks the consumer offsets: it is an
-administrator's, never a client's of every second.
+Place in the data path: requests of tools, resets. A group is known if it is configured, has a
+connected member, or has committed offsets. Each call iterates over the consumer offsets: only
+administrators' requests use it, never a client's of every second.
 Source: RocketMQ ConsumerOffsetManager, SubscriptionGroupManager.
 """
 
@@ -34,7 +34,7 @@ def known_groups(context: BrokerContext) -> list[str]:
 
 
 def offsets_of(context: BrokerContext, group: str) -> dict[tuple[str, int], int]:
-    """(topic, queue id) -> what the group has committed."""
+    """Return (topic, queue id) -> committed offset of a group."""
     return {
         (topic, queue_id): offset
         for (owner, topic, queue_id), offset in context.state.consumer_offsets.items()
@@ -43,7 +43,7 @@ def offsets_of(context: BrokerContext, group: str) -> dict[tuple[str, int], int]
 
 
 def offsets_by_group(context: BrokerContext) -> dict[str, dict[tuple[str, int], int]]:
-    """The same of all groups that have committed any, in one walk."""
+    """Return the committed offsets of all groups, in one iteration."""
     table: dict[str, dict[tuple[str, int], int]] = {}
     for (group, topic, queue_id), offset in context.state.consumer_offsets.items():
         table.setdefault(group, {})[topic, queue_id] = offset
@@ -51,11 +51,11 @@ def offsets_by_group(context: BrokerContext) -> dict[str, dict[tuple[str, int], 
 
 
 def topics_of_group(context: BrokerContext, group: str) -> list[str]:
-    """Topics of which the group has committed offsets."""
+    """Return the topics in which the group has committed offsets."""
     return sorted({topic for topic, _ in offsets_of(context, group)})
 
 
 def groups_of_topic(context: BrokerContext, topic: str) -> list[str]:
-    """Groups that subscribe the topic now, or have committed offsets of it."""
+    """Return the groups that subscribe to the topic now, or have committed offsets in it."""
     groups = {key[0] for key in context.state.consumer_offsets if key[1] == topic}
     return sorted(groups.union(context.clients.consumer_groups_of(topic)))

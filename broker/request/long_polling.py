@@ -1,8 +1,8 @@
-"""Pulls that are held until a message arrives.
+"""Long polling: pulls that are held until a message arrives.
 
 Place in the data path: `broker.pull.pull` holds a pull that found nothing;
-`broker.queues.state_machine` tells of arrivals; the held pull is run once more and then answered
-whatever it finds. Pure: time is an argument, the shell asks for the next deadline.
+`broker.queues.state_machine` notifies of arrivals; the held pull is run once more and then answered
+whatever it finds. Pure: time is an argument.
 
 Invariants: per queue, pulls are woken in the order in which they came; each held pull is run again
 exactly once; their number is bounded, the one too many is not held (nor one that is too large:
@@ -22,7 +22,7 @@ __all__ = ["HeldPull", "LongPolling"]
 
 @dataclass(slots=True, kw_only=True)
 class HeldPull:
-    """A pull that waits at `offset` of a queue until `deadline_ms`."""
+    """Pull that waits at `offset` of a queue until `deadline_ms`."""
 
     offset: int
     codes: frozenset[int] | None  # the tags codes that wake it; None: any message does
@@ -41,7 +41,7 @@ class LongPolling:
         return self._count
 
     def hold(self, topic: str, queue_id: int, pull: HeldPull) -> bool:
-        """False where too many are held, or none are any more: answer it now."""
+        """Hold a pull; False if too many are held, or the broker stops: answer it now."""
         if not self._is_open or self._count >= self._held_max:
             return False
         self._held.setdefault((topic, queue_id), []).append(pull)
@@ -67,7 +67,7 @@ class LongPolling:
         self._run(woken)
 
     def expire(self, now_ms: int) -> None:
-        """Wake the pulls whose time is up."""
+        """Wake the pulls whose deadlines have passed."""
         for key, waiting in list(self._held.items()):
             due = [pull for pull in waiting if pull.deadline_ms <= now_ms]
             if due:
@@ -75,14 +75,14 @@ class LongPolling:
                 self._run(due)
 
     def release(self, topic: str, queue_id: int) -> None:
-        """Wake what waits at this queue: there is something else to tell than a message."""
+        """Wake the pulls of a queue: there is something else than a message to answer."""
         waiting = self._held.get((topic, queue_id))
         if waiting:
             self._replace((topic, queue_id), [])
             self._run(waiting)
 
     def release_all(self) -> None:
-        """Wake everything, and hold nothing any more: the broker stops."""
+        """Wake all pulls, and hold no more: the broker stops."""
         self._is_open = False
         for key, waiting in list(self._held.items()):
             self._replace(key, [])

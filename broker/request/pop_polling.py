@@ -1,7 +1,7 @@
-"""Pops that are held until a message arrives for them.
+"""Long polling of POP: pops that are held until a message arrives for them.
 
 Place in the data path: `broker.pop.pop` holds a pop that found nothing; arrivals in its
-topic or its group's retry topic, and order sets that are done, wake it; it is run once more, and
+topic or its group's retry topic, and acknowledged order sets, wake it; it is run once more, and
 held again where others were faster. Pure: time is an argument.
 
 Invariants: a group's pops are woken in the order in which they came, at most as many as messages
@@ -21,7 +21,7 @@ __all__ = ["HeldPop", "PopPolling"]
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class HeldPop:
-    """`queue_id` -1: any queue. `wake_ms`: when to look again without an arrival, if ever."""
+    """Waiting pop; `queue_id` -1: any queue; `wake_ms`: when to run it without an arrival."""
 
     topic: str
     group: str
@@ -33,7 +33,7 @@ class HeldPop:
 
     @property
     def names(self) -> tuple[str, str]:
-        """The topics whose arrivals concern it."""
+        """Return the topics whose arrivals wake it."""
         return self.topic, pop_retry_topic(self.topic, self.group)
 
 
@@ -48,13 +48,13 @@ class PopPolling:
         return self._count
 
     def count(self, topic: str, group: str, queue_id: int) -> int:
-        """How many of the group wait for this queue."""
+        """Return how many pops of the group wait for this queue."""
         return sum(
             pop.group == group and pop.queue_id == queue_id for pop in self._held.get(topic, ())
         )
 
     def hold(self, pop: HeldPop) -> bool:
-        """False where too many are held, or none are any more: answer it now."""
+        """Hold a pop; False if too many are held, or the broker stops: answer it now."""
         if not self._is_open or self._count >= self._held_max:
             return False
         for name in pop.names:
@@ -82,13 +82,13 @@ class PopPolling:
         self._wake(woken)
 
     def wake_one(self, topic: str, group: str) -> None:
-        """There is more for the group than the last pop took."""
+        """Wake one pop of the group: there are more messages than the last one took."""
         pop = next((pop for pop in self._held.get(topic, ()) if pop.group == group), None)
         if pop is not None:
             self._wake([pop])
 
     def expire(self, now_ms: int) -> None:
-        """Wake the pops whose time is up, or that look again now."""
+        """Wake the pops whose deadlines have passed, or that are to run again now."""
         self._wake(
             [
                 pop
@@ -100,13 +100,13 @@ class PopPolling:
         )
 
     def wake_all(self) -> None:
-        """Leadership ended: each is told so."""
+        """Wake all pops after leadership has ended: each answers so."""
         self._wake(
             [pop for name, waiting in self._held.items() for pop in waiting if name == pop.topic]
         )
 
     def release_all(self) -> None:
-        """Wake everything, and hold nothing any more: the broker stops."""
+        """Wake all pops, and hold no more: the broker stops."""
         self._is_open = False
         self.wake_all()
 

@@ -1,4 +1,4 @@
-"""How the log's word on a proposal becomes RocketMQ's answer.
+"""Mapping of a proposal's status in the log to RocketMQ's answer.
 
 | proposal | answer of a send | of all else | meaning for the caller |
 |---|---|---|---|
@@ -9,8 +9,8 @@
 | not proposed | 14 `not the leader; leader is ...` | 14 | fail: surely not stored |
 | LOST_LEADERSHIP, STOPPED | 1 `outcome unknown: ...` | 1 | unknown |
 
-Invariants: success is said of COMMITTED alone; a timeout or a lost leadership is never called a
-failure (promise G7). Java clients retry both 1 and 14, which is safe since the retry carries the
+Invariants: only COMMITTED is answered with success; a timeout or a lost leadership is never called
+a failure (promise G7). Java clients retry both 1 and 14, which is safe since the retry carries the
 same UNIQ_KEY.
 """
 
@@ -34,14 +34,14 @@ _STORED: Final = {
 
 
 def store_code_of(status: ProposalStatus | None) -> ResponseCode | None:
-    """The code of a send's answer that names the message's place; None where it has none."""
+    """Return the code of a send's answer that names the message's place; None if it has none."""
     return None if status is None else _STORED.get(status)
 
 
 def refused_of(
     status: ProposalStatus | None, not_leader_remark: Callable[[], str]
 ) -> RefusedError | None:
-    """The answer to whatever is not surely done; None where it is committed.
+    """Return the refusal of anything not certainly done; None if it is committed.
 
     `status` None: the node could not propose.
     """

@@ -1,9 +1,9 @@
-"""How far groups have pulled, queue by queue: what is between it and the committed offset is being
+"""Pull offsets of groups by queue: messages between them and the committed offset are being
 consumed.
 
 Place in the data path: written by each pull that is answered or held, read for `mqadmin` ("in
-flight"). Known to this process only, as RocketMQ's is: after a failover a group's next pull tells
-the new leader.
+flight"). Known to this process only, as RocketMQ's are: after a failover the new leader learns them
+from each group's next pull.
 
 Invariant: bounded; beyond `PULL_OFFSETS_MAX` queues the one that was pulled first is forgotten.
 Source: RocketMQ ConsumerOffsetManager (pullOffsetTable).
@@ -26,7 +26,7 @@ class PullOffsets:
         self._offsets: dict[tuple[str, str, int], int] = {}
 
     def pulled(self, group: str, topic: str, queue_id: int, next_offset: int) -> None:
-        """The group's next pull of this queue will be at `next_offset`."""
+        """Note that the group's next pull of this queue will be at `next_offset`."""
         offsets, queue = self._offsets, (group, topic, queue_id)
         if queue not in offsets:
             if not is_group_name(group):
@@ -36,5 +36,5 @@ class PullOffsets:
         offsets[queue] = next_offset
 
     def get(self, group: str, topic: str, queue_id: int, committed: int) -> int:
-        """Where its next pull will be; `committed` where that is further, or nothing is known."""
+        """Return the offset of its next pull; `committed` if that is greater, or none is known."""
         return max(committed, self._offsets.get((group, topic, queue_id), 0))

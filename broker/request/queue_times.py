@@ -1,7 +1,7 @@
-"""When a queue's messages were stored, and which message was the first of a time.
+"""Store times of a queue's messages, and searches by them.
 
-Place in the data path: questions of clients and tools, offset resets. Reads units and records; the
-caller sees to it that they are current (ReadIndex, promise G6).
+Place in the data path: requests of clients and tools, offset resets. Reads units and records; the
+caller ensures that they are current (ReadIndex, promise G6).
 Store timestamps never go back along a queue, so a search by time is a bisection.
 """
 
@@ -23,14 +23,14 @@ _HEAD_SIZE: Final = 76
 
 
 def stored_ms(context: BrokerContext, queue: ConsumeQueue, offset: int) -> int:
-    """0 where the queue doesn't have that message, or not any more. Raises RefusedError."""
+    """Return a message's store time, or 0 if the queue doesn't have it. Raises RefusedError."""
     unit = queue.read(offset, 1)
     if not unit:
         return 0
     position, size, _ = UNIT.unpack(unit)
     try:
-        head = context.read(position, min(size, _HEAD_SIZE))  # a bisection looks at many
-    except LookupError:  # retention takes it at this moment
+        head = context.read(position, min(size, _HEAD_SIZE))  # a bisection reads many
+    except LookupError:  # retention deletes it at this moment
         return 0
     sys_flag = int.from_bytes(head[_SYS_FLAG_AT : _SYS_FLAG_AT + 4], "big")
     at = _STORED_AT + 12 if sys_flag & BORN_HOST_IPV6 else _STORED_AT
@@ -38,7 +38,7 @@ def stored_ms(context: BrokerContext, queue: ConsumeQueue, offset: int) -> int:
 
 
 def first_stored_at(context: BrokerContext, queue: ConsumeQueue, timestamp_ms: int) -> int:
-    """The first offset whose store timestamp is not before `timestamp_ms`, or the next.
+    """Return the first offset whose store timestamp is not before `timestamp_ms`, or the next.
 
     Raises RefusedError.
     """

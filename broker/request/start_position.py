@@ -1,4 +1,4 @@
-"""Where a group that has no offset of a queue begins to consume it.
+"""Start position of a group without an offset in a queue.
 
 Place in the data path: offset queries and pops of a new group. Source: RocketMQ
 ConsumerManageProcessor.queryConsumerOffset, checkInMemByConsumeOffset.
@@ -14,10 +14,10 @@ __all__ = ["is_young"]
 
 
 def is_young(context: BrokerContext, topic: str, queue_id: int, queue: ConsumeQueue) -> bool:
-    """Whether the queue has all of its messages, and the first of them is, as RocketMQ guesses it,
-    still in memory. A group without an offset begins there whatever it says: one that wants the
+    """Whether the queue has all of its messages, and the first of them is, by RocketMQ's estimate,
+    still in memory. A group without an offset starts there whatever it requests: one that wants the
     last message would miss those that are sent while it starts. The queue of a topic that was
-    deleted and made anew begins at its floor."""
+    deleted and created again begins at its floor."""
     if queue.min_offset > context.state.floors.get(topic, queue_id):
         return False
     if queue.next_offset == queue.min_offset:

@@ -1,12 +1,12 @@
-"""How much was stored and delivered: counters by topic and by group, and the broker's totals.
+"""Statistics of stored and delivered messages: counters by topic and by group, and totals.
 
 Place in the data path: the leader counts each committed run (`put`) and each answered pull (`got`),
 once per batch; the shell calls `sample` once a second; VIEW_BROKER_STATS_DATA, runtime info and
 consume stats read. Soft state of one process, from its start on. The time is an argument.
 
-What a counter did in the last minute, hour and day is the difference of its oldest and newest
+The sum of a counter over the last minute, hour or day is the difference of its oldest and newest
 sample; samples are 10 seconds, 10 minutes and an hour apart. Invariant: bounded by `items_max`;
-an item that was quiet for a day makes room, and what comes beyond is counted in the totals only.
+an item without counts for a day is removed, and items beyond are counted in the totals only.
 Names and windows are RocketMQ's (BrokerStatsManager, StatsItem, StoreStatsService).
 """
 
@@ -30,7 +30,7 @@ Sample = tuple[int, int, int]  # ms, sum, times
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """Of one window; `tps` is the sum per second, `avgpt` the sum per time it was counted."""
+    """Snapshot of one window; `tps` is the sum per second, `avgpt` the sum per count."""
 
     sum: int = 0
     tps: float = 0.0
@@ -71,7 +71,7 @@ class StatsItem:
 
 @dataclass(slots=True)
 class Totals:
-    """Of the broker, since it started; a morning is midnight of local time."""
+    """Totals of the broker since its start; a morning is midnight of local time."""
 
     put_count: int = 0
     put_size: int = 0
@@ -99,7 +99,7 @@ class Stats:
     # Counting ----------------------------------------------------------------------------------
 
     def put(self, topic: str, count: int, size: int) -> None:
-        """A run was stored."""
+        """Count a stored run."""
         totals = self.totals
         totals.put_count += count
         totals.put_size += size
@@ -107,7 +107,7 @@ class Stats:
         self._add("TOPIC_PUT_SIZE", topic, size)
 
     def got(self, group: str, topic: str, count: int, size: int) -> None:
-        """A pull of the group was answered with messages."""
+        """Count a pull of the group that was answered with messages."""
         totals = self.totals
         totals.get_found += 1
         totals.get_count += count
@@ -116,15 +116,15 @@ class Stats:
         self._add("GROUP_GET_SIZE", key, size)
 
     def missed(self) -> None:
-        """A pull was answered without a message."""
+        """Count a pull that was answered without a message."""
         self.totals.get_miss += 1
 
     def sent_back(self, group: str, topic: str) -> None:
-        """A consumer of the group gave a message back."""
+        """Count a message that a consumer of the group sent back."""
         self._add("SNDBCK_PUT_NUMS", f"{topic}@{group}", 1)
 
     def timers_delivered(self, count: int) -> None:
-        """Timer messages went to their real topics."""
+        """Count timer messages that were delivered to their real topics."""
         self._add("TIMER_DEQUEUE_NUMS", "rmq_sys_wheel_timer", count)
 
     def _add(self, name: str, key: str, amount: int) -> None:
@@ -138,7 +138,7 @@ class Stats:
     # Sampling ----------------------------------------------------------------------------------
 
     def sample(self, now_ms: int) -> None:
-        """Called once a second."""
+        """Take samples; to be called once a second."""
         self._now_ms = now_ms
         totals = self.totals
         self._seconds.append(
@@ -188,17 +188,17 @@ class Stats:
         return self._items.get((name, key))
 
     def broker_item(self, name: str) -> StatsItem | None:
-        """Of all topics; None where there is no such counter or it never counted."""
+        """Return the counter of all topics, or None if there is none or it never counted."""
         item = self._broker.get(name)
         return None if item is None or not item.minute else item
 
     def tps(self, name: str, key: str) -> float:
-        """Per second, over the last minute."""
+        """Return a counter's rate per second over the last minute."""
         item = self._items.get((name, key))
         return 0.0 if item is None else item.snapshot(item.minute).tps
 
     def rates(self) -> dict[str, str]:
-        """RocketMQ's "a b c": per second, over the last 10, 60 and 600 seconds."""
+        """Return RocketMQ's "a b c": rates per second over the last 10, 60 and 600 seconds."""
         windows = [self._rates_over(seconds) for seconds in _TPS_SECONDS]
         return {name: " ".join(str(window[name]) for window in windows) for name in windows[0]}
 

@@ -1,11 +1,11 @@
-"""What a stored message is about, for requests that name it by its place in the log.
+"""Topic of a stored message, for requests that name it by its log position.
 
 Place in the data path: VIEW_MESSAGE_BY_ID, CONSUMER_SEND_MSG_BACK, CONSUME_MESSAGE_DIRECTLY and
-END_TRANSACTION carry a position, which may be anybody's guess; their processors ask here, once they
-have read the record, and hand what they get to `Request.require`. Pure.
+END_TRANSACTION carry a position, and clients may send any; their processors read the record, and
+pass its topic to `Request.require`. Pure.
 
-RocketMQ judges these by the topic or group that the request itself names, if any: whoever may
-consume one group could have any message sent back to it, and read it there.
+RocketMQ authorises these by the topic or group that the request itself names, if any: a client that
+may consume as one group could have any message sent back to it, and read it there.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ _KEPT_FOR_OTHERS: Final = frozenset(
 
 
 def topic_of(record: MessageRecord) -> str:
-    """The topic that it was sent to, wherever it waits."""
+    """Return the topic that a message was sent to, wherever it waits."""
     if record.topic not in _KEPT_FOR_OTHERS:
         return record.topic
     return record.property_map().get("REAL_TOPIC", record.topic)
 
 
 def topic_sent_back(record: MessageRecord, group: str) -> str | None:
-    """What a member of `group` must be allowed to read to send it back; None: nothing but the
-    group itself. Of a retry by POP it is the topic in that retry topic's name."""
+    """Return the topic that a member of `group` must be permitted to read to send a message back;
+    None: only the group itself. For a retry of POP it is the topic in the retry topic's name."""
     topic = topic_of(record)
     own = f"{RETRY_PREFIX}{group}"
     if topic == own:

@@ -1,8 +1,8 @@
-"""Short tasks that belong to the broker: started anywhere, ended with it, never lost.
+"""Owner of the broker's short tasks: started anywhere, cancelled with the broker, never lost.
 
 An exception in one of them is a broken invariant: it stops the broker (the process edge logs it),
-instead of dying silently in a task that nobody awaits. A task that answers a request is as tolerant
-as the handler that began it: what it raises for the request's sake is answered.
+instead of disappearing in a task that nobody awaits. A task that answers a request is as tolerant
+as the handler that started it: a refusal or an unforeseen error is answered.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ class TaskOwner:
         return task
 
     def answer(self, request: Request, begin: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """The rest of a request's handling, which waits for something.
+        """Run the rest of a request's handling, which waits for something, as a task.
 
-        Its coroutine is made once its turn has come: the task may be cancelled before, or end with
-        its loop, and nobody would be left to close what never began.
+        Its coroutine is created when the task first runs: a task cancelled before that, or ended
+        with its loop, would leave a coroutine that nobody closes.
         """
         self.spawn(_answered(request, begin))
 
     async def wait_failed(self) -> BaseException:
-        """Returns what failed first."""
+        """Return the first failure, once there is one."""
         return await asyncio.shield(self._failed)
 
     def fail(self, error: BaseException) -> None:
-        """What failed outside of a task ends the broker in the same way."""
+        """Stop the broker for a failure outside of a task, in the same way."""
         if not self._failed.done():
             self._failed.set_result(error)
 
     async def stop(self) -> None:
-        """Cancel what still runs and wait for its end."""
+        """Cancel running tasks and wait until they have ended."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
