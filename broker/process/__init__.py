@@ -1,4 +1,4 @@
-"""The running broker: its server, the table of its requests, registration, housekeeping.
+"""Process of a broker: server, request table, registration, housekeeping.
 
 `server` is the process: sockets, timers, signals. `request_table` has a row for every request that
 is served, `processors` puts the handlers together that the rows name, `not_served` says of every

@@ -1,13 +1,13 @@
-"""What a broker does beside its requests: look at its disk, let old messages go, forget clients.
+"""Periodic work of a broker: disk checks, retention, expiry of clients.
 
-Place in the data path: beside it. Finds out whether the disk has room (`broker.admin.disk_room`),
-and hands leadership to a replica that has, while this one has not; gathers what
-`broker.config.retention` decides on and has the log carry it out; has ConsumeQueues synced that
-were built again.
+Place in the data path: beside it. Checks whether the disk has room (`broker.admin.disk_room`), and
+transfers leadership to a replica that has, while this one has not; gathers the facts that
+`broker.config.retention` decides on and has the log carry the decision out; has rebuilt
+ConsumeQueues synced.
 
-Invariants: one removal and one hand-over is under way at a time; a replica without room is never
-handed leadership, and where none has room the leader stays, refuses, and takes messages again by
-itself once there is room.
+Invariants: one removal and one transfer is in flight at a time; leadership is never transferred to
+a replica without room, and if none has room the leader stays, rejects messages, and accepts them
+again without intervention once there is room.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ _HAND_OVER_INTERVAL_MS = 10_000
 
 
 class Housekeeper:
-    """`look` is called every 100 ms, so that the floor in bytes is more than what can be stored
-    between two looks; `round` once a second."""
+    """Periodic work of one broker. `look` is called every 100 ms, so that less can be stored
+    between two calls than the minimum of free bytes; `round` is called once a second."""
 
     def __init__(
         self,
@@ -58,25 +58,25 @@ class Housekeeper:
         self._remoting = remoting
         self._look = look
         self._retain_now = False
-        self._use: DiskUse | None = None  # as it was seen last
+        self._use: DiskUse | None = None  # of the last check
         self._is_retaining = False
         self._is_handing_over = False
         self._handed_over_ms: int | None = None
 
     def look(self) -> None:
-        """Find out whether there is room. Raises OSError of the disk under the store."""
+        """Check whether the disk has room. Raises OSError of the disk under the store."""
         self._use = self._look(self._context.config.store)
         self._judge_room(self._use)
 
     def round(self) -> None:
-        """Raises OSError of the derived files."""
+        """Expire clients, apply retention, sync rebuilt queues. Raises OSError of derived files."""
         context = self._context
         context.clients.expire(context.monotonic_ms())
         context.queues.write_held()
         if context.queues.wants_sync:
             context.queues.wants_sync = False
             self._tasks.spawn(asyncio.to_thread(context.queues.sync))
-        # While queues are built again it is not known what waits in those of the delay levels.
+        # While queues are rebuilt it is not known which messages wait in those of the delay levels.
         if self._use is not None and not self._is_retaining and not context.queues.is_filling:
             policy = context.config.retention
             facts = self._facts(self._use, policy)
@@ -89,7 +89,7 @@ class Housekeeper:
                 self._tasks.spawn(self._retain(retention))
 
     def retain_now(self) -> None:
-        """Let go of what is older than its retention at the next round, whatever the hour."""
+        """Delete expired messages at the next round, at any hour."""
         self._retain_now = True
 
     # Room --------------------------------------------------------------------------------------
@@ -101,7 +101,7 @@ class Housekeeper:
             use,
             warning_level_ratio=config.disk_space_warning_level_ratio,
             free_size_min=config.disk_free_size_min,
-            # Before it serves, a node takes nothing for other reasons than its disk.
+            # Before it serves, a node takes no entries for other reasons than its disk.
             log_writable=status.writable or status.phase is not Phase.SERVING,
         )
         if (want is None) != (context.want_of_room is None):
@@ -123,7 +123,7 @@ class Housekeeper:
             self._tasks.spawn(self._hand_over())
 
     async def _hand_over(self) -> None:
-        """Make a replica the leader that has room, the one that is furthest."""
+        """Transfer leadership to the most advanced replica that has room."""
         try:
             target = await self._replica_with_room()
             if target is None:
@@ -149,7 +149,8 @@ class Housekeeper:
         return None if furthest is None else furthest[1]
 
     async def _applied_index(self, address: str) -> int | None:
-        """Of a replica of this group that has room; None of any other, and where nobody answers."""
+        """Return the applied index of a replica of this group that has room; None of any other, and
+        if it does not answer."""
         command = RemotingCommand(code=RequestCode.LEDGERMQ_STATUS)
         try:
             answer = await self._remoting.request(address, command, _STATUS_TIMEOUT_MS)
@@ -176,7 +177,8 @@ class Housekeeper:
         )
 
     def _delay_position(self) -> int | None:
-        """Where the oldest message is that waits for its delivery, or was popped and is held."""
+        """Return the position of the oldest message that waits for its delivery, or is held after a
+        pop; None if there is none."""
         context = self._context
         positions: list[int] = []
         for queue_id in range(DELAY_LEVEL_MAX):
@@ -195,7 +197,7 @@ class Housekeeper:
         return min(positions, default=None)
 
     async def _retain(self, retention: Retention) -> None:
-        """What fails here has stopped the node: the task's owner hears of it too."""
+        """Have the log apply a decision. An error here has stopped the node, and fails the task."""
         context = self._context
         try:
             before = context.log.retention_bounds().begin_position

@@ -1,4 +1,4 @@
-"""Requests of RocketMQ that a broker of ours doesn't serve: whose they are, or why nobody's.
+"""Requests of RocketMQ that this broker doesn't serve: who serves them, or why nobody does.
 
 Place in the data path: none; completes `broker.process.request_table` so that every code of
 RocketMQ has its place. A broker answers all of these with code 3.

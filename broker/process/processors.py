@@ -1,7 +1,7 @@
 """All processors of one broker, by the names that paths of the request table begin with.
 
-Place in the data path: `broker.process.server` makes it once, and hands each request to one of its
-methods.
+Place in the data path: `broker.process.server` creates it once, and dispatches each request to one
+of its methods.
 """
 
 from __future__ import annotations

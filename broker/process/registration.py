@@ -2,10 +2,10 @@
 
 Place in the data path: routes come from here. The group's ready leader registers as broker id 0,
 a follower as 1 + its place among the members' sorted names; the DataVersion's state version carries
-the Raft term, so that a stale leader's word never overwrites a newer one's (design section 6).
-Every name server is told every `registration_interval_ms`, and at once when the role, the term or
-the topics change; they don't know of each other. Who made a topic is answered when all of them
-have been told of it, or after a second: clients look for the route at once.
+the Raft term, so that a stale leader never overwrites a newer one (design section 6). The broker
+registers with every name server every `registration_interval_ms`, and at once when the role, the
+term or the topics change; name servers don't know of each other. The creation of a topic is
+answered when all of them have been notified, or after a second: clients request the route at once.
 
 Source: RocketMQ BrokerController.registerBrokerAll, facts section 6.
 """
@@ -41,7 +41,7 @@ _EVERYTHING = PERM_READ | PERM_WRITE
 
 
 class _Waiting:
-    """Somebody who waits until these name servers have been told."""
+    """Request that waits until these name servers have been notified."""
 
     def __init__(self, left: set[str], answer: Callable[[], None]) -> None:
         self._left = left
@@ -59,7 +59,8 @@ class _Waiting:
 
 
 class Registration:
-    """One `run` task per name server, so that a dead one doesn't delay the others."""
+    """Registration of one broker; one `run` task per name server, so that a dead one doesn't delay
+    the others."""
 
     def __init__(self, context: BrokerContext, remoting: RemotingClient) -> None:
         self._context = context
@@ -68,13 +69,13 @@ class Registration:
         self._waiting: dict[str, list[_Waiting]] = {address: [] for address in self._changed}
 
     def changed(self) -> None:
-        """Role, term or topics changed: tell every name server now."""
+        """Register with every name server now: role, term or topics have changed."""
         for event in self._changed.values():
             event.set()
 
     def when_told(self, answer: Callable[[], None]) -> None:
-        """Tell every name server what holds now, and call `answer` when they know, or a second
-        later: one that does not answer holds up nobody for long."""
+        """Register with every name server now, and call `answer` when all have answered, or a
+        second later: one that does not answer must not delay requests for long."""
         if not self._changed:
             answer()
             return
@@ -85,13 +86,13 @@ class Registration:
         self.changed()
 
     async def run(self, name_server: str) -> None:
-        """Keep one name server informed until cancelled."""
+        """Keep this broker registered with one name server until cancelled."""
         interval_ms = self._context.config.registration_interval_ms
         event = self._changed[name_server]
         healthy = True
         while True:
             event.clear()
-            # Who comes while a registration is under way waits for the next: this one may be older.
+            # A request during a registration waits for the next one: this one may be older.
             waiting, self._waiting[name_server] = self._waiting[name_server], []
             told = await self._register(name_server, log_failure=healthy)
             for each in waiting:
@@ -106,7 +107,7 @@ class Registration:
                 continue
 
     async def unregister(self) -> None:
-        """Take this broker out of every table; what can't be told expires there."""
+        """Unregister from every name server; if one can't be reached, the entry expires there."""
         fields = self._identity()
         for name_server in self._changed:
             command = RemotingCommand(code=RequestCode.UNREGISTER_BROKER, ext_fields=fields)

@@ -1,4 +1,4 @@
-"""Which engine replicates this broker's log.
+"""Choice of the engine that replicates this broker's log.
 
 Place in the data path: the one spot where the broker learns what its ReplicatedLog is: Raft, or
 PySyncObj. Master-slave engines will join here.
@@ -28,9 +28,9 @@ _SECRET_SIZE_MAX = 4_096
 def open_log(
     config: BrokerConfig, machine: RestorableStateMachine, stalls: Stalls | None = None
 ) -> ReplicatedLog:
-    """The log that `config` asks for, not started.
+    """Return the log that `config` names, not started.
 
-    Raises ConfigError where the settings contradict each other or the secret can't be used.
+    Raises ConfigError if the settings contradict each other or the secret is invalid.
     """
     try:
         if config.engine == "pysyncobj":
@@ -63,8 +63,9 @@ def open_log(
 
 
 def _pysyncobj(config: BrokerConfig, machine: StateMachine) -> ReplicatedLog:
-    """Raises ValueError where an address is not loopback, or a time is out of its range."""
-    # Imported here: whoever runs on Raft needs nothing of it.
+    """Return a log of PySyncObj. Raises ValueError if an address is not loopback, or a time is out
+    of range."""
+    # Imported here: a broker on Raft needs nothing of it.
     from raft.pysyncobj.config import PySyncObjConfig  # noqa: PLC0415
     from raft.pysyncobj.log import PySyncObjLog  # noqa: PLC0415
 
@@ -93,13 +94,13 @@ def _pysyncobj(config: BrokerConfig, machine: StateMachine) -> ReplicatedLog:
 
 
 def _times(config: BrokerConfig) -> dict[str, Any]:
-    """The times of [raft] that were given one by one."""
+    """Return the times of [raft] that were given one by one."""
     names = ("heartbeat_ms", "election_timeout_ms_min", "election_timeout_ms_max")
     return {name: getattr(config, name) for name in names if getattr(config, name) is not None}
 
 
 def _secret(config: BrokerConfig) -> bytes:
-    """The group's secret; a group of one node, which nobody else may join, gets a random one."""
+    """Return the group's secret; random for a group of one node, which no other may join."""
     if config.secret_file is None:
         return secrets.token_bytes(32)
     try:

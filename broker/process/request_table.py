@@ -1,9 +1,9 @@
 """Every request that a broker serves: the rows of all rooms, and the dispatch made of them.
 
 Place in the data path: `broker.process.server` builds its dispatch from `SERVED`. The tables of
-requests in docs/DIVERGENCE.md are made from it: `python -m broker.process.request_table` prints
-them, with the path of that file it brings them up to date there. What is served elsewhere or not at
-all stands in `broker.process.not_served`.
+requests in docs/DIVERGENCE.md are generated from it: `python -m broker.process.request_table`
+prints them, with the path of that file it updates them there. Requests that are served elsewhere or
+not at all are listed in `broker.process.not_served`.
 
 Invariants (tests/broker/test_request_table.py): a code stands in one row, or is not served for a
 reason, or goes to somebody else; every handler is there; a request without a field that is marked
@@ -56,7 +56,7 @@ OPERATORS: Final = frozenset(row.code for row in SERVED if row.by_operators)
 
 
 def dispatch_of(processors: Processors) -> dict[int, Callable[[Request], None]]:
-    """What `broker.process.server` looks each request up in."""
+    """Return the handler of each code, for `broker.process.server`."""
     return {
         int(row.code): bound(row, attrgetter(row.handler)(processors), processors.context)
         for row in SERVED
@@ -64,7 +64,7 @@ def dispatch_of(processors: Processors) -> dict[int, Callable[[Request], None]]:
 
 
 def tables() -> str:
-    """The tables of docs/DIVERGENCE.md, as Markdown."""
+    """Return the tables of docs/DIVERGENCE.md, as Markdown."""
     lines = ["| code | request | fields, * required | answer | body |", "|---|---|---|---|---|"]
     lines += [
         f"| {row.code:d} | {row.name} | {_told(row)} | {', '.join(row.answer.split())} "
@@ -80,7 +80,7 @@ def tables() -> str:
 
 
 def updated(document: str) -> str:
-    """The document with the tables between its marks as they are now. Raises ValueError."""
+    """Return the document with the current tables between its marks. Raises ValueError."""
     begin, end = document.index(_BEGIN_MARK) + len(_BEGIN_MARK), document.index(_END_MARK)
     return f"{document[:begin]}{tables()}{document[end:]}"
 

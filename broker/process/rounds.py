@@ -1,12 +1,12 @@
-"""What a broker does again and again, on one timer of its loop.
+"""Scheduler of a broker's periodic work, on one timer of its loop.
 
-Place in the data path: `broker.process.server` adds what has to be looked at (held pulls, delays,
-timers, the index, the disk) and runs `run` beside what serves clients.
+Place in the data path: `broker.process.server` adds the work (held pulls, delays, timers, the
+index, the disk) and runs `run` beside the server of requests.
 
-Invariants: an act never comes before its interval has passed since it came last, and at most
-TICK_MS and what the loop is late after that; those that are due together come one after the other,
-in the order in which they were added. What one raises ends `run`. One wakeup serves all: a task
-and a timer for each cost an idle broker more than what they looked at.
+Invariants: an act never runs before its interval has passed since it last ran, and at most TICK_MS
+plus the loop's delay after that; acts that are due together run one after the other, in the order
+in which they were added. An exception of one ends `run`. One wakeup serves all: a task and a timer
+for each cost an idle broker more than the work itself.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _Act:
 
 
 class Rounds:
-    """`stalls` measures each act under its name, where anybody measures."""
+    """Periodic acts; `stalls` measures each under its name, unless it is None."""
 
     def __init__(self, monotonic_ms: Callable[[], int], stalls: Stalls | None) -> None:
         self._monotonic_ms = monotonic_ms
@@ -40,17 +40,17 @@ class Rounds:
         self._acts: list[_Act] = []
 
     def add(self, interval_ms: int, name: str, act: Callable[[], None]) -> None:
-        """Begins one interval from now; `name` stands in the log of stalls."""
+        """Run `act` every `interval_ms`, first one interval from now; `name` is for `stalls`."""
         self._acts.append(_Act(interval_ms, name, act, self._monotonic_ms() + interval_ms))
 
     async def run(self) -> None:
-        """Until cancelled, or until an act raises."""
+        """Run acts until cancelled, or until one raises."""
         while True:
             await asyncio.sleep(TICK_MS / 1000)
             self.turn()
 
     def turn(self) -> None:
-        """Do what is due now."""
+        """Run the acts that are due now."""
         now_ms = self._monotonic_ms()
         for row in self._acts:
             if row.due_ms > now_ms:

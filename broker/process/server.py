@@ -1,13 +1,13 @@
 """The broker process: the asyncio shell around state machine, log, processors and timers.
 
-Place in the data path: accepts remoting connections, hands each request to its processor, carries
-the clock's ticks to the pure parts, registers with the name servers.
+Place in the data path: accepts remoting connections, dispatches each request to its processor,
+passes the clock's ticks to the pure parts, registers with the name servers.
 
-Invariants: where access control is on, nothing is handled before it has let the request pass; a
-processor's refusal is answered; a request that no processor foresaw (`UNFORESEEN`)
-is answered too, and told with its traceback; anything else that is raised stops the process with
-the reason; a log that failed stops the process, nothing is acknowledged after; on SIGTERM the
-broker leaves its tables, then the log is closed cleanly.
+Invariants: with access control on, no request is handled before it is authorised; a processor's
+refusal is answered; a request that fails in an unforeseen way (`UNFORESEEN`) is answered too, and
+logged with its traceback; any other exception stops the process with the reason; a log that failed
+stops the process, and nothing is acknowledged after; on SIGTERM the broker unregisters from the
+name servers, then the log is closed cleanly.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ _GC_ALLOCATIONS_MAX: Final = 50_000
 
 
 def _wall_ms() -> int:
-    """Unix time in milliseconds, as this machine has it; the group's is `context.clock_ms`."""
+    """Return this machine's Unix time in milliseconds; the group's is `context.clock_ms`."""
     return time.time_ns() // 1_000_000
 
 
@@ -102,10 +102,10 @@ def _monotonic_ms() -> int:
 
 
 class Broker:
-    """One broker; `start`, then `serve` until it fails or is cancelled, then `stop`."""
+    """Broker process; `start`, then `serve` until it fails or is cancelled, then `stop`."""
 
     def __init__(self, config: BrokerConfig, stalls: Stalls | None = None) -> None:
-        """`stalls`: measures what holds up the loop; None: nobody does."""
+        """`stalls` measures what blocks the loop, unless it is None."""
         self.config = config
         self._stalls = stalls
         self._store_address = numeric_address(config.advertised)
@@ -224,7 +224,7 @@ class Broker:
         self._started = True
 
     async def serve(self) -> None:
-        """Run until cancelled, or until something failed: then raises what it was."""
+        """Run until cancelled, or until a part fails: then raise its exception."""
         async with asyncio.TaskGroup() as group:
             if self._stalls is not None:
                 group.create_task(self._sample_stalls(self._stalls))
@@ -239,7 +239,7 @@ class Broker:
 
     @staticmethod
     async def _sample_stalls(stalls: Stalls) -> None:
-        """By a timer of its own: how late it is, is what it measures."""
+        """Sample by a timer of its own: its delay is the measurement."""
         while True:
             await asyncio.sleep(SAMPLE_S)
             stalls.sample()
@@ -266,9 +266,9 @@ class Broker:
         return rounds
 
     async def stop(self) -> None:
-        """Leave: name servers first, then the log, then clients."""
+        """Stop: unregister first, then close the log, then disconnect clients."""
         if self._started and self.config.name_servers:
-            with contextlib.suppress(TimeoutError):  # what was not told expires there
+            with contextlib.suppress(TimeoutError):  # an entry that stays expires there
                 async with asyncio.timeout(1):
                     await self._registration.unregister()
         await self.log.stop()
@@ -312,7 +312,8 @@ class Broker:
     def _handle(
         self, request: Request, handler: Callable[[Request], None], *, is_new: bool = True
     ) -> None:
-        """Not new: it was to be handed on, and this node leads by now."""
+        """Authorise, forward or handle a request. `is_new` is False after a wait for a leader to
+        forward it to: this node leads by now."""
         with self._edge:
             try:
                 row = ROW_OF[request.command.code]
@@ -342,7 +343,7 @@ class Broker:
     def _on_close(self, connection: Connection) -> None:
         self.context.clients.connection_closed(connection)
 
-    # What the log tells ------------------------------------------------------------------------
+    # Notices of the log ------------------------------------------------------------------------
 
     def _on_arrival(self, run: Run) -> None:
         if self.context.ready:
@@ -363,7 +364,7 @@ class Broker:
             status.leader_id or "unknown",
             ", ready" if status.ready else "",
         )
-        # Not before the group's time is known: what this leader stamps with its own clock stays.
+        # Not before the group's time is known: entries keep the stamps of this leader's own clock.
         ready = status.ready and self.context.clocks.is_settled()
         if self._was_ready and not ready:
             self.context.proposer.lost_leadership()
@@ -380,7 +381,7 @@ class Broker:
         self._registration.changed()
 
     def _make_trace_topic(self) -> None:
-        """By the new leader, where the group has none; the next one tries again."""
+        """Create the trace topic if the group has none; on failure the next leader tries again."""
         if self.context.ready and self.context.proposer.topic(TRACE_TOPIC) is None:
             topic = Topic(name=TRACE_TOPIC, read_queue_count=1, write_queue_count=1)
             with contextlib.suppress(BusyError):
@@ -407,7 +408,7 @@ class Broker:
 
 
 def _access_control(config: BrokerConfig, users: Callable[[], UserTable]) -> AccessControl | None:
-    """Raises ConfigError and OSError."""
+    """Return access control, or None if it is off. Raises ConfigError and OSError."""
     if not config.acl_enable:
         return None
     try:
@@ -423,7 +424,7 @@ def _access_control(config: BrokerConfig, users: Callable[[], UserTable]) -> Acc
 
 
 def _security(config: BrokerConfig) -> tuple[Greeting, ssl.SSLContext | None]:
-    """What the port takes, and what others are dialled with. Raises ConfigError."""
+    """Return the settings of accepted and of dialled connections. Raises ConfigError."""
     try:
         return config.security.greeting(), config.security.dial_context()
     except SecurityConfigError as error:
@@ -431,12 +432,13 @@ def _security(config: BrokerConfig) -> tuple[Greeting, ssl.SSLContext | None]:
 
 
 async def run_broker(config: BrokerConfig) -> None:
-    """The process: serves until SIGTERM or SIGINT.
+    """Run the process: serve until SIGTERM or SIGINT.
 
-    Raises what stopped it: ConfigError, OSError (a port in use, a full disk), CorruptLogError.
+    Raises the error that stopped it: ConfigError, OSError (a port in use, a full disk),
+    CorruptLogError.
     """
     raise_open_files_limit()
-    gc.freeze()  # what was imported stays
+    gc.freeze()  # imported modules live as long as the process
     gc.set_threshold(_GC_ALLOCATIONS_MAX, 20, 100)
     stalls = Stalls()
     with stalls.watching_collections():
@@ -450,12 +452,12 @@ async def run_broker(config: BrokerConfig) -> None:
 
 
 async def _run_once(config: BrokerConfig, stalls: Stalls) -> None:
-    """From an empty state machine to the stop."""
+    """Run one broker, from an empty state machine to its stop."""
     broker = Broker(load_settings(config), stalls)
     loop = asyncio.get_running_loop()
 
     def on_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """A callback that raises is a broken invariant too: it must not end in a log line."""
+        """Stop the broker if a callback raises: that is a broken invariant, too."""
         error = context.get("exception")
         if "handle" in context and isinstance(error, Exception):
             broker.fail(error)
@@ -482,6 +484,6 @@ async def _run_once(config: BrokerConfig, stalls: Stalls) -> None:
 
 
 def _first_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """What went wrong first; the group hangs on it as its cause."""
+    """Return the first exception of a group; its cause will be the group."""
     first = group.exceptions[0]
     return _first_of(first) if isinstance(first, BaseExceptionGroup) else first
