@@ -7,7 +7,7 @@ feeds it. Pure: clocks are arguments.
 Group time passes as the monotonic clock does. A wall clock that jumps moves it only where no
 minority of wrong clocks could be the reason: of `n` replicas at most `f = (n - 1) // 2` are taken
 to be wrong, and among the clocks that answer, those that `f` wrong ones can't have moved bound the
-true time from below and from above. An answer tells a clock but for half of what it took: a link
+true time from below and from above. An answer gives a clock to within half of its delay: a link
 may be slow in one direction alone. Between the bounds nothing is corrected, nor beyond one before
 every answer that counts was given since: a clock that is right again may be known by a wrong answer
 until then, and another one be wrong meanwhile. Then group time runs 0.5 % faster or slower until it
@@ -87,7 +87,7 @@ class GroupClock:
         self.is_sure = False
         """Whether it goes on from a time that the group had, or that enough clocks agree on."""
         self.is_own = False
-        """Whether this replica began it by itself, nobody having told it the group's time."""
+        """Whether this replica started group time by itself, as no other reported the group's."""
 
     @property
     def lead_ms(self) -> int:

@@ -1,7 +1,7 @@
 """Timer messages that wait for their time of delivery, and their positions in the log.
 
 Place in the data path: `broker.state.state` applies the runs of rmq_sys_wheel_timer and the
-commands that take messages out again; `broker.delay.timers` asks on the leader what is due;
+commands that take messages out again; `broker.delay.timers` finds on the leader what is due;
 retention stays behind the oldest. Pure part of the replicated state: no failover delivers one
 twice, or forgets it.
 

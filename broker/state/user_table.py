@@ -1,7 +1,7 @@
 """Users of RocketMQ 5.x and their permissions.
 
 Place in the data path: AUTH_CREATE_USER and the like propose changes,
-`broker.access.access_control` asks for users whom `plain_acl.yml` does not name. Pure part of the
+`broker.access.access_control` looks up users whom `plain_acl.yml` does not name. Pure part of the
 replicated state.
 
 Invariants: permissions belong to a user that exists, and go with it; a command carries the whole
