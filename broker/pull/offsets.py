@@ -2,42 +2,52 @@
 
 Reads are linearizable: answered after a ReadIndex round (promise G6). Writes go through the log
 (promise G5) and are answered once committed, unless they are oneway. A query waits for commits of
-its offset that came before it and are still in flight: who committed oneway and then asks, as a
+its offset that came before it and are still in flight: who committed oneway and then queries, as a
 consumer does whose queue comes back in a rebalance, would go on at the older offset.
 Rules: RocketMQ ConsumerManageProcessor (the offset query rule), AdminBrokerProcessor.
 """
 
 from __future__ import annotations
 
+from functools import partial
+from typing import TypeAlias
+
 from broker.entry.payload import OffsetCommand
 from broker.entry.topics import is_group_name
 from broker.request.commit import commit
 from broker.request.context import BrokerContext
+from broker.request.read_point import answer_at_read_point
 from broker.request.request import RefusedError, Request
 from broker.request.start_position import is_young
 from broker.request.tasks import TaskOwner
-from raft.replicated_log import NotLeaderError
 from remoting.protocol.codes import ResponseCode
+from remoting.protocol.headers import (
+    GetMaxOffsetRequestHeader,
+    GetMinOffsetRequestHeader,
+    QueryConsumerOffsetRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
 
 __all__ = ["OffsetProcessor"]
 
-_INT32_END = 1 << 31
+_BoundHeader: TypeAlias = GetMaxOffsetRequestHeader | GetMinOffsetRequestHeader
 
 
 class OffsetProcessor:
+    """Handler of commits and queries of consumer offsets, and of queries of a queue's ends."""
+
     def __init__(self, context: BrokerContext, tasks: TaskOwner) -> None:
         self._context = context
         self._tasks = tasks
 
-    def update(self, request: Request) -> None:
-        """UPDATE_CONSUMER_OFFSET."""
+    def update(self, header: UpdateConsumerOffsetRequestHeader, request: Request) -> None:
+        """Commit a consumer offset (UPDATE_CONSUMER_OFFSET). Raises RefusedError."""
         context = self._context
-        context.require_leader()
-        group, topic = request.text("consumerGroup"), request.text("topic")
-        queue_id, offset = request.integer("queueId"), request.integer("commitOffset")
+        group, topic = header.consumer_group, header.topic
+        queue_id, offset = header.queue_id, header.commit_offset
         if topic not in context.state.topics:
             raise RefusedError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
-        if not is_group_name(group) or not 0 <= queue_id < _INT32_END or offset < 0:
+        if not is_group_name(group) or queue_id < 0 or offset < 0:
             raise RefusedError(
                 ResponseCode.INVALID_PARAMETER,
                 f"group {group[:40]!r}, queueId {queue_id}, commitOffset {offset}: not all legal",
@@ -60,33 +70,31 @@ class OffsetProcessor:
             ),
         )
 
-    def query(self, request: Request) -> None:
-        """QUERY_CONSUMER_OFFSET."""
-        self._tasks.answer(request, lambda: self._query(request))
+    def query(self, header: QueryConsumerOffsetRequestHeader, request: Request) -> None:
+        """Answer with a consumer offset (QUERY_CONSUMER_OFFSET)."""
+        self._tasks.answer(request, lambda: self._query(header, request))
 
-    def maximum(self, request: Request) -> None:
-        """GET_MAX_OFFSET: the offset that the queue's next message will have."""
-        self._tasks.answer(request, lambda: self._bound(request, want_max=True))
+    def maximum(self, header: GetMaxOffsetRequestHeader, request: Request) -> None:
+        """Answer with the offset that the queue's next message will have (GET_MAX_OFFSET)."""
+        self._bound(header, request, want_max=True)
 
-    def minimum(self, request: Request) -> None:
-        """GET_MIN_OFFSET."""
-        self._tasks.answer(request, lambda: self._bound(request, want_max=False))
+    def minimum(self, header: GetMinOffsetRequestHeader, request: Request) -> None:
+        """Answer with the offset of the first message that is left (GET_MIN_OFFSET)."""
+        self._bound(header, request, want_max=False)
 
-    async def _query(self, request: Request) -> None:
-        try:
-            group, topic = request.text("consumerGroup"), request.text("topic")
-            queue_id = request.integer("queueId")
-            await self._context.proposer.offset_settled(group, topic, queue_id)
-            await self._read_point()
-        except RefusedError as refused:
-            request.refuse(refused)
-            return
-        state = self._context.state
-        offset = state.consumer_offsets.get((group, topic, queue_id))
+    async def _query(self, header: QueryConsumerOffsetRequestHeader, request: Request) -> None:
+        await self._context.proposer.offset_settled(
+            header.consumer_group, header.topic, header.queue_id
+        )
+        answer = partial(self._answer_query, header)
+        await answer_at_read_point(self._context, request, answer)
+
+    def _answer_query(self, header: QueryConsumerOffsetRequestHeader, request: Request) -> None:
+        group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
+        offset = self._context.state.consumer_offsets.get((group, topic, queue_id))
         queue = self._context.queues.find(topic, queue_id)
-        may_be_zero = request.boolean_or("setZeroIfNotFound", True)
         found = "true"
-        if offset is None and may_be_zero:
+        if offset is None and header.set_zero_if_not_found is not False:
             # Nothing is stored: where the queue is still whole, begin at its beginning.
             if queue is None:
                 offset, found = 0, "false"
@@ -106,13 +114,12 @@ class OffsetProcessor:
                 {"offset": str(offset), "ledgermqStored": found, "ledgermqTerm": term},
             )
 
-    async def _bound(self, request: Request, *, want_max: bool) -> None:
-        try:
-            topic, queue_id = request.text("topic"), request.integer("queueId")
-            await self._read_point()
-        except RefusedError as refused:
-            request.refuse(refused)
-            return
+    def _bound(self, header: _BoundHeader, request: Request, *, want_max: bool) -> None:
+        answer = partial(self._answer_bound, header, want_max=want_max)
+        self._tasks.answer(request, lambda: answer_at_read_point(self._context, request, answer))
+
+    def _answer_bound(self, header: _BoundHeader, request: Request, *, want_max: bool) -> None:
+        topic, queue_id = header.topic, header.queue_id
         queue = self._context.queues.find(topic, queue_id)
         offset = 0
         if queue is not None:
@@ -122,12 +129,3 @@ class OffsetProcessor:
             None,
             {"offset": str(offset), "ledgermqTerm": str(self._context.term)},
         )
-
-    async def _read_point(self) -> None:
-        """Raises RefusedError (14) where this is not the leader."""
-        try:
-            await self._context.log.read_index()
-        except NotLeaderError as error:
-            raise RefusedError(
-                ResponseCode.SERVICE_NOT_AVAILABLE, self._context.not_leader_remark()
-            ) from error

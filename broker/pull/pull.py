@@ -1,14 +1,14 @@
 """PULL_MESSAGE (and LITE_PULL_MESSAGE): stored bytes from a queue offset on.
 
 Place in the data path: `broker.queues.queue_reader` finds the records; a pull that finds nothing is
-held (`broker.request.long_polling`) if it asked for that.
+held (`broker.request.long_polling`) if its flags ask for that.
 
 Only committed messages have units, and what is committed never changes, so a follower may answer
 with what it has. What depends on where the queue *ends* (an offset that is out of range) is only
 said by a leader that has just proved itself (ReadIndex): a wrong word there would rewind or skip a
-consumer (promise G6). Whoever does not lead yet, or knows of entries that it has not applied, first
-applies them: a reset of the group's offset may be among them. What it does not know of it can't
-wait for: such a pull shows what was true a moment ago.
+consumer (promise G6). A replica that does not lead yet, or knows of entries that it has not
+applied, first applies them: a reset of the group's offset may be among them. It can't wait for
+entries that it does not know of: such a pull shows what was true a moment ago.
 
 Rules: order of checks, store results and codes as in RocketMQ's PullMessageProcessor and
 DefaultMessageStore.getMessage.
@@ -27,35 +27,39 @@ from broker.queues.message_filter import EVERYTHING, TAG, FilterError, MessageFi
 from broker.queues.queue_reader import read_matching
 from broker.queues.sql import filter_of
 from broker.request.clients import Subscription
+from broker.request.commit import commit
 from broker.request.context import BrokerContext
 from broker.request.deleted_topics import RetryFilter
 from broker.request.long_polling import HeldPull
-from broker.request.proposal_answers import refused_of
 from broker.request.request import RefusedError, Request
 from broker.request.tasks import TaskOwner
 from raft.messages import Index
-from raft.replicated_log import NotLeaderError, ProposalStatus
+from raft.replicated_log import NotLeaderError
 from remoting.protocol.codes import ResponseCode
+from remoting.protocol.headers import (
+    PULL_COMMIT_OFFSET,
+    PULL_SUBSCRIPTION,
+    PULL_SUSPEND,
+    PullMessageRequestHeader,
+)
 
 __all__ = ["PullProcessor"]
 
-_FLAG_COMMIT_OFFSET: Final = 1
-_FLAG_SUSPEND: Final = 2
-_FLAG_SUBSCRIPTION: Final = 4
 _SUSPEND_MS_MAX: Final = 60_000
 _TOO_EARLY_MAX: Final = 1_024
 _TOO_EARLY_MS_MAX: Final = 5_000  # the shortest time that RocketMQ's clients give a pull is 10 s
-_BEHIND_MS_MAX: Final = 2_000  # whoever lacks something for longer shows what it has
+_BEHIND_MS_MAX: Final = 2_000  # a replica that lacks something for longer shows what it has
 _LOOK_AGAIN_S: Final = 0.05
-_SCAN_UNITS_MAX: Final = 8_192  # looked at per pull when a filter matches little
+_SCAN_UNITS_MAX: Final = 8_192  # read per pull when a filter matches little
 _SCAN_RECORDS_MAX: Final = 800  # as many as RocketMQ, where the filter reads records
 
 
 @dataclass(slots=True)
 class _Pull:
-    """What was asked for, and how far it got."""
+    """One pull: its parameters, checked, and its progress."""
 
     request: Request
+    group: str
     topic: str
     queue_id: int
     offset: int
@@ -67,43 +71,49 @@ class _Pull:
 
 
 class PullProcessor:
+    """Handler of pulls: answers at once, or holds a pull until messages come."""
+
     def __init__(self, context: BrokerContext, tasks: TaskOwner) -> None:
         self._context = context
         self._tasks = tasks
         self._too_early = 0  # pulls that wait for what their replica lacks
 
-    def handle(self, request: Request) -> None:
-        """Raises RefusedError; else the answer follows, perhaps after having been held."""
+    def handle(self, header: PullMessageRequestHeader, request: Request) -> None:
+        """Answer with messages, at once or after having been held. Raises RefusedError."""
         if not self._context.ready and self._too_early < _TOO_EARLY_MAX:
             point = self._context.log.status().commit_index
-            if self._is_behind(point) or not self._knows_topic(request):
+            if self._is_behind(point) or not self._knows_topic(header.topic):
                 self._too_early += 1
-                self._tasks.answer(request, lambda: self._when_known(request, point))
+                self._tasks.answer(request, lambda: self._when_known(header, request, point))
                 return
-        self._begin(request)
+        self._begin(header, request)
 
-    def _begin(self, request: Request) -> None:
-        pull = self._checked(request)
-        self._commit_offset(request, pull)
+    def _begin(self, header: PullMessageRequestHeader, request: Request) -> None:
+        pull = self._checked(header, request)
+        if header.sys_flag & PULL_COMMIT_OFFSET:
+            self._commit_offset(pull, header.commit_offset)
         self._run(pull, may_hold=pull.suspend_ms > 0)
 
-    def _knows_topic(self, request: Request) -> bool:
-        """Only a leader knows of a topic that there is none."""
-        return self._context.ready or request.text("topic") in self._context.state.topics
+    def _knows_topic(self, topic: str) -> bool:
+        """Return whether this replica can say if `topic` exists: a follower may not know it yet."""
+        return self._context.ready or topic in self._context.state.topics
 
     def _is_behind(self, point: Index) -> bool:
-        """Whether this replica lacks what it knows, or is about to know, as committed."""
+        """Return whether this replica has not applied all that it knows, or is about to know, as
+        committed."""
         if self._context.ready:
             return False
         status = self._context.log.status()
         leads = status.leader_id == self._context.config.node
         return status.applied_index < point or (leads and not status.ready)
 
-    async def _when_known(self, request: Request, point: Index) -> None:
+    async def _when_known(
+        self, header: PullMessageRequestHeader, request: Request, point: Index
+    ) -> None:
         """Wait for what is committed, for a moment; and for the topic, or for this node to lead.
 
-        A replica that has begun anew has to learn first what was in its log. Java's lite pull
-        consumers forget a `seek` where the pull after it fails, so it had better not.
+        A replica that has restarted has to learn first what was in its log. Refusing meanwhile is
+        not enough: Java's lite pull consumers forget a `seek` where the pull after it fails.
         """
         context = self._context
         begun_ms = context.monotonic_ms()
@@ -114,7 +124,7 @@ class PullProcessor:
                 if request.connection.closed:
                     return
                 await asyncio.sleep(_LOOK_AGAIN_S)
-            while not self._knows_topic(request):
+            while not self._knows_topic(header.topic):
                 if context.monotonic_ms() >= until_ms or request.connection.closed:
                     raise RefusedError(
                         ResponseCode.SERVICE_NOT_AVAILABLE, context.not_leader_remark()
@@ -122,40 +132,38 @@ class PullProcessor:
                 await asyncio.sleep(_LOOK_AGAIN_S)
         finally:
             self._too_early -= 1
-        self._begin(request)
+        self._begin(header, request)
 
     # Checks ------------------------------------------------------------------------------------
 
-    def _checked(self, request: Request) -> _Pull:
-        context = self._context
-        group, topic_name = request.text("consumerGroup"), request.text("topic")
-        topic = self._readable(group, topic_name)
-        queue_id = request.integer("queueId")
+    def _checked(self, header: PullMessageRequestHeader, request: Request) -> _Pull:
+        """Return the pull, its parameters within their limits. Raises RefusedError."""
+        config = self._context.config
+        topic = self._readable(header.consumer_group, header.topic)
+        queue_id = header.queue_id
         if not 0 <= queue_id < topic.read_queue_count:
             raise RefusedError(
                 ResponseCode.INVALID_PARAMETER,
-                f"queueId[{queue_id}] is illegal, topic:[{topic_name}] "
+                f"queueId[{queue_id}] is illegal, topic:[{topic.name}] "
                 f"topicConfig.readQueueNums:[{topic.read_queue_count}] "
                 f"consumer:[{request.connection.peer}]",
             )
-        flag = request.integer("sysFlag")
-        suspend_ms = request.integer("suspendTimeoutMillis") if flag & _FLAG_SUSPEND else 0
-        size_max = request.integer_or("maxMsgBytes", context.config.pull_size_max)
+        suspend_ms = header.suspend_timeout_ms if header.sys_flag & PULL_SUSPEND else 0
+        size_max = header.max_msg_bytes or 0
         return _Pull(
             request=request,
-            topic=topic_name,
+            group=header.consumer_group,
+            topic=header.topic,
             queue_id=queue_id,
-            offset=request.integer("queueOffset"),
-            count_max=max(1, min(request.integer("maxMsgNums"), context.config.pull_count_max)),
-            size_max=size_max
-            if 0 < size_max < context.config.pull_size_max
-            else context.config.pull_size_max,
+            offset=header.queue_offset,
+            count_max=max(1, min(header.max_msg_nums, config.pull_count_max)),
+            size_max=size_max if 0 < size_max < config.pull_size_max else config.pull_size_max,
             suspend_ms=max(0, min(suspend_ms, _SUSPEND_MS_MAX)),
-            filter=self._filter(request, group, topic_name, flag),
+            filter=self._filter(header),
         )
 
     def _readable(self, group: str, topic_name: str) -> Topic:
-        """The topic. Raises RefusedError where the group may not read it, or nobody may."""
+        """Return the topic. Raises RefusedError where the group may not read it, or nobody may."""
         context = self._context
         if not context.config.broker_permission & PERM_READ:
             raise RefusedError(
@@ -179,18 +187,21 @@ class PullProcessor:
             )
         return topic
 
-    def _filter(self, request: Request, group: str, topic: str, flag: int) -> MessageFilter:
+    def _filter(self, header: PullMessageRequestHeader) -> MessageFilter:
+        """Return the filter that the pull carries, or that its group's last heartbeat gave. Raises
+        RefusedError."""
+        group, topic = header.consumer_group, header.topic
         if topic.startswith("%RETRY%"):
             # Retried messages pass the group's filter again (filterSupportRetry).
             return RetryFilter(self._context)
-        if flag & _FLAG_SUBSCRIPTION:
-            return self._carried_filter(request)
+        if header.sys_flag & PULL_SUBSCRIPTION:
+            return self._carried_filter(header.expression_type, header.subscription)
         clients = self._context.clients
         known: Subscription | None = clients.subscriptions(group).get(topic)
         if known is None and not clients.consumer_ids(group):
-            # Nobody has told of the group since this replica began. RocketMQ refuses with 24 until
-            # a member's next heartbeat, half a minute at worst.
-            if request.fields.get("expressionType") == TAG:
+            # No member of the group has sent a heartbeat since this replica started. RocketMQ
+            # refuses with 24 until a member's next one, half a minute at worst.
+            if header.expression_type == TAG:
                 return EVERYTHING
             raise RefusedError(
                 ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist"
@@ -204,12 +215,12 @@ class PullProcessor:
             raise RefusedError(
                 ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist"
             )
-        if known.version < request.integer("subVersion"):
-            # The consumer has a newer subscription than its last heartbeat told. RocketMQ refuses
-            # with 25 until the next one, half a minute at worst, and Java clients get there by
-            # merely joining. Every client compares tags again, so more than it wants is right; what
-            # an expression leaves out nobody else would.
-            if known.kind == TAG == (request.fields.get("expressionType") or TAG):
+        if known.version < header.sub_version:
+            # The consumer has a newer subscription than its last heartbeat reported. RocketMQ
+            # refuses with 25 until the next one, half a minute at worst, and Java clients get there
+            # by merely joining. Every client compares tags again, so more than it wants is right;
+            # what an expression leaves out nobody else would.
+            if known.kind == TAG == (header.expression_type or TAG):
                 return EVERYTHING
             raise RefusedError(
                 ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest"
@@ -226,10 +237,9 @@ class PullProcessor:
         config = self._context.state.groups.get(group)
         return config is None or config.get("consumeBroadcastEnable") is not False
 
-    def _carried_filter(self, request: Request) -> MessageFilter:
-        kind = request.fields.get("expressionType")
+    def _carried_filter(self, kind: str | None, expression: str | None) -> MessageFilter:
         try:
-            wanted = filter_of(kind, request.fields.get("subscription"))
+            wanted = filter_of(kind, expression)
         except FilterError as error:
             raise RefusedError(
                 ResponseCode.SUBSCRIPTION_PARSE_FAILED,
@@ -245,13 +255,9 @@ class PullProcessor:
                 f"The broker does not support consumer to filter message by {kind}",
             )
 
-    def _commit_offset(self, request: Request, pull: _Pull) -> None:
-        """The offset that rides on the pull: best effort, as RocketMQ's oneway commit is."""
-        if not request.integer("sysFlag") & _FLAG_COMMIT_OFFSET:
-            return
-        context = self._context
-        group = request.text("consumerGroup")
-        offset = request.integer("commitOffset")
+    def _commit_offset(self, pull: _Pull, offset: int) -> None:
+        """Commit the offset that rides on the pull: best effort, as RocketMQ's oneway commit is."""
+        context, group = self._context, pull.group
         offsets = context.state.consumer_offsets
         known = offsets.get((group, pull.topic, pull.queue_id))
         if offset < 0 or known == offset or not context.ready or not is_group_name(group):
@@ -289,15 +295,14 @@ class PullProcessor:
             self._tasks.answer(pull.request, lambda: self._out_of_range(pull, may_hold=may_hold))
 
     def _is_reset(self, pull: _Pull, *, may_hold: bool) -> bool:
-        """Whether a reset of the group's offset decides what becomes of the pull: elsewhere it is
-        answered with where the group shall go on; there it clears the reset.
+        """Return whether a reset of the group's offset decides what becomes of the pull: at another
+        offset it is answered with the one to go on at; at that offset it clears the reset.
 
         It gets its messages only once the clearing is committed: while it is on its way, the pull
         behind them would be sent back again, here or by the next leader.
         """
         context = self._context
-        group = pull.request.text("consumerGroup")
-        offset = context.state.resets.get(group, pull.topic, pull.queue_id)
+        offset = context.state.resets.get(pull.group, pull.topic, pull.queue_id)
         if offset is None:
             return False
         if not context.ready:  # from here it would get messages that the leader sends it back for
@@ -307,27 +312,24 @@ class PullProcessor:
         elif pull.offset != offset:
             self._answer(pull, ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", offset)
         else:
-            self._clear_reset(pull, group, may_hold=may_hold)
+            self._clear_reset(pull, may_hold=may_hold)
         return True
 
-    def _clear_reset(self, pull: _Pull, group: str, *, may_hold: bool) -> None:
-        context = self._context
-
-        def done(status: ProposalStatus | None) -> None:
-            refused = refused_of(status, context.not_leader_remark)
-            if refused is None:
-                self._again(pull, may_hold=may_hold)  # a newer reset may be there by now
-            else:
-                pull.request.refuse(refused)
-
-        command = ClearResetCommand(group, pull.topic, pull.queue_id, pull.offset)
+    def _clear_reset(self, pull: _Pull, *, may_hold: bool) -> None:
+        command = ClearResetCommand(pull.group, pull.topic, pull.queue_id, pull.offset)
         try:
-            context.proposer.submit(Proposal(commands=[command], on_done=done))
-        except BusyError as error:
-            pull.request.refuse(RefusedError(ResponseCode.SYSTEM_BUSY, str(error)))
+            commit(
+                self._context,
+                pull.request,
+                [command],
+                # Not straight to the messages: a newer reset may be there by now.
+                answer=lambda: self._again(pull, may_hold=may_hold),
+            )
+        except RefusedError as refused:
+            pull.request.refuse(refused)
 
     def _answer_found(self, pull: _Pull) -> None:
-        """Records from the offset on that match, within count and size."""
+        """Answer with the records from the offset on that match, within count and size."""
         context = self._context
         queue = context.queues.get(pull.topic, pull.queue_id)
         reads_records = pull.filter.reads_properties
@@ -343,8 +345,7 @@ class PullProcessor:
         )
         at = found.next_offset
         if found.records:
-            group = pull.request.fields["consumerGroup"]
-            context.stats.got(group, pull.topic, len(found.records), found.size)
+            context.stats.got(pull.group, pull.topic, len(found.records), found.size)
             self._answer(pull, ResponseCode.SUCCESS, "FOUND", at, b"".join(found.records))
         elif found.unreadable is not None:
             self._answer(pull, found.unreadable.code, found.unreadable.remark, at)
@@ -352,8 +353,9 @@ class PullProcessor:
             self._answer(pull, ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE", at)
 
     def _hold(self, pull: _Pull) -> bool:
+        """Hold the pull; False where too many are held, or it retains too much."""
         context = self._context
-        if not pull.request.shrink("consumerGroup"):
+        if not pull.request.shrink(pull.group):
             return False
         self._note_progress(pull, pull.offset)
         pull.held_until_ms = pull.held_until_ms or context.monotonic_ms() + pull.suspend_ms
@@ -369,26 +371,28 @@ class PullProcessor:
         )
 
     def _hold_again(self, pull: _Pull, at: int) -> bool:
-        """Wait on at `at`, where what woke a pull that has time left is not what it wants: what a
-        message is about, only its record tells, so any arrival wakes such a pull."""
+        """Hold a pull that has time left again, at `at`: it was woken by messages that it does not
+        want. Properties stand in the record alone, so any arrival wakes a pull that filters by
+        them."""
         if self._context.monotonic_ms() >= pull.held_until_ms:
             return False
         pull.offset = at
         return self._hold(pull)
 
     def _again(self, pull: _Pull, *, may_hold: bool = False) -> None:
-        """Answer a pull that has waited; what it was let in for may be gone."""
+        """Answer a pull that has waited; its topic or its permission may be gone."""
         if pull.request.connection.closed:
             return
         try:
-            self._readable(pull.request.text("consumerGroup"), pull.topic)
+            self._readable(pull.group, pull.topic)
         except RefusedError as refused:
             pull.request.refuse(refused)
             return
         self._run(pull, may_hold=may_hold)
 
     async def _out_of_range(self, pull: _Pull, *, may_hold: bool) -> None:
-        """Say where the queue really begins or ends, if this is the leader; else nothing new."""
+        """Answer with where the queue really begins or ends, if this is the leader; else with the
+        offset that the pull came with."""
         context = self._context
         try:
             await context.log.read_index()
@@ -410,8 +414,7 @@ class PullProcessor:
             )
 
     def _note_progress(self, pull: _Pull, next_offset: int) -> None:
-        group = pull.request.fields["consumerGroup"]
-        self._context.pull_offsets.pulled(group, pull.topic, pull.queue_id, next_offset)
+        self._context.pull_offsets.pulled(pull.group, pull.topic, pull.queue_id, next_offset)
 
     def _answer(
         self, pull: _Pull, code: ResponseCode, remark: str, next_offset: int, body: bytes = b""

@@ -1,8 +1,8 @@
-"""Questions about what is stored: by time and by message id.
+"""Queries about what is stored: by time and by message id.
 
 Place in the data path: read ConsumeQueues and the log. Answers that tell where a queue ends or
 begins come from a leader that has just proved itself (ReadIndex, promise G6); a stored message is
-the same on every replica, so anybody that has it may show it.
+the same on every replica, so each replica that has it may return it.
 
 Rules: RocketMQ AdminBrokerProcessor, QueryMessageProcessor; store timestamps never go back along a
 queue, so a search by time is a bisection.
@@ -10,9 +10,8 @@ queue, so a search by time is a bisection.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 
-from broker.queues.consume_queue import ConsumeQueue
 from broker.request.context import BrokerContext
 from broker.request.queue_times import first_stored_at, stored_ms
 from broker.request.read_point import answer_at_read_point
@@ -21,30 +20,40 @@ from broker.request.stored_topic import topic_of
 from broker.request.tasks import TaskOwner
 from remoting.errors import RecordError
 from remoting.protocol.codes import ResponseCode
+from remoting.protocol.headers import (
+    GetMinOffsetRequestHeader,
+    SearchOffsetRequestHeader,
+    ViewMessageRequestHeader,
+)
 from remoting.records.message import decode_record
 
 __all__ = ["QueryProcessor"]
 
 
 class QueryProcessor:
+    """Handler of searches by time and of views of single messages."""
+
     def __init__(self, context: BrokerContext, tasks: TaskOwner) -> None:
         self._context = context
         self._tasks = tasks
 
-    def search_offset(self, request: Request) -> None:
-        """SEARCH_OFFSET_BY_TIMESTAMP: the first message stored at that time or later.
+    def search_offset(self, header: SearchOffsetRequestHeader, request: Request) -> None:
+        """Answer with the first message stored at a time or later (SEARCH_OFFSET_BY_TIMESTAMP).
 
         With boundaryType UPPER: the last one stored at that time or earlier; 0 before the first.
         """
-        self._at_read_point(request, self._search)
+        answer = partial(self._search, header)
+        self._tasks.answer(request, lambda: answer_at_read_point(self._context, request, answer))
 
-    def earliest_store_time(self, request: Request) -> None:
-        """GET_EARLIEST_MSG_STORETIME: -1 for an empty queue."""
-        self._at_read_point(request, self._earliest)
+    def earliest_store_time(self, header: GetMinOffsetRequestHeader, request: Request) -> None:
+        """Answer with the first message's store time (GET_EARLIEST_MSG_STORETIME); -1 for an empty
+        queue."""
+        answer = partial(self._earliest, header)
+        self._tasks.answer(request, lambda: answer_at_read_point(self._context, request, answer))
 
-    def view_message(self, request: Request) -> None:
-        """VIEW_MESSAGE_BY_ID: the record at a log position."""
-        position = request.integer("offset")
+    def view_message(self, header: ViewMessageRequestHeader, request: Request) -> None:
+        """Answer with the record at a log position (VIEW_MESSAGE_BY_ID). Raises RefusedError."""
+        position = header.offset
         try:
             record = self._context.committed_record(position)
         except (LookupError, RecordError) as error:
@@ -56,12 +65,12 @@ class QueryProcessor:
 
     # Answers -----------------------------------------------------------------------------------
 
-    def _search(self, request: Request) -> None:
-        queue = self._queue(request)
-        timestamp_ms = request.integer("timestamp")
+    def _search(self, header: SearchOffsetRequestHeader, request: Request) -> None:
+        queue = self._context.queues.find(header.topic, header.queue_id)
+        timestamp_ms = header.timestamp_ms
         offset = 0
         if queue is not None:
-            upper = (request.fields.get("boundaryType") or "").upper() == "UPPER"
+            upper = header.boundary_type.upper() == "UPPER"
             offset = first_stored_at(
                 self._context, queue, timestamp_ms + 1 if upper else timestamp_ms
             )
@@ -69,20 +78,12 @@ class QueryProcessor:
                 offset = offset - 1 if offset > queue.min_offset else 0
         request.reply(ResponseCode.SUCCESS, None, self._fields(offset=offset))
 
-    def _earliest(self, request: Request) -> None:
-        queue = self._queue(request)
+    def _earliest(self, header: GetMinOffsetRequestHeader, request: Request) -> None:
+        queue = self._context.queues.find(header.topic, header.queue_id)
         timestamp_ms = -1
         if queue is not None and queue.next_offset > queue.min_offset:
             timestamp_ms = stored_ms(self._context, queue, queue.min_offset)
         request.reply(ResponseCode.SUCCESS, None, self._fields(timestamp=timestamp_ms))
-
-    # Reading -----------------------------------------------------------------------------------
-
-    def _at_read_point(self, request: Request, answer: Callable[[Request], None]) -> None:
-        self._tasks.answer(request, lambda: answer_at_read_point(self._context, request, answer))
-
-    def _queue(self, request: Request) -> ConsumeQueue | None:
-        return self._context.queues.find(request.text("topic"), request.integer("queueId"))
 
     def _fields(self, **values: int) -> dict[str, str]:
         fields = {name: str(value) for name, value in values.items()}

@@ -11,22 +11,26 @@ from broker.request.forwarding import Forwarded
 from broker.request.needs import READ, SIGNATURE, consume
 from broker.request.row import Row
 from remoting.protocol.codes import RequestCode
+from remoting.protocol.headers import (
+    GetMaxOffsetRequestHeader,
+    GetMinOffsetRequestHeader,
+    PullMessageRequestHeader,
+    QueryConsumerOffsetRequestHeader,
+    SearchOffsetRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
+    ViewMessageRequestHeader,
+)
 
 __all__ = ["ROWS"]
 
 _C: Final = RequestCode
-_PULL: Final = (
-    "consumerGroup:S* topic:S* queueId:I* queueOffset:L* maxMsgNums:I* sysFlag:I* commitOffset:L "
-    "suspendTimeoutMillis:L subVersion:L subscription:S expressionType:S maxMsgBytes:I"
-)
 _PULLED: Final = "suggestWhichBrokerId nextBeginOffset minOffset maxOffset"
-_QUEUE: Final = "topic:S* queueId:I*"
 
 ROWS: Final[tuple[Row, ...]] = (
     Row(
         _C.PULL_MESSAGE,
         "pull.handle",
-        fields=_PULL,
+        header=PullMessageRequestHeader,
         answer=_PULLED,
         body="answer: records",
         needs=READ,
@@ -34,7 +38,7 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(
         _C.LITE_PULL_MESSAGE,
         "pull.handle",
-        fields=_PULL,
+        header=PullMessageRequestHeader,
         answer=_PULLED,
         body="answer: records",
         needs=READ,
@@ -42,7 +46,7 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(
         _C.QUERY_CONSUMER_OFFSET,
         "offsets.query",
-        fields=f"consumerGroup:S* {_QUEUE} setZeroIfNotFound:B",
+        header=QueryConsumerOffsetRequestHeader,
         answer="offset",
         needs=READ,
         forwarded=Forwarded.FOR_OTHERS,
@@ -50,14 +54,15 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(
         _C.UPDATE_CONSUMER_OFFSET,
         "offsets.update",
-        fields=f"consumerGroup:S* {_QUEUE} commitOffset:L*",
+        header=UpdateConsumerOffsetRequestHeader,
+        leader=True,
         needs=READ,
         forwarded=Forwarded.FOR_OTHERS,
     ),
     Row(
         _C.GET_MAX_OFFSET,
         "offsets.maximum",
-        fields=f"{_QUEUE} committed:B",
+        header=GetMaxOffsetRequestHeader,
         answer="offset",
         needs=SIGNATURE,
         forwarded=Forwarded.FOR_OTHERS,
@@ -66,7 +71,7 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(
         _C.GET_MIN_OFFSET,
         "offsets.minimum",
-        fields=_QUEUE,
+        header=GetMinOffsetRequestHeader,
         answer="offset",
         needs=SIGNATURE,
         forwarded=Forwarded.FOR_OTHERS,
@@ -75,7 +80,7 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(
         _C.SEARCH_OFFSET_BY_TIMESTAMP,
         "queries.search_offset",
-        fields=f"{_QUEUE} timestamp:L* boundaryType:S",
+        header=SearchOffsetRequestHeader,
         answer="offset",
         needs=SIGNATURE,
         forwarded=Forwarded.FOR_OTHERS,
@@ -84,7 +89,7 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(
         _C.GET_EARLIEST_MSG_STORETIME,
         "queries.earliest_store_time",
-        fields=_QUEUE,
+        header=GetMinOffsetRequestHeader,
         answer="timestamp",
         needs=SIGNATURE,
         forwarded=Forwarded.FOR_OTHERS,
@@ -93,7 +98,7 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(
         _C.VIEW_MESSAGE_BY_ID,
         "queries.view_message",
-        fields="offset:L* topic:S",
+        header=ViewMessageRequestHeader,
         body="answer: record",
         needs=consume(topic="topic", stored=True),
     ),

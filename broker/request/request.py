@@ -88,14 +88,13 @@ class Request:
         value = self.fields.get(name)
         return default if value is None else value.lower() == "true"
 
-    def shrink(self, *names: str) -> bool:
-        """Let go of the body and of all fields but these, before a long wait; False where even
-        they are too much to keep: then it must not wait."""
-        kept = {name: self.fields[name] for name in names if name in self.fields}
-        if sum(map(len, kept.values())) > _KEPT_SIZE_MAX:
+    def shrink(self, *kept: str) -> bool:
+        """Release the body and all fields before a long wait; False where `kept`, the texts that
+        the handler retains meanwhile, are too long: then the request must not wait."""
+        if sum(map(len, kept)) > _KEPT_SIZE_MAX:
             return False
         self.command.body = b""
-        self.fields = self.command.ext_fields = kept
+        self.fields = self.command.ext_fields = {}
         return True
 
     def reply(

@@ -30,8 +30,9 @@ from remoting.protocol.command import RemotingCommand
 from remoting.protocol.headers import (
     PULL_SUBSCRIPTION,
     PULL_SUSPEND,
+    GetMaxOffsetRequestHeader,
+    GetMinOffsetRequestHeader,
     Header,
-    OffsetRequestHeader,
     OffsetResponseHeader,
     PullMessageRequestHeader,
     PullMessageResponseHeader,
@@ -220,12 +221,12 @@ class QueueRequests:
 
     async def max_offset(self, queue: MessageQueue, *, timeout_ms: int | None = None) -> int:
         """Return the next offset to be written."""
-        header = OffsetRequestHeader(topic=self._topic(queue), queue_id=queue.queue_id)
+        header = GetMaxOffsetRequestHeader(topic=self._topic(queue), queue_id=queue.queue_id)
         return await self._ask_offset(RequestCode.GET_MAX_OFFSET, queue, header, timeout_ms)
 
     async def min_offset(self, queue: MessageQueue, *, timeout_ms: int | None = None) -> int:
         """Return the first offset retained."""
-        header = OffsetRequestHeader(topic=self._topic(queue), queue_id=queue.queue_id)
+        header = GetMinOffsetRequestHeader(topic=self._topic(queue), queue_id=queue.queue_id)
         return await self._ask_offset(RequestCode.GET_MIN_OFFSET, queue, header, timeout_ms)
 
     async def search_offset(

@@ -44,6 +44,8 @@ __all__ = [
     "GetConsumerListByGroupRequestHeader",
     "GetConsumerRunningInfoRequestHeader",
     "GetConsumerStatusRequestHeader",
+    "GetMaxOffsetRequestHeader",
+    "GetMinOffsetRequestHeader",
     "GetProducerConnectionListRequestHeader",
     "GetRouteInfoRequestHeader",
     "Header",
@@ -54,7 +56,6 @@ __all__ = [
     "ListAclsRequestHeader",
     "ListUsersRequestHeader",
     "NotifyConsumerIdsChangedRequestHeader",
-    "OffsetRequestHeader",
     "OffsetResponseHeader",
     "PermOfBrokerRequestHeader",
     "PullMessageRequestHeader",
@@ -321,12 +322,19 @@ class UpdateConsumerOffsetRequestHeader(Header, frozen=True, kw_only=True):
     commit_offset: Long
 
 
-class OffsetRequestHeader(Header, frozen=True, kw_only=True):
-    """GET_MAX_OFFSET, GET_MIN_OFFSET and GET_EARLIEST_MSG_STORETIME."""
+class GetMaxOffsetRequestHeader(Header, frozen=True, kw_only=True):
+    """GET_MAX_OFFSET."""
 
     topic: str
     queue_id: Int
     committed: bool = True
+
+
+class GetMinOffsetRequestHeader(Header, frozen=True, kw_only=True):
+    """GET_MIN_OFFSET and GET_EARLIEST_MSG_STORETIME."""
+
+    topic: str
+    queue_id: Int
 
 
 class SearchOffsetRequestHeader(Header, frozen=True, kw_only=True):

@@ -173,8 +173,7 @@ async def test_a_group_is_configured_replicated_and_obeyed(rig, tmp_path):
     table = json.loads((await rig.ask(groups.all_groups, code, {})).body)
     assert table["subscriptionGroupTable"]["G"]["consumeEnable"] is False
     pull = PullProcessor(rig.context, rig.tasks)
-    fields = QUEUE | {"consumerGroup": "G"}
-    refused = await rig.ask(pull.handle, RequestCode.PULL_MESSAGE, fields)
+    refused = await rig.ask(pull.handle, RequestCode.PULL_MESSAGE, pull_fields())
     assert refused.code == ResponseCode.NO_PERMISSION
     for wrong in (b"", b"{}", b'{"groupName":"a/b"}', b'{"groupName":"G","retryMaxTimes":1e30}'):
         assert (await rig.ask(groups.update, update, {}, wrong)).code == (

@@ -15,6 +15,7 @@ from broker.send.send import SendProcessor
 from broker.state.state import StateLimits
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import RemotingCommand
+from remoting.protocol.headers import PullMessageRequestHeader
 from tests.broker.rig import FakeConnection, Rig, send_fields
 from tests.broker.test_send_and_pull import pull_fields
 
@@ -80,10 +81,11 @@ async def test_a_held_pull_keeps_nothing_of_what_came_with_it(rig):
     command = RemotingCommand(
         code=RequestCode.PULL_MESSAGE, ext_fields=fields | {"junk": "x" * 100_000}, body=bytes(9)
     )
-    pull.handle(Request(connection, command))  # type: ignore[arg-type]
+    request = Request(connection, command)  # type: ignore[arg-type]
+    pull.handle(PullMessageRequestHeader.from_ext_fields(command.ext_fields), request)
     assert len(rig.context.long_polling) == 1
     assert command.body == b""
-    assert list(command.ext_fields) == ["consumerGroup"]
+    assert request.fields == command.ext_fields == {}
     await rig.ask(SendProcessor(rig.context).handle, SEND, send_fields(key="K2"), b"y")
     assert connection.sent[0].code == ResponseCode.SUCCESS
 

@@ -226,8 +226,8 @@ BROKER_MUTANTS = (
             SourcePatch(
                 module="broker.pull.offsets",
                 within="OffsetProcessor._query",
-                before="await self._read_point()",
-                after="pass",
+                before="await answer_at_read_point(self._context, request, answer)",
+                after="answer(request)",
             ),
         ),
     ),
@@ -240,8 +240,11 @@ BROKER_MUTANTS = (
             SourcePatch(
                 module="broker.pull.offsets",
                 within="OffsetProcessor._bound",
-                before="await self._read_point()",
-                after="pass",
+                before="answer = partial(self._answer_bound, header, want_max=want_max)",
+                after="""
+                self._answer_bound(header, request, want_max=want_max)
+                return
+                """,
             ),
         ),
     ),

@@ -19,9 +19,9 @@ _RESET_MUTANTS = (
             SourcePatch(
                 module="broker.pull.pull",
                 within="PullProcessor._is_reset",
-                before="self._clear_reset(pull, group, may_hold=may_hold)",
+                before="self._clear_reset(pull, may_hold=may_hold)",
                 after="""
-                command = ClearResetCommand(group, pull.topic, pull.queue_id, offset)
+                command = ClearResetCommand(pull.group, pull.topic, pull.queue_id, offset)
                 context.proposer.submit(Proposal(commands=[command], on_done=lambda _: None))
                 return False
                 """,
@@ -42,7 +42,7 @@ _RESET_MUTANTS = (
                 self._answer(pull, ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", offset)
                 """,
                 after="""
-                command = ClearResetCommand(group, pull.topic, pull.queue_id, offset)
+                command = ClearResetCommand(pull.group, pull.topic, pull.queue_id, offset)
                 context.proposer.submit(Proposal(commands=[command], on_done=lambda _: None))
                 self._answer(pull, ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", offset)
                 """,
@@ -384,7 +384,11 @@ _ADMIN_MUTANTS = (
             SourcePatch(
                 module="broker.pull.offsets",
                 within="OffsetProcessor._query",
-                before="await self._context.proposer.offset_settled(group, topic, queue_id)",
+                before="""
+                await self._context.proposer.offset_settled(
+                    header.consumer_group, header.topic, header.queue_id
+                )
+                """,
                 after="pass",
             ),
         ),

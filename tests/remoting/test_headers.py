@@ -144,7 +144,8 @@ def test_golden_answers() -> None:
         (headers.ConsumerSendMsgBackRequestHeader, "offset group delayLevel"),
         (headers.QueryConsumerOffsetRequestHeader, "consumerGroup topic queueId"),
         (headers.UpdateConsumerOffsetRequestHeader, "consumerGroup topic queueId commitOffset"),
-        (headers.OffsetRequestHeader, "topic queueId"),
+        (headers.GetMaxOffsetRequestHeader, "topic queueId"),
+        (headers.GetMinOffsetRequestHeader, "topic queueId"),
         (headers.SearchOffsetRequestHeader, "topic queueId timestamp"),
         (headers.UnregisterClientRequestHeader, "clientID"),
         (

@@ -183,7 +183,7 @@ READING_MUTANTS = (
         broker=(
             SourcePatch(
                 module="broker.pull.offsets",
-                within="OffsetProcessor._bound",
+                within="OffsetProcessor._answer_bound",
                 before="offset = queue.next_offset if want_max else queue.min_offset",
                 after="""
                 offset = queue.next_offset if want_max else queue.min_offset
@@ -202,7 +202,7 @@ READING_MUTANTS = (
         broker=(
             SourcePatch(
                 module="broker.pull.offsets",
-                within="OffsetProcessor._bound",
+                within="OffsetProcessor._answer_bound",
                 before="offset = queue.next_offset if want_max else queue.min_offset",
                 after="""
                 offset = queue.next_offset if want_max else queue.min_offset
@@ -222,16 +222,24 @@ READING_MUTANTS = (
         broker=(
             SourcePatch(
                 module="broker.pull.offsets",
-                within="OffsetProcessor._read_point",
-                before="""
-                try:
-                    await self._context.log.read_index()
-                """,
+                within="OffsetProcessor._query",
+                before="await answer_at_read_point(self._context, request, answer)",
                 after="""
                 if planted("offsets read without ReadIndex"):
+                    answer(request)
+                else:
+                    await answer_at_read_point(self._context, request, answer)
+                """,
+            ),
+            SourcePatch(
+                module="broker.pull.offsets",
+                within="OffsetProcessor._bound",
+                before="answer = partial(self._answer_bound, header, want_max=want_max)",
+                after="""
+                answer = partial(self._answer_bound, header, want_max=want_max)
+                if planted("offsets read without ReadIndex"):
+                    answer(request)
                     return
-                try:
-                    await self._context.log.read_index()
                 """,
             ),
         ),
@@ -243,7 +251,7 @@ READING_MUTANTS = (
         broker=(
             SourcePatch(
                 module="broker.pull.offsets",
-                within="OffsetProcessor._query",
+                within="OffsetProcessor._answer_query",
                 before="queue = self._context.queues.find(topic, queue_id)",
                 after="""
                 queue = self._context.queues.find(topic, queue_id)
@@ -309,7 +317,7 @@ READING_MUTANTS = (
             ),
             SourcePatch(
                 module="broker.pull.offsets",
-                within="OffsetProcessor._query",
+                within="OffsetProcessor._answer_query",
                 before="queue = self._context.queues.find(topic, queue_id)",
                 after="""
                 queue = self._context.queues.find(topic, queue_id)
