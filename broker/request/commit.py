@@ -1,6 +1,6 @@
-"""Commands that a request asks for, through the log, and its answer once their fate is known.
+"""Commands of a request, proposed to the log, and its answer once their outcome is known.
 
-Place in the data path: processors of administration; sends have their own way (`processor.send`).
+Place in the data path: every request that changes something, but sends (`broker.send.store_send`).
 The answer follows `broker.request.proposal_answers`: success only for what is committed, and never
 "not stored" for what may be.
 """
@@ -29,10 +29,11 @@ def commit(
     records: Sequence[PendingRecord] = (),
     answer: Callable[[], None] | None = None,
     ends_batch: bool = False,
+    half_queue_offset: int | None = None,
     settled: Callable[[], None] | None = None,
 ) -> None:
     """Propose, and answer the request; `answer` replies where it succeeded and plain 0 won't do.
-    `settled` is called before the answer, whatever became of it.
+    `settled` is called before the answer, whatever the outcome, and before this raises.
 
     Raises RefusedError where too many proposals wait. Caller's duty: `require_leader`.
     """
@@ -55,7 +56,10 @@ def commit(
                 records=list(records),
                 on_done=done,
                 ends_batch=ends_batch,
+                half_queue_offset=half_queue_offset,
             )
         )
     except BusyError as error:
+        if settled is not None:
+            settled()
         raise RefusedError(ResponseCode.SYSTEM_BUSY, str(error)) from error

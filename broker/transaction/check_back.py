@@ -1,12 +1,12 @@
-"""Check-back: asks the producers of undecided halves what became of their transactions.
+"""Check-back: queries the producers of undecided halves for the outcome of their transactions.
 
 Place in the data path: runs on the ready leader every `transaction_check_interval_ms`; each check
 is first counted in the log (so that no failover starts the count anew), then sent to a live
 producer of the half's group. After `transaction_check_max` checks, or past its retention, a half
-is discarded into TRANS_CHECK_MAX_TIME_TOPIC. Nobody is asked about a half whose topic was deleted:
-it is rolled back.
+is discarded into TRANS_CHECK_MAX_TIME_TOPIC. A half whose topic was deleted is not checked: it is
+rolled back.
 
-Unlike RocketMQ a half is never appended anew, and a check that no producer could be asked is not
+Unlike RocketMQ a half is never appended anew, and a check that could be sent to no producer is not
 counted: it waits until one is there. The half queue's progress is committed when it has moved.
 Rules: RocketMQ TransactionalMessageServiceImpl.check; facts section 5.
 """
@@ -51,32 +51,35 @@ _IMMUNITY_DIGITS_MAX = 9
 
 
 class CheckBack:
+    """Periodic checks of undecided halves, on the leader."""
+
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
         self._last_check_ms: dict[int, int] = {}
 
     def lost_leadership(self) -> None:
+        """Forget when halves were checked: the next leader counts anew."""
         self._last_check_ms.clear()
 
     def round(self) -> None:
-        """Look at every undecided half once. Called by the shell at each interval."""
+        """Examine every undecided half once. Called by the shell at each interval."""
         context = self._context
         if not context.ready:
             return
         now_ms = context.clock_ms()
-        asked = 0
+        checked = 0
         for half in context.state.halves.undecided():
-            if asked >= _CHECKS_PER_ROUND_MAX:
+            if checked >= _CHECKS_PER_ROUND_MAX:
                 break
             if context.proposer.in_flight_decision(half.queue_offset) is None:
-                asked += self._look_at(half, now_ms)
+                checked += self._examine(half, now_ms)
         self._commit_progress()
         if len(self._last_check_ms) > 2 * len(context.state.halves) + 1_000:
             live = {half.queue_offset for half in context.state.halves.undecided()}
             self._last_check_ms = {k: v for k, v in self._last_check_ms.items() if k in live}
 
-    def _look_at(self, half: Half, now_ms: int) -> int:
-        """1 if the half was checked or discarded, else 0."""
+    def _examine(self, half: Half, now_ms: int) -> int:
+        """Check, discard or roll back the half where that is due; 1 if it was, else 0."""
         context, config = self._context, self._context.config
         age_ms = now_ms - half.stored_ms
         if age_ms < config.transaction_timeout_ms:
@@ -111,7 +114,7 @@ class CheckBack:
         self._submit(
             Proposal(
                 commands=[CheckCommand(half.queue_offset)],
-                on_done=lambda status: self._ask(half, record, properties, status),
+                on_done=lambda status: self._send_check(half, record, properties, status),
             )
         )
         return 1
@@ -138,14 +141,14 @@ class CheckBack:
             )
         )
 
-    def _ask(
+    def _send_check(
         self,
         half: Half,
         record: MessageRecord,
         properties: dict[str, str],
         status: ProposalStatus | None,
     ) -> None:
-        """The check is counted: send it, unless the half was decided meanwhile."""
+        """Send the check, which is counted now, unless the half was decided meanwhile."""
         context = self._context
         if status is not ProposalStatus.COMMITTED:
             return
@@ -180,8 +183,11 @@ class CheckBack:
         )
 
     def _producer(self, properties: dict[str, str]) -> Connection | None:
-        """Whom to ask. The question carries the message, and anybody may call themselves one of
-        the group: where access control is on, only who may send to its topic is asked."""
+        """Return the connection of a producer of the half's group; None where there is none.
+
+        The check carries the message, and any client may claim to be of the group: where access
+        control is on, only a client that may send to the message's topic gets it.
+        """
         topic = real_place(properties)[0]
         context = self._context
         return context.clients.producer(
@@ -207,7 +213,7 @@ class CheckBack:
 
 
 def _immunity_ms(properties: dict[str, str]) -> int | None:
-    """CHECK_IMMUNITY_TIME_IN_SECONDS in milliseconds, where it is a number above 0."""
+    """Return CHECK_IMMUNITY_TIME_IN_SECONDS in milliseconds, where it is a number above 0."""
     text = properties.get("CHECK_IMMUNITY_TIME_IN_SECONDS", "")
     if not text.isdecimal() or len(text) > _IMMUNITY_DIGITS_MAX:
         return None

@@ -36,19 +36,21 @@ _OP_PROPERTIES: Final = b"TAGS\x01d\x02"
 
 
 def real_place(properties: dict[str, str]) -> tuple[str, int]:
-    """(topic, queue id) that a half message was sent to."""
+    """Return the (topic, queue id) that a half message was sent to."""
     return properties["REAL_TOPIC"], int(properties["REAL_QID"])
 
 
 def is_for_deleted_topic(context: BrokerContext, position: int, properties: dict[str, str]) -> bool:
-    """Whether a half, or its copy, that stands there was sent to a topic that is gone. Raises
-    RefusedError (2) while the topic is being deleted."""
+    """Return whether the half, or its copy, at `position` was sent to a topic that is deleted.
+
+    Raises RefusedError (2) while the topic is being deleted.
+    """
     return is_of_deleted_topic(context, real_place(properties)[0], position, properties)
 
 
 def final_record(context: BrokerContext, half: Half, record: MessageRecord) -> PendingRecord:
-    """The committed message: the half's bytes under its real topic and queue, or where it waits
-    for its time from now on. Raises RefusedError where it can't wait."""
+    """Build the committed message: the half's bytes under its real topic and queue, or under those
+    in which it waits for its time from now on. Raises RefusedError where it can't wait."""
     properties = record.property_map()
     real_topic, real_queue_id = real_place(properties)
     topic = context.proposer.topic(real_topic)
@@ -80,7 +82,8 @@ def final_record(context: BrokerContext, half: Half, record: MessageRecord) -> P
 
 
 def _waiting(context: BrokerContext, properties: dict[str, str]) -> Waiting | None:
-    """What the half was checked for when it was stored. Raises RefusedError."""
+    """Return where the message waits, by the delay that was checked when the half was stored.
+    Raises RefusedError."""
     if properties.keys().isdisjoint(DELAYING):
         return None
     try:
@@ -97,7 +100,7 @@ def _waiting(context: BrokerContext, properties: dict[str, str]) -> Waiting | No
 
 
 def op_record(context: BrokerContext, half: Half) -> PendingRecord:
-    """Says that the half at this queue offset is done with."""
+    """Build the record that marks the half at this queue offset as done."""
     template = RecordTemplate(
         topic=OP_TOPIC,
         queue_id=0,
@@ -116,9 +119,9 @@ def op_record(context: BrokerContext, half: Half) -> PendingRecord:
 
 
 def resumed_record(context: BrokerContext, record: MessageRecord) -> PendingRecord:
-    """The half again, of its copy in TRANS_CHECK_MAX_TIME_TOPIC; its checks begin anew.
+    """Build the half again, from its copy in TRANS_CHECK_MAX_TIME_TOPIC; its checks begin anew.
 
-    Its key is the copy's, so that one copy is under way once.
+    Its dedupe key is derived from the copy's offset, so that one copy is under way once.
     """
     template = RecordTemplate(
         topic=HALF_TOPIC,
@@ -140,7 +143,7 @@ def resumed_record(context: BrokerContext, record: MessageRecord) -> PendingReco
 
 
 def discarded_record(context: BrokerContext, record: MessageRecord) -> PendingRecord:
-    """The half's copy in TRANS_CHECK_MAX_TIME_TOPIC, for a person to look at."""
+    """Build the half's copy in TRANS_CHECK_MAX_TIME_TOPIC, for an operator to inspect."""
     template = RecordTemplate(
         topic=TRANS_CHECK_MAX_TOPIC,
         queue_id=0,

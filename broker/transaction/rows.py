@@ -11,6 +11,7 @@ from broker.request.forwarding import Forwarded
 from broker.request.needs import publish
 from broker.request.row import Row
 from remoting.protocol.codes import RequestCode
+from remoting.protocol.headers import EndTransactionRequestHeader
 
 __all__ = ["ROWS"]
 
@@ -21,8 +22,8 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(
         _C.END_TRANSACTION,
         "end_transaction.handle",
-        fields="producerGroup:S* tranStateTableOffset:L* commitLogOffset:L* commitOrRollback:I* "
-        "msgId:S fromTransactionCheck:B transactionId:S topic:S",
+        header=EndTransactionRequestHeader,
+        leader=True,
         needs=publish("topic", stored=True),
         forwarded=Forwarded.FOR_OTHERS,
     ),

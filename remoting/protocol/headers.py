@@ -234,7 +234,7 @@ class EndTransactionRequestHeader(Header, frozen=True, kw_only=True):
     tran_state_table_offset: Long
     commit_log_offset: Long
     commit_or_rollback: Int
-    msg_id: str
+    msg_id: str | None = None
     from_transaction_check: bool = False
     transaction_id: str | None = None
     topic: str | None = None

@@ -19,8 +19,8 @@ TRANSACTION_MUTANTS = (
             SourcePatch(
                 module="broker.transaction.end_transaction",
                 within="EndTransactionProcessor._propose",
-                before="commands=[",
-                after="commands=[] if decision == 'commit' and half.queue_offset % 2 else [",
+                before="[command],",
+                after="[] if decision == 'commit' and half.queue_offset % 2 else [command],",
             ),
         ),
     ),
@@ -34,18 +34,13 @@ TRANSACTION_MUTANTS = (
             SourcePatch(
                 module="broker.transaction.end_transaction",
                 within="EndTransactionProcessor._propose",
-                before="""
-                try:
-                    context.proposer.submit(proposal)
-                """,
+                before="commit(",
                 after="""
-                try:
-                    if decision == "commit":
-                        final = Proposal(records=records[:1], on_done=lambda _: None)
-                        context.proposer.submit(final)
-                        del records[0]
-                        proposal.records = records[:]
-                    context.proposer.submit(proposal)
+                if decision == "commit":
+                    final = Proposal(records=records[:1], on_done=lambda _: None)
+                    context.proposer.submit(final)
+                    del records[0]
+                commit(
                 """,
             ),
             SourcePatch(

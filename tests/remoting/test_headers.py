@@ -138,7 +138,7 @@ def test_golden_answers() -> None:
         ),
         (
             headers.EndTransactionRequestHeader,
-            "producerGroup tranStateTableOffset commitLogOffset commitOrRollback msgId",
+            "producerGroup tranStateTableOffset commitLogOffset commitOrRollback",
         ),
         (headers.CheckTransactionStateRequestHeader, "tranStateTableOffset commitLogOffset"),
         (headers.ConsumerSendMsgBackRequestHeader, "offset group delayLevel"),

@@ -89,16 +89,20 @@ LIVE_TRANSACTION_MUTANTS = (
         breaks="a decision is answered before it is committed",
         expected=("A20",),
         broker=_ending(
+            "commit(",
             """
-            try:
-                context.proposer.submit(proposal)
-            """,
-            """
-            if planted("decision answered when proposed") and decision == asked:
-                proposal.on_done = lambda _: None
+            if planted("decision answered when proposed") and decision == wanted:
                 request.reply(ResponseCode.SUCCESS)
-            try:
-                context.proposer.submit(proposal)
+                context.proposer.submit(
+                    Proposal(
+                        commands=[command],
+                        records=records,
+                        on_done=lambda _: None,
+                        half_queue_offset=half.queue_offset,
+                    )
+                )
+                return
+            commit(
             """,
         ),
     ),
@@ -107,16 +111,12 @@ LIVE_TRANSACTION_MUTANTS = (
         breaks="one decision in eight is answered and forgotten until the broker asks",
         expected=("A20", "T3"),
         broker=_ending(
-            """
-            try:
-                context.proposer.submit(proposal)
-            """,
+            "commit(",
             """
             if planted("decision answered, and dropped", every=8):
                 request.reply(ResponseCode.SUCCESS)
                 return
-            try:
-                context.proposer.submit(proposal)
+            commit(
             """,
         ),
     ),
@@ -125,11 +125,11 @@ LIVE_TRANSACTION_MUTANTS = (
         breaks="one commit in fifteen is stored as a rollback",
         expected=("T3", "A4", "T5"),
         broker=_ending(
-            "context, asked = self._context, decision",
+            "context, wanted = self._context, decision",
             """
-            context, asked = self._context, decision
+            context, wanted = self._context, decision
             if decision == "commit" and planted("commit taken for a rollback", every=15):
-                asked = decision = "rollback"
+                wanted = decision = "rollback"
             """,
         ),
     ),
@@ -160,7 +160,7 @@ LIVE_TRANSACTION_MUTANTS = (
             """
             if planted("check never asked") or self._producer(properties) is None:
             """,
-            "CheckBack._look_at",
+            "CheckBack._examine",
         ),
     ),
     LiveMutant(
@@ -174,7 +174,7 @@ LIVE_TRANSACTION_MUTANTS = (
                 half.queue_offset % 3 == 0 and planted("check of some halves never asked")
             ) or self._producer(properties) is None:
             """,
-            "CheckBack._look_at",
+            "CheckBack._examine",
         ),
     ),
     LiveMutant(
@@ -190,7 +190,7 @@ LIVE_TRANSACTION_MUTANTS = (
                 age_ms > 50 and planted("check asked too early")
             ):
             """,
-            "CheckBack._look_at",
+            "CheckBack._examine",
         ),
     ),
     LiveMutant(
@@ -207,7 +207,7 @@ LIVE_TRANSACTION_MUTANTS = (
                 ]
             )(
             """,
-            "CheckBack._ask",
+            "CheckBack._send_check",
         ),
     ),
     LiveMutant(
@@ -220,7 +220,7 @@ LIVE_TRANSACTION_MUTANTS = (
             """
             if half.checks >= 1 and planted("half discarded too early"):
             """,
-            "CheckBack._look_at",
+            "CheckBack._examine",
         ),
     ),
     LiveMutant(
