@@ -1,7 +1,7 @@
-"""Whether a message is stored already, and where.
+"""Detection of messages that are stored already, and where.
 
-Place in the data path: the send processor asks before it proposes; the answer of a retry names the
-first place (promise G2). Windows hold hashes of keys, so a place is named only after the record
+Place in the data path: the send processor checks before it proposes; the answer of a retry names
+the first place (promise G2). Windows hold hashes of keys, so a place is named only after the record
 itself has shown its key.
 
 Halves and plain messages share one scope: a half becomes a message of its key when it is committed.
@@ -29,7 +29,7 @@ __all__ = ["Place", "are_surely_new", "maybe_stored", "stored_place"]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a message stands in the log, or will stand."""
+    """Position of a message in the log and in its queue, present or future."""
 
     topic: str
     queue_id: int
@@ -38,7 +38,7 @@ class Place:
 
 
 def are_surely_new(context: BrokerContext, keys: list[str], *, born_ms: int) -> bool:
-    """True where no key of a batch is stored, expired or in flight; a quick way."""
+    """Return whether no key of a batch is stored, expired or in flight; False may be wrong."""
     state = context.state
     born_ms += context.clocks.lead_ms()
     return (
@@ -49,7 +49,7 @@ def are_surely_new(context: BrokerContext, keys: list[str], *, born_ms: int) -> 
 
 
 def stored_place(context: BrokerContext, record: PendingRecord, key: str) -> Place | None:
-    """The place of an earlier attempt to store this message, None where there was none.
+    """Return the place of an earlier attempt to store this message, None where there was none.
 
     Raises RefusedError where one is known, or possible, but has no place to name.
     """
@@ -100,5 +100,5 @@ def _expired(window: DedupeWindow, key: str) -> RefusedError:
 
 
 def maybe_stored(why: str) -> RefusedError:
-    """The refusal of a message that is stored already, or may be, at a place that nobody knows."""
+    """Build the refusal of a message that is stored already, or may be, at an unknown place."""
     return RefusedError(ResponseCode.MESSAGE_ILLEGAL, f"outcome unknown: {why}")

@@ -17,7 +17,8 @@ _DELAYS: Final = ("DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_M
 
 
 class KnownProperties(NamedTuple):
-    """`delay` names the delaying property that is set; `pop_check` is POP_CK's value."""
+    """Values of those properties; `delay` names the delaying property that is set, `pop_check` is
+    POP_CK's value."""
 
     uniq_key: str | None
     tags: str | None
@@ -27,7 +28,7 @@ class KnownProperties(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> KnownProperties:
-        """Of a block in text form."""
+        """Read them from a block in text form."""
         if "TRAN_MSG" in text or "DELAY" in text or "TIMER_" in text or "POP_CK" in text:
             return cls._parsed(text)
         key_at, tags_at = text.rfind("UNIQ_KEY\x01"), text.rfind("TAGS\x01")

@@ -1,13 +1,13 @@
-"""SEND_REPLY_MESSAGE and its V2: the answer to a request that was sent as a message.
+"""SEND_REPLY_MESSAGE and its V2: the reply to a request that was sent as a message.
 
-Place in the data path: whoever consumed a request sends its answer here; it is pushed to the client
-that asked (PUSH_REPLY_MESSAGE_TO_CLIENT, to the producer that the property REPLY_TO_CLIENT names)
-and stored in the reply topic like any message.
+Place in the data path: the consumer of a request sends its reply here; it is pushed to the
+requesting client (PUSH_REPLY_MESSAGE_TO_CLIENT, to the producer that the property REPLY_TO_CLIENT
+names) and stored in the reply topic like any message.
 
-Rules: "sent" means that the client that asked has taken the answer, whatever became of storing it;
-an answer that it has not taken is refused with 1, RocketMQ's words, and may be stored all the same.
-At most `_PUSHES_MAX` pushes are under way. Beyond RocketMQ: an answer that is sent again is pushed
-again and stored once, and only the ready leader takes answers, as it does messages.
+Rules: "sent" means that the requesting client has accepted the reply, whatever became of storing
+it; a reply that it has not accepted is refused with 1, RocketMQ's words, and may be stored all the
+same. At most `_PUSHES_MAX` pushes are under way. Beyond RocketMQ: a reply that is sent again is
+pushed again and stored once, and only the ready leader accepts replies, as it does messages.
 
 Source: RocketMQ ReplyMessageProcessor, Broker2Client.
 """
@@ -38,6 +38,8 @@ _PUSH_REPLY_TIME: Final = "PUSH_REPLY_TIME"
 
 
 class ReplyProcessor:
+    """Handler of replies: pushes each, and stores it as a send would."""
+
     def __init__(self, context: BrokerContext, tasks: TaskOwner, send: SendProcessor) -> None:
         self._context = context
         self._tasks = tasks
@@ -45,8 +47,8 @@ class ReplyProcessor:
         self._push_count = 0
 
     def handle(self, request: Request) -> None:
-        """Raises RefusedError where a send would; nothing was pushed then."""
-        self._context.require_leader()
+        """Push and store the reply. Raises RefusedError where a send would; nothing was pushed
+        then."""
         if self._push_count >= _PUSHES_MAX:
             raise RefusedError(
                 ResponseCode.SYSTEM_BUSY,
@@ -64,7 +66,7 @@ class ReplyProcessor:
         self._tasks.answer(request, lambda: self._push(request, pushed_fields, reply))
 
     def _pushed_fields(self, request: Request, names: SendNames) -> dict[str, str]:
-        """The header of 326, complete but for the properties."""
+        """Build the header of PUSH_REPLY_MESSAGE_TO_CLIENT. Raises RefusedError."""
         now_ms = self._context.clock_ms()
         fields = {
             "producerGroup": request.fields.get(names.group) or "",
@@ -96,7 +98,8 @@ class ReplyProcessor:
             self._push_count -= 1
 
     async def _failure_of_push(self, request: Request, fields: dict[str, str]) -> str | None:
-        """None once the client that asked has taken the answer; else RocketMQ's words for it."""
+        """Push the reply; None once the requesting client has accepted it, else RocketMQ's words
+        for the failure."""
         client_id = parse_properties_text(fields["properties"]).get(_REPLY_TO_CLIENT)
         if client_id is None:
             return f"reply message properties[{_REPLY_TO_CLIENT}] is null"
@@ -120,7 +123,7 @@ class ReplyProcessor:
 
 
 class _Reply:
-    """Answers the sender once both are known: whether it was pushed, and how storing it ended."""
+    """State of one reply: its sender is answered once the outcomes of push and store are known."""
 
     __slots__ = ("_failure", "_is_pushed", "_request", "_stored", "is_stored")
 
@@ -129,7 +132,7 @@ class _Reply:
         self.is_stored = is_stored
         self._is_pushed = False
         self._failure: str | None = None
-        # A client reads these fields whatever became of storing it.
+        # Clients read these fields even where the reply was not stored.
         self._stored: dict[str, str] | None = None
         if not is_stored:
             self._stored = _nowhere()
@@ -153,7 +156,7 @@ class _Reply:
 
 
 class _StoreRequest(Request):
-    """A send whose answer goes to whoever sent it on, not to the connection."""
+    """The send of a reply to its topic; its outcome goes to `on_stored`, not to the connection."""
 
     __slots__ = ("_on_stored",)
 
@@ -179,5 +182,5 @@ class _StoreRequest(Request):
 
 
 def _nowhere() -> dict[str, str]:
-    """RocketMQ's place of a reply that is not known to be stored."""
+    """Return RocketMQ's fields for a reply that is not known to be stored."""
     return {"msgId": "0", "queueId": "0", "queueOffset": "0"}

@@ -11,6 +11,7 @@ from broker.request.forwarding import Forwarded
 from broker.request.needs import consume, publish
 from broker.request.row import Row
 from remoting.protocol.codes import RequestCode
+from remoting.protocol.headers import ConsumerSendMsgBackRequestHeader
 
 __all__ = ["ROWS"]
 
@@ -53,6 +54,7 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(
         _C.SEND_REPLY_MESSAGE,
         "reply.handle",
+        leader=True,
         fields=_SEND,
         answer=_SENT,
         body="the reply",
@@ -61,6 +63,7 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(
         _C.SEND_REPLY_MESSAGE_V2,
         "reply.handle",
+        leader=True,
         fields=_SEND_V2,
         answer=_SENT,
         body="the reply",
@@ -69,8 +72,8 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(
         _C.CONSUMER_SEND_MSG_BACK,
         "send_back.handle",
-        fields="offset:L* group:S* delayLevel:I* originMsgId:S originTopic:S unitMode:B "
-        "maxReconsumeTimes:I",
+        header=ConsumerSendMsgBackRequestHeader,
+        leader=True,
         needs=consume(group="group", stored=True),
         forwarded=Forwarded.FOR_OTHERS,
     ),

@@ -57,6 +57,8 @@ _MESSAGE_ILLEGAL: Final = (
 
 
 class SendProcessor:
+    """Handler of sends: checks a request and turns it into records."""
+
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
         self._added = {
@@ -68,7 +70,7 @@ class SendProcessor:
         self._random = context.random
 
     def handle(self, request: Request) -> None:
-        """Raises RefusedError; else the answer follows when the outcome is known."""
+        """Store the messages, and answer when the outcome is known. Raises RefusedError."""
         context = self._context
         context.require_leader()
         code = request.command.code
@@ -80,9 +82,10 @@ class SendProcessor:
         is_dead = retried is not None and retried.name != topic_name
         topic = retried or self._topic_for(request, names, topic_name, commands)
         if retried is not None and (is_dead or commands):
-            queue_id = 0  # the sender knows nothing of the queues there, or there were none
+            queue_id = 0  # the sender does not know the queues there, or there were none
         if topic.order and not context.config.broker_permission & PERM_WRITE:
-            # Others are taken until the producers' routes know: nobody need see an error.
+            # Sends to other topics are accepted until the producers' routes show the permission: no
+            # client need see an error.
             raise RefusedError(
                 ResponseCode.NO_PERMISSION,
                 f"the broker[{context.config.advertised}] sending message is forbidden",
@@ -117,7 +120,8 @@ class SendProcessor:
     def _topic_for(
         self, request: Request, names: SendNames, name: str, commands: list[Command]
     ) -> Topic:
-        """The topic; where it is to be created, its command is added to `commands`."""
+        """Return the topic; where it is to be created, its command is added to `commands`. Raises
+        RefusedError."""
         topic = self._context.proposer.topic(name)
         if is_forbidden_for_sends(name):
             raise RefusedError(
@@ -163,7 +167,7 @@ class SendProcessor:
     def _record(
         self, request: Request, names: SendNames, topic: Topic, queue_id: int, *, is_dead: bool
     ) -> tuple[PendingRecord, str]:
-        """The record and its UNIQ_KEY."""
+        """Build the record; returns it and its UNIQ_KEY. Raises RefusedError."""
         text = request.fields.get(names.properties) or ""
         if len(text) > PROPERTIES_SIZE_MAX:
             raise self._illegal()  # before anything looks at all of it
@@ -229,7 +233,7 @@ class SendProcessor:
         return record, key
 
     def _waiting(self, text: str) -> Waiting | None:
-        """Where a message with a delaying property waits. Raises RefusedError."""
+        """Return where a message with a delaying property waits. Raises RefusedError."""
         context = self._context
         try:
             waiting = waiting_of(
@@ -246,7 +250,10 @@ class SendProcessor:
     def _batch_records(
         self, request: Request, names: SendNames, topic: Topic, queue_id: int
     ) -> tuple[list[PendingRecord], str | None]:
-        """The records, and the UNIQ_KEY of the batch itself, if it has one."""
+        """Build the records; returns them and the UNIQ_KEY of the batch itself, if it has one.
+
+        Raises RefusedError.
+        """
         heading = _batch_heading(request, names)
         template = self._template(
             request,
@@ -337,7 +344,8 @@ class SendProcessor:
 
 
 def _batch_heading(request: Request, names: SendNames) -> KnownProperties:
-    """What is said of a batch as a whole. Raises RefusedError for what no batch can be."""
+    """Read the properties of a batch as a whole. Raises RefusedError for those that no batch may
+    have."""
     heading = KnownProperties.of(request.fields.get(names.properties) or "")
     topic, sys_flag = request.text(names.topic), request.integer(names.sys_flag)
     if heading.uniq_key is not None and len(heading.uniq_key) > _HEADING_KEY_SIZE_MAX:

@@ -1,4 +1,4 @@
-"""CONSUMER_SEND_MSG_BACK: a consumer could not handle a message and wants it again, later.
+"""CONSUMER_SEND_MSG_BACK: a consumer could not process a message and wants it again, later.
 
 Place in the data path: the message is stored anew, delayed, for `%RETRY%group`, with its count of
 attempts raised; after the last attempt, or at delay level -1, it goes to `%DLQ%group`. Rules:
@@ -29,6 +29,7 @@ from broker.request.stored_topic import topic_sent_back
 from broker.send.send_names import SendNames
 from remoting.errors import RecordError
 from remoting.protocol.codes import ResponseCode
+from remoting.protocol.headers import ConsumerSendMsgBackRequestHeader
 from remoting.records.message import (
     MessageRecord,
     decode_record,
@@ -46,27 +47,27 @@ _FIRST_RETRY_LEVEL: Final = 3  # 10 seconds
 
 
 class SendBackProcessor:
+    """Handler of messages that consumers send back."""
+
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
 
-    def handle(self, request: Request) -> None:
-        """Raises RefusedError; else the answer follows once the copy is committed."""
-        context = self._context
-        context.require_leader()
-        group = request.text("group")
+    def handle(self, header: ConsumerSendMsgBackRequestHeader, request: Request) -> None:
+        """Store the copy, and answer once it is committed. Raises RefusedError."""
+        context, group = self._context, header.group
         try:
             check_group_name(group)
         except TopicNameError as error:
             raise RefusedError(ResponseCode.INVALID_PARAMETER, f"{error}.") from error
-        record = self._stored(request.integer("offset"))
+        record = self._stored(header.offset)
         topic_read = topic_sent_back(record, group)
         if topic_read is not None:
             request.require(topic_read)
         if retry_queue_count(context, group) <= 0:
             request.reply(ResponseCode.SUCCESS, "the group wants no retries")
             return
-        level = request.integer("delayLevel")
-        limit = request.integer_or("maxReconsumeTimes", -1)
+        level = header.delay_level
+        limit = -1 if header.max_reconsume_times is None else header.max_reconsume_times
         commands: list[Command] = []
         is_dead = level < 0 or _dead_letter_due(context, group, record.reconsume_times + 1, limit)
         topic = _group_topic(
@@ -74,7 +75,7 @@ class SendBackProcessor:
             DLQ_PREFIX if is_dead else RETRY_PREFIX,
             group,
             commands,
-            sys_flag=SYS_FLAG_UNIT_SUB if request.boolean_or("unitMode", False) else 0,
+            sys_flag=SYS_FLAG_UNIT_SUB if header.unit_mode else 0,
         )
         if not topic.writable:
             raise RefusedError(
@@ -137,7 +138,7 @@ class SendBackProcessor:
 
 
 def _dead_letter_due(context: BrokerContext, group: str, attempts: int, limit: int) -> bool:
-    """Whether a message that was tried `attempts` times goes to the dead letters.
+    """Return whether a message that was tried `attempts` times goes to the dead letters.
 
     `limit` is the request's own maximum; below 0 the group's counts.
     """
@@ -148,7 +149,8 @@ def _dead_letter_due(context: BrokerContext, group: str, attempts: int, limit: i
 
 
 def retry_queue_count(context: BrokerContext, group: str) -> int:
-    """How many queues the group's retry topic is made with; 0 and below: it wants no retries."""
+    """Return the number of queues that the group's retry topic is created with; 0 and below: the
+    group wants no retries."""
     count = context.state.groups.get(group, {}).get("retryQueueNums", 1)
     return min(int(count), _RETRY_QUEUES_MAX)
 
@@ -156,7 +158,8 @@ def retry_queue_count(context: BrokerContext, group: str) -> int:
 def _group_topic(
     context: BrokerContext, prefix: str, group: str, commands: list[Command], *, sys_flag: int = 0
 ) -> Topic:
-    """A group's retry or dead-letter topic; where it is not there, `commands` creates it."""
+    """Return a group's retry or dead-letter topic; where there is none, `commands` creates it.
+    Raises RefusedError."""
     name = f"{prefix}{group}"
     topic = context.proposer.topic(name)
     if topic is None:
@@ -175,8 +178,8 @@ def topic_of_retry(
     topic: str,
     commands: list[Command],
 ) -> Topic | None:
-    """Where a retry goes that a client sends by itself, after its last attempt the dead letters;
-    None for other messages. It needs no default topic: its consumers are there.
+    """Return the topic of a retry that a client sends by itself, after its last attempt that of the
+    dead letters; None for other messages. It needs no default topic: its consumers are there.
 
     Raises RefusedError.
     """
@@ -189,7 +192,7 @@ def topic_of_retry(
         raise RefusedError(ResponseCode.INVALID_PARAMETER, f"{error}.") from error
     attempts = request.integer_or(names.reconsume, 0)
     limit = request.integer_or(names.reconsume_max, -1)
-    # An orderly group tries again at the place: what it sends away has had its attempts.
+    # An orderly consumer retries in place: a message that it sends away has had its attempts.
     is_ordered = context.locks.is_ordered(context.state.queue_owners, group, context.monotonic_ms())
     if not is_ordered and not _dead_letter_due(context, group, attempts, limit):
         is_unit = request.boolean_or(names.unit_mode, False)

@@ -14,7 +14,7 @@ __all__ = ["FULL", "LETTERS", "SendNames"]
 
 @dataclass(frozen=True, slots=True)
 class SendNames:
-    """One spelling."""
+    """One spelling of the fields of a send request."""
 
     group: str
     topic: str

@@ -2,8 +2,8 @@
 
 Place in the data path: `broker.send.send` hands over the records of a request that passed its
 checks. A UNIQ_KEY that is stored already is answered with its first place and not stored again
-(promise G2); one that is in flight is waited for; the rest is proposed, and answered once the entry
-is committed and applied. Source: RocketMQ SendMessageProcessor.handlePutMessageResult.
+(promise G2); for one that is in flight the send waits; the rest is proposed, and answered once the
+entry is committed and applied. Source: RocketMQ SendMessageProcessor.handlePutMessageResult.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ _WAITING_TOPICS: Final = frozenset({HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC})
 
 
 class StoreSend:
+    """One send whose records are to be stored, once."""
+
     __slots__ = (
         "_commands",
         "_context",
@@ -55,12 +57,13 @@ class StoreSend:
         self._request = request
         self._records = records
         self._commands = commands
-        self._topic = topic  # this and the queue as they were asked for
+        self._topic = topic  # this and the queue as the sender named them
         self._queue_id = queue_id
         self._transaction_id = transaction_id
 
     def start(self) -> None:
-        """Propose, wait for the same keys in flight, or answer with the stored places."""
+        """Propose, wait for the same keys in flight, or answer with the stored places. Raises
+        RefusedError."""
         proposer = self._context.proposer
         duplicates: list[Place] = []
         in_flight: str | None = None
@@ -91,7 +94,7 @@ class StoreSend:
             )
 
     def _is_surely_new(self) -> bool:
-        """True where no key of a batch is stored, expired or in flight."""
+        """Return whether no key of a batch is stored, expired or in flight; False may be wrong."""
         if len(self._records) == 1:
             return False  # judging it is as quick
         keys = [record.dedupe_key for record in self._records if record.dedupe_key is not None]
@@ -108,13 +111,13 @@ class StoreSend:
             ) from error
 
     def _after_first_attempt(self, status: ProposalStatus | None) -> None:
-        """The attempt in flight with our key ended: judge again, now that it is known."""
+        """Start again, once the outcome of the attempt in flight with this key is known."""
         try:
             if status is None:
                 self._context.require_leader()
             if status in {None, ProposalStatus.COMMITTED, ProposalStatus.TRUNCATED}:
                 self.start()
-            else:  # our own records have no places
+            else:  # these records were not stored and have no places
                 self._refuse(status)
         except RefusedError as refused:
             self._request.refuse(refused)
@@ -130,7 +133,7 @@ class StoreSend:
             self._refuse(status)
             return
         answer = partial(self._answer, code, status, self._records)
-        if self._commands:  # it made its topic: whoever has the answer may ask name servers for it
+        if self._commands:  # it created its topic: the sender may query name servers for it now
             self._context.when_routes_told(answer)
         else:
             answer()
@@ -160,7 +163,7 @@ class StoreSend:
         self._request.reply(code, remark, fields)
 
     def _add_recall_handle(self, fields: dict[str, str], place: Place | PendingRecord) -> None:
-        """What RECALL_MESSAGE will ask for; no longer once the message was delivered."""
+        """Add the handle that RECALL_MESSAGE takes, unless the message was delivered already."""
         timer = self._context.state.timers.get(place.queue_offset)
         key = self._transaction_id
         if timer is not None and key is not None and not self._topic.startswith(RETRY_PREFIX):
