@@ -1,4 +1,4 @@
-"""POP: consumers without queues of their own; the broker keeps who holds which message.
+"""POP: consumers without queues of their own; the broker records which group holds which message.
 
 `pop` gives messages to a group, `pop_ack` and `batch_ack` end or prolong a holding, `pop_peek`
 looks without taking, `revive` stores again what nobody acknowledged in time, `reader` finds what

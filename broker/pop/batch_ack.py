@@ -1,4 +1,4 @@
-"""What a BATCH_ACK_MESSAGE is about: of the offsets whose bits it sets, those that are held.
+"""The offsets of a BATCH_ACK_MESSAGE: of those whose bits it sets, those that are held.
 
 Place in the data path: `broker.pop.pop_ack` adds each row of a request and proposes what
 comes out. A row of some bytes may set thousands of bits; what is not held needs no command, since
@@ -27,11 +27,14 @@ _Blocks = dict[int, int]  # number of the block -> its bits
 
 
 class BatchAcks:
+    """Offsets that one request acknowledges, by queue and pop time."""
+
     def __init__(self) -> None:
         self._rows: dict[QueueKey, dict[int, _Blocks]] = {}  # by pop time
         self._ordered: dict[QueueKey, dict[int, _Blocks]] = {}
 
     def add(self, key: QueueKey, pop_ms: int, start: int, bits: bytes, *, is_order: bool) -> None:
+        """Add the offsets from `start` on whose bits are set."""
         assert len(bits) <= BITS_SIZE_MAX
         rows = self._ordered if is_order else self._rows
         blocks = rows.setdefault(key, {}).setdefault(pop_ms, {})
@@ -42,7 +45,7 @@ class BatchAcks:
                 blocks[number] = blocks.get(number, 0) | part
 
     def plain(self, state: PopState) -> list[AckCommand]:
-        """One command for each queue of which something is held; offsets ascend."""
+        """Build a command for each queue of which an offset is held; offsets ascend."""
         commands: list[AckCommand] = []
         for key, by_time in self._rows.items():
             held = state.held_offsets(key)
@@ -66,6 +69,7 @@ class BatchAcks:
         return commands
 
     def ordered(self, state: PopState) -> list[AckOrderCommand]:
+        """Build a command for each offset that is held in order."""
         commands: list[AckOrderCommand] = []
         for key, by_time in self._ordered.items():
             held = state.orders.get(key)
@@ -78,6 +82,7 @@ class BatchAcks:
         return commands
 
     def ordered_queues(self) -> list[QueueKey]:
+        """Return the queues of which offsets are acknowledged in order."""
         return list(self._ordered)
 
 

@@ -1,8 +1,8 @@
 """POP_MESSAGE: messages for a group, held for this consumer until they are acknowledged.
 
 Place in the data path: reads the group's queues (`broker.pop.reader`), proposes what was taken as
-one entry, and answers once that is committed: no failover gives a message to two consumers. What
-finds nothing is held (`broker.request.pop_polling`).
+one entry, and answers once that is committed: no failover gives a message to two consumers. A pop
+that finds nothing is held (`broker.request.pop_polling`).
 
 While a pop of a queue is under way, the next one begins behind it (`_ahead`), without waiting; its
 command is void where the one before came to nothing. In order, one at a time.
@@ -15,25 +15,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from broker.entry.payload import ClearResetCommand, Command
 from broker.entry.pop_commands import PopCommand, PopOrderCommand
 from broker.entry.pop_handle import ORDER_REVIVE_QUEUE, Handle, pop_retry_topic, retry_flag
 from broker.entry.topics import Topic, TopicNameError, check_group_name
-from broker.leader.proposer import BusyError, Proposal
 from broker.pop.reader import Slice, as_first_sent, read_slice, start_of
 from broker.queues.message_filter import EVERYTHING, TAG, FilterError, MessageFilter
 from broker.queues.sql import filter_of
+from broker.request.commit import commit
 from broker.request.context import BrokerContext
 from broker.request.deleted_topics import first_of_living_topic
 from broker.request.pop_polling import HeldPop
-from broker.request.proposal_answers import refused_of
 from broker.request.request import RefusedError, Request
 from broker.state.pop_order import OrderSet
 from broker.state.pop_state import QueueKey
-from raft.replicated_log import ProposalStatus
 from remoting.protocol.codes import ResponseCode
+from remoting.protocol.headers import PopMessageRequestHeader
 
 __all__ = ["PopProcessor"]
 
@@ -52,7 +52,7 @@ _LOOK_AGAIN_MS: Final = 50  # at a queue whose outcome is under way
 
 @dataclass(slots=True, kw_only=True)
 class _Pop:
-    """What was asked for."""
+    """One pop: its parameters, checked."""
 
     request: Request
     group: str
@@ -70,7 +70,7 @@ class _Pop:
 
 @dataclass(slots=True, kw_only=True)
 class _Taken:
-    """What was taken of one queue, or at least looked at."""
+    """Messages that were taken from one queue, or at least examined."""
 
     key: QueueKey
     expected: int
@@ -79,7 +79,7 @@ class _Taken:
 
 @dataclass(slots=True)
 class _Catch:
-    """Of one pop."""
+    """Messages that one pop takes, from all queues."""
 
     pop_ms: int
     taken: list[_Taken] = field(default_factory=list)
@@ -90,33 +90,30 @@ class _Catch:
 
 
 class PopProcessor:
+    """Handler of pops: answers once what it took is committed, or holds a pop."""
+
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
         self._ahead: dict[QueueKey, tuple[int, int]] = {}  # next offset, pops under way
 
-    def handle(self, request: Request) -> None:
-        """Raises RefusedError; else the answer follows, perhaps after having been held."""
-        self._run(self._checked(request))
+    def handle(self, header: PopMessageRequestHeader, request: Request) -> None:
+        """Take messages for the consumer, at once or after having been held. Raises
+        RefusedError."""
+        self._run(self._checked(header, request))
 
     # Checks ------------------------------------------------------------------------------------
 
-    def _checked(self, request: Request) -> _Pop:
-        context = self._context
-        context.require_leader()
-        for name in ("consumerGroup", "topic"):
-            request.text(name)
-        for name in ("queueId", "initMode"):
-            request.integer(name)
-        count_max, invisible_ms = request.integer("maxMsgNums"), request.integer("invisibleTime")
-        poll_ms = max(0, min(request.integer("pollTime"), _POLL_MS_MAX))
-        request.integer("bornTime")  # by the client's clock: nothing is judged by it
-        if count_max > _COUNT_MAX:
+    def _checked(self, header: PopMessageRequestHeader, request: Request) -> _Pop:
+        """Return the pop, its parameters within their limits. Raises RefusedError."""
+        context, invisible_ms = self._context, header.invisible_ms
+        poll_ms = max(0, min(header.poll_ms, _POLL_MS_MAX))
+        if header.max_msg_nums > _COUNT_MAX:
             raise RefusedError(
                 ResponseCode.INVALID_PARAMETER,
                 f"the broker[{context.config.advertised}] pop message's num is greater than 32",
             )
-        group, topic, queue_id = self._place(request)
-        attempt_id = request.fields.get("attemptId") or ""
+        topic = self._readable(header, request)
+        attempt_id = header.attempt_id or ""
         if not 0 < invisible_ms <= _INVISIBLE_MS_MAX or len(attempt_id) > _ATTEMPT_ID_SIZE_MAX:
             raise RefusedError(
                 ResponseCode.INVALID_PARAMETER,
@@ -125,21 +122,22 @@ class PopProcessor:
             )
         return _Pop(
             request=request,
-            group=group,
+            group=header.consumer_group,
             topic=topic,
-            queue_id=queue_id,
-            count_max=max(1, count_max),
+            queue_id=header.queue_id,
+            count_max=max(1, header.max_msg_nums),
             invisible_ms=invisible_ms,
             deadline_ms=context.monotonic_ms() + poll_ms,
-            from_end=request.integer("initMode") != 0,
-            is_order=request.boolean_or("order", False),
+            from_end=header.init_mode != 0,
+            is_order=header.order,
             attempt_id=attempt_id,
-            filter=self._filter(request),
+            filter=self._filter(header.expression_type, header.expression),
         )
 
-    def _place(self, request: Request) -> tuple[str, Topic, int]:
+    def _readable(self, header: PopMessageRequestHeader, request: Request) -> Topic:
+        """Return the topic. Raises RefusedError where the group may not pop the queue."""
         context = self._context
-        group, name = request.text("consumerGroup"), request.text("topic")
+        group, name, queue_id = header.consumer_group, header.topic, header.queue_id
         topic = context.state.topics.get(name)
         if topic is None:
             raise RefusedError(
@@ -149,7 +147,6 @@ class PopProcessor:
             raise RefusedError(
                 ResponseCode.NO_PERMISSION, f"the topic[{name}] peeking message is forbidden"
             )
-        queue_id = request.integer("queueId")
         if not -1 <= queue_id < topic.read_queue_count:
             raise RefusedError(
                 ResponseCode.INVALID_PARAMETER,
@@ -175,10 +172,9 @@ class PopProcessor:
         topics_max = context.state.limits.topics_max
         if retry_topic not in context.state.topics and len(context.state.topics) >= topics_max:
             raise RefusedError(ResponseCode.SYSTEM_BUSY, "this broker has its most topics already")
-        return group, topic, queue_id
+        return topic
 
-    def _filter(self, request: Request) -> MessageFilter:
-        kind, expression = request.fields.get("expType"), request.fields.get("exp")
+    def _filter(self, kind: str | None, expression: str | None) -> MessageFilter:
         if not expression:
             return EVERYTHING
         if (kind or TAG) != TAG and not self._context.config.enable_property_filter:
@@ -213,22 +209,17 @@ class PopProcessor:
             _, under_way = self._ahead.get(taken.key, (0, 0))
             self._ahead[taken.key] = (taken.slice.next_offset, under_way + 1)
 
-        def done(status: ProposalStatus | None) -> None:
-            self._landed(catch)
-            refused = refused_of(status, context.not_leader_remark)
-            if refused is not None:
-                pop.request.refuse(refused)
-            else:
-                self._guarded(pop, lambda: self._answer(pop, catch))
-
-        try:
-            context.proposer.submit(Proposal(commands=commands, on_done=done))
-        except BusyError as error:
-            self._landed(catch)
-            raise RefusedError(ResponseCode.SYSTEM_BUSY, str(error)) from error
+        commit(
+            context,
+            pop.request,
+            commands,
+            answer=lambda: self._guarded(pop, lambda: self._answer(pop, catch)),
+            settled=partial(self._landed, catch),
+        )
 
     def _queues(self, pop: _Pop) -> list[tuple[str, int]]:
-        """In the order in which they are popped: from anywhere, retries first now and then."""
+        """Return the queues in the order in which they are popped: from a random one on, retries
+        first now and then."""
         context = self._context
         chance = context.random.randrange(100)
         queues = [(pop.topic.name, pop.queue_id)]
@@ -278,7 +269,7 @@ class PopProcessor:
         catch.taken.append(_Taken(key=key, expected=expected, slice=found))
 
     def _start(self, pop: _Pop, key: QueueKey) -> tuple[int, int]:
-        """The group's offset as it will be (-1: none), and where to read."""
+        """Return the group's offset as it will be (-1: none), and the offset to read at."""
         ahead = self._ahead.get(key)
         if ahead is not None:
             return ahead[0], ahead[0]
@@ -294,8 +285,8 @@ class PopProcessor:
             return False
         until_ms = held.blocked_until_ms(pop.attempt_id, now_ms)
         if until_ms is None:
-            # A message of the set may be on its way to being done or postponed: only the outcome
-            # says whether the queue is free. The same attempt asks for the same set again.
+            # An acknowledgement or a change of a message of the set may be in flight: only its
+            # outcome says whether the queue is free. The same attempt gets the same set again.
             if held.is_of(pop.attempt_id) or not self._is_busy(key, held):
                 return False
             until_ms = now_ms + _LOOK_AGAIN_MS
@@ -339,6 +330,7 @@ class PopProcessor:
         return commands
 
     def _landed(self, catch: _Catch) -> None:
+        """End the reservations of a pop whose proposal is no longer in flight."""
         for taken in catch.taken:
             next_offset, under_way = self._ahead[taken.key]
             if under_way == 1:
@@ -349,8 +341,8 @@ class PopProcessor:
     # Answering ---------------------------------------------------------------------------------
 
     def _answer(self, pop: _Pop, catch: _Catch) -> None:
-        """Of what this pop holds now; where its commands were void, or it only passed over what it
-        doesn't want, it goes on."""
+        """Answer with the messages that this pop holds now; where it holds none, since its commands
+        were void or passed over messages that it doesn't want, go on. Raises RefusedError."""
         mine = [taken for taken in catch.taken if self._is_mine(pop, catch, taken)]
         if not mine:
             if not pop.request.connection.closed:

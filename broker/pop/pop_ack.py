@@ -1,9 +1,9 @@
-"""ACK_MESSAGE, BATCH_ACK_MESSAGE, CHANGE_MESSAGE_INVISIBLETIME: what becomes of popped messages.
+"""ACK_MESSAGE, BATCH_ACK_MESSAGE, CHANGE_MESSAGE_INVISIBLETIME: ends of popped messages.
 
 Place in the data path: each names holdings by their handle (`broker.entry.pop_handle`) and becomes
 a command; answered once that is committed. An acknowledgement of what is held no more is answered
 with success, as in RocketMQ: it may be the retry of one whose answer was lost. A change of what is
-held no more is not (208): the message is somebody else's by now, or done.
+held no more is not (208): the message is held by another consumer by now, or done.
 
 Rules: RocketMQ AckMessageProcessor, ChangeInvisibleTimeProcessor.
 """
@@ -13,23 +13,22 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
 from broker.entry.payload import Command
 from broker.entry.pop_commands import AckCommand, AckOrderCommand, ChangeInvisibleCommand
 from broker.entry.pop_handle import ORDER_REVIVE_QUEUE, Handle, HandleError, pop_retry_topic
-from broker.leader.proposer import BusyError, Proposal
 from broker.pop.batch_ack import BITS_SIZE_MAX, BatchAcks
+from broker.request.commit import commit
 from broker.request.context import BrokerContext
-from broker.request.proposal_answers import refused_of
 from broker.request.request import RefusedError, Request
 from broker.state.pop_state import QueueKey
-from raft.replicated_log import ProposalStatus
 from remoting.errors import BodyError
 from remoting.protocol import fastjson
 from remoting.protocol.codes import ResponseCode
+from remoting.protocol.headers import AckMessageRequestHeader, ChangeInvisibleTimeRequestHeader
 
 __all__ = ["PopAckProcessor"]
 
@@ -37,6 +36,7 @@ _INVISIBLE_MS_MAX: Final = 12 * 3_600_000
 _ACKS_MAX: Final = 4_096
 _BODY_SIZE_MAX: Final = 4 << 20  # as many acks, with bitsets of as many bytes as there may be
 _OFFSET_MAX: Final = (1 << 63) - 1
+_HeldHeader: TypeAlias = AckMessageRequestHeader | ChangeInvisibleTimeRequestHeader
 
 
 class _BatchAck(msgspec.Struct):
@@ -54,6 +54,8 @@ class _BatchAck(msgspec.Struct):
 
 
 class _LongBatchAck(msgspec.Struct):
+    """The same fields under their long names."""
+
     consumerGroup: str
     topic: str
     startOffset: int
@@ -70,14 +72,15 @@ class _BatchAckBody(msgspec.Struct):
 
 
 class PopAckProcessor:
+    """Handler of acknowledgements, and of changes of the time until a message is given again."""
+
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
         self._last_pop_ms = 0
 
-    def ack(self, request: Request) -> None:
-        """ACK_MESSAGE."""
-        self._context.require_leader()
-        key, offset, handle = self._held(request, ends_at=1)
+    def ack(self, header: AckMessageRequestHeader, request: Request) -> None:
+        """Acknowledge one message (ACK_MESSAGE). Raises RefusedError."""
+        key, offset, handle = self._held(header, request, ends_at=1)
         command: Command = (
             AckOrderCommand(*key, offset, handle.pop_ms)
             if handle.is_order
@@ -91,8 +94,7 @@ class PopAckProcessor:
         )
 
     def batch_ack(self, request: Request) -> None:
-        """BATCH_ACK_MESSAGE."""
-        self._context.require_leader()
+        """Acknowledge many messages (BATCH_ACK_MESSAGE). Raises RefusedError."""
         acks = _acks_of(request.command.body)
         if not acks:
             raise RefusedError(ResponseCode.NO_MESSAGE, "no message is acknowledged")
@@ -113,7 +115,7 @@ class PopAckProcessor:
             for command in ordered
         ]
         # Where nothing is held the entry is as good as empty, but it proves that this node leads:
-        # who was deposed without knowing it can't tell what is held.
+        # a leader that was deposed without knowing it does not know what is held.
         self._propose(
             request,
             [*plain, *ordered],
@@ -121,12 +123,11 @@ class PopAckProcessor:
             lambda: self._acked(request, wanted.ordered_queues()),
         )
 
-    def change(self, request: Request) -> None:
-        """CHANGE_MESSAGE_INVISIBLETIME."""
-        context = self._context
-        context.require_leader()
-        invisible_ms = request.integer("invisibleTime")
-        key, offset, handle = self._held(request, ends_at=0)
+    def change(self, header: ChangeInvisibleTimeRequestHeader, request: Request) -> None:
+        """Change when a message is given again (CHANGE_MESSAGE_INVISIBLETIME). Raises
+        RefusedError."""
+        context, invisible_ms = self._context, header.invisible_ms
+        key, offset, handle = self._held(header, request, ends_at=0)
         if not 0 <= invisible_ms <= _INVISIBLE_MS_MAX:
             raise RefusedError(
                 ResponseCode.INVALID_PARAMETER,
@@ -154,12 +155,13 @@ class PopAckProcessor:
 
         self._propose(request, [command], [(key, offset)], answer)
 
-    def _held(self, request: Request, *, ends_at: int) -> tuple[QueueKey, int, Handle]:
-        """What the request is about. Raises RefusedError."""
+    def _held(
+        self, header: _HeldHeader, request: Request, *, ends_at: int
+    ) -> tuple[QueueKey, int, Handle]:
+        """Return the group's queue, the offset and its handle that the request names. Raises
+        RefusedError."""
         context = self._context
-        group, topic_name = request.text("consumerGroup"), request.text("topic")
-        queue_id, offset = request.integer("queueId"), request.integer("offset")
-        extra_info = request.text("extraInfo")
+        topic_name, queue_id, offset = header.topic, header.queue_id, header.offset
         topic = context.state.topics.get(topic_name)
         if topic is None:
             raise RefusedError(
@@ -180,10 +182,10 @@ class PopAckProcessor:
                 f"store:{queue.min_offset}~{queue.next_offset}",
             )
         try:
-            handle = Handle.parse(extra_info, offset)
+            handle = Handle.parse(header.extra_info, offset)
         except HandleError as error:
             raise RefusedError(ResponseCode.INVALID_PARAMETER, str(error)) from error
-        return (group, topic_name, queue_id), offset, handle
+        return (header.consumer_group, topic_name, queue_id), offset, handle
 
     def _is_held(self, key: QueueKey, offset: int, pop_ms: int, *, is_order: bool) -> bool:
         state = self._context.state.pop
@@ -205,28 +207,20 @@ class PopAckProcessor:
         busy: Sequence[tuple[QueueKey, int]],
         answer: Callable[[], None],
     ) -> None:
-        """While it is under way these messages are not given again: `broker.pop.revive` passes them
-        over, and a pop in order waits."""
+        """Propose the commands, and answer once they are committed. Raises RefusedError.
+
+        While they are in flight the `busy` messages are not given again: `broker.pop.revive` passes
+        them over, and a pop in order waits.
+        """
         context = self._context
         mine = context.pop_busy.begin(busy)
-
-        def done(status: ProposalStatus | None) -> None:
-            context.pop_busy.end(mine)
-            refused = refused_of(status, context.not_leader_remark)
-            if refused is not None:
-                request.refuse(refused)
-            else:
-                answer()
-
-        try:
-            context.proposer.submit(Proposal(commands=list(commands), on_done=done))
-        except BusyError as error:
-            context.pop_busy.end(mine)
-            raise RefusedError(ResponseCode.SYSTEM_BUSY, str(error)) from error
+        commit(
+            context, request, commands, answer=answer, settled=lambda: context.pop_busy.end(mine)
+        )
 
 
 def _acks_of(body: bytes) -> list[_BatchAck]:
-    """Raises RefusedError."""
+    """Decode the rows of a batch. Raises RefusedError."""
     if len(body) > _BODY_SIZE_MAX:
         raise RefusedError(
             ResponseCode.INVALID_PARAMETER,
@@ -261,7 +255,7 @@ def _ack_of(item: bytes) -> _BatchAck:
 
 
 def _bits_of(ack: _BatchAck) -> bytes:
-    """Which offsets from the start offset on are meant. Raises RefusedError."""
+    """Return the bitset of the offsets from the start offset on. Raises RefusedError."""
     try:
         bits = base64.b64decode(ack.b or "", validate=True)
     except binascii.Error as error:

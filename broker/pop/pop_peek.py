@@ -1,14 +1,14 @@
-"""PEEK_MESSAGE, NOTIFICATION, POLLING_INFO: looking without taking.
+"""PEEK_MESSAGE, NOTIFICATION, POLLING_INFO: queries about pops that take nothing.
 
-Place in the data path: what a pop would find now (peek), whether it would find anything (held as a
-pop is), and how many pops wait. Rules: RocketMQ PeekMessageProcessor, NotificationProcessor,
-PollingInfoProcessor.
+Place in the data path: the messages that a pop would find now (peek), whether it would find any
+(held as a pop is), and how many pops wait. Rules: RocketMQ PeekMessageProcessor,
+NotificationProcessor, PollingInfoProcessor.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, TypeAlias
 
 from broker.entry.pop_handle import pop_retry_topic, retry_flag
 from broker.entry.topics import Topic
@@ -20,28 +20,37 @@ from broker.request.pop_polling import HeldPop
 from broker.request.request import RefusedError, Request
 from broker.state.pop_state import QueueKey
 from remoting.protocol.codes import ResponseCode
+from remoting.protocol.headers import (
+    NotificationRequestHeader,
+    PeekMessageRequestHeader,
+    PollingInfoRequestHeader,
+)
 
 __all__ = ["PopPeekProcessor"]
 
 _COUNT_MAX: Final = 32
 _POLL_MS_MAX: Final = 60_000
+_QueueHeader: TypeAlias = (
+    PeekMessageRequestHeader | NotificationRequestHeader | PollingInfoRequestHeader
+)
 
 
 class PopPeekProcessor:
+    """Handler of queries about what a pop would find, and about pops that wait."""
+
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
 
-    def peek(self, request: Request) -> None:
-        """PEEK_MESSAGE."""
+    def peek(self, header: PeekMessageRequestHeader, request: Request) -> None:
+        """Answer with what a pop would find (PEEK_MESSAGE). Raises RefusedError."""
         context = self._context
-        context.require_leader()
-        left = max(0, min(request.integer("maxMsgNums"), _COUNT_MAX))
+        left = max(0, min(header.max_msg_nums, _COUNT_MAX))
         records: list[bytes] = []
         starts: list[str] = []
         offsets: list[str] = []
-        topic = request.text("topic")
+        topic = header.topic
         rest, size_left = 0, context.config.pull_size_max
-        for key in self._queues(request, with_retries=True):
+        for key in self._queues(header, with_retries=True):
             start = self._start(key)
             if key[1] != topic:
                 start = first_of_living_topic(context, topic, key[1], key[2], start)
@@ -77,21 +86,20 @@ class PopPeekProcessor:
             b"".join(records),
         )
 
-    def notification(self, request: Request) -> None:
-        """NOTIFICATION: whether a pop would find something."""
+    def notification(self, header: NotificationRequestHeader, request: Request) -> None:
+        """Answer whether a pop would find a message, held until it would (NOTIFICATION). Raises
+        RefusedError."""
         context = self._context
-        context.require_leader()
-        poll_ms = max(0, min(request.integer("pollTime"), _POLL_MS_MAX))
-        with_retries = not request.boolean_or("order", False)
-        self._check(request)
-        attempt_id = request.fields.get("attemptId") or ""
+        poll_ms = max(0, min(header.poll_ms, _POLL_MS_MAX))
+        self._check(header)
+        attempt_id = header.attempt_id or ""
         deadline_ms = context.monotonic_ms() + poll_ms
 
         def answer(has_message: bool, *, is_full: bool = False) -> None:
             fields = {"hasMsg": str(has_message).lower(), "pollingFull": str(is_full).lower()}
             request.reply(ResponseCode.SUCCESS, None, fields)
 
-        is_small = request.shrink("topic", "consumerGroup", "queueId", "attemptId")
+        is_small = request.shrink(header.topic, header.consumer_group, attempt_id)
 
         def look() -> None:
             if request.connection.closed:
@@ -101,9 +109,9 @@ class PopPeekProcessor:
                 return
             now_ms = context.clock_ms()
             try:
-                keys = self._queues(request, with_retries=with_retries)
+                keys = self._queues(header, with_retries=not header.order)
                 has_message = any(self._has_message(key, attempt_id, now_ms) for key in keys)
-            except RefusedError as refused:  # what it was let in for is gone
+            except RefusedError as refused:  # the topic, or the permission, is gone by now
                 request.refuse(refused)
                 return
             if has_message:
@@ -112,9 +120,9 @@ class PopPeekProcessor:
                 answer(False)
             elif not is_small or not context.pop_polling.hold(
                 HeldPop(
-                    topic=request.text("topic"),
-                    group=request.text("consumerGroup"),
-                    queue_id=request.integer("queueId"),
+                    topic=header.topic,
+                    group=header.consumer_group,
+                    queue_id=header.queue_id,
                     codes=None,
                     deadline_ms=deadline_ms,
                     wake_ms=None,
@@ -125,28 +133,29 @@ class PopPeekProcessor:
 
         look()
 
-    def polling_info(self, request: Request) -> None:
-        """POLLING_INFO: how many pops of the group wait for the queue."""
-        group, topic = request.text("consumerGroup"), request.text("topic")
-        self._check(request)
-        count = self._context.pop_polling.count(topic, group, request.integer("queueId"))
+    def polling_info(self, header: PollingInfoRequestHeader, request: Request) -> None:
+        """Answer with how many pops of the group wait for the queue (POLLING_INFO). Raises
+        RefusedError."""
+        self._check(header)
+        count = self._context.pop_polling.count(
+            header.topic, header.consumer_group, header.queue_id
+        )
         request.reply(ResponseCode.SUCCESS, None, {"pollingNum": str(count)})
 
-    def _queues(self, request: Request, *, with_retries: bool) -> Iterator[QueueKey]:
-        """Raises RefusedError."""
-        topic = self._check(request)
-        group, name = request.text("consumerGroup"), topic.name
-        queue_id = request.integer("queueId")
+    def _queues(self, header: _QueueHeader, *, with_retries: bool) -> Iterator[QueueKey]:
+        """Yield the queues that the header names. Raises RefusedError."""
+        topic = self._check(header)
+        group, name, queue_id = header.consumer_group, topic.name, header.queue_id
         retry_topic = pop_retry_topic(name, group)
         if with_retries and retry_topic in self._context.state.topics:
             yield group, retry_topic, 0
         for at in range(topic.read_queue_count) if queue_id < 0 else [queue_id]:
             yield group, name, at
 
-    def _check(self, request: Request) -> Topic:
-        """What is asked for may be read. Raises RefusedError."""
+    def _check(self, header: _QueueHeader) -> Topic:
+        """Return the topic. Raises RefusedError where the group may not read the queue."""
         state = self._context.state
-        group, name = request.text("consumerGroup"), request.text("topic")
+        group, name, queue_id = header.consumer_group, header.topic, header.queue_id
         topic = state.topics.get(name)
         if topic is None:
             raise RefusedError(
@@ -156,7 +165,6 @@ class PopPeekProcessor:
             raise RefusedError(
                 ResponseCode.NO_PERMISSION, f"the topic[{name}] peeking message is forbidden"
             )
-        queue_id = request.integer("queueId")
         if not -1 <= queue_id < topic.read_queue_count:
             raise RefusedError(
                 ResponseCode.INVALID_PARAMETER,

@@ -1,6 +1,6 @@
-"""What a pop or a peek finds in one queue of a group.
+"""Reads of one queue for a pop or a peek.
 
-Place in the data path: `broker.pop.pop` asks queue after queue until it has enough. Reads
+Place in the data path: `broker.pop.pop` reads queue after queue until it has enough. Reads
 committed messages only; changes nothing.
 """
 
@@ -21,12 +21,12 @@ from remoting.records.message import decode_record, encode_properties, encode_re
 
 __all__ = ["Slice", "as_first_sent", "read_slice", "start_of"]
 
-_SCAN_MAX: Final = 800  # units looked at per queue when a filter matches little
+_SCAN_MAX: Final = 800  # units read per queue when a filter matches little
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slice:
-    """Records that match, and where the group goes on behind them."""
+    """Matching records of a queue, and the offset behind them at which the group goes on."""
 
     start: int
     next_offset: int
@@ -35,8 +35,8 @@ class Slice:
 
 
 def start_of(context: BrokerContext, key: QueueKey, *, from_end: bool) -> int:
-    """Where a group begins in a queue of which it has no offset: the first message, or with
-    `from_end` the last one, unless the queue is young."""
+    """Return the offset at which a group begins in a queue of which it has none: that of the first
+    message, or with `from_end` of the last one, unless the queue is young."""
     _, topic, queue_id = key
     queue = context.queues.find(topic, queue_id)
     if queue is None:
@@ -56,7 +56,8 @@ def read_slice(
     size_max: int,
     wanted: MessageFilter,
 ) -> Slice:
-    """Stops at what can't be read now: that is repaired, and read by a later pop.
+    """Read matching records from `start` on, up to the first one that can't be read now: that one
+    is repaired, and read by a later pop.
 
     Raises DamagedQueueError.
     """
@@ -81,10 +82,11 @@ def read_slice(
 
 
 def as_first_sent(record: bytes, topic: str, handle: Handle) -> bytes:
-    """A message of a retry topic as consumers of `topic` get it: under that name, with its handle.
+    """Encode a message of a retry topic as consumers of `topic` get it: under that name, with its
+    handle, without which they could not acknowledge it.
 
-    They could not tell otherwise where to acknowledge it. Whoever has written a message of a retry
-    topic by hand, with no room left in its properties, gets it without; it must not hold up others.
+    A message that was sent to a retry topic by hand, with no room left in its properties, comes
+    without one; it must not block others.
     """
     found = decode_record(record, check_crc=False)
     properties = found.property_map()

@@ -49,6 +49,8 @@ _HANDLE_SIZE_MAX: Final = 512  # what a retried message's properties must have r
 
 
 class PopRevive:
+    """Periodic revival of messages that were not acknowledged in time, on the leader."""
+
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
         self._under_way = False
@@ -81,7 +83,7 @@ class PopRevive:
             self._propose(records, commands, revived)
 
     def _due(self, now_ms: int) -> list[Due]:
-        """Some of what may be revived now, the oldest first."""
+        """Return some of the holdings that may be revived now, the oldest first."""
         monotonic_ms = self._context.monotonic_ms()
         self._unreadable = {due: ms for due, ms in self._unreadable.items() if ms > monotonic_ms}
         busy = self._context.pop_busy
@@ -94,7 +96,8 @@ class PopRevive:
         ][:_COUNT_MAX]
 
     def _is_being_deleted(self, due: Due) -> bool:
-        """With the topic its retries go: behind the deletion they would come into the next one."""
+        """Return whether the topic, or the one of which it holds retries, is being deleted: a retry
+        that is stored behind the deletion would come into the next topic of that name."""
         group, topic, _ = due.key
         origin = topic.removeprefix(pop_retry_topic("", group))
         proposer = self._context.proposer
@@ -123,7 +126,8 @@ class PopRevive:
             _log.info("popped messages wait: too many proposals are pending")
 
     def _stored(self, due: Due) -> MessageRecord | None:
-        """None where the log has lost the message: its disk may have forced that. RefusedError."""
+        """Read the message; None where retention has taken it, since a full disk may force that.
+        Raises RefusedError."""
         context = self._context
         _, topic, queue_id = due.key
         queue = context.queues.find(topic, queue_id)
@@ -146,7 +150,7 @@ class PopRevive:
             ) from error
 
     def _retry(self, due: Due, stored: MessageRecord, commands: list[Command]) -> PendingRecord:
-        """The message for its next try, or as a dead letter."""
+        """Build the message for its next try, or as a dead letter."""
         context = self._context
         group = due.key[0]
         attempts = stored.reconsume_times + 1

@@ -11,18 +11,25 @@ from broker.request.forwarding import Forwarded
 from broker.request.needs import ACKS, ADMINISTRATOR, ASSIGNMENT, HELD, READ, SIGNATURE
 from broker.request.row import Row
 from remoting.protocol.codes import RequestCode
+from remoting.protocol.headers import (
+    AckMessageRequestHeader,
+    ChangeInvisibleTimeRequestHeader,
+    NotificationRequestHeader,
+    PeekMessageRequestHeader,
+    PollingInfoRequestHeader,
+    PopMessageRequestHeader,
+)
 
 __all__ = ["ROWS"]
 
 _C: Final = RequestCode
-_QUEUE: Final = "topic:S* queueId:I*"
 
 ROWS: Final[tuple[Row, ...]] = (
     Row(
         _C.POP_MESSAGE,
         "pop.handle",
-        fields="consumerGroup:S* topic:S* queueId:I* maxMsgNums:I* invisibleTime:L* pollTime:L* "
-        "bornTime:L* initMode:I* expType:S exp:S order:B attemptId:S",
+        header=PopMessageRequestHeader,
+        leader=True,
         answer="popTime invisibleTime reviveQid restNum startOffsetInfo msgOffsetInfo "
         "orderCountInfo",
         body="answer: records",
@@ -31,13 +38,15 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(
         _C.ACK_MESSAGE,
         "pop_ack.ack",
-        fields=f"consumerGroup:S* {_QUEUE} offset:L* extraInfo:S*",
+        header=AckMessageRequestHeader,
+        leader=True,
         needs=HELD,
         forwarded=Forwarded.FOR_OTHERS,
     ),
     Row(
         _C.BATCH_ACK_MESSAGE,
         "pop_ack.batch_ack",
+        leader=True,
         body="BatchAckMessageRequestBody",
         needs=ACKS,
         forwarded=Forwarded.FOR_OTHERS,
@@ -45,7 +54,8 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(
         _C.CHANGE_MESSAGE_INVISIBLETIME,
         "pop_ack.change",
-        fields=f"consumerGroup:S* {_QUEUE} offset:L* extraInfo:S* invisibleTime:L*",
+        header=ChangeInvisibleTimeRequestHeader,
+        leader=True,
         answer="popTime invisibleTime reviveQid",
         needs=HELD,
         forwarded=Forwarded.FOR_OTHERS,
@@ -53,7 +63,8 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(
         _C.PEEK_MESSAGE,
         "pop_peek.peek",
-        fields=f"consumerGroup:S* {_QUEUE} maxMsgNums:I*",
+        header=PeekMessageRequestHeader,
+        leader=True,
         answer="popTime invisibleTime reviveQid restNum startOffsetInfo msgOffsetInfo",
         body="answer: records",
         needs=READ,
@@ -62,14 +73,15 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(
         _C.NOTIFICATION,
         "pop_peek.notification",
-        fields=f"consumerGroup:S* {_QUEUE} pollTime:L* bornTime:L order:B attemptId:S",
+        header=NotificationRequestHeader,
+        leader=True,
         answer="hasMsg pollingFull",
         needs=READ,
     ),
     Row(
         _C.POLLING_INFO,
         "pop_peek.polling_info",
-        fields=f"consumerGroup:S* {_QUEUE}",
+        header=PollingInfoRequestHeader,
         answer="pollingNum",
         needs=SIGNATURE,
         by_clients=True,
@@ -83,6 +95,7 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(
         _C.SET_MESSAGE_REQUEST_MODE,
         "assignment.set_mode",
+        leader=True,
         body="SetMessageRequestModeRequestBody",
         needs=ADMINISTRATOR,
         forwarded=Forwarded.FOR_OTHERS,

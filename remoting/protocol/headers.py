@@ -25,8 +25,10 @@ from msgspec import field
 from remoting.errors import HeaderError
 
 __all__ = [
+    "AckMessageRequestHeader",
     "AclRequestHeader",
     "BrokerHeartbeatRequestHeader",
+    "ChangeInvisibleTimeRequestHeader",
     "ChangeMemberRequestHeader",
     "CheckTransactionStateRequestHeader",
     "CloneGroupOffsetRequestHeader",
@@ -48,6 +50,7 @@ __all__ = [
     "GetMinOffsetRequestHeader",
     "GetProducerConnectionListRequestHeader",
     "GetRouteInfoRequestHeader",
+    "GetSubscriptionGroupConfigRequestHeader",
     "Header",
     "KvConfigRequestHeader",
     "KvConfigResponseHeader",
@@ -55,9 +58,13 @@ __all__ = [
     "KvNamespaceRequestHeader",
     "ListAclsRequestHeader",
     "ListUsersRequestHeader",
+    "NotificationRequestHeader",
     "NotifyConsumerIdsChangedRequestHeader",
     "OffsetResponseHeader",
+    "PeekMessageRequestHeader",
     "PermOfBrokerRequestHeader",
+    "PollingInfoRequestHeader",
+    "PopMessageRequestHeader",
     "PullMessageRequestHeader",
     "PullMessageResponseHeader",
     "QueryConsumeQueueRequestHeader",
@@ -383,6 +390,76 @@ class ViewMessageRequestHeader(Header, frozen=True, kw_only=True):
     topic: str | None = None
 
 
+# Popping.
+
+
+class PopMessageRequestHeader(Header, frozen=True, kw_only=True):
+    """POP_MESSAGE; `queue_id` below 0 is any queue, `init_mode` other than 0 is the queue's end."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int
+    max_msg_nums: Int
+    invisible_ms: Long = field(name="invisibleTime")
+    poll_ms: Long = field(name="pollTime")
+    born_ms: Long = field(name="bornTime")
+    init_mode: Int
+    expression_type: str | None = field(name="expType", default=None)
+    expression: str | None = field(name="exp", default=None)
+    order: bool = False
+    attempt_id: str | None = None
+
+
+class AckMessageRequestHeader(Header, frozen=True, kw_only=True):
+    """ACK_MESSAGE; `extra_info` is the handle that the pop named."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int
+    extra_info: str
+    offset: Long
+
+
+class ChangeInvisibleTimeRequestHeader(Header, frozen=True, kw_only=True):
+    """CHANGE_MESSAGE_INVISIBLETIME; `extra_info` is the handle that the pop named."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int
+    extra_info: str
+    offset: Long
+    invisible_ms: Long = field(name="invisibleTime")
+
+
+class PeekMessageRequestHeader(Header, frozen=True, kw_only=True):
+    """PEEK_MESSAGE; `queue_id` below 0 is all queues."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int
+    max_msg_nums: Int
+
+
+class NotificationRequestHeader(Header, frozen=True, kw_only=True):
+    """NOTIFICATION: whether a pop would find a message; `queue_id` below 0 is all queues."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int
+    poll_ms: Long = field(name="pollTime")
+    born_ms: Long | None = field(name="bornTime", default=None)
+    order: bool = False
+    attempt_id: str | None = None
+
+
+class PollingInfoRequestHeader(Header, frozen=True, kw_only=True):
+    """POLLING_INFO."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int
+
+
 # Clients and groups.
 
 
@@ -398,6 +475,12 @@ class GetConsumerListByGroupRequestHeader(Header, frozen=True, kw_only=True):
     """GET_CONSUMER_LIST_BY_GROUP."""
 
     consumer_group: str
+
+
+class GetSubscriptionGroupConfigRequestHeader(Header, frozen=True, kw_only=True):
+    """GET_SUBSCRIPTIONGROUP_CONFIG."""
+
+    group: str
 
 
 class NotifyConsumerIdsChangedRequestHeader(Header, frozen=True, kw_only=True):

@@ -363,9 +363,9 @@ _ORDER_MUTANTS = (
             SourcePatch(
                 module="broker.pop.pop_ack",
                 within="PopAckProcessor.ack",
-                before="key, offset, handle = self._held(request, ends_at=1)",
+                before="key, offset, handle = self._held(header, request, ends_at=1)",
                 after="""
-                key, offset, handle = self._held(request, ends_at=1)
+                key, offset, handle = self._held(header, request, ends_at=1)
                 self._acked(request, [key] if handle.is_order else [])
                 """,
             ),

@@ -114,11 +114,15 @@ _POP_MUTANTS = (
             SourcePatch(
                 module="broker.pop.pop",
                 within="PopProcessor._run",
-                before="context.proposer.submit(Proposal(commands=commands, on_done=done))",
+                before="commit(",
                 after="""
+                from broker.leader.proposer import Proposal
+
                 landed = lambda _: self._landed(catch)
                 context.proposer.submit(Proposal(commands=commands, on_done=landed))
                 self._answer(pop, catch)
+                return
+                commit(
                 """,
             ),
             SourcePatch(
