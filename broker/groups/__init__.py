@@ -1,4 +1,4 @@
-"""Members of producer and consumer groups: heartbeats, locks on queues, who is there.
+"""Producer and consumer groups: members (by their heartbeats), locks on queues, settings.
 
 `clients` serves heartbeats and member lists, `groups` the configuration of subscription groups,
 `locks` an orderly consumer's claims on its queues. Owners of queues are replicated

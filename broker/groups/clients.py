@@ -1,8 +1,8 @@
 """HEART_BEAT, UNREGISTER_CLIENT, GET_CONSUMER_LIST_BY_GROUP, CHECK_CLIENT_CONFIG.
 
-Place in the data path: feeds `broker.request.clients`, which rebalancing and check-backs ask. A
-heartbeat of a consumer also makes its `%RETRY%group` topic, through the log, on the leader. Rules:
-RocketMQ ClientManageProcessor; facts section 2a (HeartbeatData).
+Place in the data path: feeds `broker.request.clients`, which rebalancing and check-backs read. A
+heartbeat of a consumer also creates its `%RETRY%group` topic, through the log, on the leader.
+Rules: RocketMQ ClientManageProcessor, HeartbeatData.
 """
 
 from __future__ import annotations
@@ -29,6 +29,10 @@ from remoting.errors import BodyError
 from remoting.protocol import fastjson
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.frame import language_name
+from remoting.protocol.headers import (
+    GetConsumerListByGroupRequestHeader,
+    UnregisterClientRequestHeader,
+)
 
 __all__ = ["ClientProcessor"]
 
@@ -78,11 +82,13 @@ _decoder = msgspec.json.Decoder(_Heartbeat)
 
 
 class ClientProcessor:
+    """Handler of heartbeats, and of queries about the members of groups."""
+
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
 
     def heartbeat(self, request: Request) -> None:
-        """HEART_BEAT."""
+        """Note the client as a member of its groups (HEART_BEAT). Raises RefusedError."""
         _check("bytes of a heartbeat", len(request.command.body), _BODY_SIZE_MAX)
         try:
             heartbeat = _decoder.decode(request.command.body)
@@ -133,26 +139,27 @@ class ClientProcessor:
             {"IS_SUPPORT_HEART_BEAT_V2": "false", "IS_SUB_CHANGE": "false"},
         )
 
-    def unregister(self, request: Request) -> None:
-        """UNREGISTER_CLIENT."""
+    def unregister(self, header: UnregisterClientRequestHeader, request: Request) -> None:
+        """Remove the client from its groups (UNREGISTER_CLIENT)."""
         self._context.clients.unregister(
-            request.text("clientID"),
-            request.fields.get("producerGroup") or "",
-            request.fields.get("consumerGroup") or "",
+            header.client_id,
+            header.producer_group or "",
+            header.consumer_group or "",
             request.connection,
         )
         request.reply(ResponseCode.SUCCESS)
 
-    def consumer_list(self, request: Request) -> None:
-        """GET_CONSUMER_LIST_BY_GROUP."""
-        group = request.text("consumerGroup")
+    def consumer_list(self, header: GetConsumerListByGroupRequestHeader, request: Request) -> None:
+        """Answer with the group's client ids (GET_CONSUMER_LIST_BY_GROUP). Raises RefusedError."""
+        group = header.consumer_group
         members = self._context.clients.consumer_ids(group)
         if not members:
             raise RefusedError(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {group}")
         request.reply(ResponseCode.SUCCESS, body=msgspec.json.encode({"consumerIdList": members}))
 
     def check_config(self, request: Request) -> None:
-        """CHECK_CLIENT_CONFIG: whether the broker takes a consumer's subscription."""
+        """Check a consumer's subscription (CHECK_CLIENT_CONFIG). Raises RefusedError where the
+        broker does not accept it."""
         try:
             wanted = fastjson.decode_request(request.command.body, _CheckedClient).subscriptionData
         except BodyError as error:
@@ -190,11 +197,11 @@ class ClientProcessor:
         )
 
     def _make_topics(self, topics: dict[str, Topic]) -> None:
-        """One proposal, however many there are: it is one of those that may wait."""
+        """Create the topics, in one proposal: how many may wait is limited."""
         commands = [topic.command() for topic in topics.values()]
         if not commands:
             return
-        with contextlib.suppress(BusyError):  # the next heartbeat makes them
+        with contextlib.suppress(BusyError):  # the next heartbeat creates them
             self._context.proposer.submit(Proposal(commands=[*commands], on_done=lambda _: None))
 
 
@@ -228,8 +235,11 @@ def _check(what: str, count: int, count_max: int) -> None:
 
 
 def _subscription(data: _Subscription) -> Subscription:
-    """An expression that is none makes pulls fail (27), not the heartbeat, as in RocketMQ: clients
-    that want to know beforehand ask with CHECK_CLIENT_CONFIG."""
+    """Compile a subscription. Raises RefusedError.
+
+    An invalid SQL expression makes pulls fail (27), not the heartbeat, as in RocketMQ: clients that
+    want to know beforehand send CHECK_CLIENT_CONFIG.
+    """
     kind = data.expressionType or TAG
     try:
         wanted = filter_of(kind, data.subString)

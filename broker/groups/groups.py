@@ -1,8 +1,9 @@
 """Subscription groups: their configuration.
 
-Place in the data path: a group's configuration changes through the log (promise G5); pulls ask it
-whether the group may consume, sent-back messages how often they are retried. A group that nobody
-configured has RocketMQ's defaults. Rules: RocketMQ SubscriptionGroupManager, AdminBrokerProcessor.
+Place in the data path: a group's configuration changes through the log (promise G5); it says for
+pulls whether the group may consume, for sent-back messages how often they are retried. A group that
+was never configured has RocketMQ's defaults. Rules: RocketMQ SubscriptionGroupManager,
+AdminBrokerProcessor.
 """
 
 from __future__ import annotations
@@ -20,6 +21,10 @@ from broker.request.request import RefusedError, Request
 from remoting.errors import BodyError
 from remoting.protocol import fastjson
 from remoting.protocol.codes import ResponseCode
+from remoting.protocol.headers import (
+    DeleteSubscriptionGroupRequestHeader,
+    GetSubscriptionGroupConfigRequestHeader,
+)
 
 __all__ = ["GroupProcessor"]
 
@@ -28,7 +33,7 @@ _T = TypeVar("_T")
 
 
 class _GroupConfig(msgspec.Struct):
-    """What the broker obeys or shows; RocketMQ's names and defaults."""
+    """Settings that the broker obeys or shows; RocketMQ's names and defaults."""
 
     groupName: str
     consumeEnable: bool = True
@@ -50,17 +55,18 @@ class _GroupConfigs(msgspec.Struct):
 
 
 class GroupProcessor:
+    """Handler of the configuration of subscription groups."""
+
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
 
     def update(self, request: Request) -> None:
-        """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: answered once the group is committed."""
-        self._context.require_leader()
+        """Configure a group (UPDATE_AND_CREATE_SUBSCRIPTIONGROUP). Raises RefusedError."""
         self._commit(request, [_decoded(request.command.body, _GroupConfig)])
 
     def update_list(self, request: Request) -> None:
-        """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: all of them or none."""
-        self._context.require_leader()
+        """Configure all groups of a list or none (UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST).
+        Raises RefusedError."""
         self._commit(request, _decoded(request.command.body, _GroupConfigs).groupConfigList)
 
     def _commit(self, request: Request, configs: list[_GroupConfig]) -> None:
@@ -79,19 +85,19 @@ class GroupProcessor:
         else:
             request.reply(ResponseCode.SUCCESS)
 
-    def delete(self, request: Request) -> None:
-        """DELETE_SUBSCRIPTIONGROUP: with cleanOffset what it has committed goes too."""
-        self._context.require_leader()
-        group = request.text("groupName")
+    def delete(self, header: DeleteSubscriptionGroupRequestHeader, request: Request) -> None:
+        """Delete a group, with cleanOffset its consumer offsets too (DELETE_SUBSCRIPTIONGROUP).
+        Raises RefusedError."""
         try:
-            check_group_name(group)
+            check_group_name(header.group_name)
         except TopicNameError as error:
             raise RefusedError(ResponseCode.INVALID_PARAMETER, f"{error}.") from error
-        clean_offset = request.boolean_or("cleanOffset", False)
-        commit(self._context, request, [DeleteGroupCommand(group, clean_offset)])
+        command = DeleteGroupCommand(header.group_name, header.clean_offset)
+        commit(self._context, request, [command])
 
     def all_groups(self, request: Request) -> None:
-        """GET_ALL_SUBSCRIPTIONGROUP_CONFIG: those configured and those that are connected."""
+        """Answer with all groups that are configured or connected
+        (GET_ALL_SUBSCRIPTIONGROUP_CONFIG)."""
         context = self._context
         table: dict[str, Any] = {
             name: _GroupConfig(groupName=name) for name in context.clients.consumer_groups()
@@ -108,9 +114,11 @@ class GroupProcessor:
         }
         request.reply(ResponseCode.SUCCESS, body=msgspec.json.encode(body))
 
-    def group_config(self, request: Request) -> None:
-        """GET_SUBSCRIPTIONGROUP_CONFIG: the defaults where nobody configured the group."""
-        group = request.text("group")
+    def group_config(
+        self, header: GetSubscriptionGroupConfigRequestHeader, request: Request
+    ) -> None:
+        """Answer with a group's configuration, or the defaults (GET_SUBSCRIPTIONGROUP_CONFIG)."""
+        group = header.group
         config = self._context.state.groups.get(group) or _GroupConfig(groupName=group)
         request.reply(ResponseCode.SUCCESS, body=msgspec.json.encode(config))
 
@@ -147,7 +155,8 @@ def _check(config: _GroupConfig) -> None:
 
 
 def _stored(config: _GroupConfig, known: dict[str, Any] | None) -> dict[str, Any]:
-    """As it goes into the log: attributes are changed, "+name" and "-name", all else replaced."""
+    """Return the configuration as it goes into the log: attributes are changed, "+name" and
+    "-name", all else is replaced. Raises RefusedError."""
     stored: dict[str, Any] = msgspec.to_builtins(config)
     before = None if known is None else known.get("attributes") or {}
     try:

@@ -1,7 +1,7 @@
 """LOCK_BATCH_MQ, UNLOCK_BATCH_MQ: an orderly consumer's claim on its queues.
 
 Place in the data path: `broker.leader.rebalance_lock` judges leases, `broker.state.queue_owners` is
-the replicated table; only the ready leader gives any. A renewal is answered from memory, a new
+the replicated table; only the ready leader grants any. A renewal is answered from memory, a new
 owner once its entry is committed. Rules: RocketMQ AdminBrokerProcessor.lockBatchMQ; the field
 `claim` of both bodies is ours, see `broker.state.queue_owners`.
 """
@@ -55,14 +55,16 @@ class _LockRequest(msgspec.Struct):
 
 
 class LockProcessor:
+    """Handler of locks on queues, and sweeper of those whose leases are over."""
+
     def __init__(self, context: BrokerContext, locks: RebalanceLocks) -> None:
         self._context = context
         self._locks = locks
 
     def lock(self, request: Request) -> None:
-        """LOCK_BATCH_MQ: answers which of the queues the client holds now."""
+        """Lock queues for a client; answer with those that it holds now (LOCK_BATCH_MQ). Raises
+        RefusedError."""
         context = self._context
-        context.require_leader()
         wanted = self._decoded(request)
         ours = {
             (queue.topic, queue.queueId): queue for queue in wanted.mqSet if self._is_here(queue)
@@ -80,8 +82,8 @@ class LockProcessor:
 
         def answer(held: Sequence[Queue]) -> None:
             known = set(held)
-            told = [ours[queue] for queue in ours if queue in known]
-            request.reply(ResponseCode.SUCCESS, body=msgspec.json.encode({"lockOKMQSet": told}))
+            locked = [ours[queue] for queue in ours if queue in known]
+            request.reply(ResponseCode.SUCCESS, body=msgspec.json.encode({"lockOKMQSet": locked}))
 
         if not claims.free:
             answer(claims.held)
@@ -105,9 +107,8 @@ class LockProcessor:
             raise RefusedError(ResponseCode.SYSTEM_BUSY, str(error)) from error
 
     def unlock(self, request: Request) -> None:
-        """UNLOCK_BATCH_MQ: answered once the queues are free."""
+        """Unlock queues, and answer once they are free (UNLOCK_BATCH_MQ). Raises RefusedError."""
         context = self._context
-        context.require_leader()
         given = self._decoded(request)
         group = given.consumerGroup
         owners = context.state.queue_owners.of_group(group)
@@ -122,15 +123,11 @@ class LockProcessor:
 
         commands = [unlock_command(group, given.owner, queues)]
         self._locks.change(group, queues)
-        settle = partial(self._locks.settle, group, queues, None)
-        try:
-            commit(context, request, commands, settled=settle)
-        except RefusedError:
-            settle()
-            raise
+        settled = partial(self._locks.settle, group, queues, None)
+        commit(context, request, commands, settled=settled)
 
     def sweep(self) -> None:
-        """Forget owners whose leases are over. Called by the shell now and then."""
+        """Remove owners whose leases are over. Called by the shell now and then."""
         context = self._context
         if not context.ready:
             return
@@ -174,8 +171,10 @@ class LockProcessor:
 
 
 def lock_command(group: str, owner: Owner, queues: Sequence[Queue]) -> LockCommand:
+    """Build the command that makes `owner` the owner of the queues."""
     return LockCommand(group, owner.client_id, [list(queue) for queue in queues], owner.claim)
 
 
 def unlock_command(group: str, owner: Owner, queues: Sequence[Queue]) -> UnlockCommand:
+    """Build the command that frees the queues, where `owner` still owns them."""
     return UnlockCommand(group, owner.client_id, [list(queue) for queue in queues], owner.claim)

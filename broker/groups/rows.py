@@ -11,6 +11,12 @@ from broker.request.forwarding import Forwarded
 from broker.request.needs import ADMINISTRATOR, LOCKS, SIGNATURE, SUBSCRIPTIONS, consume
 from broker.request.row import Row
 from remoting.protocol.codes import RequestCode
+from remoting.protocol.headers import (
+    DeleteSubscriptionGroupRequestHeader,
+    GetConsumerListByGroupRequestHeader,
+    GetSubscriptionGroupConfigRequestHeader,
+    UnregisterClientRequestHeader,
+)
 
 __all__ = ["ROWS"]
 
@@ -21,6 +27,7 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(
         _C.LOCK_BATCH_MQ,
         "locks.lock",
+        leader=True,
         body="LockBatchRequestBody; lockOKMQSet",
         needs=LOCKS,
         forwarded=Forwarded.FOR_OTHERS,
@@ -28,6 +35,7 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(
         _C.UNLOCK_BATCH_MQ,
         "locks.unlock",
+        leader=True,
         body="UnlockBatchRequestBody",
         needs=LOCKS,
         forwarded=Forwarded.FOR_OTHERS,
@@ -42,7 +50,7 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(
         _C.UNREGISTER_CLIENT,
         "clients.unregister",
-        fields="clientID:S* producerGroup:S consumerGroup:S",
+        header=UnregisterClientRequestHeader,
         needs=consume(group="consumerGroup"),
     ),
     Row(
@@ -55,7 +63,7 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(
         _C.GET_CONSUMER_LIST_BY_GROUP,
         "clients.consumer_list",
-        fields="consumerGroup:S*",
+        header=GetConsumerListByGroupRequestHeader,
         body="answer: consumerIdList",
         needs=consume(group="consumerGroup"),
         forwarded=Forwarded.FOR_OTHERS,
@@ -63,6 +71,7 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(
         _C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
         "groups.update",
+        leader=True,
         body="SubscriptionGroupConfig",
         needs=ADMINISTRATOR,
         forwarded=Forwarded.FOR_OTHERS,
@@ -76,13 +85,14 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(
         _C.GET_SUBSCRIPTIONGROUP_CONFIG,
         "groups.group_config",
-        fields="group:S*",
+        header=GetSubscriptionGroupConfigRequestHeader,
         body="answer: SubscriptionGroupConfig",
         needs=SIGNATURE,
     ),
     Row(
         _C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
         "groups.update_list",
+        leader=True,
         body="groupConfigList",
         needs=ADMINISTRATOR,
         forwarded=Forwarded.FOR_OTHERS,
@@ -90,7 +100,8 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(
         _C.DELETE_SUBSCRIPTIONGROUP,
         "groups.delete",
-        fields="groupName:S* cleanOffset:B",
+        header=DeleteSubscriptionGroupRequestHeader,
+        leader=True,
         needs=ADMINISTRATOR,
         forwarded=Forwarded.FOR_OTHERS,
     ),
