@@ -5,9 +5,9 @@ queue becomes one proposal: the final messages and the queue's progress, in ONE 
 no crash and no failover delivers a message twice or not at all (promise G5).
 
 Invariants: a message is never delivered before its time by the group's time; within a level,
-delivery keeps the order; one delivery per queue is under way at a time; what was sent to a topic
-that is deleted is passed over. RocketMQ keeps the
-progress in a file that is written every ten seconds and repeats deliveries after a failover.
+delivery keeps the order; one delivery per queue is in flight at a time; messages that were sent to
+a topic that is deleted are skipped. RocketMQ stores the progress in a file that is written every
+ten seconds and repeats deliveries after a failover.
 Rules: RocketMQ ScheduleMessageService.
 """
 
@@ -35,6 +35,8 @@ _SIZE_MAX: Final = 1 << 20
 
 
 class DelayDelivery:
+    """Periodic delivery of messages with a delay level, on the leader."""
+
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
         self._under_way: set[int] = set()

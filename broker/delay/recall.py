@@ -1,15 +1,15 @@
-"""RECALL_MESSAGE: a message that waits for its time is not to be delivered.
+"""RECALL_MESSAGE: cancels the delivery of a message that waits for its time.
 
 Place in the data path: the handle of the send's answer names time and UNIQ_KEY; the message's
-removal from the table of waiting ones is one command in the log. So a recall that was answered with
+removal from the table of timers is one command in the log. So a recall that was answered with
 success holds across failovers.
 
 Rules: RocketMQ RecallMessageProcessor. There a recall is itself a message that meets the other one
 when the time has come, and is answered with success whether or not there is such a message. Here
-success says that the message will not be delivered: it was taken out now, or it does not wait any
-more before its time, that is, an earlier attempt took it out. Whether its time has come is judged
-by the group's time, which is never behind a stamp in the log: no delivered message is taken for a
-recalled one.
+success says that the message will not be delivered: it was removed now, or it does not wait any
+more before its time, that is, an earlier attempt removed it. Whether its time has come is judged
+by the group's time, which is never behind a stamp in the log: no delivered message is mistaken for
+a recalled one.
 """
 
 from __future__ import annotations
@@ -20,27 +20,28 @@ from typing import Final
 from broker.delay.recall_handle import RecallHandle, parse_recall_handle
 from broker.delay.timers import Timers
 from broker.request.context import BrokerContext
-from broker.request.proposal_answers import refused_of
+from broker.request.read_point import wait_for_read_point
 from broker.request.request import RefusedError, Request
 from broker.request.tasks import TaskOwner
-from raft.replicated_log import NotLeaderError, ProposalStatus
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.headers import RecallMessageRequestHeader
 from remoting.records.message import decode_record
 
 __all__ = ["RecallProcessor"]
 
-_LOOKED_AT_PER_TURN_MAX: Final = 256
+_READ_PER_TURN_MAX: Final = 256
 
 
 class RecallProcessor:
+    """Handler of recalls."""
+
     def __init__(self, context: BrokerContext, tasks: TaskOwner, timers: Timers) -> None:
         self._context = context
         self._tasks = tasks
         self._timers = timers
 
     def handle(self, header: RecallMessageRequestHeader, request: Request) -> None:
-        """Raises RefusedError; else the answer follows."""
+        """Recall the message, and answer once that is committed. Raises RefusedError."""
         context, topic = self._context, header.topic
         if not context.config.recall_message_enable:
             raise RefusedError(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden")
@@ -60,7 +61,7 @@ class RecallProcessor:
         if not 0 < left_ms < context.config.timer_max_delay_sec * 1_000:
             raise _illegal("timestamp invalid")
         candidates = context.state.timers.at(handle.deliver_ms)
-        if len(candidates) <= _LOOKED_AT_PER_TURN_MAX:
+        if len(candidates) <= _READ_PER_TURN_MAX:
             for queue_offset in candidates:
                 if self._is_meant(queue_offset, handle):
                     self._recall(request, handle, queue_offset)
@@ -68,42 +69,30 @@ class RecallProcessor:
         self._tasks.answer(request, lambda: self._recall_at_read_point(request, handle))
 
     async def _recall_at_read_point(self, request: Request, handle: RecallHandle) -> None:
-        """It does not wait, as far as is known here: ask again as a proven leader (promise G6)."""
-        try:
-            await self._context.log.read_index()
-            queue_offset = await self._find(handle)
-            if queue_offset is not None:
-                self._recall(request, handle, queue_offset)
-            elif handle.deliver_ms <= self._context.clock_ms():
-                raise _illegal("timestamp invalid")
-            else:
-                self._answer(request, handle, "the message does not wait any more")
-        except NotLeaderError:
-            request.reply(ResponseCode.SERVICE_NOT_AVAILABLE, self._context.not_leader_remark())
-        except RefusedError as refused:
-            request.refuse(refused)
+        """Recall a message that does not wait, as far as is known here, as a proven leader (promise
+        G6). Raises RefusedError."""
+        await wait_for_read_point(self._context)
+        queue_offset = await self._find(handle)
+        if queue_offset is not None:
+            self._recall(request, handle, queue_offset)
+        elif handle.deliver_ms <= self._context.clock_ms():
+            raise _illegal("timestamp invalid")
+        else:
+            self._answer(request, handle, "the message does not wait any more")
 
     def _recall(self, request: Request, handle: RecallHandle, queue_offset: int) -> None:
-        """Raises RefusedError."""
-
-        def done(status: ProposalStatus | None) -> None:
-            refused = refused_of(status, self._context.not_leader_remark)
-            if refused is None:
-                self._answer(request, handle, None)
-            else:
-                request.refuse(refused)
-
-        self._timers.recall(queue_offset, done)
+        self._timers.recall(request, queue_offset, lambda: self._answer(request, handle, None))
 
     async def _find(self, handle: RecallHandle) -> int | None:
-        """The waiting message's queue offset. Raises RefusedError where one is damaged here.
+        """Return the waiting message's queue offset. Raises RefusedError where a candidate is
+        damaged here.
 
-        Any number may wait for the same millisecond: others get their turns meanwhile.
+        Any number may wait for the same millisecond: other tasks get their turns meanwhile.
         """
         for number, queue_offset in enumerate(self._context.state.timers.at(handle.deliver_ms), 1):
             if self._is_meant(queue_offset, handle):
                 return queue_offset
-            if number % _LOOKED_AT_PER_TURN_MAX == 0:
+            if number % _READ_PER_TURN_MAX == 0:
                 await asyncio.sleep(0)
         return None
 
@@ -111,7 +100,7 @@ class RecallProcessor:
         context = self._context
         timer = context.state.timers.get(queue_offset)
         if timer is None:
-            return False  # taken out meanwhile
+            return False  # delivered or recalled meanwhile
         record = decode_record(context.read(timer.position, timer.size), check_crc=False)
         properties = record.property_map()
         return (

@@ -1,4 +1,4 @@
-"""The handle by which a waiting message is recalled: what the answer to its send names.
+"""The handle by which a waiting message is recalled; the answer to its send contains it.
 
 Place in the data path: the send processor writes it, RECALL_MESSAGE reads it. Pure. The text
 `v1 topic broker deliver_ms uniq_key` in URL-safe base64. Source: RocketMQ RecallMessageHandle.
@@ -20,7 +20,7 @@ _DIGITS_MAX: Final = 19
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecallHandle:
-    """`deliver_ms` -1 where it is no number."""
+    """Fields of a handle; `deliver_ms` is -1 where it is not a number."""
 
     topic: str
     broker_name: str
@@ -29,12 +29,13 @@ class RecallHandle:
 
 
 def recall_handle(*, topic: str, broker_name: str, deliver_ms: int, uniq_key: str) -> str:
+    """Encode a handle."""
     text = f"{_VERSION} {topic} {broker_name} {deliver_ms} {uniq_key}"
     return base64.urlsafe_b64encode(text.encode()).decode()
 
 
 def parse_recall_handle(text: str) -> RecallHandle:
-    """Raises ValueError where it is none."""
+    """Decode a handle. Raises ValueError where it is invalid."""
     if not text or len(text) > _SIZE_MAX:
         raise ValueError("recall handle is invalid")
     try:

@@ -1,8 +1,8 @@
-"""A delayed message as its consumers get it: under its real topic, without what made it wait.
+"""A delayed message as its consumers get it: under its real topic, without its delay.
 
-Place in the data path: made by the deliveries of `broker.delay`, stored by
+Place in the data path: built by the deliveries of `broker.delay`, stored by
 `broker.leader.proposer`. It has no dedupe key: the key counted when the delayed message was stored.
-Of a topic that was deleted meanwhile nothing is delivered. Sources: RocketMQ
+Messages of a topic that was deleted meanwhile are not delivered. Sources: RocketMQ
 ScheduleMessageService.messageTimeUp, TimerMessageStore.convertMessage.
 """
 
@@ -23,8 +23,8 @@ def delivered_record(
     stored: bytes,
     change: Callable[[MessageRecord, dict[str, str]], None],
 ) -> PendingRecord | None:
-    """`change` edits the properties. None where its topic was deleted. Raises RefusedError while it
-    is being deleted."""
+    """Build the message to deliver; `change` edits its properties. None where its topic was
+    deleted. Raises RefusedError while that is being deleted."""
     record = decode_record(stored)
     properties = record.property_map()
     topic, queue_id = properties["REAL_TOPIC"], int(properties["REAL_QID"])

@@ -2,12 +2,12 @@
 
 Place in the data path: on the ready leader. `round`, called at each short tick, puts what is due
 into one proposal: the final messages and their removal from the table, in ONE log entry, so that no
-crash and no failover delivers a message twice or not at all (promise G5). `recall` takes one out.
+crash and no failover delivers a message twice or not at all (promise G5). `recall` removes one.
 
-Invariants: nothing is delivered before its time by the group's time, and nothing that was sent to
-a topic that is deleted: it is only taken out; a message is under delivery
-or under recall at most once at a time, so one of the two wins; what can't be read because it is
-damaged here waits until it is repaired, and holds up nothing else.
+Invariants: no message is delivered before its time by the group's time; one that was sent to a
+topic that is deleted is only removed; a message is under delivery or under recall at most once at a
+time, so one of the two wins; a message that is damaged here waits until it is repaired, and blocks
+no other.
 Rules: RocketMQ TimerMessageStore (TIMER_ENQUEUE_MS and TIMER_DEQUEUE_MS on what is delivered).
 """
 
@@ -15,14 +15,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from broker.delay.records import delivered_record
 from broker.entry.payload import DeliverTimersCommand, RecallTimerCommand
 from broker.entry.record import PendingRecord
 from broker.leader.proposer import BusyError, Proposal
+from broker.request.commit import commit
 from broker.request.context import BrokerContext
-from broker.request.request import RefusedError
+from broker.request.request import RefusedError, Request
 from raft.replicated_log import ProposalStatus
 from remoting.protocol.codes import ResponseCode
 from remoting.records.message import MessageRecord
@@ -37,7 +39,7 @@ _DAMAGED_WAIT_MS: Final = 1_000
 
 
 def check_timers(context: BrokerContext) -> None:
-    """Whether one more message may wait. Raises RefusedError."""
+    """Raise RefusedError where no more messages may wait for a time of their own."""
     if not context.config.timer_wheel_enable:
         raise RefusedError(
             ResponseCode.SYSTEM_ERROR,
@@ -52,6 +54,8 @@ def check_timers(context: BrokerContext) -> None:
 
 
 class Timers:
+    """Periodic delivery of messages with a time of their own, and their recall, on the leader."""
+
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
         self._under_way: set[int] = set()
@@ -67,27 +71,24 @@ class Timers:
             if not self._deliver_some(now_ms):
                 return
 
-    def recall(self, queue_offset: int, on_done: Callable[[ProposalStatus | None], None]) -> None:
-        """Take a waiting message out; `on_done` as Proposal's. Raises RefusedError."""
+    def recall(self, request: Request, queue_offset: int, answer: Callable[[], None]) -> None:
+        """Remove a waiting message; `answer` replies once it is committed. Raises RefusedError."""
         if queue_offset in self._under_way:
             raise RefusedError(
                 ResponseCode.SYSTEM_BUSY, "recall failed, the message is just being taken out"
             )
-
-        def done(status: ProposalStatus | None) -> None:
-            self._under_way.discard(queue_offset)
-            on_done(status)
-
-        try:
-            self._context.proposer.submit(
-                Proposal(commands=[RecallTimerCommand(queue_offset)], on_done=done)
-            )
-        except BusyError as error:
-            raise RefusedError(ResponseCode.SYSTEM_BUSY, str(error)) from error
         self._under_way.add(queue_offset)
+        commit(
+            self._context,
+            request,
+            [RecallTimerCommand(queue_offset)],
+            answer=answer,
+            settled=partial(self._under_way.discard, queue_offset),
+        )
 
     def _deliver_some(self, now_ms: int) -> bool:
-        """One proposal of what is due; False where there is none to make."""
+        """Propose the delivery of some messages that are due; False where there are none, or too
+        many proposals wait."""
         monotonic_ms = self._context.monotonic_ms()
         self._unreadable = {at: ms for at, ms in self._unreadable.items() if ms > monotonic_ms}
         due = self._context.state.timers.due(
@@ -128,7 +129,8 @@ class Timers:
         return True
 
     def _final_record(self, queue_offset: int, now_ms: int) -> PendingRecord | None:
-        """None where its topic was deleted. Raises RefusedError: it waits."""
+        """Build the message to deliver; None where its topic was deleted. Raises RefusedError where
+        it has to wait."""
         timer = self._context.state.timers.get(queue_offset)
         assert timer is not None
 

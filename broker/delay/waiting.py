@@ -1,12 +1,12 @@
-"""Where a message waits that asks for a delay, and until when.
+"""The queue in which a delayed message waits, and until when.
 
-Place in the data path: the send processor asks before it stores a message, and the commit of a
-transaction before it stores the final one. Pure: the time is an argument.
+Place in the data path: evaluated by the send processor before it stores a message, and by the
+commit of a transaction before it stores the final one. Pure: the time is an argument.
 
 Rules: RocketMQ HookUtils.handleScheduleMessage. A level (DELAY) wins over a time of its own
 (TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS, in this order); a time that has passed is no
-delay; a message that was delivered by a timer (TIMER_OUT_MS) is none again. TIMER_OUT_MS is what
-RocketMQ sets with a precision of one millisecond: the delivery's time less one.
+delay; a message that was delivered by a timer (TIMER_OUT_MS) is not delayed again. TIMER_OUT_MS has
+the value that RocketMQ sets with a precision of one millisecond: the delivery's time less one.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from broker.entry.topics import SCHEDULE_TOPIC, TIMER_TOPIC
 __all__ = ["ADDED_SIZE_MAX", "DELAYING", "DelayError", "Waiting", "waiting_of"]
 
 ADDED_SIZE_MAX: Final = 128
-"""What a delay adds to a message's properties on its way, in bytes; room must be left for it."""
+"""Bytes that a delay adds to a message's properties on its way; room must be left for them."""
 DELAYING: Final = ("DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
 _LONG: Final = re.compile(r"[+-]?[0-9]{1,19}")
 
 
 class DelayError(ValueError):
-    """The delay that a message asks for can't be; says why."""
+    """Invalid delay of a message, and the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """The queue in which a message waits. `deliver_ms` None: its level says how long, counted from
-    the time when it is stored."""
+    """Queue in which a message waits. `deliver_ms` None: its level says how long, counted from the
+    time when it is stored."""
 
     topic: str
     queue_id: int
@@ -42,12 +42,12 @@ class Waiting:
 
     @property
     def properties(self) -> dict[str, str]:
-        """What the waiting message gets."""
+        """Return the properties that are added to the waiting message."""
         return {} if self.deliver_ms is None else {"TIMER_OUT_MS": str(self.deliver_ms - 1)}
 
 
 def waiting_of(properties: Mapping[str, str], *, now_ms: int, delay_ms_max: int) -> Waiting | None:
-    """None where the message doesn't wait. Raises DelayError."""
+    """Return where the message waits; None where it is not delayed. Raises DelayError."""
     text = properties.get("DELAY")
     if text is not None:
         level = delay_level_of(text)
@@ -70,6 +70,7 @@ def waiting_of(properties: Mapping[str, str], *, now_ms: int, delay_ms_max: int)
 
 
 def _deliver_ms(properties: Mapping[str, str], now_ms: int) -> int | None:
+    """Return the time of delivery by the first timer property. Raises DelayError."""
     for name, unit_ms, begin_ms in (
         ("TIMER_DELAY_SEC", 1_000, now_ms),
         ("TIMER_DELAY_MS", 1, now_ms),

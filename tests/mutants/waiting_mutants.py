@@ -77,12 +77,16 @@ _TIMER_MUTANTS = (
         expected=("G5",),
         patches=(
             SourcePatch(
-                module="broker.delay.recall",
-                within="RecallProcessor._recall",
-                before="self._timers.recall(queue_offset, done)",
+                module="broker.delay.timers",
+                within="Timers.recall",
+                before="commit(",
                 after="""
-                self._timers.recall(queue_offset, lambda _: None)
-                self._answer(request, handle, None)
+                landed = lambda _: self._under_way.discard(queue_offset)
+                command = RecallTimerCommand(queue_offset)
+                self._context.proposer.submit(Proposal(commands=[command], on_done=landed))
+                answer()
+                return
+                commit(
                 """,
             ),
         ),
