@@ -1,7 +1,7 @@
-"""One IndexFile: where messages of a key stand in the log, as a hash table of chains on the disk.
+"""One IndexFile: positions of messages by key, as a hash table of chains on the disk.
 
 Place in the data path: `broker.index.message_index` has a row of them, `broker.index.indexer` feeds
-that from committed entries, QUERY_MESSAGE asks. Derived: deleting the files loses nothing.
+that from committed entries, QUERY_MESSAGE reads it. Derived: deleting the files loses nothing.
 
 Layout, RocketMQ's: header, then `slot_count` slots of 4 bytes (the number of the newest unit whose
 hash falls on the slot, 0 for none), then units of 20 bytes; unit 0 is never used.
@@ -24,14 +24,14 @@ hash falls on the slot, 0 for none), then units of 20 bytes; unit 0 is never use
 
 The file that grows has its slots in memory; those that changed are written by pages, with `flush`,
 since single ones would cost a system call per key. Units are written at once. Keys come as arrays,
-thousands at a time: what one costs is a share of a few array operations.
+thousands at a time: one costs a share of a few array operations.
 
 Invariants: units are written before the slots that name them, and a unit never changes once it
-counts. So a killed process may leave slots that name units which do not count yet; they are right
-ones, and their chain leads on to those that do (`_counting`).
+counts. So a killed process may leave slots that name units which do not count yet; those are the
+right ones, and their chain leads on to units that count (`_counting`).
 
-Files are sparse, written with pwrite and read with pread: a full disk is an OSError, and what is
-not used takes neither disk nor memory. Source: RocketMQ IndexFile, IndexHeader.
+Files are sparse, written with pwrite and read with pread: a full disk is an OSError, and unused
+parts take neither disk nor memory. Source: RocketMQ IndexFile, IndexHeader.
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ _READ_SIZE: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexShape:
-    """RocketMQ's maxHashSlotNum and maxIndexNum; files of another shape are built anew."""
+    """Size of the files, RocketMQ's maxHashSlotNum and maxIndexNum; those of another shape are
+    rebuilt."""
 
     slot_count: int = 5_000_000
     unit_count: int = 20_000_000  # unit 0 included
@@ -94,8 +95,9 @@ class IndexShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexFileMark:
-    """What a file holds. `from_position`: the log's entry from which on its keys come; `crc` is
-    that of the units that count; `sealed`: no more are added, and all of it was fsynced."""
+    """Extent of a file. `from_position`: position of the log's entry from which on its keys come;
+    `crc` is that of the units that count; `sealed`: no more are added, and all of it was fsynced.
+    """
 
     name: str
     from_position: int
@@ -110,13 +112,13 @@ class IndexFileMark:
 
 
 class IndexFile:
-    """One file, open for writing. `mark` says what counts of it.
+    """One file, open for writing. `mark` says which units count.
 
     One owner appends; `flush` and `sync` may run on another thread meanwhile.
     """
 
     def __init__(self, directory: Path, shape: IndexShape, mark: IndexFileMark) -> None:
-        """Opens or makes the file. Raises OSError."""
+        """Open or create the file. Raises OSError."""
         self.path = directory / mark.name
         self.mark = mark
         self._shape = shape
@@ -135,12 +137,12 @@ class IndexFile:
 
     @property
     def room(self) -> int:
-        """How many more units fit."""
+        """Number of units that still fit."""
         return self._shape.unit_count - self.mark.next_number
 
     def append(self, keys: IndexedKeys) -> None:
-        """Add units, in the order given. Caller's duty: they fit. Raises OSError; nothing counts
-        then, and the same keys may be added again."""
+        """Add units, in the order given. Caller's duty: they fit. Raises OSError; none of them
+        counts then, and the same keys may be added again."""
         assert 0 < len(keys) <= self.room, f"{len(keys)} keys, room for {self.room}"
         assert self._slots is not None, f"{self.path} is sealed"
         mark = self.mark
@@ -180,8 +182,8 @@ class IndexFile:
         order: npt.NDArray[np.intp],
         alike: npt.NDArray[np.bool_],
     ) -> tuple[npt.NDArray[np.int32], int]:
-        """The number of the unit before each new one on its slot, and how many slots come into
-        use. `alike`: in this order, the next one has the same slot. Raises OSError."""
+        """Return the number of the unit before each new one on its slot, and how many slots come
+        into use. `alike`: in this order, the next one has the same slot. Raises OSError."""
         assert self._slots is not None
         before = self._slots[slots]
         for at in np.flatnonzero(before >= numbers[0]):
@@ -194,9 +196,9 @@ class IndexFile:
     def flush(self) -> None:
         """Write the slots that have changed until now, and the header. On any thread.
 
-        What is appended meanwhile may be written too: a slot that names a unit which does not
-        count yet is no harm. Does nothing once the file is closed or sealed. Raises OSError; it
-        may be done again.
+        Units that are appended meanwhile may be named too: a slot that names a unit which does not
+        count yet does no harm. Does nothing once the file is closed or sealed. Raises OSError; it
+        may be called again.
         """
         pages = np.flatnonzero(self._dirty)
         if not len(pages):
@@ -232,7 +234,7 @@ class IndexFile:
                 raise
 
     def head(self, hashed: int) -> int:
-        """The newest unit of the hash's slot, 0 for none."""
+        """Return the newest unit of the hash's slot, 0 for none."""
         slot = hashed % self._shape.slot_count
         if self._slots is not None:
             number = int(self._slots[slot])
@@ -241,7 +243,8 @@ class IndexFile:
         return _counting(self._descriptor, self._shape, number, self.mark.next_number)
 
     def sync(self) -> bool:
-        """On any thread; False where retention took it meanwhile. Raises OSError."""
+        """Fsync the file, on any thread; False where retention removed it meanwhile. Raises
+        OSError."""
         try:
             descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -253,19 +256,20 @@ class IndexFile:
         return True
 
     def seal(self) -> None:
-        """It is full, and was flushed and then fsynced: its slots need no memory any more."""
+        """Free the slots of a full file. Caller's duty: it was flushed and then fsynced."""
         assert not self._dirty.any(), f"{self.path}: {self._dirty.sum()} pages were not written"
         self.mark = replace(self.mark, sealed=True)
         with self._closing:
             self._slots = None
 
     def close(self) -> None:
+        """Close the file as it is."""
         with self._closing:
             self._slots = None
             os.close(self._descriptor)
 
     def _read_slots(self) -> npt.NDArray[np.int32]:
-        """As they are on the disk; a new file's take no memory until they are used."""
+        """Read the slots from the disk; a new file's take no memory until they are used."""
         count = self._shape.slot_count
         slots = np.frombuffer(mmap.mmap(-1, 4 * count), np.int32)
         if self.mark.next_number > 1:
@@ -289,7 +293,7 @@ class IndexFile:
 
 
 def _counting(descriptor: int, shape: IndexShape, number: int, next_number: int) -> int:
-    """The first unit on the chain from `number` on that counts, 0 for none."""
+    """Return the first unit on the chain from `number` on that counts, 0 for none."""
     while number >= next_number:
         if number >= shape.unit_count:
             return 0
@@ -315,7 +319,7 @@ def find_positions(
     end_ms: int,
     count_max: int,
 ) -> list[int]:
-    """Positions of records whose key may have this hash and that may have been stored within
+    """Return positions of records whose key may have this hash and that may have been stored within
     [begin_ms, end_ms], newest first: a second may be missing to either side. `head` is the newest
     unit on the hash's slot. Raises OSError."""
     positions: list[int] = []
@@ -336,7 +340,7 @@ def find_positions(
 
 
 def is_sound(path: Path, shape: IndexShape, mark: IndexFileMark) -> bool:
-    """Whether the file holds the units that the mark names. Raises OSError."""
+    """Return whether the file holds the units that the mark names. Raises OSError."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:

@@ -1,15 +1,15 @@
-"""Keeps the index by key behind the applied log.
+"""Indexer of applied messages by key, a little behind the applied log.
 
-Place in the data path: beside it. The state machine says how far it has applied, and leaves what
-it applied last in `broker.entry.applied_entries`; what is no longer there the indexer reads from
-the log. It adds the keys to `broker.index.message_index`, a few milliseconds at a time, so that
-requests never wait for it long. Under a load that takes all of the processor it may fall behind; a
-lookup then has it catch up first (`caught_up`). How far it has come is saved every few seconds, on
-a thread: what was added since then is added again after a kill.
+Place in the data path: beside it. The state machine says how far it has applied, and leaves the
+newest entries in `broker.entry.applied_entries`; entries that are no longer there the indexer reads
+from the log. It adds the keys to `broker.index.message_index`, a few milliseconds at a time, so
+that requests never wait for it long. Under a load that takes all of the processor it may fall
+behind; a lookup then has it catch up first (`caught_up`). Its progress is saved every few seconds,
+on a thread: keys that were added since then are added again after a kill.
 
 Invariants: only applied, so committed, entries are indexed, each once, in the log's order; at most
 one slice's keys are in memory; a full disk stops the index and nothing else; an index that is of
-another log (the chain of its last entry differs) is built anew.
+another log (the chain of its last entry differs) is rebuilt.
 
 Source: RocketMQ ReputMessageService, CommitLogDispatcherBuildIndex.
 """
@@ -49,8 +49,8 @@ _IDLE_S: Final = 0.02
 
 
 class Indexer:
-    """`applied_position` tells up to where the log was applied here; `round` is called every 25 ms
-    or so, on the loop."""
+    """Indexer of one broker. `applied_position` returns the position up to which the log was
+    applied here; `round` is called every 25 ms or so, on the loop."""
 
     def __init__(
         self,
@@ -79,12 +79,12 @@ class Indexer:
     # Life --------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Take what is on the disk, on a thread. Raises OSError."""
+        """Open the index that is on the disk, on a thread. Raises OSError."""
         await asyncio.to_thread(self.index.open)
         self._is_open = True
 
     def stop(self) -> None:
-        """Raises OSError."""
+        """Close the index. Raises OSError."""
         if self._is_open:
             self._is_open = False
             self.index.close()
@@ -93,11 +93,11 @@ class Indexer:
 
     @property
     def behind(self) -> int:
-        """Bytes of the applied log that are not indexed yet."""
+        """Number of bytes of the applied log that are not indexed yet."""
         return max(0, self._applied_position() - self.index.progress.next_position)
 
     def round(self) -> None:
-        """Index for a few milliseconds. Raises OSError, not for want of room."""
+        """Index for a few milliseconds. Raises OSError, but not where the disk is full."""
         if not self._is_open:
             return
         now_s = time.monotonic()
@@ -108,8 +108,11 @@ class Indexer:
             self._housekeep(now_s)
 
     async def caught_up(self, timeout_s: float) -> bool:
-        """Index what is applied now; whether that was done in time. Caller's duty: this node has
-        just proved to be the leader, so it has applied all that it ever had. Raises OSError."""
+        """Index all that is applied now; False where that took too long. Raises OSError.
+
+        Caller's duty: this node has just proved to be the leader, so it has applied all that it
+        ever had.
+        """
         target = self._applied_position()
         if self._is_open and self.index.progress.next_position > target:
             self._begin_anew()
@@ -127,7 +130,7 @@ class Indexer:
     async def look_up(
         self, topic: str, key: str, *, begin_ms: int, end_ms: int, count_max: int
     ) -> list[int]:
-        """Positions of records that may have this key, newest first. Raises OSError."""
+        """Return positions of records that may have this key, newest first. Raises OSError."""
         if not self._is_open:
             return []
         hashed = key_hash(topic_hash(topic), key)
@@ -137,12 +140,12 @@ class Indexer:
             end_ms=end_ms,
             count_max=count_max,
         )
-        return list(dict.fromkeys(positions))  # what was added twice, after a full disk
+        return list(dict.fromkeys(positions))  # some may be there twice, after a full disk
 
     # Working -----------------------------------------------------------------------------------
 
     def _work(self, until_s: float) -> None:
-        """Add what can be read until then."""
+        """Add the keys of entries that can be read until `until_s`."""
         try:
             if not self._checked:
                 self._check_log()
@@ -151,7 +154,7 @@ class Indexer:
             if progress != self.index.progress:
                 self.index.add(keys, progress)
         except (DamagedLogError, LookupError) as error:
-            # Fetched from another replica, or installed, in a while: who does it tells of it.
+            # Fetched from another replica, or installed, in a while: logged where that is done.
             _log.debug("the index by key waits: %r", error)
             self._waits_until_s = time.monotonic() + _WAIT_S
         except OSError as error:
@@ -163,7 +166,8 @@ class Indexer:
             )
 
     def _read(self, until_s: float) -> tuple[IndexedKeys, IndexProgress]:
-        """Keys of the next entries, as many as time and memory allow, and how far they reach.
+        """Return the keys of the next entries, as many as time and memory allow, and the progress
+        with them.
 
         Raises DamagedLogError and LookupError where the first one can't be read.
         """
@@ -185,8 +189,8 @@ class Indexer:
         return collector.take(), progress
 
     def _collect(self, position: int) -> IndexProgress:
-        """The keys of the entry at `position`; the progress with it. Raises DamagedLogError and
-        LookupError."""
+        """Collect the keys of the entry at `position`; returns the progress with it. Raises
+        DamagedLogError and LookupError."""
         applied = self._applied.take(position)
         if applied is not None:
             entry = applied.entry
@@ -203,7 +207,7 @@ class Indexer:
         return IndexProgress(next_position=position + size, last_position=position, chain=chain)
 
     def _header(self, position: int) -> tuple[int, int, int]:
-        """Size, kind and chain of the entry at `position`."""
+        """Read size, kind and chain of the entry at `position`."""
         header = self._log.read(position, HEADER_SIZE)
         magic, size, _, _, own_position, kind, _, chain = HEADER.unpack(header)
         assert magic == MAGIC, f"no entry begins at {position}"
@@ -211,10 +215,10 @@ class Indexer:
         return size, kind, chain
 
     def _check_log(self) -> None:
-        """Whether the index is of this log: what it read last must stand there."""
+        """Clear the index where it is of another log: the entry that it read last is not there."""
         progress = self.index.progress
         if progress.last_position < self._log.status().begin_position:
-            return  # nothing to compare with: what the log has is behind it
+            return  # nothing to compare with: the log begins behind it
         if progress.next_position <= self._applied_position():
             header = self._log.read(progress.last_position, HEADER_SIZE)
             magic, size, _, _, _, _, _, chain = HEADER.unpack(header)
@@ -224,13 +228,13 @@ class Indexer:
         self._begin_anew()
 
     def _begin_anew(self) -> None:
-        _log.warning("the index by key is of another log: it is built anew")
+        _log.warning("the index by key is of another log: it is rebuilt")
         self.index.clear()
 
     def _housekeep(self, now_s: float) -> None:
-        """Forget what retention took, save, and seal full files. Raises OSError."""
+        """Remove files whose messages retention took, save, and seal full files. Raises OSError."""
         if self._saving:
-            return  # its files are to stay until they were flushed
+            return  # files must stay until they were flushed
         trimmed = self.index.trim(self._log.status().begin_position)
         if trimmed or now_s - self._saved_s >= _SAVE_INTERVAL_S:
             self._saved_s = now_s

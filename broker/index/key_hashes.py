@@ -27,7 +27,7 @@ _LENGTH_MAX: Final = 255  # longer keys are hashed one by one
 _POWERS: Final = np.array(
     [pow(31, exponent, 1 << 32) for exponent in range(_LENGTH_MAX + 1)], np.uint32
 )
-"""31^0 .. 31^255, modulo 2^32: what a text's units are multiplied with, the last one first."""
+"""31^0 .. 31^255, modulo 2^32: factors of a text's units, the last unit's first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ class IndexedKeys:
 
     @classmethod
     def of(cls, rows: Sequence[tuple[int, int, int]]) -> IndexedKeys:
-        """From (hash, position, store timestamp) each."""
+        """Build them from (hash, position, store timestamp) each."""
         columns = np.array(rows, np.int64).reshape(-1, 3)
         return cls(
             hashes=columns[:, 0].astype(np.int32),
@@ -63,12 +63,13 @@ class IndexedKeys:
 
 
 def topic_hash(topic: str) -> int:
-    """What a key's hash goes on from: the hash of `topic#`, 32 bits without a sign."""
+    """Return the hash of `topic#`, from which a key's hash goes on: 32 bits without a sign."""
     return java_string_hash(f"{topic}#") & _MASK
 
 
 def key_hash(of_topic: int, key: str) -> int:
-    """The hash of `topic#key` as a unit holds it: 31 bits (Java's abs; its minimum becomes 0)."""
+    """Return the hash of `topic#key` as a unit holds it: 31 bits (Java's abs; its minimum becomes
+    0)."""
     units = len(key.encode("utf-16-be", "surrogatepass")) // 2
     value = (of_topic * pow(31, units, 1 << 32) + java_string_hash(key)) & _MASK
     if value < 1 << 31:
@@ -77,7 +78,7 @@ def key_hash(of_topic: int, key: str) -> int:
 
 
 def hash_keys(of_topics: npt.NDArray[np.uint32], keys: Sequence[str]) -> npt.NDArray[np.int32]:
-    """`key_hash` of each topic's hash and key."""
+    """Return the `key_hash` of each topic's hash and key."""
     if not keys:
         return np.empty(0, np.int32)
     lengths = np.fromiter(map(len, keys), np.int64, len(keys))
@@ -92,5 +93,5 @@ def hash_keys(of_topics: npt.NDArray[np.uint32], keys: Sequence[str]) -> npt.NDA
     exponents = np.repeat(ends, lengths) - np.arange(1, len(units) + 1)
     own = np.add.reduceat(units * _POWERS[exponents], ends - lengths, dtype=np.uint32)
     hashes = np.abs((of_topics * _POWERS[lengths] + own).view(np.int32))
-    hashes[hashes < 0] = 0  # the one value that has no positive one
+    hashes[hashes < 0] = 0  # -2^31, whose absolute value int32 does not hold
     return hashes

@@ -1,17 +1,16 @@
-"""The index of all messages of a store by key: a row of IndexFiles, and how far they have come.
+"""The index of all messages of a store by key: a row of IndexFiles, and their progress.
 
 Place in the data path: `broker.index.indexer` adds the keys of committed entries, in the log's
-order; QUERY_MESSAGE asks for positions. Derived: what is missing or damaged is built again from the
-log.
+order; QUERY_MESSAGE looks up positions. Derived: missing or damaged parts are rebuilt from the log.
 
-How far it has come stands in `index.checkpoint` (JSON, docs/FORMATS.md section 15), replaced
-atomically: the position up to which every entry's keys are in, the last entry's chain, and each
-file's mark. After a kill the files hold what was written, and the entries behind the checkpoint are
-added again, the same units at the same places. After a failure of the machine (another boot) only
-files count that were fsynced: the sealed ones, and all of them after a clean stop.
+The progress stands in `index.checkpoint` (JSON, docs/FORMATS.md section 15), replaced atomically:
+the position up to which every entry's keys are in, the last entry's chain, and each file's mark.
+After a kill the files hold what was written, and the entries behind the checkpoint are added again,
+the same units at the same places. After a failure of the machine (another boot) only files count
+that were fsynced: the sealed ones, and all of them after a clean stop.
 
 Invariants: files are in the log's order; a unit counts only while the checkpoint's CRC fits; an
-index that is of another log, or of another shape, is thrown away.
+index that is of another log, or of another shape, is discarded.
 """
 
 from __future__ import annotations
@@ -37,8 +36,8 @@ _NAME_FORMAT: Final = "%Y%m%d%H%M%S"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexProgress:
-    """Every entry below `next_position` is in; the last one began at `last_position` (-1: there is
-    none) and had this chain."""
+    """Extent of the index: every entry below `next_position` is in; the last one began at
+    `last_position` (-1: there is none) and had this chain."""
 
     next_position: int = 0
     last_position: int = -1
@@ -47,7 +46,7 @@ class IndexProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexState:
-    """What a checkpoint says: how far the index has come, and what each file holds of it."""
+    """Content of a checkpoint: the progress, and the mark of each file."""
 
     progress: IndexProgress
     marks: tuple[IndexFileMark, ...]
@@ -55,14 +54,15 @@ class IndexState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lookup:
-    """The chains of one hash as they were when it was asked, the newest file's first."""
+    """Chains of one hash as they were at the time of the lookup, the newest file's first."""
 
     hashed: int
     shape: IndexShape
     chains: list[tuple[Path, IndexFileMark, int]]
 
     def positions(self, *, begin_ms: int, end_ms: int, count_max: int) -> list[int]:
-        """Of records, newest first: see `find_positions`. On any thread. Raises OSError."""
+        """Return positions of records, newest first: see `find_positions`. On any thread. Raises
+        OSError."""
         positions: list[int] = []
         for path, mark, head in self.chains:
             if mark.begin_ms > end_ms:
@@ -78,7 +78,7 @@ class Lookup:
                     end_ms=end_ms,
                     count_max=count_max - len(positions),
                 )
-            except FileNotFoundError:  # retention took it meanwhile
+            except FileNotFoundError:  # retention removed it meanwhile
                 break
             if mark.begin_ms < begin_ms or len(positions) >= count_max:
                 break
@@ -86,7 +86,8 @@ class Lookup:
 
 
 class MessageIndex:
-    """`open` first, on a thread; then one owner adds, while lookups may run on other threads."""
+    """Index of one store. `open` first, on a thread; then one owner adds, while lookups may run on
+    other threads."""
 
     def __init__(self, directory: Path, shape: IndexShape) -> None:
         self._directory = directory
@@ -99,7 +100,7 @@ class MessageIndex:
     # Life --------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Take what is there, as far as it is sound. Raises OSError."""
+        """Open the files that are there, as far as they are sound. Raises OSError."""
         self._directory.mkdir(parents=True, exist_ok=True)
         progress, marks, trusted = self._read_checkpoint()
         for at, mark in enumerate(marks):
@@ -117,11 +118,11 @@ class MessageIndex:
             if path.name not in kept:
                 path.unlink()
         self._files = [IndexFile(self._directory, self._shape, mark) for mark in marks]
-        # Before anything changes, it must be known that what was clean no longer is.
+        # Before any file changes: after a failure of the machine they must not count as clean.
         self._write_checkpoint(self.state, clean=False, durable=True)
 
     def close(self) -> None:
-        """A clean stop: all of it is durable then. Raises OSError."""
+        """Make all of it durable and close the files (a clean stop). Raises OSError."""
         for file in self._files:
             if not file.mark.sealed:
                 file.flush()
@@ -136,7 +137,7 @@ class MessageIndex:
         self._files.clear()
 
     def clear(self) -> None:
-        """It is of another log: begin anew. Raises OSError."""
+        """Remove all files of an index that is of another log. Raises OSError."""
         for file in self._files:
             file.close()
             file.path.unlink(missing_ok=True)
@@ -147,9 +148,9 @@ class MessageIndex:
     # Adding ------------------------------------------------------------------------------------
 
     def add(self, keys: IndexedKeys, progress: IndexProgress) -> None:
-        """The keys of entries from the present progress on up to the new one.
+        """Add the keys of entries from the present progress on up to the new one.
 
-        Raises OSError; the progress stays then, and the same may be added again.
+        Raises OSError; the progress stays then, and the same keys may be added again.
         """
         at = 0
         while at < len(keys):
@@ -160,18 +161,20 @@ class MessageIndex:
         self.progress = progress
 
     def skip_to(self, position: int) -> None:
-        """The log begins behind the progress: what is between is gone."""
+        """Move the progress to the begin of the log, behind it: the entries between are gone."""
         assert position > self.progress.next_position
         self.progress = IndexProgress(next_position=position)
 
     def unsealed(self) -> list[IndexFile]:
-        """Full files that were not fsynced yet."""
+        """Return the full files that were not fsynced yet."""
         return [file for file in self._files[:-1] if not file.mark.sealed]
 
     def trim(self, position: int) -> bool:
-        """The log begins at `position`: files that tell of nothing behind it go, but the last.
+        """Remove all files but the last that name no record from `position` on, where the log
+        begins now.
 
-        Whether any went: then the checkpoint names too many until the next `save`. Raises OSError.
+        Returns whether any was removed: then the checkpoint names too many until the next `save`.
+        Raises OSError.
         """
         gone = 0
         while gone < len(self._files) - 1 and self._files[gone].mark.end_position < position:
@@ -188,20 +191,20 @@ class MessageIndex:
         return IndexState(progress=self.progress, marks=tuple(file.mark for file in self._files))
 
     def unsaved(self) -> tuple[IndexState, list[IndexFile]] | None:
-        """The present state, and the files to be flushed before it may be saved; None where it is
-        saved already."""
+        """Return the present state, and the files to be flushed before it may be saved; None where
+        it is saved already."""
         state = self.state
         if state == self._saved:
             return None
         return state, [file for file in self._files if not file.mark.sealed]
 
     def save(self, state: IndexState) -> None:
-        """Write down a state whose files were all flushed after it was taken. Raises OSError."""
+        """Save a state all of whose files were flushed after it was taken. Raises OSError."""
         if {mark.name for mark in state.marks} <= {file.mark.name for file in self._files}:
             self._write_checkpoint(state, clean=False, durable=False)
 
     def _growing(self, stored_ms: int) -> IndexFile:
-        """The file that takes the next unit."""
+        """Return the file for the next unit. Raises OSError."""
         last = self._files[-1] if self._files else None
         if last is not None and last.room:
             return last
@@ -213,7 +216,7 @@ class MessageIndex:
         self._files.append(file)
         return file
 
-    # Asking ------------------------------------------------------------------------------------
+    # Lookups -----------------------------------------------------------------------------------
 
     @property
     def last_update(self) -> tuple[int, int]:
@@ -223,11 +226,11 @@ class MessageIndex:
         return self._files[-1].mark.end_ms, self._files[-1].mark.end_position
 
     def __len__(self) -> int:
-        """How many units count."""
+        """Return the number of units that count."""
         return sum(file.mark.next_number - 1 for file in self._files)
 
     def look_up(self, hashed: int) -> Lookup:
-        """What to look through for messages whose key may have this hash. Raises OSError."""
+        """Return the chains of messages whose key may have this hash. Raises OSError."""
         return Lookup(
             hashed=hashed,
             shape=self._shape,
@@ -241,8 +244,8 @@ class MessageIndex:
     # The checkpoint ----------------------------------------------------------------------------
 
     def _read_checkpoint(self) -> tuple[IndexProgress, list[IndexFileMark], bool]:
-        """Progress, marks, and whether unsealed files may be trusted; empty ones where it can't be
-        read or tells of another shape."""
+        """Read progress, marks, and whether unsealed files may be trusted; empty ones where it
+        can't be read or is of another shape."""
         try:
             values = json.loads(self._checkpoint_path.read_bytes())
             if values["version"] != _VERSION or values["shape"] != asdict(self._shape):
@@ -284,7 +287,7 @@ class MessageIndex:
 
 
 def _boot_id() -> str | None:
-    """Which start of the machine this is; None where it doesn't tell."""
+    """Return the id of this boot of the machine; None where it has none."""
     try:
         return _BOOT_ID.read_text().strip()
     except OSError:
@@ -292,7 +295,7 @@ def _boot_id() -> str | None:
 
 
 def _file_name(stored_ms: int, before: str | None) -> str:
-    """yyyyMMddHHmmssSSS of the first unit, in UTC; later than the name before."""
+    """Return yyyyMMddHHmmssSSS of the first unit, in UTC; later than the name before."""
     moment = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=stored_ms)
     name = f"{moment:{_NAME_FORMAT}}{stored_ms % 1000:03d}"
     while before is not None and name <= before:

@@ -1,9 +1,9 @@
 """The keys under which messages of committed entries are found: UNIQ_KEY and the words of KEYS.
 
-Place in the data path: `broker.index.indexer` gives it the entries that were applied. Pure.
+Place in the data path: `broker.index.indexer` passes it the entries that were applied. Pure.
 
-Most entries tell their UNIQ_KEYs in the table, for the dedupe, and hold no KEYS: then no record is
-looked at. Otherwise the records are scanned, without their bodies being touched.
+Most entries have their UNIQ_KEYs in the table, for the dedupe, and hold no KEYS: then no record is
+read. Otherwise the records are scanned, without their bodies.
 
 Source: RocketMQ IndexService.buildIndex, CommitLog.checkMessageAndReturnSize.
 """
@@ -39,13 +39,13 @@ _TOPICS_MAX: Final = 20_000
 
 
 class KeyCollector:
-    """Takes entries in the log's order; `take` gives their keys, hashed, in the same order."""
+    """Collector of the keys of entries: `add` in the log's order, `take` the hashes in the same."""
 
     def __init__(self) -> None:
         self._topics: dict[str, int] = {}  # hashes
         self._keys: list[str] = []
         self._units: list[bytes] = []  # a ConsumeQueue unit for each key
-        # What the keys of one `_put` have in common, and how many they are.
+        # Common to the keys of one `_put`; the last list has their number.
         self._topic_hashes: list[int] = []
         self._stored_ms: list[int] = []
         self._counts: list[int] = []
@@ -54,7 +54,8 @@ class KeyCollector:
         return len(self._keys)
 
     def add(self, payload: Payload, data: bytes, position: int) -> None:
-        """A data entry's payload: decoded, as it is stored, and where. Raises RecordError."""
+        """Collect the keys of a data entry: its payload decoded, as stored, and its position.
+        Raises RecordError."""
         has_words = payload.may_have_words and _KEYS in data
         for run in payload.runs:
             uniq_keys = None if has_words else _plain(run.uniq_keys)
@@ -64,7 +65,7 @@ class KeyCollector:
                 self._scan(run, payload.store_timestamp_ms, data, position)
 
     def take(self) -> IndexedKeys:
-        """What was collected since the last call."""
+        """Return the keys that were collected since the last call."""
         counts = np.array(self._counts, np.int64)
         topics = np.repeat(np.array(self._topic_hashes, np.uint32), counts)
         units = np.frombuffer(b"".join(self._units), _UNIT_FIELDS)
@@ -77,7 +78,7 @@ class KeyCollector:
         return keys
 
     def clear(self) -> None:
-        """Forget what was collected."""
+        """Drop the keys that were collected."""
         self._keys.clear()
         self._units.clear()
         self._topic_hashes.clear()
@@ -106,7 +107,7 @@ class KeyCollector:
 
 
 def record_keys(properties: bytes) -> list[str]:
-    """UNIQ_KEY first, then the words of KEYS. A value that is no UTF-8 is no key."""
+    """Return UNIQ_KEY first, then the words of KEYS; none where a value is invalid UTF-8."""
     try:
         uniq_key = find_property(properties, b"UNIQ_KEY")
         words = find_property(properties, b"KEYS")
@@ -119,8 +120,11 @@ def record_keys(properties: bytes) -> list[str]:
 
 
 def _plain(uniq_keys: Sequence[str | None] | None) -> list[str] | None:
-    """The keys themselves, where every message has its own. A message of a batch without one has
-    the batch's and its number, after a "#", in the table: no key that anybody would ask for."""
+    """Return the keys, where every message has its own; else None.
+
+    A message of a batch without one has the batch's and its number, after a "#", in the table:
+    nobody would query by that.
+    """
     if uniq_keys is None:
         return None
     keys = [key for key in uniq_keys if key is not None]
@@ -128,7 +132,7 @@ def _plain(uniq_keys: Sequence[str | None] | None) -> list[str] | None:
 
 
 def _properties(data: bytes, start: int, size: int) -> bytes:
-    """The properties of the record at `start`. Raises RecordError."""
+    """Return the properties of the record at `start`. Raises RecordError."""
     sys_flag = data[start + _SYS_FLAG_AT]
     topic_at = start + _BODY_AT
     if sys_flag & flags.BORN_HOST_IPV6:

@@ -1,11 +1,11 @@
 """QUERY_MESSAGE: stored messages of a topic by UNIQ_KEY or by a word of KEYS.
 
 Place in the data path: waits until the index has caught up with what was committed when the
-question came (ReadIndex, promise G6), asks it for positions, and answers with the stored records.
+query came (ReadIndex, promise G6), looks up positions, and answers with the stored records.
 
-Invariant: success, and "there is none", are said of all that is committed. A replica that does not
-lead can't know what was committed last, and an index that has not caught up lacks some of it:
-neither shows a part as if it were the whole.
+Invariant: success, and "there is none", cover all that is committed. A replica that does not lead
+can't know what was committed last, and an index that has not caught up lacks some of it: neither
+returns a part as if it were the whole.
 
 Rules: RocketMQ QueryMessageProcessor, DefaultMessageStore.queryMessage: at most 64 messages, the
 newest, in the order of the log; `_UNIQUE_KEY_QUERY` makes it 32. Beyond RocketMQ: hashes that
@@ -19,9 +19,9 @@ from typing import Final
 from broker.index.indexer import Indexer
 from broker.index.message_keys import record_keys
 from broker.request.context import BrokerContext
+from broker.request.read_point import wait_for_read_point
 from broker.request.request import RefusedError, Request
 from broker.request.tasks import TaskOwner
-from raft.replicated_log import NotLeaderError
 from remoting.errors import RecordError
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.headers import QueryMessageRequestHeader
@@ -37,7 +37,7 @@ _CATCH_UP_S: Final = 3.0
 
 
 class QueryMessageProcessor:
-    """`indexer` None: the index is switched off (message_index_enable)."""
+    """Handler of queries by key; `indexer` None: the index is disabled (message_index_enable)."""
 
     def __init__(self, context: BrokerContext, tasks: TaskOwner, indexer: Indexer | None) -> None:
         self._context = context
@@ -45,11 +45,10 @@ class QueryMessageProcessor:
         self._indexer = indexer
 
     def handle(self, header: QueryMessageRequestHeader, request: Request) -> None:
-        """Raises RefusedError; else the answer follows."""
-        key = header.key
-        if len(key) > _KEY_SIZE_MAX:
+        """Answer with the messages of the key, at the read point. Raises RefusedError."""
+        if len(header.key) > _KEY_SIZE_MAX:
             raise RefusedError(
-                ResponseCode.INVALID_PARAMETER, f"a key of {len(key)} characters is no key"
+                ResponseCode.INVALID_PARAMETER, f"a key of {len(header.key)} characters is no key"
             )
         count = _UNIQUE_COUNT if header.unique_key_query else min(header.max_num, _COUNT_MAX)
         indexer = self._indexer
@@ -57,35 +56,13 @@ class QueryMessageProcessor:
             raise RefusedError(
                 ResponseCode.SYSTEM_ERROR, "this broker has no index (message_index_enable)"
             )
-        self._tasks.answer(
-            request,
-            lambda: self._answer(
-                request,
-                indexer,
-                topic=header.topic,
-                key=key,
-                count=count,
-                begin_ms=header.begin_timestamp_ms,
-                end_ms=header.end_timestamp_ms,
-            ),
-        )
+        self._tasks.answer(request, lambda: self._answer(header, request, indexer, count))
 
     async def _answer(
-        self,
-        request: Request,
-        indexer: Indexer,
-        *,
-        topic: str,
-        key: str,
-        count: int,
-        begin_ms: int,
-        end_ms: int,
+        self, header: QueryMessageRequestHeader, request: Request, indexer: Indexer, count: int
     ) -> None:
-        try:
-            await self._context.log.read_index()
-        except NotLeaderError:
-            request.reply(ResponseCode.SERVICE_NOT_AVAILABLE, self._context.not_leader_remark())
-            return
+        await wait_for_read_point(self._context)
+        begin_ms, end_ms = header.begin_timestamp_ms, header.end_timestamp_ms
         if not await indexer.caught_up(_CATCH_UP_S):
             request.reply(
                 ResponseCode.SYSTEM_BUSY,
@@ -96,15 +73,13 @@ class QueryMessageProcessor:
         records: list[bytes] = []
         if count > 0 and begin_ms <= end_ms:
             positions = await indexer.look_up(
-                topic, key, begin_ms=begin_ms, end_ms=end_ms, count_max=_CANDIDATES_MAX
+                header.topic,
+                header.key,
+                begin_ms=begin_ms,
+                end_ms=end_ms,
+                count_max=_CANDIDATES_MAX,
             )
-            try:
-                records = self._records(
-                    positions, topic=topic, key=key, count=count, begin_ms=begin_ms, end_ms=end_ms
-                )
-            except RefusedError as refused:  # also: damaged here, until a good copy is fetched
-                request.refuse(refused)
-                return
+            records = self._records(positions, header, count)
         if records:
             request.reply(ResponseCode.SUCCESS, None, _fields(indexer), b"".join(records))
         else:
@@ -115,16 +90,14 @@ class QueryMessageProcessor:
             )
 
     def _records(
-        self,
-        positions: list[int],
-        *,
-        topic: str,
-        key: str,
-        count: int,
-        begin_ms: int,
-        end_ms: int,
+        self, positions: list[int], header: QueryMessageRequestHeader, count: int
     ) -> list[bytes]:
-        """The newest of these that are really meant, in the log's order. Raises RefusedError."""
+        """Read the newest records that have the key, in the log's order.
+
+        Raises RefusedError where one is damaged here, or too many keys share the hash.
+        """
+        topic, key = header.topic, header.key
+        begin_ms, end_ms = header.begin_timestamp_ms, header.end_timestamp_ms
         size_left = self._context.config.pull_size_max
         records: list[bytes] = []
         for position in positions:
@@ -145,7 +118,7 @@ class QueryMessageProcessor:
                 if len(records) == count:
                     break
         else:
-            if len(positions) >= _CANDIDATES_MAX:  # what is older was not looked at
+            if len(positions) >= _CANDIDATES_MAX:  # older ones were not read
                 raise RefusedError(
                     ResponseCode.SYSTEM_ERROR,
                     f"{len(positions)} messages or more share the hash of this key, and "

@@ -85,7 +85,6 @@ __all__ = [
     "SearchOffsetRequestHeader",
     "SendMessageRequestHeader",
     "SendMessageResponseHeader",
-    "TimestampResponseHeader",
     "TopicRequestHeader",
     "TopicsByClusterRequestHeader",
     "TransferLeadershipRequestHeader",
@@ -359,12 +358,6 @@ class OffsetResponseHeader(Header, frozen=True, kw_only=True):
     offset: Long
 
 
-class TimestampResponseHeader(Header, frozen=True, kw_only=True):
-    """Answer to GET_EARLIEST_MSG_STORETIME, Unix ms."""
-
-    timestamp_ms: Long = field(name="timestamp")
-
-
 class QueryMessageRequestHeader(Header, frozen=True, kw_only=True):
     """QUERY_MESSAGE; times are Unix ms."""
 
@@ -374,13 +367,6 @@ class QueryMessageRequestHeader(Header, frozen=True, kw_only=True):
     begin_timestamp_ms: Long = field(name="beginTimestamp")
     end_timestamp_ms: Long = field(name="endTimestamp")
     unique_key_query: bool = field(name="_UNIQUE_KEY_QUERY", default=False)
-
-
-class QueryMessageResponseHeader(Header, frozen=True, kw_only=True):
-    """Answer to QUERY_MESSAGE."""
-
-    index_last_update_timestamp_ms: Long = field(name="indexLastUpdateTimestamp")
-    index_last_update_physical_offset: Long = field(name="indexLastUpdatePhyoffset")
 
 
 class ViewMessageRequestHeader(Header, frozen=True, kw_only=True):
