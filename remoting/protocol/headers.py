@@ -73,7 +73,6 @@ __all__ = [
     "QueryDataVersionRequestHeader",
     "QueryDataVersionResponseHeader",
     "QueryMessageRequestHeader",
-    "QueryMessageResponseHeader",
     "QuerySubscriptionByConsumerRequestHeader",
     "QueryTopicsByConsumerRequestHeader",
     "RecallMessageRequestHeader",
