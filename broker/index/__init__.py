@@ -1,4 +1,4 @@
-"""Messages by key: the hash index over the log, who fills it, and the request that asks it.
+"""Messages by key: the hash index over the log, its indexer, and the query that reads it.
 
 `indexer` follows the applied log, a few milliseconds at a time, and tells by `caught_up` whether it
 has come far enough for who asks. `message_index` is a row of `index_file`s, RocketMQ's format;

@@ -8,7 +8,7 @@ While a pop of a queue is under way, the next one begins behind it (`_ahead`), w
 command is void where the one before came to nothing. In order, one at a time.
 
 Rules: order of checks, codes and the share of retries as in RocketMQ's PopMessageProcessor, but for
-its look at bornTime: it finds nothing, for ever, for a client whose clock is half a second behind.
+its check of bornTime: a client whose clock is half a second behind would never find a message.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Queries about what is stored: by time and by message id.
 
-Place in the data path: read ConsumeQueues and the log. Answers that tell where a queue ends or
+Place in the data path: read ConsumeQueues and the log. Answers that say where a queue ends or
 begins come from a leader that has just proved itself (ReadIndex, promise G6); a stored message is
 the same on every replica, so each replica that has it may return it.
 

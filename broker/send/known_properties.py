@@ -17,7 +17,7 @@ _DELAYS: Final = ("DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_M
 
 
 class KnownProperties(NamedTuple):
-    """Values of those properties; `delay` names the delaying property that is set, `pop_check` is
+    """Values of these properties; `delay` names the delaying property that is set, `pop_check` is
     POP_CK's value."""
 
     uniq_key: str | None

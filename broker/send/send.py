@@ -170,7 +170,7 @@ class SendProcessor:
         """Build the record; returns it and its UNIQ_KEY. Raises RefusedError."""
         text = request.fields.get(names.properties) or ""
         if len(text) > PROPERTIES_SIZE_MAX:
-            raise self._illegal()  # before anything looks at all of it
+            raise self._illegal()  # before anything reads all of it
         known = KnownProperties.of(text)
         waiting = None if known.delay is None or is_dead else self._waiting(text)
         is_half = known.is_half and not (

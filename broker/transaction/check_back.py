@@ -33,6 +33,7 @@ from remoting.connections.connection import Connection
 from remoting.errors import RecordError
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import FLAG_ONEWAY, RemotingCommand
+from remoting.protocol.headers import CheckTransactionStateRequestHeader
 from remoting.records.message import (
     MessageRecord,
     append_properties,
@@ -58,7 +59,7 @@ class CheckBack:
         self._last_check_ms: dict[int, int] = {}
 
     def lost_leadership(self) -> None:
-        """Forget when halves were checked: the next leader counts anew."""
+        """Forget when halves were checked last."""
         self._last_check_ms.clear()
 
     def round(self) -> None:
@@ -165,19 +166,20 @@ class CheckBack:
                 record.properties, {"TRANSACTION_CHECK_TIMES": str(half.checks + 1)}
             )
         key = properties.get("UNIQ_KEY", "")
+        header = CheckTransactionStateRequestHeader(
+            tran_state_table_offset=half.queue_offset,
+            commit_log_offset=half.position,
+            msg_id=key,
+            transaction_id=key,
+            offset_msg_id=offset_msg_id(*split_host(context.store_address), half.position),
+            topic=HALF_TOPIC,
+            broker_name=context.config.group,
+        )
         connection.send(
             RemotingCommand(
                 code=RequestCode.CHECK_TRANSACTION_STATE,
                 flag=FLAG_ONEWAY,
-                ext_fields={
-                    "tranStateTableOffset": str(half.queue_offset),
-                    "commitLogOffset": str(half.position),
-                    "msgId": key,
-                    "transactionId": key,
-                    "offsetMsgId": offset_msg_id(*split_host(context.store_address), half.position),
-                    "topic": HALF_TOPIC,
-                    "bname": context.config.group,
-                },
+                ext_fields=header.to_ext_fields(),
                 body=encode_record(record),
             )
         )
