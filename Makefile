@@ -78,7 +78,7 @@ campaign: $(STAMP)
 # What one node's store promises, at every pair of crashes: an hour of processor time.
 crash-points: $(STAMP)
 	@mkdir -p figures
-	$(BIN)/python -m tests.drills.crash_points --output figures/crash_points.json
+	$(BIN)/python -m campaigns.crash_points.campaign --output figures/crash_points.json
 
 bench: $(STAMP)
 	@mkdir -p figures
@@ -96,16 +96,16 @@ failovers: $(STAMP)
 # What the storage promises, on real files: needs root for the small disks.
 drills: $(STAMP)
 	@mkdir -p figures
-	$(BIN)/python -m tests.drills.corruption --output figures/corruption.json
-	$(BIN)/python -m tests.drills.full_disk --output figures/full_disk.json
-	$(BIN)/python -m tests.drills.replace_node --output figures/replace_node.json
-	$(BIN)/python -m tests.drills.delays --output figures/delays.json
-	$(BIN)/python -m tests.drills.clock_jumps --output figures/clock_jumps.json
+	$(BIN)/python -m campaigns.drills.corruption --output figures/corruption.json
+	$(BIN)/python -m campaigns.drills.full_disk --output figures/full_disk.json
+	$(BIN)/python -m campaigns.drills.replace_node --output figures/replace_node.json
+	$(BIN)/python -m campaigns.drills.delays --output figures/delays.json
+	$(BIN)/python -m campaigns.drills.clock_jumps --output figures/clock_jumps.json
 
 # Thousands of small groups on simulated disks, each with another page of one store damaged.
 damage: $(STAMP)
 	@mkdir -p figures
-	$(BIN)/python -m tests.sim.damage_campaign --output figures/damage.json
+	$(BIN)/python -m campaigns.drills.every_damage --output figures/damage.json
 
 long: $(STAMP)
 	@mkdir -p figures
@@ -120,26 +120,26 @@ verify-scale: $(STAMP)
 # must be that of the bug. ONLY: those whose area or name contains it.
 planted: $(STAMP)
 	@mkdir -p figures
-	$(BIN)/python -m tests.mutants.planted_experiments $(if $(ONLY),--only "$(ONLY)") --output figures/planted.json
+	$(BIN)/python -m campaigns.mutants.planted_experiments $(if $(ONLY),--only "$(ONLY)") --output figures/planted.json
 
 # The same scenario without a bug, fifty seeds: the verdict must be pass.
 clean-runs: $(STAMP)
 	@mkdir -p figures
-	$(BIN)/python -m tests.drills.clean_runs --output figures/clean_runs.json --keep runs/clean
+	$(BIN)/python -m campaigns.drills.clean_runs --output figures/clean_runs.json --keep runs/clean
 
 # The mutation score: at least all but two of the planted bugs, and no alarm on clean seeds.
 mutants: $(STAMP)
 	@mkdir -p figures
-	$(BIN)/python -m tests.mutants.campaign --output figures/mutants.json
+	$(BIN)/python -m campaigns.mutants.campaign --output figures/mutants.json
 
 # The verifier and somebody who knows the run format only: clean runs, planted anomalies, legal
 # oddities, and 200 damaged directories, which both engines judge. Two hours of processor time.
 outside: $(STAMP)
 	@mkdir -p figures
-	$(BIN)/python -m tests.verify.outside.campaign --output figures/outside.json
-	$(BIN)/python -m tests.verify.outside.damage --engine both --count 200 --seed 1 --output figures/outside_damage.json
+	$(BIN)/python -m campaigns.outside.campaign --output figures/outside.json
+	$(BIN)/python -m campaigns.outside.damage --engine both --count 200 --seed 1 --output figures/outside_damage.json
 
-# RocketMQ's own clients. TARGET: ledgermq, rocketmq, or one of what tests/interop/targets.py lists;
+# RocketMQ's own clients. TARGET: ledgermq, rocketmq, or one of what campaigns/interop/targets.py lists;
 # ONLY: cases, with * and ?; CLIENT: java-5.5.0 java-5.3.3 java-4.9.8 grpc-5.2.0 go-2.1.2 python,
 # suite-5.5.0 (RocketMQ's integration tests).
 TARGET ?= ledgermq
@@ -147,29 +147,29 @@ ONLY ?=
 CLIENT ?=
 interop: $(STAMP)
 	@mkdir -p figures
-	$(BIN)/python -m tests.interop.run --target $(TARGET) $(if $(ONLY),--only $(ONLY)) $(if $(CLIENT),--client $(CLIENT)) --output figures/interop.json
+	$(BIN)/python -m campaigns.interop.run --target $(TARGET) $(if $(ONLY),--only $(ONLY)) $(if $(CLIENT),--client $(CLIENT)) --output figures/interop.json
 
 # Mutated real frames and malice with form, MINUTES for each target; the logs are checked afterwards.
 fuzz: $(STAMP)
 	@mkdir -p figures
-	$(BIN)/python -m tests.fuzz.campaign --minutes $(MINUTES) --seed $(SEED) --output figures/fuzz.json
+	$(BIN)/python -m campaigns.fuzz.campaign --minutes $(MINUTES) --seed $(SEED) --output figures/fuzz.json
 
 # Accounts, TLS and certificates, each refusal with its answer, its line in the log and what was stored.
 security: $(STAMP)
 	@mkdir -p figures
-	$(BIN)/python -m tests.drills.security --output figures/security.json
+	$(BIN)/python -m campaigns.drills.security --output figures/security.json
 
 # The sub-commands of mqadmin, compared with what they do against RocketMQ, and some with accounts.
 mqadmin: $(STAMP)
 	@mkdir -p figures runs/interop
-	$(BIN)/python -m tests.interop.mqadmin_accounts --output runs/interop/mqadmin_accounts.json
-	$(BIN)/python -m tests.interop.mqadmin --version 5.3.3 --output figures/mqadmin.json
-	$(BIN)/python -m tests.interop.mqadmin --version 5.5.0 --accounts runs/interop/mqadmin_accounts.json --output figures/mqadmin.json
-	$(BIN)/python -m tests.interop.mqadmin --document docs/INTEROP.md
+	$(BIN)/python -m campaigns.interop.mqadmin_accounts --output runs/interop/mqadmin_accounts.json
+	$(BIN)/python -m campaigns.interop.mqadmin --version 5.3.3 --output figures/mqadmin.json
+	$(BIN)/python -m campaigns.interop.mqadmin --version 5.5.0 --accounts runs/interop/mqadmin_accounts.json --output figures/mqadmin.json
+	$(BIN)/python -m campaigns.interop.mqadmin --document docs/INTEROP.md
 
 campaigns: $(STAMP)
 	@mkdir -p figures
-	$(BIN)/python -m tests.interop.campaigns kills members --client java-5.3.3 python --output figures/campaigns.json
+	$(BIN)/python -m campaigns.interop.campaigns kills members --client java-5.3.3 python --output figures/campaigns.json
 
 clean:
 	rm -rf $(VENV) runs figures .mypy_cache .ruff_cache .pytest_cache .hypothesis

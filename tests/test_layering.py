@@ -141,6 +141,25 @@ def test_what_decides_is_pure():
     }
 
 
+OUTSIDE = ("campaigns", "tests", "benchmarks")
+# What is tried knows nothing of what tries it; and programs stand without pytest's tests.
+NOT_OF = [(package, OUTSIDE) for package in PACKAGES] + [
+    ("benchmarks", ("campaigns", "tests")),
+    ("campaigns", ("tests",)),
+]
+
+
+@pytest.mark.parametrize(("folder", "others"), NOT_OF)
+def test_what_is_tried_needs_nothing_of_what_tries_it(folder: str, others: tuple[str, ...]) -> None:
+    wrong = {
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in (ROOT / folder).rglob("*.py")
+        for name in imported(path)
+        if name.split(".", maxsplit=1)[0] in others
+    }
+    assert not wrong
+
+
 def test_the_rule_can_say_no(tmp_path):
     module = tmp_path / "bad.py"
     module.write_text("def f():\n    from chaos.recording import history\n    import time\n")

@@ -10,12 +10,12 @@ import pytest
 from broker.config.config import BrokerConfig
 from broker.process.server import Broker
 from broker.request import clock_exchange
+from campaigns.rig.processes import free_port
 from raft.events import Role
 from remoting.connections.rpc import RemotingClient
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import RemotingCommand
 from tests.broker.rig import send_fields
-from tests.integration.rig import free_port
 
 
 async def until(condition: object, what: str) -> None:

@@ -11,6 +11,8 @@ import pytest
 
 from broker.config.config import ConfigError, load_config
 from broker.process.server import Broker
+from campaigns.rig.certificates import Authority
+from campaigns.rig.processes import free_port
 from namesrv.config import NameServerConfig
 from namesrv.server import NameServer
 from remoting.connections.rpc import RemotingClient
@@ -20,8 +22,6 @@ from remoting.errors import ConnectError, ConnectionLostError, RemotingError
 from remoting.protocol.acl_signature import Signer
 from remoting.protocol.command import RemotingCommand
 from tests.broker.rig import send_fields
-from tests.integration.rig import free_port
-from tests.remoting.certificates import Authority
 
 ACCOUNTS = """
 accounts:

@@ -23,6 +23,8 @@ from broker.pop.pop import PopProcessor
 from broker.process.request_table import SERVED
 from broker.request.request import Request
 from broker.send.send import SendProcessor
+from campaigns.fuzz.inflation import inflated, inflated_fields
+from campaigns.fuzz.structures import Structures
 from raft.replicated_log import LogFullError, ProposalStatus
 from remoting.errors import FrameError
 from remoting.protocol.codes import RequestCode, ResponseCode
@@ -30,8 +32,6 @@ from remoting.protocol.frame import FrameDecoder
 from remoting.records.message import encode_batch_body
 from tests.broker.proposing import PROPOSING, Situation, settle
 from tests.broker.rig import START_MS, FakeConnection, Rig, send_fields
-from tests.fuzz.inflation import inflated, inflated_fields
-from tests.fuzz.structures import Structures
 
 FRAME_SIZE = 60_000
 BYTES_PER_BYTE = 24  # a group of `{"groupName":"a"}` has 250 bytes with all its defaults

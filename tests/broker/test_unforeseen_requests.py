@@ -12,11 +12,11 @@ import pytest
 from broker.config.config import BrokerConfig
 from broker.process.server import Broker
 from broker.request.request import Request
+from campaigns.rig.processes import free_port
 from remoting.connections.rpc import RemotingClient
 from remoting.errors import RemotingError
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import RemotingCommand
-from tests.integration.rig import free_port
 
 
 @asynccontextmanager

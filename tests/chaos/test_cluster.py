@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from campaigns.rig.certificates import Authority
 from chaos.cluster import cluster
 from chaos.cluster.layout import LayoutError
 from chaos.cluster.processes import PortInUseError, ProcessTable
-from tests.remoting.certificates import Authority
 
 pytestmark = pytest.mark.cluster
 

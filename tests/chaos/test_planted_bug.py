@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants.live.catalogue import AT_ONCE, LIVE_AREAS, LIVE_MUTANTS
-from tests.mutants.live.live_mutant import PROCESSES, LiveMutant
-from tests.mutants.live.planting import acted, armed_environment
-from tests.mutants.live.score_table import score_table
-from tests.mutants.planted_experiments import judged_row, run_planted
-from tests.mutants.source_patch import SourcePatch, patched_text, source_of
+from campaigns.mutants.live.catalogue import AT_ONCE, LIVE_AREAS, LIVE_MUTANTS
+from campaigns.mutants.live.live_mutant import PROCESSES, LiveMutant
+from campaigns.mutants.live.planting import acted, armed_environment
+from campaigns.mutants.live.score_table import score_table
+from campaigns.mutants.planted_experiments import judged_row, run_planted
+from campaigns.mutants.source_patch import SourcePatch, patched_text, source_of
 
 ROOT = Path(__file__).resolve().parents[2]
 EARLY = LIVE_MUTANTS["answered before fsync and majority"]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from campaigns.rig.certificates import Authority
 from client.connection.instance import InstanceSettings
 from client.consume.pull_consumer import PullConsumer, PullConsumerSettings
 from client.errors import ClientError
@@ -14,7 +15,6 @@ from client.produce.producer import Producer, ProducerSettings
 from remoting.connections.security_config import SecurityConfig
 from remoting.connections.tls import TlsMode, client_context
 from tests.client.real_broker import real_broker
-from tests.remoting.certificates import Authority
 
 
 async def test_only_clients_with_tls_get_through(tmp_path: Path) -> None:

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from campaigns.fuzz.campaign import Findings, attempt, report, run
+from campaigns.fuzz.mutations import Attempt, Mutator, is_answered
+from campaigns.fuzz.structures import Structures
 from remoting.errors import FrameError
 from remoting.protocol.acl_signature import Signer
 from remoting.protocol.command import FLAG_ONEWAY, RemotingCommand
 from remoting.protocol.frame import FrameDecoder, encode
-from tests.fuzz.campaign import Findings, attempt, report, run
-from tests.fuzz.mutations import Attempt, Mutator, is_answered
-from tests.fuzz.structures import Structures
 
 
 @settings(deadline=None)  # the first one makes the bombs
@@ -54,8 +54,8 @@ def test_which_requests_must_be_answered() -> None:
 
 
 async def test_silence_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.fuzz.campaign.ANSWER_S", 0.05)
-    monkeypatch.setattr("tests.fuzz.campaign.CLOSE_S", 0.05)
+    monkeypatch.setattr("campaigns.fuzz.campaign.ANSWER_S", 0.05)
+    monkeypatch.setattr("campaigns.fuzz.campaign.CLOSE_S", 0.05)
     done = asyncio.Event()
 
     async def say_nothing(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.integration.rig import Processes
+from campaigns.rig.processes import Processes
 
 
 @pytest.fixture(scope="session")

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from campaigns.rig.processes import Processes, await_until, request
 from remoting.protocol.command import RemotingCommand
 from tests.broker.test_send_and_pull import pull_fields
-from tests.integration.rig import Processes, await_until, request
 
 pytestmark = pytest.mark.cluster
 

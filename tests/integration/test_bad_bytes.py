@@ -9,11 +9,11 @@ import zlib
 
 import pytest
 
+from campaigns.rig.processes import Processes, await_until, request, send_command
 from raft.messages import NodeId
 from raft.peers.handshake import NONCE_SIZE, Credentials, Dialler
 from remoting.protocol.command import RemotingCommand
 from remoting.protocol.frame import decode_frame, encode
-from tests.integration.rig import Processes, await_until, request, send_command
 
 pytestmark = pytest.mark.cluster
 

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from campaigns.rig.processes import Processes, await_until, request, send_command, tell
 from chaos.cluster import cluster
 from remoting.protocol.command import RemotingCommand
 from remoting.protocol.frame import FrameDecoder, encode
-from tests.integration.rig import Processes, await_until, request, send_command, tell
 
 pytestmark = pytest.mark.cluster
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.rig import ledgermq
+from campaigns.rig.processes import ledgermq
 from tests.verify.synthetic import SyntheticRun, write_manifest
 from tests.verify.test_stores import segments, stored_run
 

@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from typer.main import get_command
 
+from campaigns.rig.processes import ledgermq, ledgermq_here, one_line
 from ledgermq.cli import app
-from tests.integration.rig import ledgermq, ledgermq_here, one_line
 
 SCENARIO = (Path(__file__).parents[2] / "scenarios" / "smoke.toml").read_bytes()
 UNFORESEEN = [

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from campaigns.rig.processes import Processes, Stored, await_until, request, send_command, tell
 from remoting.protocol.command import RemotingCommand
-from tests.integration.rig import Processes, Stored, await_until, request, send_command, tell
 
 pytestmark = pytest.mark.cluster
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from campaigns.rig.processes import await_until
 from chaos.cluster import cluster, members
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import RemotingCommand
 from remoting.protocol.frame import FrameDecoder, encode
-from tests.integration.rig import await_until
 
 pytestmark = pytest.mark.cluster
 

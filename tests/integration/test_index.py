@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from campaigns.rig.processes import Processes, await_until, request
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import RemotingCommand
 from remoting.records.message import decode_records
-from tests.integration.rig import Processes, await_until, request
 
 pytestmark = pytest.mark.cluster
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from campaigns.rig.processes import await_until, running
 from chaos.cluster.processes import ProcessTable
-from tests.integration.rig import await_until, running
 from tests.verify.synthetic import SyntheticRun
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from campaigns.rig.processes import Processes, await_until, ledgermq, request, send_command
 from chaos.cluster import cluster, members
 from chaos.cluster.cluster import ClusterError, load_layout
 from chaos.cluster.layout import ClusterLayout
 from remoting.protocol.command import RemotingCommand
-from tests.integration.rig import Processes, await_until, ledgermq, request, send_command
 
 pytestmark = pytest.mark.cluster
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from campaigns.rig.processes import await_until, ledgermq, ledgermq_here, one_line
 from chaos.cluster import cluster
 from chaos.cluster.cluster import ClusterError, plan_ports
 from chaos.cluster.layout import lay_out
 from chaos.cluster.nodes import process_name
 from chaos.cluster.processes import ProcessTable
-from tests.integration.rig import await_until, ledgermq, ledgermq_here, one_line
 
 PORTS = ("--base-port", "0", "--namesrv-port", "0", "--name-servers", "1")
 

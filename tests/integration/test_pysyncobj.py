@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from campaigns.rig.processes import await_until, request, send_command
 from chaos.cluster import cluster
 from chaos.cluster.cluster import ClusterError
 from chaos.cluster.processes import ProcessTable
 from remoting.protocol.command import RemotingCommand
-from tests.integration.rig import await_until, request, send_command
 
 pytestmark = pytest.mark.cluster
 

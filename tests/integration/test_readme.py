@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
+from campaigns.rig.processes import await_until, free_port, ledgermq, ledgermq_here, running
 from chaos.cluster import cluster
 from chaos.cluster.processes import ProcessTable
 from client.message import Message
 from client.produce.producer import Producer
 from remoting.records.message_id import parse_offset_msg_id
-from tests.integration.rig import await_until, free_port, ledgermq, ledgermq_here, running
 
 pytestmark = pytest.mark.cluster
 

@@ -12,11 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from client.message import Message
-from client.produce.producer import Producer, ProducerSettings
-from remoting.protocol.command import RemotingCommand
-from remoting.records.message import decode_records
-from tests.integration.rig import (
+from campaigns.rig.processes import (
     Processes,
     Stored,
     await_until,
@@ -25,6 +21,10 @@ from tests.integration.rig import (
     send_command,
     tell,
 )
+from client.message import Message
+from client.produce.producer import Producer, ProducerSettings
+from remoting.protocol.command import RemotingCommand
+from remoting.records.message import decode_records
 
 pytestmark = pytest.mark.cluster
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from campaigns.rig.processes import Processes, await_until, request
 from remoting.errors import RemotingError
 from remoting.protocol.command import RemotingCommand
 from remoting.records.message import decode_records
 from tests.broker.test_send_and_pull import pull_fields
-from tests.integration.rig import Processes, await_until, request
 
 pytestmark = pytest.mark.cluster
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from campaigns.rig.processes import Processes, await_until, request, send_command
 from remoting.protocol.command import RemotingCommand
-from tests.integration.rig import Processes, await_until, request, send_command
 
 pytestmark = pytest.mark.cluster
 

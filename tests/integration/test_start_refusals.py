@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.rig import Processes, free_port, ledgermq, ledgermq_here, one_line
+from campaigns.rig.processes import Processes, free_port, ledgermq, ledgermq_here, one_line
 
 pytestmark = pytest.mark.cluster
 

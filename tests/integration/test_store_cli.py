@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from campaigns.rig.processes import Processes, ledgermq_here, one_line, request
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import RemotingCommand
-from tests.integration.rig import Processes, ledgermq_here, one_line, request
 
 pytestmark = pytest.mark.cluster
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from campaigns.rig.processes import Processes, await_until, request
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import RemotingCommand
-from tests.integration.rig import Processes, await_until, request
 
 pytestmark = pytest.mark.cluster
 

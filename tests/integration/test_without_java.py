@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.rig import ledgermq, ledgermq_here, one_line, tell
+from campaigns.rig.processes import ledgermq, ledgermq_here, one_line, tell
 from tests.verify.synthetic import SyntheticRun
 
 pytestmark = pytest.mark.cluster

@@ -27,7 +27,7 @@ from remoting.protocol.command import RemotingCommand, SerializeType
 from remoting.protocol.frame import FrameDecoder, decode_frame, encode
 from remoting.records.message import decode_records
 
-TESTDATA = Path(__file__).parent / "testdata"
+TESTDATA = Path(__file__).resolve().parents[2] / "campaigns" / "interop" / "testdata"
 RECORDINGS = ["java-4.9.8-json", "java-5.3.3-binary", "java-5.3.3-json"]
 
 

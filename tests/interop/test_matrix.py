@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.interop.matrix import Matrix, MidpointReached, Outcome, parse_line
-from tests.interop.matrix_document import (
+from campaigns.interop.matrix import Matrix, MidpointReached, Outcome, parse_line
+from campaigns.interop.matrix_document import (
     BEGIN,
     DOCUMENT,
     END,
@@ -16,8 +16,8 @@ from tests.interop.matrix_document import (
     source_cases,
     updated,
 )
-from tests.interop.run import CLIENTS, client_program, serves
-from tests.interop.toolchain import MissingToolError, Toolchain
+from campaigns.interop.run import CLIENTS, client_program, serves
+from campaigns.interop.toolchain import MissingToolError, Toolchain
 
 
 def outcome(case: str, told: str, client: str = "java") -> Outcome:
@@ -69,7 +69,7 @@ def test_the_table_has_a_column_per_client_and_names_what_is_red_and_missing():
     ],
 )
 def test_a_missing_tool_is_named(client, tool, tmp_path, monkeypatch):
-    monkeypatch.setattr("tests.interop.toolchain.BUILD", tmp_path)
+    monkeypatch.setattr("campaigns.interop.toolchain.BUILD", tmp_path)
     nothing = Toolchain(java=None, maven="/bin/false", go=None)
     with pytest.raises(MissingToolError, match=f"{tool}.* is not on this machine"):
         client_program(client, nothing, tmp_path)

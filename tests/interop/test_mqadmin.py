@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.mqadmin import (
+from campaigns.interop.mqadmin import (
     VERDICTS,
     VERSIONS,
     Printed,
@@ -17,8 +17,8 @@ from tests.interop.mqadmin import (
     likeness,
     summary,
 )
-from tests.interop.mqadmin_accounts import CASES, SECRETS, TLS_CASES, TLS_SECRETS
-from tests.interop.mqadmin_commands import WHY, all_commands, commands_of, filled, pattern
+from campaigns.interop.mqadmin_accounts import CASES, SECRETS, TLS_CASES, TLS_SECRETS
+from campaigns.interop.mqadmin_commands import WHY, all_commands, commands_of, filled, pattern
 
 ROOT = Path(__file__).parents[2]
 ALL_CASES = (*CASES, *TLS_CASES)

@@ -15,12 +15,12 @@ from typing import Any
 
 from broker.config.config import BrokerConfig
 from broker.process.server import Broker
+from campaigns.interop.conversation import Conversation, recorded_answers
 from remoting.connections.rpc import RemotingClient
 from remoting.errors import RecordError
 from remoting.protocol import fastjson
 from remoting.protocol.command import RemotingCommand
 from remoting.records.message import decode_records
-from tests.interop.conversation import Conversation, recorded_answers
 from tests.interop.test_java_frames import free_address
 
 _REFUSALS = "a refusal of ours has no fields: clients read none of it"

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants.campaign import Row, exit_code, table
-from tests.mutants.catalogue import MUTANTS
-from tests.mutants.score_table import score_table
-from tests.mutants.source_patch import PatchError, SourcePatch, patched_text, source_of
+from campaigns.mutants.campaign import Row, exit_code, table
+from campaigns.mutants.catalogue import MUTANTS
+from campaigns.mutants.score_table import score_table
+from campaigns.mutants.source_patch import PatchError, SourcePatch, patched_text, source_of
 
 _CPU_S_MAX = 120
 _WALL_S_MAX = 1_800
@@ -53,7 +53,7 @@ def _seeds_of(name: str | None, seeds: str) -> dict[str, object]:
     time: however busy the machine is."""
     code = (
         f"import resource; resource.setrlimit(resource.RLIMIT_CPU, ({_CPU_S_MAX}, {_CPU_S_MAX}))\n"
-        "from tests.mutants.worker import main; main()"
+        "from campaigns.mutants.worker import main; main()"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, name or "--clean", "--seeds", seeds],
@@ -126,8 +126,9 @@ def test_a_patch_within_a_function_leaves_the_others_alone() -> None:
 def test_a_module_imported_already_is_not_planted() -> None:
     code = (
         "import raft.core.quorum\n"
-        "from tests.mutants.source_patch import PatchError, SourcePatch, plant\n"
-        "patch = SourcePatch(module='raft.core.quorum', before='import enum', after='import enum as e')\n"
+        "from campaigns.mutants.source_patch import PatchError, SourcePatch, plant\n"
+        "patch = SourcePatch(\n"
+        "    module='raft.core.quorum', before='import enum', after='import enum as e'\n)\n"
         "try:\n    plant([patch])\n"
         "except PatchError:\n    print('refused')\n"
     )

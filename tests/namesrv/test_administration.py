@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from campaigns.rig.certificates import Authority
 from namesrv.config import NameServerConfig, NameServerConfigError, load_config
 from namesrv.kv_config import KvConfig
 from namesrv.kv_file import KeptKv, KvFileError, NotKeptError
@@ -24,7 +25,6 @@ from remoting.errors import ConnectError
 from remoting.protocol.command import RemotingCommand
 from remoting.protocol.java_properties import parse_java_properties
 from tests.namesrv.test_server import register
-from tests.remoting.certificates import Authority
 
 
 @asynccontextmanager

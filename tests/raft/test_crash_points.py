@@ -14,13 +14,13 @@ from unittest.mock import patch
 
 import pytest
 
+from campaigns.crash_points.exploration import HOW_ALL, HOW_FEW, explore
+from campaigns.crash_points.store_scripts import SCRIPTS, drawn_script
 from raft.log import durable_record, segment_files
 from raft.log.hard_state import HardStateFile
 from raft.log.segment_files import SegmentFiles
 from raft.log.segment_log import SegmentLog
 from raft.storage import DiskFile
-from tests.raft.crash_points import HOW_ALL, HOW_FEW, explore
-from tests.raft.store_scripts import SCRIPTS, drawn_script
 
 
 @pytest.fixture(autouse=True)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
+from campaigns.rig.certificates import Authority, Certificate
 from remoting.connections.connection import Connection
 from remoting.connections.greeting import Greeting, parse_networks
 from remoting.connections.rpc import RemotingClient
@@ -28,7 +29,6 @@ from remoting.connections.tls import (
 from remoting.errors import ConnectError, ConnectionLostError, RemotingError
 from remoting.protocol.command import RemotingCommand
 from remoting.protocol.frame import FrameDecoder, encode
-from tests.remoting.certificates import Authority, Certificate
 
 V1 = b"PROXY TCP4 10.9.8.7 127.0.0.1 4321 10911\r\n"
 

@@ -94,8 +94,8 @@ def test_tracing_changes_nothing() -> None:
 def test_failure_names_seed_rule_and_replay_command() -> None:
     """With a planted bug, in a process of its own."""
     script = """
-from tests.mutants.catalogue import MUTANTS
-from tests.mutants.source_patch import plant
+from campaigns.mutants.catalogue import MUTANTS
+from campaigns.mutants.source_patch import plant
 plant(MUTANTS["matching tail truncated"].patches)
 from chaos.sim.campaign.campaign import replay, run_seed
 failure, _ = run_seed(0, 3)

@@ -1,0 +1,91 @@
+"""Two crashes of one node's store, at every pair of disk operations, in every way to die.
+
+    python -m campaigns.crash_points.campaign [--seeds A..B] [--one-in N] [--output FILE]
+
+Runs every script of `store_scripts`, and one for each seed, over the real store (`exploration`). A
+drawn script's first crash lives on only every so often: the pairs of the written ones are tried
+all. Not part of `make test` (an hour of processor time); `make crash-points` runs it on both cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import multiprocessing
+import sys
+import tempfile
+import time
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+
+from campaigns.crash_points.exploration import Exploration, explore
+from campaigns.crash_points.store_scripts import SCRIPTS, Script, drawn_script
+
+DRAWN_ONE_IN = 20
+
+
+def _run(script: Script, one_in: int) -> tuple[str, Exploration, float]:
+    logging.disable(logging.CRITICAL)
+    began = time.process_time()
+    with tempfile.TemporaryDirectory() as directory:
+        done = explore(script, Path(directory), one_in=one_in)
+    return script.name, done, time.process_time() - began
+
+
+def campaign(tasks: list[tuple[Script, int]], jobs: int) -> dict[str, object]:
+    total, cpu_s, rows = Exploration(), 0.0, []
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(max_workers=jobs, mp_context=context) as pool:
+        for future in as_completed([pool.submit(_run, *task) for task in tasks]):
+            name, done, took_s = future.result()
+            total.add(done)
+            cpu_s += took_s
+            rows.append({"script": name, "starts": done.starts, "findings": len(done.findings)})
+            print(
+                f"{len(rows)} of {len(tasks)}: {name}: {done.operations} operations, "
+                f"{done.combinations} pairs of crashes, {done.starts} starts, "
+                f"{len(done.findings)} findings, {took_s:.0f} s",
+                flush=True,
+            )
+            for finding in done.findings:
+                print(f"  {finding}", flush=True)
+    return {
+        "scripts": len(tasks),
+        "operations": total.operations,
+        "pairs_of_crashes": total.combinations,
+        "starts_of_images_that_differ": total.starts,
+        "starts_by_way_to_die": dict(sorted(total.kinds.items())),
+        "actions": dict(sorted(total.actions.items())),
+        "promises_broken": sum("BrokenPromiseError" in one for one in total.findings),
+        "starts_refused": sum("CorruptLogError" in one for one in total.findings),
+        "findings": total.findings,
+        "processor_s": round(cpu_s, 1),
+        "by_script": sorted(rows, key=lambda row: str(row["script"])),
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="crash a store twice, everywhere")
+    parser.add_argument("--seeds", default="1..100", help="of drawn scripts, both included")
+    parser.add_argument("--one-in", type=int, default=1, help="first crashes that live on")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--output", type=Path)
+    options = parser.parse_args()
+    first, last = map(int, options.seeds.split(".."))
+    tasks = [(script, options.one_in) for script in SCRIPTS]
+    one_in = max(DRAWN_ONE_IN, options.one_in)
+    tasks += [(drawn_script(seed), one_in) for seed in range(first, last + 1)]
+    result = campaign(tasks, options.jobs)
+    if options.output is not None:
+        options.output.write_text(json.dumps(result, indent=2) + "\n")
+    print(
+        f"{result['pairs_of_crashes']} pairs of crashes, "
+        f"{result['starts_of_images_that_differ']} starts: {result['promises_broken']} promises "
+        f"broken, {result['starts_refused']} starts refused"
+    )
+    return 1 if result["findings"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

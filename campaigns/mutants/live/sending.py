@@ -1,0 +1,436 @@
+"""Bugs planted into running brokers: sends and what they are answered with."""
+
+from __future__ import annotations
+
+from campaigns.mutants.live.live_mutant import LiveMutant
+from campaigns.mutants.source_patch import SourcePatch
+
+__all__ = ["SENDING_MUTANTS"]
+
+_STOPS_SERVING = (
+    SourcePatch(
+        module="broker.send.send",
+        within="SendProcessor.handle",
+        before="""
+        context.require_leader()
+        code = request.command.code
+        """,
+        after="""
+        context.require_leader()
+        if planted("stops serving", after=7) or planted("stops serving, with limits", after=7):
+            raise RefusedError(ResponseCode.SYSTEM_BUSY, "busy for ever")
+        code = request.command.code
+        """,
+    ),
+)
+
+SENDING_MUTANTS = (
+    LiveMutant(
+        name="answered before fsync and majority",
+        breaks="what is appended is promised at once, and nothing is ever fsynced",
+        expected=("A4", "A20", "A1"),
+        seeds=10,
+        broker=(
+            SourcePatch(
+                module="broker.leader.proposer",
+                within="Proposer._flush",
+                before="future.add_done_callback(lambda done: self._on_result(batch, done))",
+                after="""
+                plain = [one for one in batch if not one.commands]
+                if plain and planted("answered before fsync and majority"):
+                    for one in plain:
+                        self._finish(one, ProposalStatus.COMMITTED)
+                    batch = [one for one in batch if one.commands]
+                future.add_done_callback(lambda done: self._on_result(batch, done))
+                """,
+            ),
+            SourcePatch(
+                module="raft.log.segment_log",
+                within="SegmentLog.sync",
+                before="tail.file.sync()",
+                after="pass",
+            ),
+        ),
+    ),
+    LiveMutant(
+        name="stops serving",
+        breaks="each leader takes seven sends and refuses all that follow; nothing is measured "
+        "against, since the run has no limits",
+        expected=("A16",),
+        verdict="unknown",
+        has_limits=False,
+        broker=_STOPS_SERVING,
+    ),
+    LiveMutant(
+        name="stops serving, with limits",
+        breaks="each leader takes seven sends and refuses all that follow",
+        expected=("A16",),
+        broker=_STOPS_SERVING,
+    ),
+    LiveMutant(
+        name="slow to serve again",
+        breaks="a new leader refuses sends for as long as it takes to get 1,500 of them",
+        expected=("A16",),
+        broker=(
+            SourcePatch(
+                module="broker.send.send",
+                within="SendProcessor.handle",
+                before="context.require_leader()",
+                after="""
+                context.require_leader()
+                if planted("slow to serve again"):
+                    self.__dict__.setdefault("_refused", [0])[0] += 1
+                    if self._refused[0] < 1_500 and context.term > 1:
+                        raise RefusedError(ResponseCode.SYSTEM_BUSY, "warming up")
+                """,
+            ),
+        ),
+    ),
+    LiveMutant(
+        name="send acknowledged when proposed",
+        breaks="a third of the plain sends are answered before their entry is committed",
+        expected=("A20",),
+        broker=(
+            SourcePatch(
+                module="broker.leader.proposer",
+                within="Proposer._flush",
+                before="future.add_done_callback(lambda done: self._on_result(batch, done))",
+                after="""
+                if planted("send acknowledged when proposed", every=3):
+                    plain = [
+                        one for one in batch if not one.commands and len(one.records) == 1
+                    ]
+                    for one in plain:
+                        self._finish(one, ProposalStatus.COMMITTED)
+                    batch = [one for one in batch if one not in plain]
+                future.add_done_callback(lambda done: self._on_result(batch, done))
+                """,
+            ),
+        ),
+    ),
+    LiveMutant(
+        name="batch acknowledged when proposed",
+        breaks="a batch of messages is answered before its entry is committed",
+        expected=("A20",),
+        broker=(
+            SourcePatch(
+                module="broker.send.store_send",
+                within="StoreSend._propose",
+                before="""
+                    self._context.proposer.submit(
+                        Proposal(records=self._records, commands=self._commands, on_done=self._done)
+                    )
+                """,
+                after="""
+                    proposal = Proposal(
+                        records=self._records, commands=self._commands, on_done=self._done
+                    )
+                    self._context.proposer.submit(proposal)
+                    if len(self._records) > 1 and planted("batch acknowledged when proposed"):
+                        proposal.on_done = lambda _: None
+                        self._context.proposer._flush()
+                        if self._records[0].queue_offset >= 0:
+                            self._done(ProposalStatus.COMMITTED)
+                        else:
+                            proposal.on_done = self._done
+                """,
+            ),
+        ),
+    ),
+    LiveMutant(
+        name="refused, and stored all the same",
+        breaks="a send is told that its message is illegal, and the message is in the log",
+        expected=("A19", "A3"),
+        broker=(
+            SourcePatch(
+                module="broker.send.store_send",
+                within="StoreSend._done",
+                before="code = store_code_of(status)",
+                after="""
+                code = store_code_of(status)
+                if (
+                    code is not None
+                    and self._records[0].topic != HALF_TOPIC
+                    and planted("refused, and stored all the same", every=40)
+                ):
+                    self._request.refuse(
+                        RefusedError(ResponseCode.MESSAGE_ILLEGAL, "the message is illegal")
+                    )
+                    return
+                """,
+            ),
+        ),
+    ),
+    LiveMutant(
+        name="half refused, and stored all the same",
+        breaks="a half is told that it is illegal, and stands in the half topic",
+        expected=("A19",),
+        broker=(
+            SourcePatch(
+                module="broker.send.store_send",
+                within="StoreSend._done",
+                before="code = store_code_of(status)",
+                after="""
+                code = store_code_of(status)
+                if (
+                    code is not None
+                    and self._records[0].topic == HALF_TOPIC
+                    and planted("half refused, and stored all the same", every=20)
+                ):
+                    self._request.refuse(
+                        RefusedError(ResponseCode.MESSAGE_ILLEGAL, "the message is illegal")
+                    )
+                    return
+                """,
+            ),
+        ),
+    ),
+    LiveMutant(
+        name="acknowledged, and never proposed",
+        breaks="one send in fifty is answered with a place that nothing is stored at",
+        expected=("A4", "A1", "A20"),
+        broker=(
+            SourcePatch(
+                module="broker.send.store_send",
+                within="StoreSend._propose",
+                before="""
+                try:
+                    self._context.proposer.submit(
+                """,
+                after="""
+                record = self._records[0]
+                if record.topic != HALF_TOPIC and planted(
+                    "acknowledged, and never proposed", every=50
+                ):
+                    key = (record.topic, record.queue_id)
+                    record.queue_offset = self._context.state.next_offset(*key)
+                    record.position = 0
+                    self._done(ProposalStatus.COMMITTED)
+                    return
+                try:
+                    self._context.proposer.submit(
+                """,
+            ),
+        ),
+    ),
+    LiveMutant(
+        name="another place told than stored at",
+        breaks="one answer in thirty names the offset behind the message's own",
+        expected=("A1",),
+        broker=(
+            SourcePatch(
+                module="broker.send.store_send",
+                within="StoreSend._answer",
+                before='"queueOffset": str(places[0].queue_offset),',
+                after="""
+                "queueOffset": str(
+                    places[0].queue_offset
+                    + (
+                        places[0].topic not in _WAITING_TOPICS
+                        and planted("another place told than stored at", every=30)
+                    )
+                ),
+                """,
+            ),
+        ),
+    ),
+    LiveMutant(
+        name="body cut in half",
+        breaks="every body is stored in half",
+        expected=("A18",),
+        broker=(
+            SourcePatch(
+                module="broker.send.send",
+                within="SendProcessor._record",
+                before="""
+                template,
+                request.command.body,
+                encoded,
+                """,
+                after="""
+                template,
+                request.command.body[: len(request.command.body) // 2]
+                if planted("body cut in half")
+                else request.command.body,
+                encoded,
+                """,
+            ),
+        ),
+    ),
+    LiveMutant(
+        name="property of the user lost",
+        breaks="one message in thirty loses a property of its sender",
+        expected=("A18",),
+        broker=(
+            SourcePatch(
+                module="broker.send.send",
+                within="SendProcessor._record",
+                before="encoded = text.encode()",
+                after="""
+                if planted("property of the user lost", every=30):
+                    text = text.replace("u_number\\x01", "x_number\\x01")
+                encoded = text.encode()
+                """,
+            ),
+        ),
+    ),
+    LiveMutant(
+        name="bodies of a batch in the wrong order",
+        breaks="the messages of a batch get each other's bodies",
+        expected=("A18",),
+        broker=(
+            SourcePatch(
+                module="broker.send.send",
+                within="SendProcessor._batch_records",
+                before="if not items:",
+                after="""
+                if len(items) > 1 and planted("bodies of a batch in the wrong order"):
+                    items = [
+                        (other[0], *item[1:])
+                        for item, other in zip(items, reversed(items), strict=True)
+                    ]
+                if not items:
+                """,
+            ),
+        ),
+    ),
+    LiveMutant(
+        name="dedupe window ignored",
+        breaks="whatever comes again is stored again",
+        expected=("A2",),
+        broker=(
+            SourcePatch(
+                module="broker.send.duplicates",
+                within="stored_place",
+                before="state = context.state",
+                after="""
+                if planted("dedupe window ignored"):
+                    return None
+                state = context.state
+                """,
+            ),
+        ),
+    ),
+    LiveMutant(
+        name="message that nobody sent",
+        breaks="a broker stores a message of its own making, now and then",
+        expected=("A11",),
+        broker=(
+            SourcePatch(
+                module="broker.send.store_send",
+                within="StoreSend._propose",
+                before="""
+                try:
+                    self._context.proposer.submit(
+                """,
+                after="""
+                record = self._records[0]
+                if record.topic != HALF_TOPIC and planted("message that nobody sent", every=60):
+                    ghost = PendingRecord(
+                        record.template,
+                        b"boo",
+                        record.properties.replace(b"lmq_value\\x01", b"lmq_value\\x01ghost-"),
+                        tags_code=record.tags_code,
+                        flag=0,
+                    )
+                    self._context.proposer.submit(
+                        Proposal(records=[ghost], on_done=lambda _: None)
+                    )
+                try:
+                    self._context.proposer.submit(
+                """,
+            ),
+        ),
+    ),
+    LiveMutant(
+        name="half that nobody sent",
+        breaks="a half is stored once more, under another value",
+        expected=("A11",),
+        broker=(
+            SourcePatch(
+                module="broker.send.store_send",
+                within="StoreSend._propose",
+                before="""
+                try:
+                    self._context.proposer.submit(
+                """,
+                after="""
+                record = self._records[0]
+                if record.topic == HALF_TOPIC and planted("half that nobody sent", every=20):
+                    ghost = PendingRecord(
+                        record.template,
+                        record.body,
+                        record.properties.replace(b"lmq_value\\x01", b"lmq_value\\x01ghost-"),
+                        tags_code=record.tags_code,
+                        flag=record.flag,
+                    )
+                    self._context.proposer.submit(
+                        Proposal(records=[ghost], on_done=lambda _: None)
+                    )
+                try:
+                    self._context.proposer.submit(
+                """,
+            ),
+        ),
+    ),
+    LiveMutant(
+        name="half shown before its decision",
+        breaks="a half's message appears in its real topic at once",
+        expected=("T1",),
+        broker=(
+            SourcePatch(
+                module="broker.send.send",
+                within="SendProcessor.handle",
+                before="records = [record]",
+                after="""
+                records = [record]
+                if record.topic == HALF_TOPIC and planted(
+                    "half shown before its decision", every=15
+                ):
+                    from broker.leader.proposer import Proposal
+                    shown = PendingRecord(
+                        self._template(
+                            request, names, topic=topic.name, queue_id=queue_id, sys_flag=0
+                        ),
+                        record.body,
+                        record.properties,
+                        tags_code=record.tags_code,
+                        flag=record.flag,
+                    )
+                    context.proposer.submit(Proposal(records=[shown], on_done=lambda _: None))
+                """,
+            ),
+        ),
+    ),
+    LiveMutant(
+        name="not fsynced in time, told as stored",
+        breaks="a broker answers FLUSH_DISK_TIMEOUT, and the application takes it for done",
+        expected=("S7",),
+        broker=(
+            SourcePatch(
+                module="broker.send.store_send",
+                within="StoreSend._done",
+                before="code = store_code_of(status)",
+                after="""
+                code = store_code_of(status)
+                if code is not None and planted("not fsynced in time, told as stored", every=30):
+                    code = ResponseCode.FLUSH_DISK_TIMEOUT
+                """,
+            ),
+        ),
+        laboratory=(
+            SourcePatch(
+                module="chaos.workload.plain_sender",
+                within="PlainSender._send",
+                before="acked = result.status is SendStatus.SEND_OK",
+                after="acked = True",
+            ),
+            SourcePatch(
+                module="chaos.workload.transactional_sender",
+                within="_Process._send_half",
+                before='acked = result.status.value == "SEND_OK"',
+                after="acked = True",
+            ),
+        ),
+    ),
+)
