@@ -82,16 +82,16 @@ crash-points: $(STAMP)
 
 bench: $(STAMP)
 	@mkdir -p figures
-	$(BIN)/python benchmarks/cluster_throughput.py --output figures/throughput.json
-	$(BIN)/python benchmarks/failover.py --output figures/failover.json
-	$(BIN)/python benchmarks/remoting_codec.py
-	$(BIN)/python benchmarks/client_send.py
-	$(BIN)/python benchmarks/raft_node.py
+	$(BIN)/python -m benchmarks.cluster_throughput --output figures/throughput.json
+	$(BIN)/python -m benchmarks.failover --output figures/failover.json
+	$(BIN)/python -m benchmarks.remoting_codec
+	$(BIN)/python -m benchmarks.client_send
+	$(BIN)/python -m benchmarks.raft_node
 
 failovers: $(STAMP)
 	@mkdir -p figures
-	$(BIN)/python benchmarks/failover.py --scenario scenarios/two-hundred-failovers.toml --verify --output figures/failovers.json
-	$(BIN)/python benchmarks/rolling_restart.py --output figures/rolling_restart.json
+	$(BIN)/python -m benchmarks.failover --scenario scenarios/two-hundred-failovers.toml --verify --output figures/failovers.json
+	$(BIN)/python -m benchmarks.rolling_restart --output figures/rolling_restart.json
 
 # What the storage promises, on real files: needs root for the small disks.
 drills: $(STAMP)
@@ -109,7 +109,7 @@ damage: $(STAMP)
 
 long: $(STAMP)
 	@mkdir -p figures
-	$(BIN)/python benchmarks/long_store.py --output figures/long_store.json
+	$(BIN)/python -m benchmarks.long_store --output figures/long_store.json
 
 # A run of any size, made and judged: seconds, CPU and memory by phase, stage and rule.
 verify-scale: $(STAMP)

@@ -1,7 +1,7 @@
 """The cost of a send for the client: CPU microseconds per message, and messages per second.
 
 A trivial broker (it answers every send at once and stores nothing) runs in a process of its own, so
-that the client's CPU time is its own. Run: `python benchmarks/client_send.py [--profile]`.
+that the client's CPU time is its own. Run: `python -m benchmarks.client_send [--profile]`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Throughput of a group of three brokers: 1 KiB messages, 64 sends in flight, fsync on a majority.
 
-    python benchmarks/cluster_throughput.py [--seconds S] [--output FILE] [--cluster DIR]
+    python -m benchmarks.cluster_throughput [--seconds S] [--output FILE] [--cluster DIR]
 
 Starts a cluster of its own on free ports, sends single messages, then batches of 32, and prints
 messages/s, latency quantiles and the CPU that the three broker processes took per message. Next to
@@ -15,17 +15,14 @@ import asyncio
 import json
 import os
 import struct
-import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import uvloop
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
-from send_load import LoadResult, SendLoad
-
+from benchmarks.send_load import LoadResult, SendLoad
 from chaos.cluster import cluster
 
 _PREFIX = struct.Struct(">II")
@@ -41,12 +38,12 @@ def cpu_s(pids: list[int]) -> float:
     return total / _TICKS
 
 
-async def load(address: str, **options: object) -> LoadResult:
+async def load(address: str, **options: Any) -> LoadResult:
     host, _, port = address.rpartition(":")
     _, protocol = await asyncio.get_running_loop().create_connection(
         lambda: SendLoad(**options),
         host,
-        int(port),  # type: ignore[arg-type]
+        int(port),
     )
     return await protocol.done
 

@@ -1,8 +1,8 @@
 """The pause of acknowledgements when a group's leader is killed or cut off, and its parts.
 
-    python benchmarks/failover.py [--kills N] [--cuts N] [--profile lan|fast] [--output FILE]
-    python benchmarks/failover.py --scenario scenarios/two-hundred-failovers.toml
-    python benchmarks/failover.py --run RUN            a run that exists already
+    python -m benchmarks.failover [--kills N] [--cuts N] [--profile lan|fast] [--output FILE]
+    python -m benchmarks.failover --scenario scenarios/two-hundred-failovers.toml
+    python -m benchmarks.failover --run RUN            a run that exists already
 
 It is an experiment of the laboratory, so the run can be verified (`ledgermq verify RUN`, or
 `--verify`): the figures count only for a group that lost and doubled nothing.

@@ -1,6 +1,6 @@
 """A broker with a long log: memory while it grows, and restarts after SIGTERM and kill -9.
 
-    python benchmarks/long_store.py [--messages N] [--directory DIR] [--output FILE]
+    python -m benchmarks.long_store [--messages N] [--directory DIR] [--output FILE]
 
 One broker, 1 KiB messages in batches of 32 into 4 queues. Ten million take about 11 GB of disk and
 a few minutes. "Serving" means: it leads, and answers a pull of the newest message and of the oldest
@@ -24,11 +24,8 @@ from pathlib import Path
 
 import uvloop
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
-from cluster_throughput import cpu_s
-from send_load import SendLoad
-
+from benchmarks.cluster_throughput import cpu_s
+from benchmarks.send_load import SendLoad
 from chaos.cluster.broker_status import ask
 from chaos.cluster.processes import free_ports
 from remoting.connections.rpc import RemotingClient

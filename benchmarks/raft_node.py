@@ -1,6 +1,6 @@
 """A group of three RaftNodes in three processes with a trivial state machine.
 
-    python benchmarks/raft_node.py [--seconds 5] [--profile FILE]
+    python -m benchmarks.raft_node [--seconds 5] [--profile FILE]
 
 Three loads, one after the other: 64 KiB proposals with 4 outstanding (what a broker's batches
 look like), small proposals one at a time (latency), small ones with 64 outstanding. Figures:

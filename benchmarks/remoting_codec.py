@@ -1,6 +1,6 @@
 """Microseconds that the remoting codec takes per message, each step by itself.
 
-Run: `python benchmarks/remoting_codec.py`. Every figure is the best of five repeats, so that other
+Run: `python -m benchmarks.remoting_codec`. Every figure is the best of five repeats, so that other
 load on the machine matters least.
 """
 

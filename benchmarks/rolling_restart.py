@@ -1,6 +1,6 @@
 """A rolling restart of every node under load: the longest gap between acknowledged sends.
 
-    python benchmarks/rolling_restart.py [--rounds N] [--rate N] [--output FILE]
+    python -m benchmarks.rolling_restart [--rounds N] [--rate N] [--output FILE]
 
 Starts a cluster of its own, sends 1 KiB messages at a steady rate from one producer with default
 settings, and restarts the nodes one after the other as an operator would: SIGTERM, wait for the

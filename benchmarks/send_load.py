@@ -96,7 +96,7 @@ class SendLoad(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop has its own class
         self._start = time.perf_counter()
         self._end = self._start + self._seconds
-        transport.write(b"".join([self._next() for _ in range(self._in_flight)]))
+        self._transport.write(b"".join([self._next() for _ in range(self._in_flight)]))
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self.done.done():

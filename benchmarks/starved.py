@@ -4,7 +4,7 @@ A group of three under a steady load of sends, beside processes that only burn t
 terms, since each election, won or tried, is one, and reports how many sends were acknowledged and
 how long the longest wait was.
 
-    python benchmarks/starved.py --seconds 120 --hogs 16 --output figures/starved.json
+    python -m benchmarks.starved --seconds 120 --hogs 16 --output figures/starved.json
 """
 
 from __future__ import annotations

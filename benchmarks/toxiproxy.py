@@ -1,6 +1,6 @@
 """Speed of the embedded Toxiproxy: one connection's throughput, and the price of a round trip.
 
-    python benchmarks/toxiproxy.py [--binary PATH-OF-A-REAL-SERVER | --url URL] [--rounds N]
+    python -m benchmarks.toxiproxy [--binary PATH-OF-A-REAL-SERVER | --url URL] [--rounds N]
 
 Sender, sink and proxy are processes of their own, on plain blocking sockets, so that the proxy is
 what is measured. The candidates take turns, round by round, and the median is shown, since other

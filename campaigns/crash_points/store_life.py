@@ -149,7 +149,7 @@ class StoreLife:
         restored = restore_newest(
             store.log,
             store.snapshots,
-            _State(),  # type: ignore[arg-type]  # what a start asks of it
+            _State(),  # what a start asks of it
             commit_index=store.checkpoint.commit_index,
         )
         self._compare(store)

@@ -27,6 +27,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -226,9 +227,7 @@ async def accounts(broker: Secured, tls: ssl.SSLContext | None = None) -> None:
     for case, command, signer, spoil, remark in cases:
         await broker.refuse(
             case,
-            lambda command=command, signer=signer, spoil=spoil: ask(
-                broker, command, sign=signer, tls=tls, spoil=spoil
-            ),
+            partial(ask, broker, command, sign=signer, tls=tls, spoil=spoil),
             seen=f"16 {remark}",
             logged=remark,
         )
@@ -292,7 +291,7 @@ async def certificates(
     ):
         await broker.refuse(
             f"client with {case}",
-            lambda shown=shown: send(shown),
+            partial(send, shown),
             seen="Error: ",
             logged="its TLS handshake failed",
         )

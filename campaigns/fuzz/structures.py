@@ -30,7 +30,7 @@ from remoting.errors import FrameError
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import FLAG_ONEWAY, RemotingCommand, SerializeType
 from remoting.protocol.frame import encode
-from remoting.records.message import encode_batch_body
+from remoting.records.message import BatchItem, encode_batch_body
 from remoting.records.properties import PROPERTIES_SIZE_MAX
 
 __all__ = ["NAME_SERVER_FIELDS", "Structures"]
@@ -247,11 +247,11 @@ class Structures:
     def _batch(self) -> bytes:
         rng = self._random
         items = [
-            (rng.randbytes(rng.randrange(50)), self._properties().encode()[:30_000], 0)
+            BatchItem(rng.randbytes(rng.randrange(50)), self._properties().encode()[:30_000], 0)
             for _ in range(rng.choice((0, 1, 2, 5, 200)))
         ]
         if rng.random() < _INFLATED_SHARE:  # each gets the batch's key
-            items = [(b"", b"", 0)] * 4_096
+            items = [BatchItem(b"", b"", 0)] * 4_096
         body = bytearray(encode_batch_body(items))
         if body and rng.random() < 0.4:  # lengths and counts that lie
             at = rng.randrange(len(body))
@@ -318,7 +318,7 @@ class Structures:
         if rng.random() < 0.5:
             return text.encode()
         name = rng.choice(list(value))
-        odd = rng.choice(
+        odd: object = rng.choice(
             (
                 *(None, [], {}, "", -1, 2**31, 2**63, 2**70, 1e308, True, "x" * 100_000),
                 *([[[[]]]], [None] * 1_000, {"a": 1}, [{}], "\x00", "%RETRY%", "é" * 1_000),

@@ -337,7 +337,12 @@ class Conversation:
 
     async def _corners(self) -> None:
         """Where what was sent is stored otherwise, or not at all."""
-        topic = {"readQueueNums": 2, "writeQueueNums": 2, "perm": 6, "topicSysFlag": 0}
+        topic: dict[str, str | int] = {
+            "readQueueNums": 2,
+            "writeQueueNums": 2,
+            "perm": 6,
+            "topicSysFlag": 0,
+        }
         topic |= {"defaultTopic": "TBW102", "topicFilterType": "SINGLE_TAG", "order": "false"}
         for name in ("DefaultCluster", "broker-a"):
             changed = {**topic, "topic": name}
@@ -434,7 +439,8 @@ async def _record(address: str) -> None:
 
 def main() -> int:
     """Only this needs Java: a RocketMQ that answers."""
-    from campaigns.interop.targets import Rocketmq, started
+    from campaigns.interop.rocketmq import Rocketmq
+    from campaigns.interop.targets import started
     from campaigns.interop.toolchain import Toolchain
 
     root = Path(tempfile.mkdtemp(prefix="answers-")) / "rocketmq"

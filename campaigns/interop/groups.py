@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from campaigns.interop.secured import ledgermq_process
@@ -63,5 +64,9 @@ def three_groups(name: str, directory: Path) -> Iterator[Groups]:
             running.enter_context(ledgermq_process(place, kind))
         for server in NAMES:
             log = directory / server / "broker.log"
-            await_until(lambda log=log: ", ready" in log.read_text("utf-8"), server, READY_S)
+            await_until(partial(_is_ready, log), server, READY_S)
         yield Groups(name, name_server)
+
+
+def _is_ready(log: Path) -> bool:
+    return ", ready" in log.read_text("utf-8")

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
+from functools import partial
 
 from campaigns.interop.python_program import Rig, Seen, keys, message
 from client.administer.admin import Admin
@@ -15,7 +17,7 @@ from client.consume.listener import ConsumeStatus, PushConsumerSettings
 from client.consume.pull_consumer import PullConsumer
 from client.consume.push_consumer import PushConsumer
 from client.errors import ClientError
-from client.message import Message
+from client.message import DeliveredMessage, Message
 from client.produce.producer import Producer, ProducerSettings
 from client.produce.request_reply import NoReplyError
 from client.trace.tracer import TraceSettings
@@ -84,7 +86,7 @@ async def trace(rig: Rig) -> str:
                 return any(sent.msg_id in line and line.startswith(kind) for line in lines)
 
             for kind in ("Pub", "SubBefore", "SubAfter"):
-                await rig.until(lambda kind=kind: kind, lambda kind=kind: told(kind))
+                await rig.until(partial(str, kind), partial(told, kind))
     return "Pub, SubBefore, SubAfter"
 
 
@@ -154,7 +156,7 @@ def _script(servers: list[str], topic: str, names: tuple[str, str, str]) -> list
     producers, readers, listeners = names
     heard: list[str] = []
 
-    def listen(messages: object) -> ConsumeStatus:
+    def listen(messages: Sequence[DeliveredMessage]) -> ConsumeStatus:
         heard.extend(each.keys[0] for each in messages)
         return ConsumeStatus.CONSUME_SUCCESS
 

@@ -3,7 +3,7 @@
     ledgermq-1      one broker alone
     ledgermq-3      a group of three
     ledgermq-kill   a group of three whose leader is killed in the middle of the cases
-    ledgermq-proxy  a group of three behind RocketMQ's proxy; ledgermq-proxy-kill (`proxy.py`)
+    ledgermq-proxy  a group of three behind RocketMQ's proxy; ledgermq-proxy-kill (`grpc_proxy.py`)
     ledgermq-groups three groups of one broker, for RocketMQ's own integration tests (`groups.py`)
     rocketmq        a name server and a broker from RocketMQ's Maven jars
     ...-acl, -tls   behind accounts, and behind accounts and TLS (`secured.py`)
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Protocol
 
 from campaigns.interop.groups import three_groups
-from campaigns.interop.proxy import proxy
+from campaigns.interop.grpc_proxy import proxy
 from campaigns.interop.rocketmq import Rocketmq
 from campaigns.interop.secured import SECURED_TARGETS, secured
 from campaigns.interop.toolchain import Toolchain

@@ -21,6 +21,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -292,7 +293,10 @@ class Processes:
         for name in names:
             self.table.signal(name, signal.SIGKILL)
         for name in names:
-            await_until(lambda name=name: self.table.find(name) is None, f"{name} is dead")
+            await_until(partial(self._is_gone, name), f"{name} is dead")
+
+    def _is_gone(self, name: str) -> bool:
+        return self.table.find(name) is None
 
     def terminate(self, name: str, seconds: float = 10) -> int:
         """SIGTERM, and the exit code."""
